@@ -1,0 +1,1 @@
+"""Live sources, one a file."""

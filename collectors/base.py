@@ -1,0 +1,46 @@
+"""What a live source is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from llmtop.model import Trace, Unknown
+
+Clock = Callable[[], int]
+"""Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
+
+
+class Collector(Protocol):
+    """One live source: GPUs, a process tree, a metrics endpoint.
+
+    The session runs each collector on a thread of its own: `__enter__`, then `poll` every `period_s`, then
+    `__exit__`. Everything that can fail for a while (a server that restarts, a GPU that is lost) is reported in
+    the trace (`issues`, `missing`, None values) and recovers by itself; an exception from `poll` is a bug, which
+    the session turns into an issue and survives.
+    """
+
+    name: str
+    period_s: float
+    """The least time between polls that makes sense for this source."""
+
+    def missing(self) -> Unknown | None:
+        """Why it cannot run here and what would change that; None if it can."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Take hold of what is polled: a library, a device, a connection."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of it; leave nothing behind."""
+        ...
+
+    def poll(self) -> Trace:
+        """What is new since the last poll, losses included."""
+        ...

@@ -1,0 +1,1 @@
+"""Pure functions: a trace in, view models and findings out."""

@@ -1,0 +1,1 @@
+"""Diagnosis rules, one a file, listed in `registry`."""

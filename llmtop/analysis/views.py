@@ -1,0 +1,191 @@
+"""View models: what panes draw and reports print. Frozen, made by pure functions from a `Trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol, TypeAlias
+
+from llmtop.model import Unknown
+
+Cell: TypeAlias = "str | float | int | Unknown | None"
+"""A table cell. Numbers are formatted by their column's unit; Unknown shows as "–" with its reason in the status line;
+None is truly empty (a group row, say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table column. `unit` is as in `Metric.unit` ("" for text); `width` 0 takes what is left over.
+
+    Attributes:
+        shrink: Columns with the highest number are the first to be left out on a narrow screen; 0 always stays.
+    """
+
+    key: str
+    title: str
+    unit: str = ""
+    width: int = 0
+    shrink: int = 0
+    help: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether cells align right and sort as numbers, largest first."""
+        return self.unit != ""
+
+
+class TableView(Protocol):
+    """Rows of any number, made when they are seen. Implementations are frozen; sorting and filtering give a new one."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, left to right."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        """One cell per column."""
+        ...
+
+    def key(self, row: int) -> object:
+        """What identifies the row over updates, so that a cursor stays on it."""
+        ...
+
+    def sorted_by(self, column: str, *, descending: bool) -> TableView:
+        """The same rows in another order; unknown values last either way."""
+        ...
+
+    def filtered(self, text: str) -> TableView:
+        """Rows whose text contains `text`, ignoring case."""
+        ...
+
+
+class Quality(StrEnum):
+    """How far a roofline point can be trusted."""
+
+    MEASURED = "measured"
+    UPPER_BOUND = "upper bound"
+    ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """One ceiling of a roofline.
+
+    Attributes:
+        kind: "memory" ceilings are bytes/s (a slope), "compute" ceilings FLOP/s (flat).
+        level: "DRAM", "L2", "L1" for memory; the precision ("bf16", "FP32" ...) for compute.
+        value: Bytes per second or FLOP per second.
+        practical: What known workloads reach of it, or None.
+    """
+
+    kind: Literal["memory", "compute"]
+    level: str
+    value: float
+    source: str
+    practical: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePoint:
+    """Where work stands: FLOP per byte against FLOP per second.
+
+    Attributes:
+        label: A kernel's name, "now", "server estimate" ...
+        weight: Share of the time, 0 to 1 (the dot's size); 1 for a live point.
+        age_s: How old, for a trail; 0 is now.
+        roof_fraction: FLOP/s over min(compute roof, intensity x memory roof); None without both roofs.
+    """
+
+    label: str
+    intensity: float
+    flops_per_s: float
+    bytes_per_s: float
+    precision: str
+    source: str
+    quality: Quality
+    level: str = "DRAM"
+    weight: float = 1.0
+    age_s: float = 0.0
+    roof_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that cannot be put on the plot, and why."""
+
+    label: str
+    why: Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineView:
+    """A roofline to draw. `points[0]` is the newest or the heaviest; `band` is (low, high) FLOP/s of the newest point
+    where the precision is ambiguous; `why_not` says why there is no point at all.
+    """
+
+    title: str
+    roofs: tuple[Roof, ...]
+    points: tuple[RooflinePoint, ...]
+    band: tuple[float, float] | None = None
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+    why_not: Unknown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackNode:
+    """A frame of a merged stack tree: `total` of it and all below, `own` of it alone."""
+
+    name: str
+    kind: str
+    total: float
+    own: float
+    children: tuple[StackNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StackTree:
+    """Merged stacks; `unit` says what the width of a frame means."""
+
+    root: StackNode
+    unit: str
+    why_not: Unknown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of the CPU-GPU picture: (t_ns, value or None) samples on the common axis, or why there are none.
+
+    Attributes:
+        low, high: The scale; `high` None takes the largest value in the window.
+    """
+
+    title: str
+    unit: str
+    source: str
+    samples: tuple[tuple[int, float | None], ...]
+    low: float = 0.0
+    high: float | None = None
+    why_not: Unknown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMark:
+    """A moment marked over all lanes."""
+
+    t_ns: int
+    text: str
+    severity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Series on one time axis."""
+
+    start_ns: int
+    end_ns: int
+    lanes: tuple[Lane, ...]
+    marks: tuple[LaneMark, ...] = ()

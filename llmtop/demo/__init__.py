@@ -1,0 +1,1 @@
+"""The embedded LLM server and its load generator."""

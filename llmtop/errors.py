@@ -1,0 +1,31 @@
+"""Errors that reach the user as one line on stderr.
+
+Only two borders catch: the command line's ``main`` and a collector's thread. Each message says what is wrong,
+with what, and how to go on.
+"""
+
+from __future__ import annotations
+
+
+class LlmtopError(Exception):
+    """A fault with a sentence for the user.
+
+    Attributes:
+        exit_code: What the process exits with when this ends the program (DESIGN section 5).
+    """
+
+    exit_code = 1
+
+
+class UsageError(LlmtopError):
+    """The command line asks for something that does not exist or cannot be combined."""
+
+    exit_code = 2
+
+
+class TargetError(LlmtopError):
+    """The process or server to attach to is at fault: gone, not ours to read, or not a server."""
+
+
+class FileError(LlmtopError):
+    """An input file is at fault: missing, of no known format, truncated or corrupted."""

@@ -1,0 +1,418 @@
+"""The data every part of llmtop speaks: frozen values with their units, and nothing else.
+
+One container, `Trace`: what a parser returns, what a collector's poll returns (small), what the recorder
+freezes a window into, what every rule and pane takes. All times in a trace are nanoseconds on one clock: the
+host's monotonic clock live, the capture's clock in a file.
+
+Text from outside (kernel names, process titles, metric labels) enters a trace only through `llmtop.text.clean`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands where a value would: why it is not known, and what would make it so.
+
+    Attributes:
+        reason: Half a sentence, without a full stop: "GPM needs Hopper or newer".
+        remedy: What the user can do, as a command where there is one; empty when nothing helps.
+    """
+
+    reason: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
+
+
+Value: TypeAlias = "float | int | str"
+Fact: TypeAlias = "Value | Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a number means. The live ones are listed in `llmtop.vocabulary`.
+
+    Attributes:
+        name: Dotted and stable: "gpu.sm". It is the key in JSON and in recordings.
+        unit: "%" (0 to 100), "ratio" (0 to 1), "bytes", "bytes/s", "W", "MHz", "s", "ns", "1" ...
+        counter: It only grows (until its owner restarts); a rate is made of it, never shown raw.
+        title: What a pane calls it.
+    """
+
+    name: str
+    unit: str
+    counter: bool = False
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A value with its unit and its source, as a report or a pane shows it."""
+
+    value: Value
+    unit: str = ""
+    source: str = ""
+
+
+class TrackKind(StrEnum):
+    """What a line of time belongs to."""
+
+    HOST = "host"
+    SELF = "self"
+    GPU = "gpu"
+    GPU_PROCESS = "gpu_process"
+    SERVER = "server"
+    PROCESS = "process"
+    THREAD = "thread"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A GPU, a stream, a process, a thread: one line of time, with what is slow or never to change about it.
+
+    Attributes:
+        id: Unique in a trace: "gpu:0", "server:8000", "process:4242", "thread:4242/4243", "gpu:0/process:4242".
+        name: What to call it on screen; already clean.
+        parent: The id of the track that holds it.
+        facts: Slow values by name: {"uuid": "GPU-...", "role": "EngineCore", "mig": Unknown(...)}.
+    """
+
+    id: str
+    kind: TrackKind
+    name: str
+    parent: str | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One sample. `value` is None where the source had none: history then shows a gap, never a zero."""
+
+    track: str
+    metric: Metric
+    t_ns: int
+    value: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """The samples of one metric on one track, oldest first, in columns.
+
+    The arrays may be longer than the series: only [start, stop) belongs to it, so that freezing a window of the
+    recorder copies nothing. NaN in `_values` is "the source had none".
+    """
+
+    track: str
+    metric: Metric
+    source: str
+    _times: array[int]
+    _values: array[float]
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, track: str, metric: Metric, source: str, samples: list[tuple[int, float | None]]) -> Series:
+        """Make a series from (t_ns, value) pairs, oldest first."""
+        times = array("q", (t for t, _ in samples))
+        values = array("d", (math.nan if v is None else v for _, v in samples))
+        return cls(track, metric, source, times, values, 0, len(times))
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[tuple[int, float | None]]:
+        for i in range(self.start, self.stop):
+            value = self._values[i]
+            yield self._times[i], None if math.isnan(value) else value
+
+    @property
+    def times(self) -> array[int]:
+        """Sample times in ns, a copy."""
+        return self._times[self.start : self.stop]
+
+    @property
+    def values(self) -> array[float]:
+        """Sample values, a copy; NaN where the source had none."""
+        return self._values[self.start : self.stop]
+
+    @property
+    def last(self) -> float | None:
+        """The newest value; None when there is none or the source had none."""
+        if self.start == self.stop:
+            return None
+        value = self._values[self.stop - 1]
+        return None if math.isnan(value) else value
+
+    @property
+    def last_t_ns(self) -> int | None:
+        """When the newest sample was taken."""
+        return self._times[self.stop - 1] if self.stop > self.start else None
+
+    def between(self, start_ns: int, end_ns: int) -> Series:
+        """The part with start_ns <= t <= end_ns; shares the columns."""
+        start = bisect_left(self._times, start_ns, self.start, self.stop)
+        stop = bisect_right(self._times, end_ns, self.start, self.stop)
+        return Series(self.track, self.metric, self.source, self._times, self._values, start, stop)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanTable:
+    """Spans of one kind in columns, sorted by start; row i of every column is span i.
+
+    Attributes:
+        names: Distinct names, clean; `name_id` indexes them.
+        tracks: Distinct track ids; `track_id` indexes them.
+        correlation: Joins a launch to its kernel; -1 where there is none.
+        amount: Bytes for copies, NaN elsewhere.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    tracks: tuple[str, ...]
+    name_id: array[int]
+    track_id: array[int]
+    start_ns: array[int]
+    end_ns: array[int]
+    correlation: array[int]
+    amount: array[float]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A folded stack, root first, with what it weighs ("ns", "samples") and the state it was seen in."""
+
+    frames: tuple[str, ...]
+    weight: float
+    unit: str
+    state: str = ""
+    track: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What the capturing tool's own rule said of a kernel.
+
+    Attributes:
+        messages: (severity, text) pairs; severity is one of ok, warning, error, optimization.
+        speedups: ("global" or "local", percent) pairs: global is of the kernel's time, local of that part.
+        focus: (metric, value) pairs that the rule rests on.
+    """
+
+    id: str
+    name: str
+    section: str
+    messages: tuple[tuple[str, str], ...]
+    speedups: tuple[tuple[str, float], ...] = ()
+    focus: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instances:
+    """A metric split by something (PC, opcode, unit): `keys[i]` has `values[i]`; keys may be absent (empty)."""
+
+    keys: tuple[Value, ...]
+    values: tuple[Value, ...]
+
+
+class KernelDetails(Protocol):
+    """What a report holds beyond the columns, read when it is asked for. `i` is the row in the kernel table."""
+
+    def metrics(self, i: int) -> Mapping[str, Quantity]:
+        """All scalar metrics of a kernel with their units, by the tool's own names."""
+        ...
+
+    def instances(self, i: int, metric: str) -> Instances | Unknown:
+        """The per-PC or per-unit values of one metric."""
+        ...
+
+    def rules(self, i: int) -> tuple[RuleResult, ...]:
+        """What the tool's own rules said of a kernel."""
+        ...
+
+    def ranges(self, i: int) -> tuple[str, ...]:
+        """NVTX ranges open at the launch, outermost first."""
+        ...
+
+    def sections(self, i: int) -> tuple[str, ...]:
+        """Identifiers of the sections that were collected."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTable:
+    """Kernel launches in columns, in capture order; row i of every column is launch i.
+
+    Attributes:
+        names: Distinct demangled names, clean; `name_id` indexes this and `functions`.
+        functions: The short name of the same index.
+        grid: Three columns, x y z; `block` alike.
+        start_ns: -1 where the capture has no time line.
+        duration_ns: NaN where it was not collected.
+        stream: -1 where unknown; `device` alike.
+        details: Metrics and rules behind each row; None where the capture has none.
+    """
+
+    names: tuple[str, ...]
+    functions: tuple[str, ...]
+    name_id: array[int]
+    grid: tuple[array[int], array[int], array[int]]
+    block: tuple[array[int], array[int], array[int]]
+    start_ns: array[int]
+    duration_ns: array[float]
+    device: array[int]
+    stream: array[int]
+    details: KernelDetails | None = None
+
+    def __len__(self) -> int:
+        return len(self.name_id)
+
+    def name(self, i: int) -> str:
+        """The demangled name of launch i."""
+        return self.names[self.name_id[i]]
+
+
+class Severity(StrEnum):
+    """How much a mark, an issue or a finding matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment on the time axis: an XID, a throttle, a preemption, a process that came or went."""
+
+    t_ns: int
+    kind: str
+    track: str
+    text: str
+    severity: Severity = Severity.INFO
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A fault in the data, as data: rows skipped, samples late, a collector that failed."""
+
+    severity: Severity
+    code: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that could not be had. `what` is a metric name, a track id, or "track/metric"."""
+
+    what: str
+    why: Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnosis: what is wrong with what, how we know, and what to do next."""
+
+    rule: str
+    severity: Severity
+    subject: str
+    message: str
+    evidence: tuple[str, ...]
+    action: str
+    next_command: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a trace comes from.
+
+    Attributes:
+        kind: "live", "ncu-rep", "nsys-sqlite" ...
+        facts: Session facts to show: command, host, GPU, driver ... Secrets are already redacted.
+    """
+
+    kind: str
+    path: str = ""
+    tool_version: str = ""
+    gpu: str = ""
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """The one container. A collector's poll fills `readings`; the recorder and the parsers fill `series`."""
+
+    origin: Origin
+    start_ns: int = 0
+    end_ns: int = 0
+    tracks: Mapping[str, Track] = field(default_factory=dict)
+    readings: tuple[Reading, ...] = ()
+    series: Mapping[tuple[str, str], Series] = field(default_factory=dict)
+    spans: Mapping[str, SpanTable] = field(default_factory=dict)
+    stacks: tuple[Stack, ...] = ()
+    kernels: KernelTable | None = None
+    marks: tuple[Mark, ...] = ()
+    issues: tuple[Issue, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Ids of tracks that ended since the last poll (live only)."""
+
+    def get(self, track: str, metric: Metric) -> Series | None:
+        """The series of a metric on a track, or None when it was never read."""
+        return self.series.get((track, metric.name))
+
+    def why_missing(self, *whats: str) -> Unknown | None:
+        """The reason given for the first of `whats` that is listed as missing."""
+        reasons = {missing.what: missing.why for missing in self.missing}
+        return next((reasons[what] for what in whats if what in reasons), None)
+
+    def tracks_of(self, kind: TrackKind) -> tuple[Track, ...]:
+        """Tracks of a kind, in the order they were first seen."""
+        return tuple(track for track in self.tracks.values() if track.kind is kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetProcess:
+    """One process of the server under observation."""
+
+    pid: int
+    role: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What llmtop is attached to: the server a PID belongs to, and where to find its parts.
+
+    Attributes:
+        kind: The engine's key in `llmtop.servers` ("vllm", "sglang", "demo" ...), or "process" when none is known.
+        metrics_urls: Where to try the Prometheus endpoint, best first.
+    """
+
+    pid: int
+    root_pid: int
+    kind: str
+    title: str
+    processes: tuple[TargetProcess, ...]
+    ports: tuple[int, ...] = ()
+    metrics_urls: tuple[str, ...] = ()
+    model: Fact = Unknown("the server's model is not known yet")
+    dtype: Fact = Unknown("the server's dtype is not known")
+    gpus: tuple[int, ...] = ()

@@ -1,0 +1,1 @@
+"""What an LLM server is: how to recognise one, its processes, its metric names, its flags."""

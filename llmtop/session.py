@@ -1,0 +1,245 @@
+"""The live session: collectors on their own threads -> recorder -> `Trace`.
+
+The recorder is the only mutable store of the program. Nothing here knows a screen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Mark,
+    Metric,
+    Missing,
+    Origin,
+    Reading,
+    Series,
+    Severity,
+    Stack,
+    Trace,
+    Track,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from llmtop.collectors.base import Clock, Collector
+
+DEFAULT_WINDOW_S = 600.0
+_TRIM_SLACK = 2
+"""Columns are cut only when they hold this many windows, so that cutting costs nothing per sample."""
+
+
+@dataclass(slots=True)
+class _Column:
+    """The growing columns of one series. Cutting replaces the arrays: frozen traces keep the old ones."""
+
+    metric: Metric
+    source: str
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    start: int = 0
+
+    def append(self, reading: Reading) -> None:
+        """Add a sample; one that is not newer than the last is dropped (a source polled twice in one tick)."""
+        if self.times and reading.t_ns <= self.times[-1]:
+            return
+        self.source = reading.source
+        self.times.append(reading.t_ns)
+        self.values.append(float("nan") if reading.value is None else reading.value)
+
+    def forget_before(self, t_ns: int) -> None:
+        """Leave samples older than `t_ns` out of the window; keep one before it, so that rates can start."""
+        times, start = self.times, self.start
+        while start + 1 < len(times) and times[start + 1] < t_ns:
+            start += 1
+        self.start = start
+        if start > len(times) // _TRIM_SLACK and start > 64:
+            self.times, self.values, self.start = times[start:], self.values[start:], 0
+
+
+class Recorder:
+    """Keeps the last `window_s` seconds of what collectors report. Thread-safe."""
+
+    def __init__(self, origin: Origin, window_s: float = DEFAULT_WINDOW_S) -> None:
+        self._lock = threading.Lock()
+        self._origin = origin
+        self._window_ns = int(window_s * NS_PER_S)
+        self._columns: dict[tuple[str, str], _Column] = {}
+        self._tracks: dict[str, Track] = {}
+        self._stacks: dict[str, tuple[Stack, ...]] = {}
+        self._missing: dict[str, tuple[Missing, ...]] = {}
+        self._issues: dict[tuple[str, str], Issue] = {}
+        self._marks: deque[Mark] = deque(maxlen=1000)
+        self._start_ns = 0
+        self._end_ns = 0
+
+    def append(self, collector: str, trace: Trace) -> None:
+        """Fold in one poll of one collector.
+
+        Its `missing` and `stacks` replace those of its last poll; its tracks are added or renewed; its issues are
+        counted up by (code, message).
+        """
+        with self._lock:
+            self._end_ns = max(self._end_ns, trace.end_ns)
+            self._start_ns = self._start_ns or trace.start_ns or trace.end_ns
+            self._tracks.update(trace.tracks)
+            for reading in trace.readings:
+                self._column(reading).append(reading)
+            self._missing[collector] = trace.missing
+            if trace.stacks:
+                self._stacks[collector] = trace.stacks
+            self._marks.extend(trace.marks)
+            self._count_issues(trace.issues)
+            self._forget(trace.gone)
+
+    def freeze(self) -> Trace:
+        """The window as it stands, without copying a sample."""
+        with self._lock:
+            oldest = self._end_ns - self._window_ns
+            for column in self._columns.values():
+                column.forget_before(oldest)
+            return Trace(
+                origin=self._origin,
+                start_ns=max(self._start_ns, oldest),
+                end_ns=self._end_ns,
+                tracks=dict(self._tracks),
+                series={key: _frozen(key[0], column) for key, column in self._columns.items()},
+                stacks=tuple(stack for stacks in self._stacks.values() for stack in stacks),
+                marks=tuple(mark for mark in self._marks if mark.t_ns >= oldest),
+                issues=tuple(self._issues.values()),
+                missing=tuple(one for several in self._missing.values() for one in several),
+            )
+
+    def _column(self, reading: Reading) -> _Column:
+        key = (reading.track, reading.metric.name)
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = _Column(reading.metric, reading.source)
+        return column
+
+    def _count_issues(self, issues: Iterable[Issue]) -> None:
+        for issue in issues:
+            key = (issue.code, issue.message)
+            seen = self._issues.get(key)
+            self._issues[key] = replace(seen, count=seen.count + issue.count) if seen else issue
+
+    def _forget(self, gone: tuple[str, ...]) -> None:
+        """Drop ended tracks with all they had: a server that forks for each request must not fill memory."""
+        if not gone:
+            return
+        ended = set(gone)
+        for track in gone:
+            self._tracks.pop(track, None)
+        for key in [key for key in self._columns if key[0] in ended]:
+            del self._columns[key]
+
+
+def _frozen(track: str, column: _Column) -> Series:
+    return Series(
+        track,
+        column.metric,
+        column.source,
+        column.times,
+        column.values,
+        column.start,
+        len(column.times),
+    )
+
+
+class Session:
+    """Runs collectors, each on a thread of its own, into one recorder.
+
+    Args:
+        collectors: What to run; those that cannot run here are listed as missing and not started.
+        interval_s: Time between polls, or a collector's own `period_s` where that is longer.
+        on_news: Called from a collector's thread after each poll; must only post a message.
+    """
+
+    def __init__(
+        self,
+        collectors: Iterable[Collector],
+        origin: Origin,
+        *,
+        interval_s: float = 1.0,
+        window_s: float = DEFAULT_WINDOW_S,
+        on_news: Callable[[], None] | None = None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self.collectors = tuple(collectors)
+        self.interval_s = interval_s
+        self.on_news = on_news
+        self.recorder = Recorder(origin, window_s)
+        self._clock = clock
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start every collector that can run."""
+        for collector in self.collectors:
+            thread = threading.Thread(target=self._run, args=(collector,), name=f"llmtop {collector.name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Ask every collector to end and wait; one that hangs in a driver call is left behind as a daemon."""
+        self._stop.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def trace(self) -> Trace:
+        """What is known now."""
+        return self.recorder.freeze()
+
+    def _run(self, collector: Collector) -> None:
+        why = collector.missing()
+        if why is not None:
+            self._report(collector, missing=(Missing(collector.name, why),))
+            return
+        try:
+            with collector:
+                self._poll_until_stopped(collector)
+        except Exception as error:  # the border: a collector's fault costs only its own data
+            self._report(collector, issues=(_fault(collector, error),))
+
+    def _poll_until_stopped(self, collector: Collector) -> None:
+        period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
+        due = self._clock()
+        while not self._stop.is_set():
+            try:
+                trace = collector.poll()
+            except Exception as error:  # one bad poll never ends a collector
+                self._report(collector, issues=(_fault(collector, error),))
+            else:
+                self.recorder.append(collector.name, trace)
+                self._tell()
+            now = self._clock()
+            due = max(due + period_ns, now)  # late polls are skipped, not made up for
+            self._stop.wait((due - now) / NS_PER_S)
+
+    def _report(
+        self, collector: Collector, *, missing: tuple[Missing, ...] = (), issues: tuple[Issue, ...] = ()
+    ) -> None:
+        now = self._clock()
+        self.recorder.append(collector.name, Trace(Origin("live"), now, now, missing=missing, issues=issues))
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
+
+
+def _fault(collector: Collector, error: Exception) -> Issue:
+    return Issue(
+        Severity.ERROR,
+        f"collector-{collector.name}",
+        f"the {collector.name} collector failed: {type(error).__name__}: {error}; please report this",
+    )

@@ -1,0 +1,73 @@
+"""Foreign text, made safe once, at the model's border."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+_INVISIBLE = (
+    *range(0x80, 0xA0),  # C1: 8-bit CSI and friends
+    *range(0x200B, 0x2010),  # zero width, LRM, RLM
+    *range(0x2028, 0x202F),  # line and paragraph separators, bidi embeddings
+    *range(0x2060, 0x2070),  # word joiner, bidi isolates
+    *range(0xD800, 0xE000),  # lone surrogates: no encoding can write them
+    0x061C,
+    0x180E,
+    0xFEFF,
+)
+_SAFE = _CONTROL_PICTURES | dict.fromkeys(_INVISIBLE, "\ufffd")
+_HARMLESS = re.compile(r"[\x20-\x7e]*\Z")
+
+
+def clean(text: str) -> str:
+    """Replace every character that could steer a terminal or hide by one that shows.
+
+    C0 and DEL become control pictures; C1, bidi and zero-width characters become U+FFFD. Nothing else changes:
+    brackets are not markup here, and widgets must not treat them so.
+
+    >>> clean("silu[lambda() (instance 1)]")
+    'silu[lambda() (instance 1)]'
+    >>> clean("a\\x1b[2Jb\\x9bc")
+    'a␛[2Jb\ufffdc'
+    """
+    return text if _HARMLESS.match(text) else text.translate(_SAFE)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the middle out of a long text, so that both what it is and what differs at its end stay.
+
+    >>> shorten("elementwise_kernel<4, CUDAFunctor_add<float>>", 24)
+    'elementwise_…add<float>>'
+    """
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    head = width - 1 - tail
+    return f"{text[:head]}…{text[len(text) - tail :]}"
+
+
+_SECRET_NAME = re.compile(r"(?i)(token|secret|passw|api[-_]?key|credential|auth|private)")
+_SECRET_FLAG = re.compile(
+    r"(?i)(--?[\w-]*(?:token|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
+)
+_SECRET_VARIABLE = re.compile(r"(?i)\b(\w*(?:token|secret|passw\w*|api_?key|credential\w*|auth)\w*)=(\S+)")
+REDACTED = "[redacted]"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or key of this name is likely to hold a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def redact(command_line: str) -> str:
+    """Hide the values of secrets in a command line or an environment listing.
+
+    >>> redact("vllm serve m --api-key sk-123 --port 8000")
+    'vllm serve m --api-key [redacted] --port 8000'
+    >>> redact("HF_TOKEN=hf_abc vllm serve")
+    'HF_TOKEN=[redacted] vllm serve'
+    """
+    hidden = _SECRET_FLAG.sub(rf"\1\2{REDACTED}", command_line)
+    return _SECRET_VARIABLE.sub(rf"\1={REDACTED}", hidden)

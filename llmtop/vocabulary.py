@@ -1,0 +1,104 @@
+"""The live metrics, by name: what collectors write and what analysis and panes read.
+
+A collector never invents a name. Where one idea has several sources (GPM, DCGM, a server's estimate) the metric
+is the same and each reading's `source` tells them apart.
+"""
+
+from __future__ import annotations
+
+from llmtop.model import Metric
+
+# GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
+GPU_UTIL = Metric("gpu.util", "%", title="GPU busy")
+"""NVML duty cycle: share of time in which any kernel ran. Never an input of the roofline."""
+GPU_SM = Metric("gpu.sm", "%", title="SM")
+GPU_OCCUPANCY = Metric("gpu.occupancy", "%", title="occupancy")
+GPU_INTEGER = Metric("gpu.integer", "%", title="INT")
+GPU_TENSOR = Metric("gpu.tensor", "%", title="tensor")
+GPU_TENSOR_HMMA = Metric("gpu.tensor_hmma", "%", title="HMMA")
+GPU_TENSOR_IMMA = Metric("gpu.tensor_imma", "%", title="IMMA")
+GPU_TENSOR_DFMA = Metric("gpu.tensor_dfma", "%", title="DFMA")
+GPU_FP64 = Metric("gpu.fp64", "%", title="FP64")
+GPU_FP32 = Metric("gpu.fp32", "%", title="FP32")
+GPU_FP16 = Metric("gpu.fp16", "%", title="FP16")
+GPU_DRAM = Metric("gpu.dram", "%", title="DRAM")
+GPU_PCIE_TX = Metric("gpu.pcie_tx", "bytes/s", title="PCIe tx")
+GPU_PCIE_RX = Metric("gpu.pcie_rx", "bytes/s", title="PCIe rx")
+GPU_NVLINK_TX = Metric("gpu.nvlink_tx", "bytes/s", title="NVLink tx")
+GPU_NVLINK_RX = Metric("gpu.nvlink_rx", "bytes/s", title="NVLink rx")
+GPU_MEMORY_USED = Metric("gpu.memory_used", "bytes", title="memory")
+GPU_POWER = Metric("gpu.power", "W", title="power")
+GPU_POWER_LIMIT = Metric("gpu.power_limit", "W", title="power limit")
+GPU_ENERGY = Metric("gpu.energy", "J", counter=True, title="energy")
+GPU_SM_CLOCK = Metric("gpu.sm_clock", "MHz", title="SM clock")
+GPU_MEMORY_CLOCK = Metric("gpu.memory_clock", "MHz", title="memory clock")
+GPU_TEMPERATURE = Metric("gpu.temperature", "°C", title="temperature")
+GPU_CLOCK_REASONS = Metric("gpu.clock_reasons", "bitmask", title="throttle")
+"""NVML clock event reasons; `analysis.gpus` has the words."""
+# GPU process, on tracks "gpu:<index>/process:<pid>".
+GPU_PROCESS_MEMORY = Metric("gpu_process.memory", "bytes", title="GPU memory")
+GPU_PROCESS_SM = Metric("gpu_process.sm", "%", title="SM share")
+
+# Server, on tracks "server:<port>".
+SERVER_RUNNING = Metric("server.running", "requests", title="running")
+SERVER_WAITING = Metric("server.waiting", "requests", title="waiting")
+SERVER_KV_USAGE = Metric("server.kv_usage", "ratio", title="KV cache")
+SERVER_PREEMPTIONS = Metric("server.preemptions", "requests", counter=True, title="preemptions")
+SERVER_PROMPT_TOKENS = Metric("server.prompt_tokens", "tokens", counter=True, title="prompt tokens")
+SERVER_OUTPUT_TOKENS = Metric("server.output_tokens", "tokens", counter=True, title="output tokens")
+SERVER_REQUESTS = Metric("server.requests", "requests", counter=True, title="requests finished")
+SERVER_FAILURES = Metric("server.failures", "requests", counter=True, title="requests failed")
+SERVER_PREFIX_QUERIES = Metric("server.prefix_queries", "tokens", counter=True, title="prefix queries")
+SERVER_PREFIX_HITS = Metric("server.prefix_hits", "tokens", counter=True, title="prefix hits")
+SERVER_PREFIX_HIT_RATE = Metric("server.prefix_hit_rate", "ratio", title="prefix hit rate")
+SERVER_FLOPS = Metric("server.estimated_flops", "FLOP", counter=True, title="estimated FLOPs")
+SERVER_READ_BYTES = Metric("server.estimated_read_bytes", "bytes", counter=True, title="estimated reads")
+SERVER_WRITE_BYTES = Metric("server.estimated_write_bytes", "bytes", counter=True, title="estimated writes")
+SERVER_STEPS = Metric("server.steps", "steps", counter=True, title="engine steps")
+# Latency distributions: cumulative counts by upper bound, one counter per bucket (see `bucket`), plus sum and count.
+SERVER_TTFT = Metric("server.ttft", "s", title="time to first token")
+SERVER_ITL = Metric("server.itl", "s", title="inter-token latency")
+SERVER_E2E = Metric("server.e2e", "s", title="end-to-end latency")
+SERVER_QUEUE_TIME = Metric("server.queue_time", "s", title="queue time")
+SERVER_PREFILL_TIME = Metric("server.prefill_time", "s", title="prefill time")
+SERVER_DECODE_TIME = Metric("server.decode_time", "s", title="decode time")
+
+# Process, on tracks "process:<pid>".
+PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
+PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
+PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
+# Thread, on tracks "thread:<pid>/<tid>".
+THREAD_ON_CPU = Metric("thread.on_cpu", "ns", counter=True, title="on-CPU")
+THREAD_RUN_QUEUE = Metric("thread.run_queue", "ns", counter=True, title="run-queue wait")
+THREAD_VOLUNTARY = Metric("thread.voluntary_switches", "switches", counter=True, title="voluntary switches")
+THREAD_INVOLUNTARY = Metric("thread.involuntary_switches", "switches", counter=True, title="involuntary switches")
+THREAD_STATE_SAMPLES = Metric("thread.state_samples", "samples", counter=True, title="state samples")
+"""How often the thread was looked at; `labelled(THREAD_STATE_SAMPLES, "futex_wait")` counts one cause."""
+# cgroup and host, on tracks "process:<root>" and "host".
+CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup throttled")
+CGROUP_PERIODS_THROTTLED = Metric("cgroup.periods_throttled", "periods", counter=True)
+HOST_CPU_PRESSURE = Metric("host.cpu_pressure", "%", title="CPU pressure (PSI some, 10 s)")
+HOST_LOAD = Metric("host.load", "1", title="load average, 1 min")
+
+# llmtop itself, on track "self".
+SELF_CPU = Metric("self.cpu", "ns", counter=True, title="own CPU")
+SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
+
+
+def labelled(metric: Metric, label: str) -> Metric:
+    """The same metric, split by a label: "thread.state_samples|futex_wait"."""
+    return Metric(f"{metric.name}|{label}", metric.unit, metric.counter, f"{metric.title} {label}")
+
+
+def bucket(metric: Metric, upper: float) -> Metric:
+    """The counter of observations at or below `upper` (inf for all) of a latency distribution.
+
+    >>> bucket(SERVER_TTFT, 0.5).name, bucket(SERVER_TTFT, float("inf")).name
+    ('server.ttft|0.5', 'server.ttft|inf')
+    """
+    return Metric(f"{metric.name}|{upper:g}", "1", counter=True)
+
+
+def total(metric: Metric) -> Metric:
+    """The counter of the sum of all observations of a latency distribution, in the metric's own unit."""
+    return Metric(f"{metric.name}|sum", metric.unit, counter=True)

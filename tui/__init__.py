@@ -1,0 +1,1 @@
+"""The screen: panes and screens over Textual, pure drawing in `render`."""

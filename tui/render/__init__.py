@@ -1,0 +1,1 @@
+"""Pure drawing: a view model and a size in, lines out."""
