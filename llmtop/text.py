@@ -20,14 +20,14 @@ _HARMLESS = re.compile(r"[\x20-\x7e]*\Z")
 
 
 def clean(text: str) -> str:
-    """Replace every character that could steer a terminal or hide by one that shows.
+    r"""Replace every character that could steer a terminal or hide by one that shows.
 
     C0 and DEL become control pictures; C1, bidi and zero-width characters become U+FFFD. Nothing else changes:
     brackets are not markup here, and widgets must not treat them so.
 
     >>> clean("silu[lambda() (instance 1)]")
     'silu[lambda() (instance 1)]'
-    >>> clean("a\\x1b[2Jb\\x9bc")
+    >>> clean("a\x1b[2Jb\x9bc")
     'a␛[2Jb\ufffdc'
     """
     return text if _HARMLESS.match(text) else text.translate(_SAFE)

@@ -122,8 +122,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class RooflineView:
-    """A roofline to draw. `points[0]` is the newest or the heaviest; `band` is (low, high) FLOP/s of the newest point
-    where the precision is ambiguous; `why_not` says why there is no point at all.
+    """A roofline to draw.
+
+    Attributes:
+        points: The newest (live) or the heaviest (report) first.
+        band: (low, high) FLOP/s of the newest point where its precision is ambiguous.
+        why_not: Why there is no point at all.
     """
 
     title: str
