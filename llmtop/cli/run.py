@@ -1,6 +1,106 @@
-"""Placeholder until the commands land."""
+"""The command line's frame: which command, its arguments, and one line on stderr when it fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmtop import __version__
+from llmtop.errors import LlmtopError, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+COMMANDS = {
+    "launch": "start a server, attach to it and own its lifetime",
+    "open": "explore reports",
+    "report": "the same analysis without a screen: text, md, html, json or csv",
+    "snapshot": "one machine-readable look at this machine and its server",
+    "demo": "start the embedded LLM server with load and attach to it",
+    "doctor": "what can be collected here, what cannot, why, and what would change that",
+}
+"""Each is a module of this package with `add_arguments(parser)` and `run(args) -> int`, loaded when it is used."""
+LIVE = "live"
+"""The module behind `llmtop` without a command."""
+
+INTERRUPTED = 130
 
 
 def run(argv: list[str]) -> int:
-    """Run one command."""
-    return 2 if argv else 0
+    """Run one command.
+
+    Returns:
+        The exit code: 0 done, 1 the input or the target is at fault, 2 usage, 130 interrupted.
+    """
+    try:
+        return _dispatch(argv)
+    except LlmtopError as error:
+        return _say(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except Exception as error:
+        if os.environ.get("LLMTOP_DEBUG"):
+            raise
+        return _say(f"a fault of its own: {type(error).__name__}: {error}; LLMTOP_DEBUG=1 shows where", 1)
+
+
+def _dispatch(argv: list[str]) -> int:
+    name = argv[0] if argv and argv[0] in COMMANDS else LIVE
+    module = import_module(f"llmtop.cli.{name}")
+    parser = _command_parser(name, module) if name != LIVE else _top_parser(module)
+    arguments = parser.parse_args(argv[1:] if name != LIVE else _checked_top(argv))
+    return int(module.run(arguments))
+
+
+def _command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"llmtop {name}", description=_sentence(module.__doc__ or ""))
+    module.add_arguments(parser)
+    return parser
+
+
+def _top_parser(module: ModuleType) -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="llmtop",
+        usage="llmtop [--attach PID] [options] | llmtop COMMAND ...",
+        description="What is this LLM server waiting for, and what should I do about it?",
+        epilog=f"commands (llmtop COMMAND --help):\n{commands}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"llmtop {__version__}")
+    module.add_arguments(parser)
+    return parser
+
+
+def _checked_top(argv: list[str]) -> list[str]:
+    """Turn the two likely slips of the hand into a hint: a bare PID and a bare file."""
+    first = argv[0] if argv else "-"
+    if first.startswith("-"):
+        return argv
+    if first.isdecimal():
+        raise UsageError(f"{first} is not a command; to watch process {first}: llmtop --attach {first}")
+    if Path(first).exists():
+        raise UsageError(f"{first} is not a command; to explore it: llmtop open {first}")
+    raise UsageError(f"{first} is not a command; there are: {', '.join(COMMANDS)} (llmtop --help)")
+
+
+def _sentence(docstring: str) -> str:
+    return docstring.strip().split("\n\n")[0]
+
+
+def _say(message: str, exit_code: int) -> int:
+    line = " ".join(message.split())
+    print(f"llmtop: {line}", file=sys.stderr)
+    return exit_code
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from complaining at exit that the reader of stdout has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,50 @@
+# `make demo` runs the main job, `make test` passes the tests; both make their own .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: help demo test check format packages snapshots clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.run  ## start the embedded LLM server with load and watch it
+	$(BIN)/llmtop demo
+
+test: packages $(VENV)/.dev  ## run the tests, after installing what they need
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+
+check: $(VENV)/.dev  ## lint, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+snapshots: $(VENV)/.dev  ## draw the reference screenshots of the tests anew
+	$(BIN)/python -m pytest -q tests/tui --snapshot-update
+
+packages:  ## install the system packages that tests use (apt-packages.txt)
+	@scripts/system-packages
+
+clean:  ## remove what make made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "llmtop needs Python 3.11 or newer; try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/system-packages python3-venv
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 has no venv module; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.base pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@touch $@

@@ -1,0 +1,54 @@
+"""All live sources. A new one is one file and one line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from llmtop.collectors.base import Check, Collector
+    from llmtop.model import Engine, Target
+
+    Maker = Callable[[Target | None, Sequence[Engine]], Collector | None]
+
+
+def _nvml(target: Target | None, engines: Sequence[Engine]) -> Collector:
+    from llmtop.collectors.nvml import NvmlCollector
+
+    return NvmlCollector()
+
+
+def _proc(target: Target | None, engines: Sequence[Engine]) -> Collector | None:
+    from llmtop.collectors.proc import ProcCollector
+
+    return ProcCollector(target) if target else None
+
+
+def _prometheus(target: Target | None, engines: Sequence[Engine]) -> Collector | None:
+    from llmtop.collectors.prometheus import PrometheusCollector
+
+    return PrometheusCollector(target, engines) if target else None
+
+
+def _self_cost(target: Target | None, engines: Sequence[Engine]) -> Collector:
+    from llmtop.collectors.selfcost import SelfCostCollector
+
+    return SelfCostCollector()
+
+
+COLLECTORS: tuple[Maker, ...] = (_nvml, _proc, _prometheus, _self_cost)
+"""Each makes its collector for a target, or None where there is nothing for it to do without one."""
+
+
+def live_collectors(target: Target | None, engines: Sequence[Engine]) -> tuple[Collector, ...]:
+    """The collectors for a target, or for this machine's GPUs alone."""
+    made = (make(target, engines) for make in COLLECTORS)
+    return tuple(collector for collector in made if collector is not None)
+
+
+def checks() -> tuple[Check, ...]:
+    """What each source can see here, for `llmtop doctor`."""
+    from llmtop.collectors import host_checks, nvml
+
+    return (*nvml.checks(), *host_checks.checks())

@@ -1,0 +1,61 @@
+"""What can be collected here, what cannot, why, and the command that would change it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.collectors.base import Check
+
+_WIDTH = 78
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="one JSON document (docs/doctor.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every check; finding something missing is no failure."""
+    from llmtop.collectors.registry import checks
+
+    found = checks()
+    if args.json:
+        json.dump(_document(found), sys.stdout, allow_nan=False, indent=2)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for check in found for line in _lines(check))
+    return 0
+
+
+def _document(checks: tuple[Check, ...]) -> dict[str, object]:
+    return {"schema": "llmtop.doctor/1", "checks": [_entry(check) for check in checks]}
+
+
+def _entry(check: Check) -> dict[str, object]:
+    if isinstance(check.state, Unknown):
+        return {"what": check.what, "ok": False, "reason": check.state.reason, "remedy": check.state.remedy}
+    return {"what": check.what, "ok": True, "state": check.state}
+
+
+def _lines(check: Check) -> list[str]:
+    """A check as text: the state beside its name, then what to do about it.
+
+    A letter tells the state too, so that it does not hang on colour.
+    """
+    if isinstance(check.state, str):
+        return _wrapped(f"ok  {check.what}: ", check.state)
+    lines = _wrapped(f"no  {check.what}: ", check.state.reason)
+    return lines + (_wrapped("      to change it: ", check.state.remedy) if check.state.remedy else [])
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        head + text, _WIDTH, subsequent_indent="      ", break_on_hyphens=False, break_long_words=False
+    )

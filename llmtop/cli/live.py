@@ -1,0 +1,135 @@
+"""Watch an LLM server live: find what a PID belongs to, start the collectors, show the screen."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from llmtop.errors import TargetError
+
+if TYPE_CHECKING:
+    from llmtop.model import Target
+    from llmtop.servers.launch import Launched
+    from llmtop.session import Session
+
+MIN_INTERVAL_S = 0.25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the live screen."""
+    parser.add_argument(
+        "-p", "--attach", metavar="PID", type=process_id, help="watch the server this process belongs to"
+    )
+    add_watch_arguments(parser)
+
+
+def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what every command that ends in the live screen takes."""
+    parser.add_argument(
+        "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
+    )
+    parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Attach to the given process, or to the only server here, or let the user choose."""
+    refuse_unfit_terminal()
+    target = find(args.attach) if args.attach is not None else choose()
+    return watch(target, seconds=args.seconds, interval=args.interval)
+
+
+def watch(
+    target: Target | None,
+    *,
+    launched: Launched | None = None,
+    seconds: float | None = None,
+    interval: float = 1.0,
+) -> int:
+    """Show the live screen until the user leaves it.
+
+    Args:
+        target: None shows this machine's GPUs alone.
+        launched: The command that llmtop itself started, for the log pane.
+        seconds: Leave by itself after so long.
+        interval: Seconds between polls.
+    """
+    refuse_unfit_terminal()
+    from llmtop.tui.screens.live import watch_session
+
+    session = live_session(target, interval)
+    return watch_session(session, target, launched=launched, seconds=seconds, interval=interval)
+
+
+def live_session(target: Target | None, interval: float) -> Session:
+    """A session, not yet started, with every collector for the target."""
+    from llmtop.collectors.registry import live_collectors
+    from llmtop.model import Origin
+    from llmtop.servers.registry import ENGINES
+    from llmtop.session import Session
+
+    return Session(live_collectors(target, ENGINES), Origin("live"), interval_s=interval)
+
+
+def find(pid: int) -> Target:
+    """The server that a process belongs to."""
+    from llmtop.servers.recognise import find_target
+
+    return find_target(pid)
+
+
+def choose() -> Target | None:
+    """The only server on this machine, the one the user picks, or None when there is none."""
+    from llmtop.servers.recognise import find_servers
+
+    servers = find_servers()
+    if len(servers) < 2:
+        return servers[0] if servers else None
+    from llmtop.tui.screens.choose import choose_target
+
+    target = choose_target(servers)
+    if target is None:
+        raise KeyboardInterrupt
+    return target
+
+
+def refuse_unfit_terminal() -> None:
+    """Fail in one line where no screen can be drawn."""
+    from llmtop.tui.terminal import guard
+
+    reason = guard()
+    if reason is not None:
+        raise TargetError(reason)
+
+
+def process_id(text: str) -> int:
+    """An argparse type: a process id.
+
+    >>> process_id("42")
+    42
+    """
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text)
+
+
+def interval(text: str) -> float:
+    """An argparse type: seconds between polls."""
+    value = seconds(text)
+    if value < MIN_INTERVAL_S:
+        raise argparse.ArgumentTypeError(f"{text} s is too often: GPM and the kernel's counters need {MIN_INTERVAL_S}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a positive number of seconds.
+
+    >>> seconds("1.5")
+    1.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,38 @@
+"""One machine-readable look at this machine's GPUs, and at the server when one is named."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from llmtop.cli.live import find, live_session, process_id, seconds
+
+_MIN_WINDOW_S = 0.3
+"""Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
+    parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
+    parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look for a while, then print one JSON document."""
+    from llmtop.analysis.live_summary import snapshot_document
+
+    target = find(args.attach) if args.attach is not None else None
+    window_s = max(args.seconds, _MIN_WINDOW_S)
+    session = live_session(target, window_s / 3)
+    session.start()
+    try:
+        time.sleep(window_s)
+    finally:
+        trace = session.trace()
+        session.stop()
+    json.dump(snapshot_document(trace, target, window_s), sys.stdout, allow_nan=False, indent=2)
+    sys.stdout.write("\n")
+    return 0
