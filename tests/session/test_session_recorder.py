@@ -1,0 +1,146 @@
+"""The recorder keeps a bounded window and freezes it without copying."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Mark,
+    Metric,
+    Missing,
+    Origin,
+    Reading,
+    Severity,
+    Stack,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
+from llmtop.session import Recorder
+
+LOAD = Metric("test.load", "%")
+LIVE = Origin("live")
+
+
+def poll(t_s: float, value: float | None = 1.0, *, track: str = "gpu:0", source: str = "GPM") -> Trace:
+    t_ns = int(t_s * NS_PER_S)
+    return Trace(LIVE, t_ns, t_ns, readings=(Reading(track, LOAD, t_ns, value, source),))
+
+
+def test_readings_become_a_series_with_its_unit_and_source() -> None:
+    recorder = Recorder(LIVE)
+    recorder.append("nvml", poll(1, 10.0))
+    recorder.append("nvml", poll(2, 20.0))
+    series = recorder.freeze().get("gpu:0", LOAD)
+    assert series is not None
+    assert list(series) == [(NS_PER_S, 10.0), (2 * NS_PER_S, 20.0)]
+    assert (series.metric.unit, series.source, series.last) == ("%", "GPM", 20.0)
+
+
+def test_absent_value_is_a_gap_not_a_zero() -> None:
+    recorder = Recorder(LIVE)
+    recorder.append("nvml", poll(1, 5.0))
+    recorder.append("nvml", poll(2, None))
+    series = recorder.freeze().get("gpu:0", LOAD)
+    assert series is not None
+    assert series.last is None
+    assert math.isnan(series.values[-1])
+
+
+def test_frozen_window_does_not_change_when_more_arrives() -> None:
+    recorder = Recorder(LIVE, window_s=10)
+    recorder.append("nvml", poll(1))
+    frozen = recorder.freeze()
+    for t in range(2, 500):
+        recorder.append("nvml", poll(t, float(t)))
+        recorder.freeze()
+    series = frozen.get("gpu:0", LOAD)
+    assert series is not None
+    assert list(series) == [(NS_PER_S, 1.0)]
+
+
+@given(st.integers(1, 400), st.integers(1, 50))
+def test_window_is_bounded_and_keeps_one_sample_before_it(polls: int, window_s: int) -> None:
+    recorder = Recorder(LIVE, window_s=window_s)
+    for t in range(1, polls + 1):
+        recorder.append("nvml", poll(t, float(t)))
+        frozen = recorder.freeze()
+    series = frozen.get("gpu:0", LOAD)
+    assert series is not None
+    assert (
+        list(series.values)
+        == [float(t) for t in range(max(1, polls - window_s - 1 + (polls <= window_s)), polls + 1)][-len(series) :]
+    )
+    assert min(polls, window_s) <= len(series) <= window_s + 2
+
+
+def test_memory_of_columns_stays_bounded() -> None:
+    recorder = Recorder(LIVE, window_s=10)
+    for t in range(1, 5000):
+        recorder.append("nvml", poll(t))
+        recorder.freeze()
+    series = recorder.freeze().get("gpu:0", LOAD)
+    assert series is not None
+    assert len(series._times) < 200
+
+
+def test_sample_that_is_not_newer_is_dropped() -> None:
+    recorder = Recorder(LIVE)
+    for value in (1.0, 2.0):
+        recorder.append("nvml", poll(1, value))
+    series = recorder.freeze().get("gpu:0", LOAD)
+    assert series is not None
+    assert list(series.values) == [1.0]
+
+
+def test_missing_of_a_collector_is_replaced_by_its_next_poll() -> None:
+    recorder = Recorder(LIVE)
+    why = Missing("gpu:0/gpm", Unknown("GPU is lost"))
+    recorder.append("nvml", Trace(LIVE, 1, 1, missing=(why,)))
+    assert recorder.freeze().why_missing("gpu:0/gpm") == why.why
+    recorder.append("proc", Trace(LIVE, 2, 2))
+    assert recorder.freeze().why_missing("gpu:0/gpm") == why.why
+    recorder.append("nvml", Trace(LIVE, 3, 3))
+    assert recorder.freeze().why_missing("gpu:0/gpm") is None
+
+
+def test_issues_are_counted_up() -> None:
+    recorder = Recorder(LIVE)
+    for _ in range(3):
+        recorder.append("proc", Trace(LIVE, 1, 1, issues=(Issue(Severity.WARNING, "late", "poll late"),)))
+    (issue,) = recorder.freeze().issues
+    assert issue.count == 3
+
+
+def test_ended_track_takes_its_series_with_it() -> None:
+    recorder = Recorder(LIVE)
+    track = Track("thread:1/2", TrackKind.THREAD, "worker")
+    recorder.append("proc", Trace(LIVE, 1, 1, tracks={track.id: track}))
+    recorder.append("proc", poll(1, track=track.id))
+    recorder.append("proc", Trace(LIVE, 2, 2, gone=(track.id,)))
+    frozen = recorder.freeze()
+    assert track.id not in frozen.tracks
+    assert frozen.get(track.id, LOAD) is None
+
+
+def test_marks_older_than_the_window_are_left_out() -> None:
+    recorder = Recorder(LIVE, window_s=5)
+    recorder.append("nvml", Trace(LIVE, 1, 1, marks=(Mark(NS_PER_S, "xid", "gpu:0", "XID 13"),)))
+    recorder.append("nvml", poll(3))
+    assert len(recorder.freeze().marks) == 1
+    recorder.append("nvml", poll(30))
+    assert recorder.freeze().marks == ()
+
+
+def test_stacks_of_the_last_poll_that_had_any_stay() -> None:
+    recorder = Recorder(LIVE)
+    stack = Stack(("main", "poll"), 5.0, "ns")
+    recorder.append("ebpf", Trace(LIVE, 1, 1, stacks=(stack,)))
+    recorder.append("ebpf", Trace(LIVE, 2, 2))
+    assert recorder.freeze().stacks == (stack,)

@@ -1,0 +1,55 @@
+"""What no linter sees: the links of the layout, and what each command loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("package", ["tui", "collectors", "parsers"])
+def test_package_link_is_the_root_folder(package: str) -> None:
+    link = ROOT / "llmtop" / package
+    assert link.is_symlink()
+    assert not link.readlink().is_absolute()
+    assert link.samefile(ROOT / package)
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import llmtop.parsers.registry",
+        "import llmtop.session",
+        "import llmtop.cli.snapshot, llmtop.analysis.live_summary, llmtop.collectors.registry",
+        "import llmtop.cli.report",
+        "import llmtop.cli.doctor",
+    ],
+)
+def test_headless_parts_load_no_screen(statement: str) -> None:
+    loaded = modules_loaded_by(statement)
+    assert not loaded & {"textual", "rich", "numpy", "pandas", "plotext", "prometheus_client"}
+
+
+def test_live_screen_loads_no_numpy_and_no_charts() -> None:
+    loaded = modules_loaded_by("import llmtop.tui.screens.live")
+    assert "textual" in loaded
+    assert not loaded & {"numpy", "pandas", "plotext", "prometheus_client"}
+
+
+def test_no_source_says_where_it_was_made() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout: nothing lists the tracked files")
+    texts = [p for p in map(Path, tracked.stdout.split("\0")) if p.suffix in {".py", ".md", ".toml", ".c", ".txt"}]
+    bad = ("/" + "work/", "/" + "root/", "/tmp/" + "tasks")
+    assert not [str(path) for path in texts if any(word in (ROOT / path).read_text() for word in bad)]

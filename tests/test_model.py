@@ -1,0 +1,61 @@
+"""Series, traces and text at the model's border."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.model import Metric, Missing, Origin, Series, Trace, Unknown
+from llmtop.text import clean, is_secret_name, redact, shorten
+
+LOAD = Metric("test.load", "%")
+
+
+def test_between_is_inclusive_and_shares_columns() -> None:
+    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    part = series.between(10, 20)
+    assert list(part) == [(10, 1.0), (20, None)]
+    assert part._times is series._times
+    assert len(series.between(31, 99)) == 0
+    assert series.between(31, 99).last is None
+
+
+def test_unknown_reads_as_a_sentence_with_its_remedy() -> None:
+    assert str(Unknown("not collected", "ncu --section Occupancy")) == "not collected (ncu --section Occupancy)"
+    assert str(Unknown("not collected")) == "not collected"
+
+
+def test_first_listed_reason_wins() -> None:
+    trace = Trace(Origin("live"), missing=(Missing("gpu:0", Unknown("lost")), Missing("nvml", Unknown("no driver"))))
+    assert trace.why_missing("gpu:0/dram", "gpu:0", "nvml") == Unknown("lost")
+    assert trace.why_missing("server") is None
+
+
+@given(st.text())
+def test_clean_text_has_nothing_that_steers_or_hides(text: str) -> None:
+    cleaned = clean(text)
+    assert len(cleaned) == len(text)
+    assert not [c for c in cleaned if unicodedata.category(c) in {"Cc", "Cs"}]
+    assert not {"\x1b", "\x9b", "\u202e", "\u200b", "\ufeff"} & set(cleaned)
+    cleaned.encode()
+    assert clean(cleaned) == cleaned
+
+
+@given(st.text(max_size=200), st.integers(0, 80))
+def test_shortened_text_fits_and_keeps_both_ends(text: str, width: int) -> None:
+    short = shorten(text, width)
+    assert len(short) <= width or len(text) <= width
+    if 3 <= width < len(text):
+        assert text.startswith(short.split("…")[0][:1])
+        assert text[-1] == short[-1]
+
+
+def test_secrets_are_hidden_in_all_their_forms() -> None:
+    line = "python -m x --api-key=sk1 --hf-token sk2 OPENAI_API_KEY=sk3 PASSWORD=sk4 --port 1"
+    hidden = redact(line)
+    assert not [secret for secret in ("sk1", "sk2", "sk3", "sk4") if secret in hidden]
+    assert "--port 1" in hidden
+    assert is_secret_name("HF_TOKEN")
+    assert not is_secret_name("CUDA_VISIBLE_DEVICES")
