@@ -1,0 +1,49 @@
+"""Which of several servers to watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
+
+from llmtop.model import Target, Unknown
+
+
+class ChooseApp(App[Target | None]):
+    """A list of servers; Enter takes one."""
+
+    TITLE = "llmtop"
+    BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("escape", "quit", "Quit")]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, servers: Sequence[Target]) -> None:
+        super().__init__()
+        self._servers = servers
+
+    def compose(self) -> ComposeResult:
+        """The question, the list, the keys."""
+        yield Static(Content(f" llmtop: {len(self._servers)} LLM servers run here. Which one? (Enter watches it)"))
+        yield OptionList(*(Option(Text(describe(server))) for server in self._servers), markup=False)
+        yield Footer()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Leave with the chosen server."""
+        self.exit(self._servers[event.option_index])
+
+
+def choose_target(servers: Sequence[Target]) -> Target | None:
+    """Ask; None when the user leaves without choosing."""
+    return ChooseApp(servers).run()
+
+
+def describe(server: Target) -> str:
+    """One line: what it serves, which process, where it listens."""
+    model = "model unknown" if isinstance(server.model, Unknown) else str(server.model)
+    ports = ", ".join(map(str, server.ports)) or "no port"
+    return f"{server.title} · {model} · pid {server.root_pid} +{len(server.processes) - 1} · port {ports}"
