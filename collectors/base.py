@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `llmtop doctor`: what can be had here, or why not and the command that changes it."""
+
+    what: str
+    state: str | Unknown
 
 
 class Collector(Protocol):

@@ -10,6 +10,7 @@ Text from outside (kernel names, process titles, metric labels) enters a trace o
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
@@ -416,3 +417,80 @@ class Target:
     model: Fact = Unknown("the server's model is not known yet")
     dtype: Fact = Unknown("the server's dtype is not known")
     gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    r"""How one process of a server is told by its title or command line.
+
+    Attributes:
+        name: What the process does; back references (`\1`) take what the pattern caught: a worker's rank.
+        pattern: Searched in the command line with its arguments joined by spaces.
+    """
+
+    name: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One way in which a server writes a number into its metrics.
+
+    Attributes:
+        name: The Prometheus name, with or without `_total`; of a distribution, the name without `_bucket`.
+        where: Only samples whose labels have one of these values: {"finished_reason": ("error", "abort")}.
+        scale: What turns the server's unit into the metric's: 1e-3 for milliseconds.
+    """
+
+    name: str
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What llmtop knows of one LLM server, as data: one file in `llmtop.servers` each.
+
+    Attributes:
+        kind: The key: "vllm".
+        title: The name that people use: "vLLM".
+        roles: The first that matches wins; a process that matches none of any engine is not a server's front.
+        library: A pattern in the names of mapped files, for processes whose title says nothing.
+        port: Where it listens unless told otherwise; `port_flags` and `port_variable` tell it.
+        model_flags: Flags naming the model; `model_after` are words that a positional model follows.
+        metrics_paths: Where its Prometheus text is; empty when it has none. Only paths that are safe to read.
+        prefixes: What its metric names begin with, ":" written as "_".
+        metrics_remedy: What turns its metrics on.
+        names: Where each number is; the first sample that is there wins, so newer names stand first.
+        distributions: Likewise for histograms.
+        replicas: Labels over which a number is repeated, not divided: the ranks of one tensor-parallel group.
+        model_labels: Labels whose value is the model's name.
+        version_path: A JSON document with the key "version".
+    """
+
+    kind: str
+    title: str
+    roles: tuple[Role, ...]
+    port: int
+    metrics_paths: tuple[str, ...] = ("/metrics",)
+    prefixes: tuple[str, ...] = ()
+    metrics_remedy: str = ""
+    names: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
+    distributions: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
+    port_flags: tuple[str, ...] = ("--port",)
+    port_variable: str = ""
+    model_flags: tuple[str, ...] = ("--model",)
+    model_after: tuple[str, ...] = ()
+    dtype_flags: tuple[str, ...] = ("--dtype",)
+    library: str = ""
+    replicas: tuple[str, ...] = ()
+    model_labels: tuple[str, ...] = ("model_name",)
+    version_path: str = ""
+
+    def role(self, command_line: str) -> str | None:
+        """The role of a process with this title or command line; None when it is none of this server's."""
+        for role in self.roles:
+            match = re.search(role.pattern, command_line)
+            if match:
+                return match.expand(role.name)
+        return None

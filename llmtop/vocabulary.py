@@ -6,6 +6,8 @@ is the same and each reading's `source` tells them apart.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from llmtop.model import Metric
 
 # GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
@@ -74,6 +76,33 @@ THREAD_VOLUNTARY = Metric("thread.voluntary_switches", "switches", counter=True,
 THREAD_INVOLUNTARY = Metric("thread.involuntary_switches", "switches", counter=True, title="involuntary switches")
 THREAD_STATE_SAMPLES = Metric("thread.state_samples", "samples", counter=True, title="state samples")
 """How often the thread was looked at; `labelled(THREAD_STATE_SAMPLES, "futex_wait")` counts one cause."""
+
+
+class ThreadCause(StrEnum):
+    """What a thread was found doing or waiting for: the labels of THREAD_STATE_SAMPLES.
+
+    RUNNING is state R, on a CPU or queued for one: the clocks (THREAD_ON_CPU, THREAD_RUN_QUEUE) tell these apart.
+    All others are waits.
+    """
+
+    RUNNING = "running"
+    FUTEX = "futex"
+    EPOLL = "epoll"
+    POLL = "poll"
+    NANOSLEEP = "nanosleep"
+    PIPE = "pipe"
+    SOCKET = "socket"
+    DISK = "disk"
+    GPU_DRIVER = "gpu_driver"
+    CHILD = "child"
+    SIGNAL = "signal"
+    IO_URING = "io_uring"
+    STOPPED = "stopped"
+    EXITED = "exited"
+    UNINTERRUPTIBLE = "uninterruptible"
+    OTHER = "other"
+
+
 # cgroup and host, on tracks "process:<root>" and "host".
 CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup throttled")
 CGROUP_PERIODS_THROTTLED = Metric("cgroup.periods_throttled", "periods", counter=True)

@@ -1,0 +1,172 @@
+"""Reads of /proc that both recognition and the process collector need.
+
+Plain file reads, because they run for hundreds of threads at every poll. A process may end between any two
+reads: what cannot be read is None or empty here, and the caller says why.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+_CHUNK = 1 << 16
+
+
+class Stat(NamedTuple):
+    """The part of /proc/PID/stat that is used, numbered as in proc_pid_stat(5).
+
+    Attributes:
+        state: Field 3: R, S, D, T, t, Z, X or I.
+        cpu_ticks: Fields 14 and 15: user and system time in clock ticks.
+        start_ticks: Field 22: with the PID, it names a process for good; a PID alone is used again.
+        rss_pages: Field 24.
+    """
+
+    state: str
+    parent: int
+    cpu_ticks: int
+    threads: int
+    start_ticks: int
+    rss_pages: int
+
+
+def read_bytes(path: str | Path, dir_fd: int | None = None) -> bytes | None:
+    """A small file in one go; None when it is gone or not ours to read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, _CHUNK)
+    except OSError:  # ESRCH: it ended between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_text(path: str | Path) -> str | None:
+    """Like `read_bytes`, decoded; bytes that are not UTF-8 become surrogates, which `text.clean` replaces."""
+    content = read_bytes(path)
+    return None if content is None else content.decode("utf-8", "surrogateescape")
+
+
+def parse_stat(content: bytes) -> Stat | None:
+    """Take /proc/PID/stat apart.
+
+    The name in parentheses may hold spaces and parentheses itself, so fields are counted from the last one.
+
+    >>> parse_stat(b"7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 3 2 0 0 20 0 4 0 99 1 5 0")
+    Stat(state='S', parent=1, cpu_ticks=5, threads=4, start_ticks=99, rss_pages=5)
+    """
+    fields = content[content.rfind(b")") + 2 :].split()
+    try:
+        return Stat(
+            chr(fields[0][0]),
+            int(fields[1]),
+            int(fields[11]) + int(fields[12]),
+            int(fields[17]),
+            int(fields[19]),
+            int(fields[21]),
+        )
+    except (IndexError, ValueError):
+        return None
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """The state of a process; None when there is none."""
+    content = read_bytes(f"{proc}/{pid}/stat")
+    return None if content is None else parse_stat(content)
+
+
+def arguments(pid: int, proc: Path = PROC) -> tuple[str, ...]:
+    """The command line; empty for kernel threads, zombies and processes that are gone.
+
+    A title set with setproctitle replaces it by one long argument with NULs or spaces behind.
+    """
+    content = read_text(f"{proc}/{pid}/cmdline") or ""
+    return tuple(part for part in content.split("\0") if part.strip())
+
+
+def name(pid: int, proc: Path = PROC) -> str:
+    """The short name (at most 15 bytes); empty when the process is gone."""
+    return (read_text(f"{proc}/{pid}/comm") or "").rstrip("\n")
+
+
+def environment(pid: int, variable: str, proc: Path = PROC) -> str | None:
+    """One variable from the environment a process started with; None when unset or not ours to read."""
+    for entry in (read_text(f"{proc}/{pid}/environ") or "").split("\0"):
+        key, found, value = entry.partition("=")
+        if found and key == variable:
+            return value
+    return None
+
+
+def pids(proc: Path = PROC) -> list[int]:
+    """All processes that can be seen."""
+    try:
+        return [int(entry) for entry in os.listdir(proc) if entry.isdigit()]
+    except OSError:
+        return []
+
+
+def threads(pid: int, proc: Path = PROC) -> list[int]:
+    """The thread ids of a process; empty when it is gone."""
+    try:
+        return [int(entry) for entry in os.listdir(f"{proc}/{pid}/task")]
+    except OSError:
+        return []
+
+
+def open_files(pid: int, proc: Path = PROC) -> list[str] | None:
+    """What the file descriptors point to ("socket:[4242]", "/dev/nvidia0"); None when not ours to read."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return None
+    return [link for entry in entries if (link := read_link(f"{folder}/{entry}"))]
+
+
+def read_link(path: str) -> str | None:
+    """Where a symbolic link points; None when it is gone or not ours to read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Who descends from whom: parent by PID, over all processes that can be seen."""
+
+    parents: dict[int, int]
+
+    def ancestors(self, pid: int) -> list[int]:
+        """The parent, its parent, and so on, without init."""
+        line: list[int] = []
+        parent = self.parents.get(pid, 0)
+        while parent > 1 and parent not in line:
+            line.append(parent)
+            parent = self.parents.get(parent, 0)
+        return line
+
+    def descendants(self, pid: int) -> list[int]:
+        """Children, their children, and so on; parents first, in order of PID among siblings."""
+        children: dict[int, list[int]] = {}
+        for child, parent in sorted(self.parents.items()):
+            children.setdefault(parent, []).append(child)
+        found: list[int] = []
+        waiting = [pid]
+        while waiting:
+            offspring = children.get(waiting.pop(0), [])
+            found += offspring
+            waiting += offspring
+        return found
+
+
+def family(proc: Path = PROC) -> Family:
+    """Look at all processes once."""
+    return Family({pid: state.parent for pid in pids(proc) if (state := stat(pid, proc)) is not None})
