@@ -1,0 +1,37 @@
+"""Fixtures for the whole suite."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fake_nvml.build import FakeNvml, build, compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled stand-in for libnvidia-ml.so.1."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler (gcc) to build the stand-in NVML library")
+    return build(tmp_path_factory.mktemp("fake_nvml"))
+
+
+@pytest.fixture
+def fake_nvml(fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+    """A stand-in machine of one H100: in this process through pynvml, in a child process through `fake_nvml.env`."""
+    import pynvml
+
+    machine = FakeNvml(fake_nvml_library, tmp_path / "nvml.control")
+    for name, value in machine.env.items():
+        monkeypatch.setenv(name, value)
+    # The dynamic loader reads LD_LIBRARY_PATH only at start: in this process pynvml is handed the library instead.
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(fake_nvml_library)))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    yield machine
+    assert pynvml.nvmlLib.fake_nvml_live_samples() == 0, "a GPM sample was not freed"
