@@ -1,0 +1,102 @@
+"""Which files llmtop reads, and the one way in: `load`."""
+
+from __future__ import annotations
+
+import stat
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llmtop.errors import FileError
+from llmtop.parsers.base import HEAD_BYTES
+from llmtop.parsers.compressed import compression_of, unpacked
+from llmtop.parsers.ncu_rep import NcuRepParser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.model import Trace
+    from llmtop.parsers.base import Parser
+
+PARSERS: tuple[Parser, ...] = tuple(
+    sorted(
+        (NcuRepParser(),),
+        key=lambda parser: parser.priority,
+    )
+)
+"""All parsers, the first to sniff first."""
+
+SUPPORTED = "Nsight Compute reports (.ncu-rep), each also as .xz, .gz or .zst"
+"""What `load` reads, for messages."""
+
+_HINTS = (
+    (b"NVTX", "an NVTX file, which llmtop does not read"),
+    (b"QDSTRM", "an unfinished Nsight Systems capture: import it with `QdstrmImporter`, then export that to SQLite"),
+)
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def load(path: Path) -> Trace:
+    """Read a report, whatever its format, told by content.
+
+    Raises:
+        FileError: It cannot be read, is of no known format, or is damaged beyond use: one line that says which.
+    """
+    head = read_head(path)
+    with ExitStack() as stack:
+        plain = path
+        if kind := compression_of(head):
+            plain = stack.enter_context(unpacked(path, kind))
+            head = read_head(plain)
+        try:
+            trace = parser_for(head, plain).parse(plain)
+        except FileError as error:
+            raise FileError(str(error).replace(str(plain), str(path))) from error
+    return replace(trace, origin=replace(trace.origin, path=str(path)))
+
+
+def read_head(path: Path) -> bytes:
+    """The first `HEAD_BYTES` of a regular file that has any.
+
+    Raises:
+        FileError: There is no such file, it is not a regular one, it is empty, or it may not be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        for is_kind, name in _KINDS:
+            if is_kind(mode):
+                raise FileError(f"{path} is {name}, not a report; give the path of a file")
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FileError(f"{str(path)!r} is not a path: {error}") from error
+    if not head:
+        raise FileError(f"{path} is empty: the capture wrote nothing, or the copy failed; capture or copy it again")
+    return head
+
+
+def parser_for(head: bytes, path: Path) -> Parser:
+    """The parser that knows this file.
+
+    Raises:
+        FileError: None does.
+    """
+    for parser in PARSERS:
+        if parser.sniff(head, path):
+            return parser
+    raise FileError(f"{path} is {_what_else(head)}; llmtop opens {SUPPORTED}")
+
+
+def _what_else(head: bytes) -> str:
+    """What an unknown file seems to be."""
+    if not head.strip(b"\0"):
+        return "all zeros: the copy or the disk lost its content"
+    return next((hint for magic, hint in _HINTS if head.startswith(magic)), "of no format that llmtop knows")
