@@ -417,6 +417,11 @@ class Target:
     model: Fact = Unknown("the server's model is not known yet")
     dtype: Fact = Unknown("the server's dtype is not known")
     gpus: tuple[int, ...] = ()
+    """Numbers of the /dev/nvidia<N> that its processes hold open: device minors, which are mostly NVML's indices."""
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    """What else its command line and configuration say: "quantization", "kv_cache_dtype", "command" (redacted)."""
+    missing: tuple[Missing, ...] = ()
+    """What could not be found out about it, by "target.<field>"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +430,7 @@ class Role:
 
     Attributes:
         name: What the process does; back references (`\1`) take what the pattern caught: a worker's rank.
-        pattern: Searched in the command line with its arguments joined by spaces.
+        pattern: Searched in the process's title, or in its command line as `procfs.command` writes it.
     """
 
     name: str

@@ -7,12 +7,15 @@ reads: what cannot be read is None or empty here, and the caller says why.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
 _CHUNK = 1 << 16
+_INTERPRETER = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*\Z")
 
 
 class Stat(NamedTuple):
@@ -90,6 +93,26 @@ def arguments(pid: int, proc: Path = PROC) -> tuple[str, ...]:
     return tuple(part for part in content.split("\0") if part.strip())
 
 
+def command(argv: Sequence[str]) -> str:
+    """What a process runs: its arguments joined by spaces, without a Python interpreter and its flags in front.
+
+    So a wrapper (a shell, sudo, a profiler) that only mentions a server in its arguments is not taken for one.
+
+    >>> command(["/usr/bin/python3", "-u", "/opt/bin/vllm", "serve", "m"])
+    '/opt/bin/vllm serve m'
+    >>> command(["python", "-m", "sglang.launch_server"]), command(["bash", "-c", "vllm serve m"])
+    ('-m sglang.launch_server', 'bash -c vllm serve m')
+    """
+    rest = list(argv)
+    if rest and _INTERPRETER.match(rest[0]):
+        rest.pop(0)
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+            flag = rest.pop(0)
+            if flag in ("-X", "-W") and rest:
+                rest.pop(0)
+    return " ".join(rest or argv).strip()
+
+
 def name(pid: int, proc: Path = PROC) -> str:
     """The short name (at most 15 bytes); empty when the process is gone."""
     return (read_text(f"{proc}/{pid}/comm") or "").rstrip("\n")
@@ -136,6 +159,14 @@ def read_link(path: str) -> str | None:
         return os.readlink(path)
     except OSError:
         return None
+
+
+def thread_group(pid: int, proc: Path = PROC) -> int | None:
+    """The process that a PID or a thread id belongs to; None when there is none."""
+    for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():
+        if line.startswith("Tgid:"):
+            return int(line.split()[1])
+    return None
 
 
 @dataclass(frozen=True, slots=True)

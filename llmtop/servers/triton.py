@@ -1,0 +1,36 @@
+"""Triton Inference Server, with the gauges of its TensorRT-LLM backend. Names read in the core's source."""
+
+from __future__ import annotations
+
+from llmtop import vocabulary as v
+from llmtop.model import Engine, Role, Sample
+
+
+def _backend_requests(*kinds: str) -> Sample:
+    return Sample("nv_trt_llm_request_metrics", {"request_type": kinds})
+
+
+ENGINE = Engine(
+    kind="triton",
+    title="Triton",
+    roles=(
+        Role("server", r"^(?:\S*/)?tritonserver(?:\s|$)"),
+        Role("python_backend", r"^(?:\S*/)?triton_python_backend_stub(?:\s|$)"),
+        Role("executor", r"^(?:\S*/)?trtllmExecutorWorker(?:\s|$)"),
+    ),
+    library=r"libtritonserver\.so",
+    port=8002,
+    port_flags=("--metrics-port",),
+    prefixes=("nv_inference_", "nv_trt_llm_"),
+    metrics_remedy="start tritonserver without --allow-metrics=false",
+    names={
+        v.SERVER_RUNNING: (_backend_requests("scheduled"),),
+        v.SERVER_WAITING: (_backend_requests("waiting"), Sample("nv_inference_pending_request_count")),
+        v.SERVER_KV_USAGE: (Sample("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": ("fraction",)}),),
+        v.SERVER_REQUESTS: (Sample("nv_inference_request_success"),),
+        v.SERVER_FAILURES: (Sample("nv_inference_request_failure"),),
+    },
+    distributions={v.SERVER_TTFT: (Sample("nv_inference_first_response_histogram_ms", scale=1e-3),)},
+    model_flags=("--model-repository", "--model-store"),
+    model_labels=("model",),
+)
