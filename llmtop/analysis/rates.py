@@ -1,0 +1,75 @@
+"""Rates of counters: never negative, never made of one sample, and honest about gaps and restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from llmtop.model import NS_PER_S, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import Series
+
+TOO_FEW = Unknown("not enough samples yet", "wait for two polls")
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """How much a counter grew, in its own unit, and over how many seconds of samples."""
+
+    amount: float
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """The mean rate."""
+        return self.amount / self.seconds
+
+
+def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -> Increase | Unknown:
+    """How much a counter grew within the last `window_ns` before `now_ns` (default: its newest sample).
+
+    The window starts at the last sample at or before its edge, so that a poll that comes a little late still counts.
+    A counter that falls was restarted: what it shows then is what it grew since, a lower bound (as Prometheus'
+    `increase` has it). Samples without a value are bridged: the counter went on counting.
+    """
+    if series is None or not len(series):
+        return TOO_FEW
+    end_ns = now_ns if now_ns is not None else series.last_t_ns or 0
+    points = _points_from(series, end_ns - window_ns, end_ns)
+    if len(points) < 2:
+        return TOO_FEW
+    amount = sum(_growth(before, after) for (_, before), (_, after) in pairwise(points))
+    return Increase(amount, (points[-1][0] - points[0][0]) / NS_PER_S)
+
+
+def rate(series: Series | None, window_ns: int, now_ns: int | None = None) -> float | Unknown:
+    """The mean growth per second of a counter over the window, in its unit per second; see `increase`."""
+    grown = increase(series, window_ns, now_ns)
+    return grown if isinstance(grown, Unknown) else grown.per_second
+
+
+def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
+    """The rate between each two neighbouring samples, at the later one's time, for graphs.
+
+    A restart or a sample without a value leaves a gap (None): a graph shows what was measured, not what was bridged.
+    """
+    if series is None:
+        return ()
+    samples = list(series)
+    return tuple(
+        (t, None if before is None or after is None or after < before else (after - before) * NS_PER_S / (t - t0))
+        for (t0, before), (t, after) in pairwise(samples)
+    )
+
+
+def _points_from(series: Series, start_ns: int, end_ns: int) -> list[tuple[int, float]]:
+    """The samples with a value from the last one at or before `start_ns` on."""
+    before = [(t, value) for t, value in series.between(start_ns - (end_ns - start_ns), start_ns) if value is not None]
+    within = [(t, value) for t, value in series.between(start_ns + 1, end_ns) if value is not None]
+    return before[-1:] + within
+
+
+def _growth(before: float, after: float) -> float:
+    return after - before if after >= before else after

@@ -1,0 +1,143 @@
+"""What a trace knows of one metric now, or why it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rates import Increase, increase, rate_samples
+from llmtop.model import NS_PER_S, Series, Trace, TrackKind, Unknown
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Track
+
+FRESH_NS = 15 * NS_PER_S
+"""A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
+
+_COLLECTORS = {
+    "gpu": ("nvml",),
+    "server": ("prometheus",),
+    "process": ("proc",),
+    "thread": ("proc",),
+    "host": ("proc",),
+}
+_GPM_ACTIVITY = (v.GPU_SM, v.GPU_OCCUPANCY, v.GPU_INTEGER, v.GPU_FP64, v.GPU_FP32, v.GPU_FP16, v.GPU_DRAM)
+_GPM_TENSOR = (v.GPU_TENSOR, v.GPU_TENSOR_HMMA, v.GPU_TENSOR_IMMA, v.GPU_TENSOR_DFMA)
+_GPM_LINKS = (v.GPU_PCIE_TX, v.GPU_PCIE_RX, v.GPU_NVLINK_TX, v.GPU_NVLINK_RX)
+_GPM = frozenset(metric.name for metric in (*_GPM_ACTIVITY, *_GPM_TENSOR, *_GPM_LINKS))
+"""What only GPM reads, so that one reason ("gpu:0/gpm") explains them all."""
+
+
+def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
+    """Why there is no track of a kind at all: what the collector of that kind said, in the order it said it."""
+    names = (kind.value, *_COLLECTORS.get(kind.value, ()))
+    for missing in trace.missing:
+        if missing.what.split(":")[0].split("/")[0].split(".")[0] in names:
+            return missing.why
+    failed = next((issue for issue in trace.issues if issue.code.removeprefix("collector-") in names), None)
+    if failed is not None:
+        return Unknown(failed.message)
+    return Unknown(f"no {kind.value.replace('_', ' ')} seen yet")
+
+
+def why_absent(trace: Trace, track: str, metric: Metric) -> Unknown:
+    """Why a metric has no value on a track: the most specific reason that was listed."""
+    candidates = [f"{track}/{metric.name}", f"{track}/{metric.name.split('|')[0]}"]
+    if metric.name in _GPM:
+        candidates.append(f"{track}/gpm")
+    candidates += [metric.name, track, track.split(":")[0], *_COLLECTORS.get(track.split(":")[0], ())]
+    return trace.why_missing(*candidates) or Unknown(f"no reading of {metric.title or metric.name} yet")
+
+
+def latest(trace: Trace, track: str, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
+    """The newest value of a gauge, unless it is too old to be called "now" or the source had none."""
+    series = trace.get(track, metric)
+    if series is None or not len(series):
+        return why_absent(trace, track, metric)
+    if age := _staleness(series, trace.end_ns, max_age_ns):
+        return age
+    value = series.last
+    return why_absent(trace, track, metric) if value is None else value
+
+
+def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int = 2) -> float | Unknown:
+    """The mean of a gauge's samples over the last `window_ns`; unknown with fewer than `at_least` of them."""
+    series = trace.get(track, metric)
+    if series is None:
+        return why_absent(trace, track, metric)
+    values = [value for _, value in series.between(trace.end_ns - window_ns, trace.end_ns) if value is not None]
+    if len(values) < at_least:
+        return Unknown(f"fewer than {at_least} readings of {metric.title or metric.name} in the window")
+    return sum(values) / len(values)
+
+
+def history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+    """The (t_ns, value) samples of the last `window_ns`, gaps included; empty when it was never read."""
+    series = trace.get(track, metric)
+    return () if series is None else tuple(series.between(trace.end_ns - window_ns, trace.end_ns))
+
+
+def counter_rate(trace: Trace, track: str, metric: Metric, window_ns: int) -> float | Unknown:
+    """Growth per second of a counter over the last `window_ns`, in its unit per second."""
+    grown = counter_increase(trace, track, metric, window_ns)
+    return grown if isinstance(grown, Unknown) else grown.per_second
+
+
+def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -> Increase | Unknown:
+    """How much a counter grew over the last `window_ns`; unknown where it was never read or is not read any more."""
+    series = trace.get(track, metric)
+    if series is None or not len(series):
+        return why_absent(trace, track, metric)
+    return _staleness(series, trace.end_ns, max(window_ns, FRESH_NS)) or increase(series, window_ns, trace.end_ns)
+
+
+def rate_history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+    """The (t_ns, rate per second) samples of a counter over the last `window_ns`, gaps included."""
+    series = trace.get(track, metric)
+    return () if series is None else rate_samples(series.between(trace.end_ns - window_ns, trace.end_ns))
+
+
+def source(trace: Trace, track: str, metric: Metric) -> str:
+    """Who read it: "GPM", "NVML", "vLLM metrics" ...; empty when nobody did."""
+    series = trace.get(track, metric)
+    return "" if series is None else clean(series.source)
+
+
+def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
+    """GPUs by index."""
+    return tuple(sorted(trace.tracks_of(TrackKind.GPU), key=lambda track: (len(track.id), track.id)))
+
+
+def server_track(trace: Trace) -> Track | None:
+    """The server under observation; the first one where several endpoints are read."""
+    return next(iter(trace.tracks_of(TrackKind.SERVER)), None)
+
+
+def as_of(trace: Trace, t_ns: int) -> Trace:
+    """The trace as it stood at `t_ns`: every series and mark cut there, nothing copied.
+
+    Tracks and reasons stay those of the newest moment: only what is measured has a history.
+    """
+    if t_ns >= trace.end_ns:
+        return trace
+    return Trace(
+        origin=trace.origin,
+        start_ns=trace.start_ns,
+        end_ns=t_ns,
+        tracks=trace.tracks,
+        series={key: series.between(-(2**62), t_ns) for key, series in trace.series.items()},
+        spans=trace.spans,
+        stacks=trace.stacks,
+        kernels=trace.kernels,
+        marks=tuple(mark for mark in trace.marks if mark.t_ns <= t_ns),
+        issues=trace.issues,
+        missing=trace.missing,
+    )
+
+
+def _staleness(series: Series, now_ns: int, max_age_ns: int) -> Unknown | None:
+    age_ns = now_ns - (series.last_t_ns or 0)
+    if age_ns <= max_age_ns:
+        return None
+    return Unknown(f"the last reading is {age_ns / NS_PER_S:.0f} s old")

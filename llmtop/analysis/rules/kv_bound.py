@@ -1,0 +1,47 @@
+"""The KV cache is full: running requests are thrown out and computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import counter_rate, server_track
+from llmtop.analysis.rules.evidence import known, means, says
+from llmtop.model import NS_PER_S, Finding, Severity, Trace
+
+id = "kv-bound"
+summary = "KV cache exhausted: preempted requests are recomputed, latency tails grow."
+source = "NVIDIA AIPerf guide, server metrics (KV above 0.9 is the limit, preemptions are memory pressure)"
+
+_FULL = 0.95
+_WINDOW_NS = 60 * NS_PER_S
+"""Preemptions come in bursts: a minute catches them."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """KV at its limit, preemptions counted, requests waiting: all three."""
+    server = server_track(trace)
+    if server is None:
+        return
+    values = means(trace, server.id, (v.SERVER_KV_USAGE, v.SERVER_WAITING))
+    rate = known(counter_rate(trace, server.id, v.SERVER_PREEMPTIONS, _WINDOW_NS))
+    if values is None or rate is None:
+        return
+    usage, waiting = values
+    if usage >= _FULL and rate > 0 and waiting > 0:
+        per_minute = rate * 60
+        yield Finding(
+            rule=id,
+            severity=Severity.ERROR,
+            subject=server.name,
+            message=f"KV-bound: KV cache {usage * 100:.0f} %, {per_minute:.0f} preemptions/min, {waiting:.0f} waiting",
+            evidence=(
+                says(trace, server.id, v.SERVER_KV_USAGE, usage),
+                says(trace, server.id, v.SERVER_PREEMPTIONS, per_minute, "/min"),
+                says(trace, server.id, v.SERVER_WAITING, waiting),
+            ),
+            action="lower the concurrency (--max-num-seqs), quantise KV (--kv-cache-dtype fp8), shorten the context, "
+            "or give KV more memory (--gpu-memory-utilization, more GPUs)",
+            next_command="",
+            source=source,
+        )

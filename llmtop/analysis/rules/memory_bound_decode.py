@@ -1,0 +1,58 @@
+"""Decode waits for DRAM: the memory roof is near and the tensor cores are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import gpu_tracks, latest, server_track
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_name, known, means, says
+from llmtop.model import Finding, Severity, Trace
+
+id = "memory-bound-decode"
+summary = "The GPU spends its time reading weights and KV cache; its arithmetic units wait."
+source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Williams et al., Roofline (2009)"
+
+_ROOM_IN_KV = 0.8
+"""Below this share of KV blocks in use a larger batch still fits without preemption."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """DRAM at its limit while tensor activity is less than half of that."""
+    for track in gpu_tracks(trace):
+        values = means(trace, track.id, (v.GPU_DRAM, v.GPU_TENSOR))
+        if values is None:
+            continue
+        dram, tensor = values
+        if dram >= BOUND_PERCENT and tensor < dram / 2:
+            evidence = (says(trace, track.id, v.GPU_DRAM, dram), says(trace, track.id, v.GPU_TENSOR, tensor))
+            yield Finding(
+                rule=id,
+                severity=Severity.INFO,
+                subject=gpu_name(track.id),
+                message=f"memory-bound decode: DRAM {dram:.0f} %, tensor {tensor:.0f} %",
+                evidence=evidence + _kv_evidence(trace),
+                action=_action(trace),
+                next_command="ncu --section SpeedOfLight --section MemoryWorkloadAnalysis "
+                "--target-processes all --launch-count 50 -o decode -- COMMAND",
+                source=source,
+            )
+
+
+def _kv_usage(trace: Trace) -> float | None:
+    server = server_track(trace)
+    return None if server is None else known(latest(trace, server.id, v.SERVER_KV_USAGE))
+
+
+def _kv_evidence(trace: Trace) -> tuple[str, ...]:
+    server, usage = server_track(trace), _kv_usage(trace)
+    return () if server is None or usage is None else (says(trace, server.id, v.SERVER_KV_USAGE, usage),)
+
+
+def _action(trace: Trace) -> str:
+    usage = _kv_usage(trace)
+    if usage is None:
+        return "raise the batch until KV is full, or quantise KV or weights: fewer bytes per token"
+    if usage < _ROOM_IN_KV:
+        return f"raise the batch (KV is at {usage:.0%} only): more tokens per byte read".replace("%", " %")
+    return "quantise the KV cache or the weights: KV is nearly full, so only fewer bytes per token help"

@@ -1,0 +1,67 @@
+"""The queue grows while the number of running requests stands still: the server is saturated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import history, latest, server_track
+from llmtop.analysis.rules.evidence import known, says
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace
+
+id = "queue-growth"
+summary = "More requests come than the server finishes."
+source = "NVIDIA AIPerf guide, server metrics (waiting grows with running flat: saturation)"
+
+_WINDOW_NS = 60 * NS_PER_S
+_LEAST_SAMPLES = 9
+"""Three in each third of the window."""
+_LEAST_GROWTH = 3.0
+"""Requests: less than this is noise of arrivals."""
+_FLAT = 0.1
+"""Running may change by this share and still count as flat."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Waiting rises from third to third of the last minute; running does not."""
+    server = server_track(trace)
+    if server is None:
+        return
+    waiting = _thirds(trace, server.id, v.SERVER_WAITING)
+    running = _thirds(trace, server.id, v.SERVER_RUNNING)
+    if waiting is None or running is None:
+        return
+    rises = waiting[0] < waiting[1] < waiting[2] and waiting[2] - waiting[0] >= _LEAST_GROWTH
+    if rises and running[2] > 0 and running[2] <= running[0] * (1 + _FLAT):
+        yield Finding(
+            rule=id,
+            severity=Severity.WARNING,
+            subject=server.name,
+            message=f"the queue grows: {waiting[0]:.0f} to {waiting[2]:.0f} waiting, {running[2]:.0f} running",
+            evidence=(
+                says(trace, server.id, v.SERVER_WAITING, waiting[2] - waiting[0], title="waiting grew in a minute by"),
+                says(trace, server.id, v.SERVER_RUNNING, running[2], title="running, flat at"),
+            ),
+            action=_action(trace, server.id),
+            next_command="",
+            source=source,
+        )
+
+
+def _thirds(trace: Trace, track: str, metric: Metric) -> tuple[float, float, float] | None:
+    values = [value for _, value in history(trace, track, metric, _WINDOW_NS) if value is not None]
+    if len(values) < _LEAST_SAMPLES:
+        return None
+    n = len(values) // 3
+    return _mean(values[:n]), _mean(values[n:-n]), _mean(values[-n:])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _action(trace: Trace, track: str) -> str:
+    usage = known(latest(trace, track, v.SERVER_KV_USAGE))
+    if usage is not None and usage < 0.9:
+        return f"KV is at {usage * 100:.0f} % only: raise --max-num-seqs, or look for the CPU-side limit"
+    return "send less load, add a replica, or free KV (quantise it, shorten contexts)"

@@ -1,0 +1,177 @@
+"""The server's own numbers: throughput, queue, KV cache and latencies, with the reason for each one that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.histograms import quantile
+from llmtop.analysis.readings import (
+    counter_increase,
+    counter_rate,
+    history,
+    latest,
+    rate_history,
+    server_track,
+    source,
+    why_kind_missing,
+)
+from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
+from llmtop.units import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RATE_WINDOW_NS = 10 * NS_PER_S
+"""Long enough to smooth a scrape that comes late, short enough to follow a burst."""
+LATENCY_WINDOW_NS = 60 * NS_PER_S
+"""A p99 needs observations: a minute of a busy server has hundreds."""
+HISTORY_NS = 120 * NS_PER_S
+
+Samples = tuple[tuple[int, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One number of a server.
+
+    Attributes:
+        concept: The key in JSON: "output_tokens_per_s".
+        is_lower_bound: The value is beyond what the server's buckets resolve: show it with ">".
+        history: (t_ns, value) samples for a graph; empty where a graph would mean nothing.
+    """
+
+    concept: str
+    title: str
+    value: float | Unknown
+    unit: str
+    source: str = ""
+    history: Samples = ()
+    is_lower_bound: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value as people read it, "–" when it is not known."""
+        if isinstance(self.value, Unknown):
+            return "–"
+        return (">" if self.is_lower_bound else "") + quantity(self.value, self.unit)
+
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """The history without its times."""
+        return tuple(value for _, value in self.history)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """What a server says of itself, by concept (`ServerView.stats`), over the windows of this module."""
+
+    track: str
+    title: str
+    facts: Mapping[str, Fact]
+    stats: Mapping[str, Stat]
+
+    def value(self, concept: str) -> float | Unknown:
+        """The value of a concept."""
+        return self.stats[concept].value
+
+    @property
+    def absent(self) -> tuple[Stat, ...]:
+        """Stats without a value."""
+        return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown))
+
+
+def server_view(
+    trace: Trace, *, rate_window_ns: int = RATE_WINDOW_NS, latency_window_ns: int = LATENCY_WINDOW_NS
+) -> ServerView | Unknown:
+    """Everything the server's endpoint tells, or why there is no endpoint."""
+    track = server_track(trace)
+    if track is None:
+        return why_kind_missing(trace, TrackKind.SERVER)
+    make = _Maker(trace, track.id, rate_window_ns, latency_window_ns)
+    stats = {stat.concept: stat for stat in make.all()}
+    return ServerView(track.id, track.name, track.facts, stats)
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes the stats of one server track."""
+
+    trace: Trace
+    track: str
+    rate_window_ns: int
+    latency_window_ns: int
+
+    def all(self) -> Iterable[Stat]:
+        yield self.rate("output_tokens_per_s", "output", v.SERVER_OUTPUT_TOKENS, "tok/s")
+        yield self.rate("prompt_tokens_per_s", "prompt", v.SERVER_PROMPT_TOKENS, "tok/s")
+        yield self.gauge("running", "running", v.SERVER_RUNNING, "requests")
+        yield self.gauge("waiting", "waiting", v.SERVER_WAITING, "requests")
+        yield self.gauge("kv_usage", "KV cache", v.SERVER_KV_USAGE, "ratio")
+        yield self.preemptions()
+        yield self.prefix_hit()
+        yield self.rate("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
+        yield self.rate("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
+        for name, metric in _LATENCIES:
+            for percent in (50, 99):
+                yield self.latency(f"{name}_p{percent}", metric, percent)
+
+    def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> Stat:
+        return Stat(concept, title, value, unit, source(self.trace, self.track, metric))
+
+    def gauge(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+        stat = self.stat(concept, title, metric, latest(self.trace, self.track, metric), unit)
+        return replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
+
+    def rate(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+        value = counter_rate(self.trace, self.track, metric, self.rate_window_ns)
+        stat = self.stat(concept, title, metric, value, unit)
+        return replace(stat, history=rate_history(self.trace, self.track, metric, HISTORY_NS))
+
+    def preemptions(self) -> Stat:
+        """Per minute, over the longer window: they are rare until they are a storm."""
+        per_second = counter_rate(self.trace, self.track, v.SERVER_PREEMPTIONS, self.latency_window_ns)
+        value = _then(per_second, lambda rate: rate * 60)
+        stat = self.stat("preemptions_per_min", "preemptions", v.SERVER_PREEMPTIONS, value, "/min")
+        return replace(stat, history=rate_history(self.trace, self.track, v.SERVER_PREEMPTIONS, HISTORY_NS))
+
+    def prefix_hit(self) -> Stat:
+        """Hits over queries of the window where both are counted, else the server's own running rate."""
+        queries = counter_increase(self.trace, self.track, v.SERVER_PREFIX_QUERIES, self.latency_window_ns)
+        hits = counter_increase(self.trace, self.track, v.SERVER_PREFIX_HITS, self.latency_window_ns)
+        metric, value = v.SERVER_PREFIX_HITS, Unknown("no prefix-cache queries in the window")
+        if isinstance(queries, Unknown) or isinstance(hits, Unknown):
+            metric = v.SERVER_PREFIX_HIT_RATE
+            return self.stat("prefix_hit", "prefix hit", metric, latest(self.trace, self.track, metric), "ratio")
+        share = hits.amount / queries.amount if queries.amount else value
+        return self.stat("prefix_hit", "prefix hit", metric, share, "ratio")
+
+    def latency(self, concept: str, metric: Metric, percent: int) -> Stat:
+        seen = quantile(self.trace, self.track, metric, percent / 100, self.latency_window_ns)
+        title, where = (
+            f"{_SHORT[metric.name]} p{percent}",
+            source(self.trace, self.track, v.bucket(metric, float("inf"))),
+        )
+        if isinstance(seen, Unknown):
+            return Stat(concept, title, seen, "s", where)
+        return Stat(concept, title, seen.value, "s", where, is_lower_bound=seen.is_lower_bound)
+
+
+_LATENCIES = (
+    ("ttft", v.SERVER_TTFT),
+    ("itl", v.SERVER_ITL),
+    ("queue_time", v.SERVER_QUEUE_TIME),
+    ("e2e", v.SERVER_E2E),
+)
+_SHORT = {
+    v.SERVER_TTFT.name: "TTFT",
+    v.SERVER_ITL.name: "ITL",
+    v.SERVER_QUEUE_TIME.name: "queue time",
+    v.SERVER_E2E.name: "end to end",
+}
+
+
+def _then(value: float | Unknown, change: Callable[[float], float]) -> float | Unknown:
+    return value if isinstance(value, Unknown) else change(value)

@@ -1,0 +1,57 @@
+"""A table view over rows that are few enough to hold: threads, GPUs, GPU processes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Rows in memory; `keys[i]` identifies row i over updates. An implementation of `views.TableView`."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Sequence[Cell], ...]
+    keys: tuple[Hashable, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        """One cell per column."""
+        return self.rows[row]
+
+    def key(self, row: int) -> Hashable:
+        """What the row is, whatever its place."""
+        return self.keys[row]
+
+    def sorted_by(self, column: str, *, descending: bool) -> RowTable:
+        """The same rows in another order; unknown values last either way, equal ones in the order they had."""
+        i = next(i for i, candidate in enumerate(self.columns) if candidate.key == column)
+        known = [n for n, row in enumerate(self.rows) if not _is_unknown(row[i])]
+        unknown = [n for n, row in enumerate(self.rows) if _is_unknown(row[i])]
+        known.sort(key=lambda n: _order(self.rows[n][i]), reverse=descending)
+        return self._only(known + unknown)
+
+    def filtered(self, text: str) -> RowTable:
+        """Rows with a text cell that contains `text`, ignoring case."""
+        wanted = text.casefold()
+        return self._only([n for n, row in enumerate(self.rows) if any(wanted in _searchable(cell) for cell in row)])
+
+    def _only(self, places: Sequence[int]) -> RowTable:
+        return replace(self, rows=tuple(self.rows[n] for n in places), keys=tuple(self.keys[n] for n in places))
+
+
+def _is_unknown(cell: Cell) -> bool:
+    return cell is None or isinstance(cell, Unknown)
+
+
+def _order(cell: Cell) -> tuple[int, float, str]:
+    return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell).casefold())
+
+
+def _searchable(cell: Cell) -> str:
+    return "" if isinstance(cell, float) or _is_unknown(cell) else str(cell).casefold()
