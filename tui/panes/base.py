@@ -1,0 +1,193 @@
+"""What a pane is: a numbered, bordered part of a screen that draws one view of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from rich.style import Style
+from textual.content import Content
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from llmtop.model import Issue, Severity, Unknown
+from llmtop.text import clean
+from llmtop.tui.render.lines import explain, fill, prose
+from llmtop.tui.render.look import Look
+
+if TYPE_CHECKING:
+    from rich.segment import Segment
+
+    from llmtop.model import Trace
+
+V = TypeVar("V")
+
+
+def look_of(widget: Widget) -> Look:
+    """The look of the running program over a widget's own background; the fixed table outside of `LlmtopApp`."""
+    look_over = getattr(widget.app, "look_over", None)
+    if look_over is None:
+        return Look()
+    look: Look = look_over(widget.background_colors[1])
+    return look
+
+
+def changed_span(old: Strip, new: Strip) -> tuple[int, int] | None:
+    """The cells [start, stop) in which two lines of the same width differ; None when they do not.
+
+    Textual sends every cell of what it is told to refresh, so telling it less is what keeps a slow link usable.
+    """
+    if list(old) == list(new):
+        return None
+    before, after = _cells(old), _cells(new)
+    if len(before) != len(after):
+        return 0, max(len(before), len(after))
+    differing = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    return (differing[0], differing[-1] + 1) if differing else None
+
+
+def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
+    cells: list[tuple[str, Style | None]] = []
+    for segment in strip:
+        cells.extend(_segment_cells(segment))
+    return cells
+
+
+def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
+    text, style, _ = segment
+    if text.isascii() or segment.cell_length == len(text):
+        return [(character, style) for character in text]
+    # Wide and combined characters: the span must cover whole cells, so such a segment changes as a whole.
+    return [(text, style)] * segment.cell_length
+
+
+class Pane(Widget, Generic[V], can_focus=True):
+    """A part of a screen that draws one view of the newest trace.
+
+    A subclass gives `number`, `title`, `view` and `draw`; the last two are pure. Only what changed between two
+    frames is sent to the terminal, a pane that is not seen does no work, and a fault in either function shows as
+    one line in the pane and ends nothing.
+    """
+
+    number: ClassVar[int] = 0
+    """The digit that focuses it; 0 for none."""
+
+    title: ClassVar[str] = ""
+
+    class Failed(Message):
+        """A pane could not make or draw its view."""
+
+        def __init__(self, pane: Pane[Any], issue: Issue) -> None:
+            super().__init__()
+            self.pane = pane
+            self.issue = issue
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._trace: Trace | None = None
+        self._stale = False
+        self._view: V | Unknown = Unknown("nothing has been read yet")
+        self._strips: list[Strip] = []
+        self._failure = ""
+
+    def view(self, trace: Trace) -> V | Unknown:
+        """What to draw of a trace, or why there is nothing to draw."""
+        raise NotImplementedError
+
+    def draw(self, view: V, width: int, height: int, look: Look) -> list[Strip]:
+        """The view as at most `height` lines of `width` cells."""
+        raise NotImplementedError
+
+    def subtitle(self, view: V) -> Content:
+        """What stands in the border after the title: the source, the selection."""
+        return Content("")
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it is on the screen now: not zoomed away, not in a tab behind."""
+        return self.is_attached and self.size.area > 0 and self.is_on_screen
+
+    def show(self, trace: Trace) -> None:
+        """Take the newest trace; draw it if the pane is seen, else when it next is."""
+        self._trace = trace
+        self._stale = True
+        if self.is_seen:
+            self._renew()
+
+    def redraw(self) -> None:
+        """Draw again what is known: a cursor moved, an option changed."""
+        if self.is_seen:
+            self._paint()
+
+    def on_mount(self) -> None:
+        self._name_border("")
+
+    def on_show(self) -> None:
+        self._renew()
+
+    def on_resize(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._stale and self._trace is not None:
+            self._stale = False
+            self._failure = ""
+            try:
+                self._view = self.view(self._trace)
+            except Exception as error:  # the border: a fault in a view costs only its pane
+                self._fail(error)
+        self._paint()
+
+    def _paint(self) -> None:
+        width, height = self.size
+        if not width or not height:
+            return
+        self._send(fill(self._drawn(width, height), width, height, look_of(self)), width)
+
+    def _drawn(self, width: int, height: int) -> list[Strip]:
+        look = look_of(self)
+        if self._failure:
+            return prose(self._failure, width, look, "bad")
+        if isinstance(self._view, Unknown):
+            self._name_border("")
+            return explain(self._view, width, height, look)
+        try:
+            strips = self.draw(self._view, width, height, look)
+            self._name_border(self.subtitle(self._view))
+        except Exception as error:  # the border: a fault in drawing costs only its pane
+            self._fail(error)
+            return prose(self._failure, width, look, "bad")
+        return strips
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = f"this pane failed: {type(error).__name__}: {clean(str(error))}; please report this"
+        code = f"pane-{type(self).__name__.lower()}"
+        self.post_message(self.Failed(self, Issue(Severity.ERROR, code, self._failure)))
+
+    def _name_border(self, subtitle: Content | str) -> None:
+        """Number and title in the border, then the subtitle.
+
+        Setting `border_title` would send the whole pane again, so the border's line alone is refreshed.
+        """
+        head = f"{self.number} {self.title}" if self.number else self.title
+        title = Content(f"{head}  ") + subtitle if subtitle else Content(head)
+        if self._border_title is None or self._border_title.plain != title.plain:
+            self._border_title = title
+            self.refresh(Region(0, 0, self.outer_size.width, 1))
+
+    def _send(self, strips: Sequence[Strip], width: int) -> None:
+        """Keep the new frame and refresh the cells in which it differs from the last one."""
+        old, self._strips = self._strips, list(strips)
+        if len(old) != len(self._strips) or any(strip.cell_length != width for strip in old):
+            self.refresh()
+            return
+        spans = ((y, changed_span(*pair)) for y, pair in enumerate(zip(old, self._strips, strict=True)))
+        regions = [Region(span[0], y, span[1] - span[0], 1) for y, span in spans if span]
+        if regions:
+            left, top = self.gutter.left, self.gutter.top
+            self.refresh(*(region.translate((left, top)) for region in regions))
+
+    def render_line(self, y: int) -> Strip:
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, look_of(self).style("text"))

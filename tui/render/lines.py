@@ -1,0 +1,208 @@
+"""Lines of text: cut and padded by the cell, bars, sparklines, wrapped prose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from rich.cells import cell_len, split_graphemes
+from rich.segment import Segment
+from textual.strip import Strip
+
+from llmtop.model import Unknown
+from llmtop.tui.render.look import Look
+
+Part: TypeAlias = tuple[str, str]
+"""A piece of a line: its text and its role (see `Look.style`)."""
+
+
+def width_of(text: str) -> int:
+    """Terminal cells that a text takes: two for wide characters, none for combining ones."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cut(text: str, width: int, look: Look) -> str:
+    """The text if it fits, else its beginning and an ellipsis; never splits a wide or a combined character."""
+    if width <= 0:
+        return ""
+    # No text of this many characters fits: measuring 10 kB names cell by cell for each frame would cost.
+    text = text[: 4 * width + 64] if len(text) > 4 * width + 64 else text
+    if width_of(text) <= width:
+        return text
+    ellipsis = look.glyphs.ellipsis
+    return _head(text, width - len(ellipsis)) + ellipsis
+
+
+def _head(text: str, width: int) -> str:
+    """The longest beginning that takes at most `width` cells."""
+    if text.isascii():
+        return text[:width]
+    end = used = 0
+    for _, stop, size in split_graphemes(text)[0]:
+        if used + size > width:
+            break
+        end, used = stop, used + size
+    return text[:end]
+
+
+def pad(text: str, width: int, look: Look, *, right: bool = False) -> str:
+    """The text in exactly `width` cells, cut or padded; `right` puts it at the right end."""
+    short = cut(text, width, look)
+    blank = " " * max(0, width - width_of(short))
+    return blank + short if right else short + blank
+
+
+def line(parts: Sequence[Part], width: int, look: Look) -> Strip:
+    """One line of exactly `width` cells; what does not fit is cut with an ellipsis."""
+    segments: list[Segment] = []
+    left = width
+    last = len(parts) - 1
+    for i, (text, role) in enumerate(parts):
+        more = i < last and any(rest for rest, _ in parts[i + 1 :])
+        shown = cut(text, left, look)
+        if more and shown == text and width_of(text) == left and text:
+            shown = cut(text + " ", left, look)  # full, and something is left out: the cut must show
+        if shown:
+            segments.append(Segment(shown, look.style(role)))
+            left -= width_of(shown)
+        if shown != text or left <= 0:
+            break
+    if left > 0:
+        segments.append(Segment(" " * left, look.style("text")))
+    return Strip(segments, width)
+
+
+def blank(width: int, look: Look) -> Strip:
+    """An empty line."""
+    return Strip([Segment(" " * width, look.style("text"))] if width else [], width)
+
+
+def fill(strips: Sequence[Strip], width: int, height: int, look: Look) -> list[Strip]:
+    """Exactly `height` lines: cut at the end or filled with empty ones."""
+    missing = height - len(strips)
+    return [*strips[:height], *(blank(width, look) for _ in range(missing))]
+
+
+def spark(values: Sequence[float | None], width: int, look: Look, low: float = 0.0, high: float | None = None) -> str:
+    """A graph one line high, newest value at the right end, `width` cells.
+
+    None is a gap and shows as a space; the lowest value shows as the lowest block. Where there are more values
+    than cells each cell shows the largest of its own, so that spikes stay. `high` None takes the largest value as
+    the top of the scale.
+    """
+    cells = _buckets(values, width)
+    known = [value for value in cells if value is not None]
+    top = high if high is not None else max(known, default=low)
+    span = top - low
+    levels = look.glyphs.spark
+    steps = len(levels) - 1
+
+    def level(value: float | None) -> str:
+        if value is None:
+            return " "
+        share = (value - low) / span if span > 0 else 0.0
+        return levels[max(0, min(steps, round(share * steps)))]
+
+    return "".join(level(value) for value in cells).rjust(width)
+
+
+def _buckets(values: Sequence[float | None], width: int) -> list[float | None]:
+    clean = [None if value is None or math.isnan(value) else value for value in values]
+    if len(clean) <= width or width <= 0:
+        return clean[: max(0, width)]
+    count = len(clean)
+    edges = [i * count // width for i in range(width + 1)]
+    return [
+        max((value for value in clean[start:stop] if value is not None), default=None)
+        for start, stop in pairwise(edges)
+    ]
+
+
+def bar(fraction: float, width: int, look: Look) -> str:
+    """A bar of `fraction` (0 to 1) of `width` cells, padded with spaces; more than nothing always shows."""
+    eighths = look.glyphs.eighths
+    parts = len(eighths)
+    full = max(0.0, min(1.0, fraction)) * width * parts
+    units = max(1, round(full)) if full > 0 else 0
+    whole, rest = divmod(units, parts)
+    return (eighths[-1] * whole + (eighths[rest - 1] if rest else "")).ljust(width)
+
+
+def stacked_bar(shares: Sequence[tuple[float, str]], width: int, look: Look) -> list[Part]:
+    """Shares (fraction, role) side by side in `width` cells; what they leave open stays empty.
+
+    Neighbours differ in fill as well as in role. Cells go to the largest remainders, so that the whole has the
+    right length.
+    """
+    exact = [max(0.0, share) * width for share, _ in shares]
+    scale = min(1.0, width / total) if (total := sum(exact)) > 0 else 0.0
+    exact = [size * scale for size in exact]
+    cells = [int(size) for size in exact]
+    spare = min(width, round(sum(exact))) - sum(cells)
+    by_remainder = sorted(range(len(exact)), key=lambda i: cells[i] - exact[i])
+    for i in by_remainder[: max(0, spare)]:
+        cells[i] += 1
+    fills = look.glyphs.fills
+    parts = [(fills[i % len(fills)] * size, shares[i][1]) for i, size in enumerate(cells) if size]
+    empty = width - sum(cells)
+    return [*parts, (" " * empty, "text")] if empty > 0 else parts
+
+
+def columns(pairs: Sequence[tuple[str, Sequence[Part]]], width: int, look: Look, *, across: int = 1) -> list[Strip]:
+    """Keys and values in two aligned columns; `across` pairs stand side by side on one line."""
+    across = max(1, across)
+    cell = max(1, (width - 2 * (across - 1)) // across)
+    key_width = min(max((width_of(key) for key, _ in pairs), default=0), max(1, cell // 2))
+    strips = []
+    for start in range(0, len(pairs), across):
+        cells = [_pair(key, value, key_width, cell, look) for key, value in pairs[start : start + across]]
+        gap = Strip([Segment("  ", look.style("text"))], 2)
+        joined = [part for strip in cells for part in (strip, gap)][:-1]
+        strips.append(Strip.join(joined).adjust_cell_length(width, look.style("text")))
+    return strips
+
+
+def _pair(key: str, value: Sequence[Part], key_width: int, width: int, look: Look) -> Strip:
+    return line([(pad(key, key_width, look) + "  ", "dim"), *value], width, look)
+
+
+def wrap(text: str, width: int, look: Look) -> list[str]:
+    """A text as lines of at most `width` cells, broken at spaces where there are any."""
+    return list(_wrapped(text, max(1, width), look))
+
+
+def _wrapped(text: str, width: int, look: Look) -> Iterator[str]:
+    current = ""
+    for word in text.split():
+        joined = f"{current} {word}" if current else word
+        if width_of(joined) <= width:
+            current = joined
+            continue
+        if current:
+            yield current
+        while width_of(word) > width:
+            head = _head(word, width) or word[:1]
+            yield head
+            word = word[len(head) :]
+        current = word
+    if current:
+        yield current
+
+
+def prose(text: str, width: int, look: Look, role: str = "text") -> list[Strip]:
+    """A text as wrapped lines of one role."""
+    return [line([(row, role)], width, look) for row in wrap(text, width, look)]
+
+
+def explain(why: Unknown, width: int, height: int, look: Look) -> list[Strip]:
+    """Why there is nothing to show and what would change that, centred in the space there is."""
+    inner = max(1, min(width - 2, 76))
+    rows = [(row, "text") for row in wrap(why.reason, inner, look)]
+    rows += [(row, "accent") for row in wrap(why.remedy, inner, look)]
+    top = max(0, (height - len(rows)) // 2)
+    strips = [blank(width, look)] * top
+    for row, role in rows:
+        strips.append(line([(" " * max(0, (width - width_of(row)) // 2), "text"), (row, role)], width, look))
+    return fill(strips, width, height, look)

@@ -1,0 +1,152 @@
+"""How things look: roles that drawing code names, and the styles and characters they stand for.
+
+Drawing code never names a colour. It names a role ("bad", "memory", "series2"); the running program takes the
+role's style from the component class ``look--<role>`` in llmtop.tcss, tests take it from a fixed table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.style import Style
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters of a drawing: one set for UTF-8 terminals, one of plain ASCII.
+
+    Attributes:
+        spark: Eight heights, lowest first; the lowest is visible, so that zero differs from a gap.
+        eighths: Left parts of a cell, thinnest first; one character where a cell cannot be divided.
+        fills: What tells neighbouring parts of a stacked bar apart without colour.
+        dots: Marks of a plot by size, smallest first.
+        unknown: Stands in a table where a value is not known.
+        good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
+    """
+
+    ascii: bool
+    spark: str
+    eighths: str
+    fills: str
+    dots: str
+    now: str
+    ellipsis: str
+    unknown: str
+    horizontal: str
+    vertical: str
+    corner: str
+    tick_x: str
+    tick_y: str
+    up: str
+    down: str
+    good: str
+    warn: str
+    bad: str
+    separator: str
+    arrow: str
+
+
+UNICODE = Glyphs(
+    ascii=False,
+    spark="▁▂▃▄▅▆▇█",
+    eighths="▏▎▍▌▋▊▉█",
+    fills="█▓▒░▚▞▙▟",
+    dots="·•●",
+    now="◉",
+    ellipsis="…",
+    unknown="–",
+    horizontal="─",
+    vertical="│",
+    corner="└",
+    tick_x="┴",
+    tick_y="┤",
+    up="▲",
+    down="▼",
+    good="●",
+    warn="▲",
+    bad="■",
+    separator="·",
+    arrow="→",
+)
+ASCII = Glyphs(
+    ascii=True,
+    spark="_.:-=+*#",
+    eighths="#",
+    fills="#%=+-:ox",
+    dots=".o@",
+    now="X",
+    ellipsis="~",
+    unknown="-",
+    horizontal="-",
+    vertical="|",
+    corner="+",
+    tick_x="+",
+    tick_y="+",
+    up="^",
+    down="v",
+    good="*",
+    warn="!",
+    bad="#",
+    separator="-",
+    arrow="->",
+)
+
+STALLS = tuple(f"stall{i}" for i in range(1, 9))
+SERIES = tuple(f"series{i}" for i in range(1, 7))
+
+# Colours of the 256-colour cube: they look the same with and without true colour.
+_DEFAULT_STYLES: Mapping[str, str] = {
+    "text": "#d0d0d0",
+    "dim": "#8a8a8a",
+    "title": "bold #87d7ff",
+    "value": "bold #eeeeee",
+    "good": "#87d787",
+    "warn": "bold #ffd75f",
+    "bad": "bold #ff5f5f",
+    "accent": "#5fafff",
+    "cursor": "bold #000000 on #87d7ff",
+    "header": "bold #afafaf",
+    "selected": "bold #ffd75f",
+    "series1": "#5fafff",
+    "series2": "#87d787",
+    "series3": "#ffd75f",
+    "series4": "#d787d7",
+    "series5": "#5fd7d7",
+    "series6": "#ff8700",
+    "memory": "#5fafff",
+    "compute": "#ffaf5f",
+    "point": "#87d787",
+    "trail": "#878787",
+    "band": "#af87d7",
+    "stall1": "#ff5f5f",
+    "stall2": "#ffaf5f",
+    "stall3": "#ffd75f",
+    "stall4": "#87d787",
+    "stall5": "#5fd7d7",
+    "stall6": "#5fafff",
+    "stall7": "#af87ff",
+    "stall8": "#8a8a8a",
+}
+ROLES = tuple(_DEFAULT_STYLES)
+"""Every role there is, most general first."""
+
+
+def _default_styles() -> Mapping[str, Style]:
+    return {role: Style.parse(text) for role, text in _DEFAULT_STYLES.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """The styles and characters of one screen."""
+
+    glyphs: Glyphs = UNICODE
+    styles: Mapping[str, Style] = field(default_factory=_default_styles)
+
+    def style(self, role: str) -> Style:
+        """The style of a role.
+
+        Raises:
+            KeyError: There is no such role: a fault of the drawing code, not of its data.
+        """
+        return self.styles[role]
