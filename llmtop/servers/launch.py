@@ -1,0 +1,212 @@
+"""A command that llmtop starts and owns: its output, its signals, its exit code, and its end."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from llmtop.errors import TargetError
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+GRACE_S = 10.0
+"""Time between SIGTERM and SIGKILL: servers give running requests some seconds to finish."""
+MAX_LINES = 5000
+MAX_LINE_CHARACTERS = 4000
+_SUPERVISOR = Path(__file__).with_name("supervise.py")
+_LOST_SUPERVISOR = 137
+"""The command was killed with its supervisor: 128 + SIGKILL."""
+# ECMA-48: CSI, then the string controls (OSC, DCS, SOS, PM, APC), then the short escapes.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)"
+    r"|\x1b[ -/]*[0-~]?"
+)
+
+
+class Lines:
+    """The last lines of a byte stream, cleaned: no colours, no control characters, progress bars as last drawn."""
+
+    def __init__(self, max_lines: int = MAX_LINES) -> None:
+        self.count = 0
+        """Complete lines so far, those forgotten included."""
+        self._lines: deque[str] = deque(maxlen=max_lines)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._lock = threading.Lock()
+
+    def feed(self, data: bytes) -> None:
+        """Add what was read; b"" is the end and completes an unfinished line."""
+        text = self._decoder.decode(data, final=not data)
+        with self._lock:
+            *whole, rest = (self._rest + text).split("\n")
+            if rest and (not data or len(rest) > MAX_LINE_CHARACTERS):
+                whole, rest = [*whole, rest], ""
+            self._lines.extend(plain(line) for line in whole)
+            self.count += len(whole)
+            self._rest = rest
+
+    def last(self, n: int) -> tuple[str, ...]:
+        """The newest `n` lines, oldest first, with the one still being written."""
+        with self._lock:
+            shown = [*self._lines, plain(self._rest)] if self._rest else list(self._lines)
+        return tuple(shown[-n:]) if n > 0 else ()
+
+
+def plain(line: str) -> str:
+    r"""One line of a program's output as safe text.
+
+    >>> plain("\x1b[32mINFO\x1b[0m ready\r")
+    'INFO ready'
+    >>> plain("10 %\r50 %\rloaded")
+    'loaded'
+    """
+    visible = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return clean(visible.expandtabs(8))[:MAX_LINE_CHARACTERS]
+
+
+class Launched:
+    """A command in a session of its own, that never outlives llmtop.
+
+    A supervisor process (`llmtop.servers.supervise`) stands between: it ends the command and everything the
+    command has started when `close` is called or when llmtop is gone, however it went.
+
+    Args:
+        argv: The command and its arguments; looked up on PATH.
+        capture: Read stdout and stderr, merged, into `lines`, with stdin empty. Otherwise all three are llmtop's.
+        env: The command's whole environment; llmtop's when None.
+        grace_s: Seconds from SIGTERM to SIGKILL in `close`.
+
+    Raises:
+        TargetError: The command does not exist or cannot be executed.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        capture: bool = True,
+        env: Mapping[str, str] | None = None,
+        grace_s: float = GRACE_S,
+        max_lines: int = MAX_LINES,
+    ) -> None:
+        self.argv = tuple(argv)
+        self._grace_s = grace_s
+        self._output = Lines(max_lines)
+        self._ended = threading.Condition()
+        self._exit_code: int | None = None
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._supervisor = _start_supervisor(theirs, capture, os.environ if env is None else env)
+        self._messages = self._control.makefile("r")
+        self.pid = self._order()
+        self._threads = [threading.Thread(target=self._read_control, name="llmtop launched", daemon=True)]
+        if self._supervisor.stdout is not None:
+            self._threads.append(threading.Thread(target=self._read_output, name="llmtop log", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def line_count(self) -> int:
+        """Complete lines of output so far: it changes when there is something new to draw."""
+        return self._output.count
+
+    def lines(self, n: int) -> tuple[str, ...]:
+        """The newest `n` lines of output, oldest first, safe to draw."""
+        return self._output.last(n)
+
+    def poll(self) -> int | None:
+        """The exit code (128 + number after a signal), or None while the command runs."""
+        return self._exit_code
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for the end of the command; None when the time is up first."""
+        with self._ended:
+            self._ended.wait_for(lambda: self._exit_code is not None, timeout_s)
+        return self._exit_code
+
+    def send_signal(self, number: int) -> None:
+        """Signal the command's whole process group; nothing happens when the command has ended."""
+        with contextlib.suppress(OSError):
+            self._send({"signal": int(number)})
+
+    def close(self) -> None:
+        """End the command and all it started: SIGTERM, then SIGKILL after the grace. Returns when all are gone."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._supervisor.wait(self._grace_s + 5)
+        except subprocess.TimeoutExpired:  # a descendant hangs in the kernel where even SIGKILL waits
+            self._supervisor.kill()
+            self._supervisor.wait()
+        for thread in self._threads:
+            thread.join(1.0)
+        self._messages.close()
+        self._control.close()
+
+    def _order(self) -> int:
+        """Have the supervisor start the command; return the command's PID."""
+        self._send({"argv": self.argv, "grace_s": self._grace_s})
+        reply = json.loads(self._messages.readline() or '{"error": "the supervisor did not start"}')
+        if "error" in reply:
+            self._supervisor.wait()
+            if self._supervisor.stdout is not None:
+                self._supervisor.stdout.close()
+            self._messages.close()
+            self._control.close()
+            raise TargetError(f"cannot start {clean(self.argv[0])}: {reply['error']}; check the path and PATH")
+        return int(reply["pid"])
+
+    def _send(self, message: dict[str, object]) -> None:
+        self._control.sendall(json.dumps(message).encode() + b"\n")
+
+    def _read_control(self) -> None:
+        reply = self._messages.readline()
+        code = json.loads(reply)["exit"] if reply else _LOST_SUPERVISOR
+        with self._ended:
+            self._exit_code = int(code)
+            self._ended.notify_all()
+
+    def _read_output(self) -> None:
+        assert self._supervisor.stdout is not None
+        with self._supervisor.stdout as stream:
+            while data := stream.read(65536):
+                self._output.feed(data)
+        self._output.feed(b"")
+
+
+def _start_supervisor(control: socket.socket, capture: bool, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the supervisor with the socket. The command's words are not in its argv: it is no server itself."""
+    if capture:
+        env = {"PYTHONUNBUFFERED": "1", **env}  # or a Python server's log would arrive in blocks of 8 kB
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_SUPERVISOR), str(control.fileno())],
+        stdin=subprocess.DEVNULL if capture else None,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.STDOUT if capture else None,
+        bufsize=0,
+        pass_fds=(control.fileno(),),
+        start_new_session=True,
+        env=dict(env),
+    )
