@@ -462,7 +462,7 @@ class Engine:
         roles: The first that matches wins; a process that matches none of any engine is not a server's front.
         library: A pattern in the names of mapped files, for processes whose title says nothing.
         port: Where it listens unless told otherwise; `port_flags` and `port_variable` tell it.
-        model_flags: Flags naming the model; `model_after` are words that a positional model follows.
+        model_flags: Flags naming the model, the most telling first; a positional one stands behind `model_after`.
         metrics_paths: Where its Prometheus text is; empty when it has none. Only paths that are safe to read.
         prefixes: What its metric names begin with, ":" written as "_".
         metrics_remedy: What turns its metrics on.

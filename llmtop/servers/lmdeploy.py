@@ -36,5 +36,5 @@ ENGINE = Engine(
         v.SERVER_DECODE_TIME: (Sample("lmdeploy_request_decode_time_seconds"),),
     },
     model_flags=("--model-name",),
-    model_after=("serve api_server",),
+    model_after=("api_server",),
 )

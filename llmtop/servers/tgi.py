@@ -34,6 +34,6 @@ ENGINE = Engine(
         v.SERVER_DECODE_TIME: (Sample("tgi_batch_inference_duration", {"method": ("decode",)}),),
     },
     model_flags=("--model-id", "--served-model-name"),
-    model_after=("text-generation-server serve",),
+    model_after=("serve",),
     version_path="/info",
 )

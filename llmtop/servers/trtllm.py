@@ -34,6 +34,6 @@ ENGINE = Engine(
         v.SERVER_E2E: (Sample("trtllm_e2e_request_latency_seconds"),),
         v.SERVER_QUEUE_TIME: (Sample("trtllm_request_queue_time_seconds"),),
     },
-    model_after=("trtllm-serve serve", "trtllm-serve"),
+    model_after=("serve", "trtllm-serve"),
     version_path="/version",
 )

@@ -1,0 +1,150 @@
+"""What a server's command line says of its model: name, dtype, quantization."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from llmtop import procfs
+from llmtop.model import Engine, Fact, Unknown
+from llmtop.text import clean
+
+_CONFIG_BYTES = 1 << 20
+_DTYPES = {
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp16": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "fp32": "fp32",
+}
+_MATRIX_FORMATS = ("nvfp4", "mxfp4", "fp8")
+"""Quantizations in which the matrix products themselves run; others (AWQ, GPTQ ...) unpack the weights first."""
+_GGUF_TYPE = re.compile(r"(?i)[-._]((?:I?Q\d\w*|F16|BF16|F32|MXFP4\w*))\.gguf\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is served, as far as a command line and a model's configuration tell."""
+
+    model: Fact
+    dtype: Fact
+    more: Mapping[str, Fact] = field(default_factory=dict)
+
+
+def flag(argv: Sequence[str], *names: str) -> str | None:
+    """The value of the first of `names` that is given, as "--name value" or "--name=value".
+
+    >>> flag(["vllm", "serve", "m", "--port=9000"], "--port")
+    '9000'
+    """
+    wanted = {name: index for index, name in enumerate(names)}
+    values: dict[int, str] = {}
+    for i, argument in enumerate(argv):
+        name, given, value = argument.partition("=")
+        name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+        if name in wanted and (given or i + 1 < len(argv)):
+            values.setdefault(wanted[name], value if given else argv[i + 1])
+    return values[min(values)] if values else None
+
+
+def port(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> int | None:
+    """The port that the server was told to use; None when it was told nothing."""
+    value = flag(argv, *engine.port_flags)
+    if value is None and engine.port_variable:
+        value = procfs.environment(pid, engine.port_variable, proc)
+    return int(value) if value is not None and value.isdigit() else None
+
+
+def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> ModelFacts:
+    """Name and number format of the model, from flags first and its config.json where these leave it open."""
+    name = _model_name(engine, argv)
+    if name is None:
+        why = Unknown(f"the command line of {engine.title} names no model", "its metrics may: see the server pane")
+        return ModelFacts(why, Unknown("the model is not known", why.remedy))
+    config = _configuration(name, pid, proc)
+    quantization = flag(argv, "--quantization", "-q", "--quantize") or _text(
+        config, "quantization_config", "quant_method"
+    )
+    cache = flag(argv, "--kv-cache-dtype", "--cache-type-k", "-ctk")
+    more = {"quantization": quantization, "kv_cache_dtype": cache}
+    return ModelFacts(
+        clean(name),
+        _dtype(engine, argv, name, config, quantization),
+        {key: clean(value) for key, value in more.items() if value},
+    )
+
+
+def _model_name(engine: Engine, argv: Sequence[str]) -> str | None:
+    for word in engine.model_after:
+        for before, argument in pairwise(argv):
+            if before.rsplit("/", 1)[-1] == word and not argument.startswith("-"):
+                return argument
+    return flag(argv, *engine.model_flags)
+
+
+def _dtype(
+    engine: Engine, argv: Sequence[str], model: str, config: Mapping[str, Any], quantization: str | None
+) -> Fact:
+    if (gguf := _GGUF_TYPE.search(model)) is not None:
+        return clean(gguf[1].lower())
+    for matrix_format in _MATRIX_FORMATS:
+        if quantization and matrix_format in quantization.lower():
+            return matrix_format
+    given = flag(argv, *engine.dtype_flags)
+    if given is None or given == "auto":
+        given = _text(config, "dtype") or _text(config, "torch_dtype") or _text(config, "text_config", "torch_dtype")
+    if given is None:
+        return Unknown(
+            "neither the command line nor a config.json that can be read says the model's dtype",
+            f"start the server with {engine.dtype_flags[0]}, or give llmtop read access to the model's folder",
+        )
+    return _DTYPES.get(given.lower(), clean(given))
+
+
+def _text(config: Mapping[str, Any], *keys: str) -> str | None:
+    value: object = config
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else None
+
+
+def _configuration(model: str, pid: int, proc: Path) -> Mapping[str, Any]:
+    """The model's config.json, seen with the server's eyes: in its container and from its working directory."""
+    for folder in _folders(model, pid, proc):
+        try:
+            with (folder / "config.json").open("rb") as file:
+                content = json.loads(file.read(_CONFIG_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(content, Mapping):
+            return content
+    return {}
+
+
+def _folders(model: str, pid: int, proc: Path) -> list[Path]:
+    root = proc / str(pid) / "root"
+    if model.startswith("/"):
+        return [root / model.lstrip("/")]
+    here = procfs.read_link(f"{proc}/{pid}/cwd") or "/"
+    snapshots = root / _hub(pid, proc).lstrip("/") / f"models--{model.replace('/', '--')}" / "snapshots"
+    try:
+        cached = sorted(snapshots.iterdir())
+    except OSError:
+        cached = []
+    return [root / here.lstrip("/") / model, *cached]
+
+
+def _hub(pid: int, proc: Path) -> str:
+    """Where the process keeps models that it downloads (huggingface_hub's rules for its cache)."""
+    if (hub := procfs.environment(pid, "HF_HUB_CACHE", proc)) is not None:
+        return hub
+    home = procfs.environment(pid, "HF_HOME", proc)
+    return f"{home or (procfs.environment(pid, 'HOME', proc) or '/root') + '/.cache/huggingface'}/hub"

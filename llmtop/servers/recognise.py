@@ -1,0 +1,193 @@
+"""From the PID of any process of a server to all of it: kind, root, roles, ports, GPUs, model."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmtop import procfs
+from llmtop.errors import TargetError
+from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
+from llmtop.servers import command_line, listening
+from llmtop.servers.registry import ENGINES
+from llmtop.text import clean, redact
+
+_MULTIPROCESSING = re.compile(r"^-c from multiprocessing\.(?P<what>\w+)|--multiprocessing-fork")
+_GPU = re.compile(r"/dev/nvidia(\d+)\Z")
+_NOT_OURS = "its files belong to another user"
+_MAPS_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A process that was recognised as a part of a server."""
+
+    engine: Engine
+    role: str
+
+
+def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
+    """The server that a process belongs to.
+
+    The process may be the front end, an engine, a worker, a thread of these, or a wrapper (a shell, a profiler)
+    that started one. A process of no known server is a target too, with kind "process".
+
+    Raises:
+        TargetError: There is no such process, or it has ended.
+    """
+    state = procfs.stat(pid, proc)
+    if state is None:
+        raise TargetError(
+            f"no process {pid} here (a container has PIDs of its own: `docker top CONTAINER` shows the host's)"
+        )
+    if state.state in "ZX":
+        raise TargetError(f"process {pid} has ended and waits for its parent to notice; attach to a running one")
+    pid = procfs.thread_group(pid, proc) or pid
+    family = procfs.family(proc)
+    found = _root(pid, family, proc)
+    if found is None:
+        return _plain_process(pid, family, proc)
+    root, engine = found
+    return _server(pid, root, engine, family, proc)
+
+
+def find_servers(proc: Path = procfs.PROC) -> list[Target]:
+    """All servers whose processes can be seen, by PID of their roots."""
+    family = procfs.family(proc)
+    ours = {os.getpid(), *family.ancestors(os.getpid())}
+    member_by_pid = {pid: member for pid in family.parents if pid not in ours and (member := _classify(pid, proc))}
+    roots = {_topmost(pid, family, member_by_pid) for pid in member_by_pid}
+    return [_server(root, root, member_by_pid[root].engine, family, proc) for root in sorted(roots)]
+
+
+def _classify(pid: int, proc: Path) -> _Member | None:
+    command = procfs.command(procfs.arguments(pid, proc))
+    if not command:
+        return None
+    for engine in ENGINES:
+        role = engine.role(command)
+        if role is not None:
+            return _Member(engine, clean(role))
+    return None
+
+
+def _topmost(pid: int, family: procfs.Family, member_by_pid: Mapping[int, _Member]) -> int:
+    line = [ancestor for ancestor in family.ancestors(pid) if ancestor in member_by_pid]
+    return line[-1] if line else pid
+
+
+def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | None:
+    """The topmost recognised process above; else the first below; else the process itself, told by its libraries."""
+    line = [pid, *family.ancestors(pid)]
+    ours = os.getpid()
+    above = [(p, member) for p in line if p != ours and (member := _classify(p, proc))]
+    if above:
+        root, member = above[-1]
+        return root, member.engine
+    for descendant in family.descendants(pid):
+        if (below := _classify(descendant, proc)) is not None:
+            return descendant, below.engine
+    engine = _by_library(pid, proc)
+    return (pid, engine) if engine is not None else None
+
+
+def _by_library(pid: int, proc: Path) -> Engine | None:
+    """The last resort, for servers embedded in other programs: whose libraries are mapped."""
+    try:
+        with Path(f"{proc}/{pid}/maps").open(encoding="utf-8", errors="replace") as file:
+            maps = file.read(_MAPS_BYTES)
+    except OSError:
+        return None
+    return next((engine for engine in ENGINES if engine.library and re.search(engine.library, maps)), None)
+
+
+def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Path) -> Target:
+    argv = procfs.arguments(root, proc)
+    members = [root, *family.descendants(root)]
+    configured = command_line.port(engine, argv, root, proc)
+    addresses, unread = _addresses(root, members, engine, configured, proc)
+    gpus, gpus_unread = _gpus(members, proc)
+    facts = command_line.model_facts(engine, argv, root, proc)
+    return Target(
+        pid=pid,
+        root_pid=root,
+        kind=engine.kind,
+        title=engine.title,
+        processes=tuple(_process(member, engine, proc) for member in members),
+        ports=tuple(dict.fromkeys(port for _, port in addresses)),
+        metrics_urls=listening.metrics_urls(engine, addresses),
+        model=facts.model,
+        dtype=facts.dtype,
+        gpus=gpus,
+        facts={"command": _shown(argv), **facts.more},
+        missing=(*unread, *gpus_unread),
+    )
+
+
+def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
+    argv = procfs.arguments(pid, proc)
+    members = [pid, *family.descendants(pid)]
+    addresses, _ = listening.addresses(members)
+    gpus, gpus_unread = _gpus(members, proc)
+    known = ", ".join(engine.title for engine in ENGINES)
+    why = Unknown("this process belongs to no server that llmtop knows", f"known are {known}")
+    title = _shown(argv) or clean(procfs.name(pid, proc))
+    return Target(
+        pid=pid,
+        root_pid=pid,
+        kind="process",
+        title=title,
+        processes=tuple(TargetProcess(p, "main" if p == pid else "child", _shown_name(p, proc)) for p in members),
+        ports=tuple(dict.fromkeys(port for _, port in addresses)),
+        model=why,
+        dtype=why,
+        gpus=gpus,
+        facts={"command": title},
+        missing=(Missing("target.metrics_urls", why), *gpus_unread),
+    )
+
+
+def _process(pid: int, engine: Engine, proc: Path) -> TargetProcess:
+    member = _classify(pid, proc)
+    command = procfs.command(procfs.arguments(pid, proc))
+    name = _shown_name(pid, proc)
+    if member is not None:
+        return TargetProcess(pid, member.role, name)
+    spawned = _MULTIPROCESSING.search(command)
+    return TargetProcess(pid, (spawned["what"] or "spawn") if spawned else name, name)
+
+
+def _shown_name(pid: int, proc: Path) -> str:
+    return clean(procfs.name(pid, proc)) or "(ended)"
+
+
+def _shown(argv: Sequence[str]) -> str:
+    return clean(redact(" ".join(argv).strip()))
+
+
+def _addresses(
+    root: int, members: Iterable[int], engine: Engine, configured: int | None, proc: Path
+) -> tuple[list[listening.Address], tuple[Missing, ...]]:
+    found, complete = listening.addresses(members)
+    if found or complete:
+        return listening.ordered(found, engine, configured), ()
+    why = Unknown(
+        f"which ports it listens on cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo"
+    )
+    guess = configured or engine.port
+    guessed = [("127.0.0.1", guess)] if listening.is_listening(root, guess, proc) else []
+    return guessed, (Missing("target.ports", why),)
+
+
+def _gpus(members: Iterable[int], proc: Path) -> tuple[tuple[int, ...], tuple[Missing, ...]]:
+    minors: set[int] = set()
+    unread = False
+    for pid in members:
+        files = procfs.open_files(pid, proc)
+        unread |= files is None and procfs.stat(pid, proc) is not None
+        minors.update(int(match[1]) for file in files or () if (match := _GPU.match(file)))
+    why = Unknown(f"which GPUs it holds cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo")
+    return tuple(sorted(minors)), (Missing("target.gpus", why),) if unread else ()
