@@ -20,7 +20,7 @@ class Glyphs:
         spark: Eight heights, lowest first; the lowest is visible, so that zero differs from a gap.
         eighths: Left parts of a cell, thinnest first; one character where a cell cannot be divided.
         fills: What tells neighbouring parts of a stacked bar apart without colour.
-        dots: Marks of a plot by size, smallest first.
+        dots: Marks of a plot by size, smallest first; `now`, `estimate` and `upper_bound` are the special ones.
         unknown: Stands in a table where a value is not known.
         good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
     """
@@ -31,6 +31,8 @@ class Glyphs:
     fills: str
     dots: str
     now: str
+    estimate: str
+    upper_bound: str
     ellipsis: str
     unknown: str
     horizontal: str
@@ -54,6 +56,8 @@ UNICODE = Glyphs(
     fills="█▓▒░▚▞▙▟",
     dots="·•●",
     now="◉",
+    estimate="○",
+    upper_bound="▽",
     ellipsis="…",
     unknown="–",
     horizontal="─",
@@ -76,6 +80,8 @@ ASCII = Glyphs(
     fills="#%=+-:ox",
     dots=".o@",
     now="X",
+    estimate="e",
+    upper_bound="v",
     ellipsis="~",
     unknown="-",
     horizontal="-",
