@@ -1,0 +1,87 @@
+"""Reading Nsight Compute counters, and which section brings the ones that are missing.
+
+A report holds what its sections asked for and nothing else, so every question here can come back empty. Names are
+NVIDIA's and differ by version and chip; `first` takes them in order of preference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from llmtop.model import Quantity, Unknown
+
+Counters = Mapping[str, Quantity]
+"""The scalar metrics of one launch, by the tool's own names."""
+
+COMPUTE_PERCENT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+MEMORY_PERCENT = (
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+)
+DRAM_PERCENT = (
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+)
+TENSOR_PERCENT = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+)
+OCCUPANCY_PERCENT = "sm__warps_active.avg.pct_of_peak_sustained_active"
+THEORETICAL_OCCUPANCY_PERCENT = "sm__maximum_warps_per_active_cycle_pct"
+REGISTERS = "launch__registers_per_thread"
+WAVES = "launch__waves_per_multiprocessor"
+ISSUE_ACTIVE = "smsp__issue_active.avg.per_cycle_active"
+
+SPEED_OF_LIGHT = "SpeedOfLight"
+OCCUPANCY = "Occupancy"
+LAUNCH = "LaunchStats"
+WARP_STATE = "WarpStateStats"
+SCHEDULER = "SchedulerStats"
+ROOFLINE = "SpeedOfLight_RooflineChart"
+ROOFLINE_DOUBLE = "SpeedOfLight_HierarchicalDoubleRooflineChart"
+ROOFLINE_HALF = "SpeedOfLight_HierarchicalHalfRooflineChart"
+ROOFLINE_SINGLE = "SpeedOfLight_HierarchicalSingleRooflineChart"
+ROOFLINE_TENSOR = "SpeedOfLight_HierarchicalTensorRooflineChart"
+
+
+def number(counters: Counters, name: str) -> float | None:
+    """The value of a counter; None when it is not there, not a number, or NaN."""
+    quantity = counters.get(name)
+    if quantity is None or isinstance(quantity.value, str):
+        return None
+    value = float(quantity.value)
+    return value if math.isfinite(value) else None
+
+
+def first(counters: Counters, names: Iterable[str]) -> float | None:
+    """The first of several names that has a value."""
+    return next((value for name in names if (value := number(counters, name)) is not None), None)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum; None when any part is unknown, because a sum without it would be too small."""
+    parts = list(values)
+    known = [value for value in parts if value is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def product(*values: float | None) -> float | None:
+    """The product; None when any factor is unknown."""
+    known = [value for value in values if value is not None]
+    return math.prod(known) if len(known) == len(values) else None
+
+
+def add_section(*sections: str) -> str:
+    """The option that makes Nsight Compute collect them.
+
+    >>> add_section("Occupancy", "WarpStateStats")
+    'ncu --section Occupancy --section WarpStateStats'
+    """
+    return "ncu " + " ".join(f"--section {section}" for section in sections)
+
+
+def not_collected(what: str, *sections: str) -> Unknown:
+    """Why a counter is not there, with the section to add."""
+    return Unknown(f"{what} not collected", add_section(*sections))

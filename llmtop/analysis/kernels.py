@@ -1,0 +1,543 @@
+"""The kernels of a report, analysed: facts of each launch, groups, the table, the roofline, the stall bars.
+
+Facts are read from the report when they are asked for and kept, so that a table of thousands of launches shows its
+first rows without decoding the rest. What decodes more says so.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from llmtop.analysis import counters as c
+from llmtop.analysis.bounds import Bound, Verdict, kernel_bound
+from llmtop.analysis.counters import Counters, number
+from llmtop.analysis.kernel_names import short_names
+from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
+from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
+from llmtop.analysis.stalls import stall_tree as _stall_tree
+from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
+from llmtop.model import KernelTable, Missing, Trace, Unknown
+from llmtop.units import percent
+
+Dim3 = tuple[int, int, int]
+
+
+class Grouping(StrEnum):
+    """What one row of a kernel table stands for."""
+
+    LAUNCH = "launch"
+    SHAPE = "shape"
+    """All launches of one kernel with one grid and block."""
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What a report says about one launch; each part stands alone.
+
+    Attributes:
+        roof_fraction: See `KernelRoofline.fraction`; 0 to 1.
+        occupancy: Achieved, % of the warps an SM can hold.
+        waves: Grid over what fits on the GPU at once.
+    """
+
+    bound: Verdict | Unknown
+    roofline: KernelRoofline | Unknown
+    roof_fraction: float | Unknown
+    occupancy: float | Unknown
+    registers: int | Unknown
+    waves: float | Unknown
+    stalls: Stalls | Unknown
+
+    @property
+    def bound_name(self) -> Bound:
+        """The bound, "unknown" where there is no verdict."""
+        return Bound.UNKNOWN if isinstance(self.bound, Unknown) else self.bound.bound
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What is not known, with the section that would bring it."""
+        parts = {
+            "bound": self.bound,
+            "roofline": self.roof_fraction,
+            "occupancy": self.occupancy,
+            "registers": self.registers,
+            "waves": self.waves,
+            "stalls": self.stalls,
+        }
+        return tuple(Missing(what, part) for what, part in parts.items() if isinstance(part, Unknown))
+
+
+def kernel_facts(metrics: Counters) -> KernelFacts:
+    """Analyse the counters of one launch."""
+    roofline = kernel_roofline(metrics)
+    registers = number(metrics, c.REGISTERS)
+    return KernelFacts(
+        bound=kernel_bound(metrics),
+        roofline=roofline,
+        roof_fraction=_roof_fraction(roofline),
+        occupancy=_or(number(metrics, c.OCCUPANCY_PERCENT), c.not_collected("occupancy", c.OCCUPANCY)),
+        registers=c.not_collected("registers", c.LAUNCH) if registers is None else int(registers),
+        waves=_or(number(metrics, c.WAVES), c.not_collected("waves", c.LAUNCH)),
+        stalls=kernel_stalls(metrics),
+    )
+
+
+def _or(value: float | None, why: Unknown) -> float | Unknown:
+    return why if value is None else value
+
+
+def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
+    if (fraction := roofline.fraction) is not None:
+        return fraction
+    return roofline.refusals[0].why if roofline.refusals else c.not_collected("DRAM bytes", c.ROOFLINE)
+
+
+def _no_counters() -> KernelFacts:
+    """The facts of a launch in a capture that has only times."""
+    remedy = "profile it with: " + c.add_section(
+        c.SPEED_OF_LIGHT, c.ROOFLINE, c.ROOFLINE_TENSOR, c.OCCUPANCY, c.LAUNCH, c.WARP_STATE
+    )
+    why = Unknown("a timeline has no counters", remedy)
+    return KernelFacts(why, why, why, why, why, why, why)
+
+
+_WITHOUT_COUNTERS = _no_counters()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One or more launches that a table shows as one; times in ns, NaN when none of them has one."""
+
+    launches: Sequence[int]
+    total_ns: float
+    mean_ns: float
+    min_ns: float
+    max_ns: float
+
+    @property
+    def calls(self) -> int:
+        """How many launches."""
+        return len(self.launches)
+
+
+class Kernels:
+    """The kernels of one trace, with what was found out about them so far."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self.table = table
+        self._facts: dict[int, KernelFacts] = {}
+        self._groups: dict[Grouping, tuple[Row, ...]] = {}
+
+    @cached_property
+    def short_names(self) -> tuple[str, ...]:
+        """By name id; different where the names are."""
+        return short_names(self.table.names, self.table.functions)
+
+    @cached_property
+    def total_ns(self) -> float:
+        """The time of all launches that have one; kernels that ran side by side count twice."""
+        return math.fsum(ns for ns in self.table.duration_ns if ns == ns)
+
+    def short_name(self, i: int) -> str:
+        """What to call launch i."""
+        return self.short_names[self.table.name_id[i]]
+
+    def grid(self, i: int) -> Dim3:
+        """Blocks of launch i in x, y, z."""
+        x, y, z = self.table.grid
+        return x[i], y[i], z[i]
+
+    def block(self, i: int) -> Dim3:
+        """Threads of a block of launch i in x, y, z."""
+        x, y, z = self.table.block
+        return x[i], y[i], z[i]
+
+    def share(self, ns: float) -> float | None:
+        """A time as a share of all kernels' time, 0 to 1."""
+        return ns / self.total_ns if ns == ns and self.total_ns > 0 else None
+
+    def facts(self, i: int) -> KernelFacts:
+        """What the report says about launch i; decoded at the first call."""
+        if self.table.details is None:
+            return _WITHOUT_COUNTERS
+        if i not in self._facts:
+            self._facts[i] = kernel_facts(self.table.details.metrics(i))
+        return self._facts[i]
+
+    def metrics(self, i: int) -> Counters:
+        """All counters of launch i; none in a capture that has only times."""
+        return {} if self.table.details is None else self.table.details.metrics(i)
+
+    def launch(self, i: int) -> Row:
+        """Launch i as a row of its own."""
+        ns = self.table.duration_ns[i]
+        return Row((i,), ns, ns, ns, ns)
+
+    def middle(self, row: Row) -> int:
+        """The launch that stands for a row: the one of median duration, so that no outlier speaks for the others."""
+        if row.calls == 1:
+            return row.launches[0]
+        durations = self.table.duration_ns
+        ranked = sorted(row.launches, key=lambda i: durations[i] if durations[i] == durations[i] else math.inf)
+        return ranked[(len(ranked) - 1) // 2]
+
+    def groups(self, grouping: Grouping = Grouping.SHAPE) -> tuple[Row, ...]:
+        """Rows of launches that belong together, the longest in total first. Decodes nothing."""
+        if grouping not in self._groups:
+            self._groups[grouping] = tuple(_grouped(self.table, grouping))
+        return self._groups[grouping]
+
+
+def _grouped(table: KernelTable, grouping: Grouping) -> list[Row]:
+    if grouping is Grouping.LAUNCH:
+        rows = [Row((i,), ns, ns, ns, ns) for i, ns in enumerate(table.duration_ns)]
+    else:
+        rows = [_row(table, launches) for launches in _members(table, grouping).values()]
+    return sorted(rows, key=lambda row: -row.total_ns if row.total_ns == row.total_ns else math.inf)
+
+
+def _members(table: KernelTable, grouping: Grouping) -> dict[object, array[int]]:
+    """Launches by what they share, in capture order."""
+    keys = table.name_id if grouping is Grouping.NAME else zip(table.name_id, *table.grid, *table.block, strict=True)
+    members: dict[object, array[int]] = {}
+    for i, key in enumerate(keys):
+        launches = members.get(key)
+        if launches is None:
+            launches = members[key] = array("q")
+        launches.append(i)
+    return members
+
+
+def _row(table: KernelTable, launches: array[int]) -> Row:
+    known = [ns for i in launches if (ns := table.duration_ns[i]) == ns]
+    if not known:
+        return Row(launches, math.nan, math.nan, math.nan, math.nan)
+    total = math.fsum(known)
+    return Row(launches, total, total / len(known), min(known), max(known))
+
+
+_NONE: array[int] = array("q")
+_EMPTY = KernelTable((), (), _NONE, (_NONE,) * 3, (_NONE,) * 3, _NONE, array("d"), _NONE, _NONE)
+
+
+def kernels_of(trace: Trace) -> Kernels:
+    """The kernels of a trace; the same object, with all it has found out, for the same trace."""
+    return _kernels(trace.kernels or _EMPTY)
+
+
+@lru_cache(maxsize=8)
+def _kernels(table: KernelTable) -> Kernels:
+    """One for each report that is open; a table is equal only to itself."""
+    return Kernels(table)
+
+
+def no_kernels(trace: Trace) -> Unknown | None:
+    """Why there is no kernel to show; None when there is one."""
+    if trace.kernels is not None and len(trace.kernels):
+        return None
+    return trace.why_missing("kernels") or Unknown("the capture has no kernels")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A column with how its cells are made."""
+
+    column: Column
+    cell: Callable[[Kernels, Row], Cell]
+
+
+def _name(kernels: Kernels, row: Row) -> Cell:
+    return kernels.short_name(row.launches[0])
+
+
+def _number(kernels: Kernels, row: Row) -> Cell:
+    return row.launches[0]
+
+
+def _share(kernels: Kernels, row: Row) -> Cell:
+    share = kernels.share(row.total_ns)
+    return _NO_TIME if share is None else 100 * share
+
+
+def _calls(kernels: Kernels, row: Row) -> Cell:
+    return row.calls
+
+
+def _total(kernels: Kernels, row: Row) -> Cell:
+    return _time(row.total_ns)
+
+
+def _mean(kernels: Kernels, row: Row) -> Cell:
+    return _time(row.mean_ns)
+
+
+def _shortest(kernels: Kernels, row: Row) -> Cell:
+    return _time(row.min_ns)
+
+
+def _longest(kernels: Kernels, row: Row) -> Cell:
+    return _time(row.max_ns)
+
+
+def _time(ns: float) -> Cell:
+    return ns if ns == ns else _NO_TIME
+
+
+_NO_TIME = c.not_collected("duration", c.SPEED_OF_LIGHT)
+
+
+def _facts(kernels: Kernels, row: Row) -> KernelFacts:
+    return kernels.facts(kernels.middle(row))
+
+
+def _bound(kernels: Kernels, row: Row) -> Cell:
+    bound = _facts(kernels, row).bound
+    return bound if isinstance(bound, Unknown) else str(bound.bound)
+
+
+def _roofline(kernels: Kernels, row: Row) -> Cell:
+    fraction = _facts(kernels, row).roof_fraction
+    return fraction if isinstance(fraction, Unknown) else 100 * fraction
+
+
+def _occupancy(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).occupancy
+
+
+def _registers(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).registers
+
+
+def _top_stall(kernels: Kernels, row: Row) -> Cell:
+    stalls = _facts(kernels, row).stalls
+    if isinstance(stalls, Unknown):
+        return stalls
+    reason, share = stalls.top
+    return f"{reason} {percent(100 * share)}"
+
+
+def _grid(kernels: Kernels, row: Row) -> Cell:
+    return dimensions(kernels.grid(row.launches[0]))
+
+
+def _block(kernels: Kernels, row: Row) -> Cell:
+    return dimensions(kernels.block(row.launches[0]))
+
+
+def dimensions(size: Dim3) -> str:
+    """A grid or a block.
+
+    >>> dimensions((64, 1, 1)), dimensions((32, 8, 1))
+    ('64', '32x8')
+    """
+    x, y, z = size
+    return f"{x}x{y}x{z}" if z != 1 else f"{x}x{y}" if y != 1 else str(x)
+
+
+_NAME = _Field(
+    Column("name", "kernel", width=0, shrink=0, help="short name: what tells it from the others stays"), _name
+)
+_SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
+_CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
+_DURATION = _Field(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
+_STATISTICS = (
+    _Field(Column("mean", "mean", "ns", 8, 6, "of the calls"), _mean),
+    _Field(Column("min", "min", "ns", 8, 9, "of the calls"), _shortest),
+    _Field(Column("max", "max", "ns", 8, 8, "of the calls"), _longest),
+)
+_JUDGED = (
+    _Field(
+        Column("bound", "bound", "", 8, 2, "latency: compute and memory both below 60 % of peak; else which leads"),
+        _bound,
+    ),
+    _Field(
+        Column("roofline", "roof", "%", 6, 3, "of the roofline; without FLOPs, of the DRAM peak; of the median call"),
+        _roofline,
+    ),
+    _Field(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
+    _Field(
+        Column("stall", "top stall", "", 22, 5, "what warps wait for most, and its share of the waiting"), _top_stall
+    ),
+)
+_REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
+_SHAPE = (
+    _Field(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
+    _Field(Column("block", "block", "", 9, 7, "threads of a block"), _block),
+)
+_ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
+
+_FIELDS = {
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPE, _REGISTERS, _ORDER),
+    Grouping.SHAPE: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS),
+    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRows:
+    """The kernel table: an implementation of `views.TableView` whose cells are made when they are seen."""
+
+    kernels: Kernels
+    grouping: Grouping
+    rows: Sequence[Row]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, left to right."""
+        return tuple(field.column for field in _FIELDS[self.grouping])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        """One cell per column; decodes the counters of one launch."""
+        return [field.cell(self.kernels, self.rows[row]) for field in _FIELDS[self.grouping]]
+
+    def key(self, row: int) -> object:
+        """The row's first launch: groups never share one."""
+        return self.rows[row].launches[0]
+
+    def launch(self, row: int) -> int:
+        """The launch that the row's metrics come from, for views of one kernel."""
+        return self.kernels.middle(self.rows[row])
+
+    def sorted_by(self, column: str, *, descending: bool) -> KernelRows:
+        """The same rows in another order, unknown values last.
+
+        A column that needs counters (bound, roofline, occupancy, stall, registers) decodes one launch of every row.
+        """
+        cell = next(field.cell for field in _FIELDS[self.grouping] if field.column.key == column)
+        cells = [cell(self.kernels, row) for row in self.rows]
+        known = [
+            (value, row) for value, row in zip(cells, self.rows, strict=True) if isinstance(value, int | float | str)
+        ]
+        unknown = [row for value, row in zip(cells, self.rows, strict=True) if not isinstance(value, int | float | str)]
+        known.sort(key=lambda pair: _order(pair[0]), reverse=descending)
+        return replace(self, rows=[*(row for _, row in known), *unknown])
+
+    def filtered(self, text: str) -> KernelRows:
+        """Rows whose short or full name contains `text`, ignoring case."""
+        wanted = text.casefold()
+        both = zip(self.kernels.table.names, self.kernels.short_names, strict=True)
+        ids = {i for i, (name, short) in enumerate(both) if wanted in name.casefold() or wanted in short.casefold()}
+        name_id = self.kernels.table.name_id
+        return replace(self, rows=[row for row in self.rows if name_id[row.launches[0]] in ids])
+
+
+def _order(cell: float | str) -> tuple[float, str]:
+    return (0.0, cell.casefold()) if isinstance(cell, str) else (float(cell), "")
+
+
+def kernel_table(trace: Trace, grouped: Grouping | str = Grouping.LAUNCH) -> KernelRows:
+    """The kernels of a trace, the longest first.
+
+    Args:
+        trace: Any trace; without kernels the table is empty, and `no_kernels` says why.
+        grouped: A row for each "launch", for each "shape" (name, grid and block), or for each "name".
+    """
+    kernels = kernels_of(trace)
+    grouping = Grouping(grouped)
+    return KernelRows(kernels, grouping, kernels.groups(grouping))
+
+
+def roofline_view(trace: Trace, launch: int | None = None) -> RooflineView:
+    """All kernels on the DRAM roofline, a dot for each shape; or one launch at every memory level.
+
+    Decodes one launch of each shape.
+    """
+    kernels = kernels_of(trace)
+    if why := no_kernels(trace):
+        return RooflineView(trace.origin.gpu, (), (), why_not=why)
+    if launch is not None:
+        return _launch_roofline(kernels, launch)
+    placed = [_placed(kernels, row) for row in kernels.groups()]
+    points = tuple(point for part in placed for point in part.points)
+    return RooflineView(
+        title=trace.origin.gpu,
+        roofs=_common_roofs(placed, points),
+        points=points,
+        refusals=tuple(refusal for part in placed for refusal in part.refusals),
+        why_not=None if points else _why_no_point(placed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    points: tuple[RooflinePoint, ...]
+    roofs: tuple[Roof, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def _placed(kernels: Kernels, row: Row) -> _Placed:
+    """The dot of a row against DRAM, or why it has none."""
+    launch = kernels.middle(row)
+    label, weight = kernels.short_name(launch), kernels.share(row.total_ns) or 0.0
+    roofline = kernels.facts(launch).roofline
+    if isinstance(roofline, Unknown):
+        return _Placed((), (), (Refusal(label, roofline),))
+    points = tuple(point for point in roofline.points(label, weight)[:1] if point.level == "DRAM")
+    refusals = tuple(replace(refusal, label=label) for refusal in roofline.refusals)
+    return _Placed(points, roofline.roofs, refusals or (() if points else (Refusal(label, _why_no_dot(roofline)),)))
+
+
+def _why_no_dot(roofline: KernelRoofline) -> Unknown:
+    if roofline.work:
+        return Unknown("it has no DRAM traffic, so its intensity has no bound: see its L2 and L1 points")
+    dram = roofline.dram
+    level = "" if dram is None else f": it moves data at {percent(100 * dram.fraction)} of the DRAM peak"
+    return Unknown(f"no floating-point operations{level}")
+
+
+def _common_roofs(placed: Sequence[_Placed], points: Sequence[RooflinePoint]) -> tuple[Roof, ...]:
+    """The highest DRAM and compute roofs of all launches, as clocks differ; compute only of what is used."""
+    used = {point.precision for point in points}
+    highest: dict[tuple[str, str], Roof] = {}
+    for roof in (roof for part in placed for roof in part.roofs):
+        wanted = roof.level == "DRAM" if roof.kind == "memory" else roof.level in used or not used
+        known = highest.get((roof.kind, roof.level))
+        if wanted and (known is None or roof.value > known.value):
+            highest[roof.kind, roof.level] = roof
+    return tuple(highest.values())
+
+
+def _why_no_point(placed: Sequence[_Placed]) -> Unknown:
+    """The reason of the heaviest kernel stands for all."""
+    return next((refusal.why for part in placed for refusal in part.refusals), Unknown("no kernel has a point"))
+
+
+def _launch_roofline(kernels: Kernels, launch: int) -> RooflineView:
+    label, roofline = kernels.short_name(launch), kernels.facts(launch).roofline
+    if isinstance(roofline, Unknown):
+        return RooflineView(label, (), (), why_not=roofline)
+    points = roofline.points(label, kernels.share(kernels.table.duration_ns[launch]) or 0.0)
+    used = {point.precision for point in points}
+    refusals = tuple(replace(refusal, label=label) for refusal in roofline.refusals)
+    return RooflineView(
+        title=label,
+        roofs=tuple(roof for roof in roofline.roofs if roof.kind == "memory" or roof.level in used or not used),
+        points=points,
+        refusals=refusals,
+        why_not=None if points else (refusals[0].why if refusals else _why_no_dot(roofline)),
+    )
+
+
+def stall_bars(trace: Trace, grouped: Grouping | str = Grouping.SHAPE) -> tuple[StallBar, ...]:
+    """What warps wait for in each kernel, the longest kernel first. Decodes one launch of each row."""
+    kernels = kernels_of(trace)
+    bars = []
+    for row in kernels.groups(Grouping(grouped)):
+        launch = kernels.middle(row)
+        share = kernels.share(row.total_ns) or 0.0
+        bars.append(stall_bar(kernels.short_name(launch), launch, share, kernels.facts(launch).stalls))
+    return tuple(bars)
+
+
+def stall_tree(trace: Trace, *, reason_first: bool = False) -> StackTree:
+    """The stalls of all kernels as one tree; widths are % of the kernels' time."""
+    return _stall_tree(stall_bars(trace), reason_first=reason_first)
