@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.terminal import Terminal, TerminalFactory
 from tests.fake_nvml.build import FakeNvml, build, compiler
 
 if TYPE_CHECKING:
@@ -35,3 +37,16 @@ def fake_nvml(fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     yield machine
     assert pynvml.nvmlLib.fake_nvml_live_samples() == 0, "a GPM sample was not freed"
+
+
+@pytest.fixture
+def terminal() -> Iterator[TerminalFactory]:
+    """Start programs in pseudo-terminals: `terminal(argv, columns=, lines=, env=...)`; all end with the test."""
+    with ExitStack() as stack:
+
+        def start(argv: list[str], **options: Any) -> Terminal:
+            program = Terminal(argv, **options)
+            stack.callback(program.close)
+            return program
+
+        yield start
