@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -83,10 +84,11 @@ class ServerView:
         return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown))
 
 
+@lru_cache(maxsize=4)
 def server_view(
     trace: Trace, *, rate_window_ns: int = RATE_WINDOW_NS, latency_window_ns: int = LATENCY_WINDOW_NS
 ) -> ServerView | Unknown:
-    """Everything the server's endpoint tells, or why there is no endpoint."""
+    """Everything the server's endpoint tells, or why there is no endpoint; kept for the newest traces."""
     track = server_track(trace)
     if track is None:
         return why_kind_missing(trace, TrackKind.SERVER)

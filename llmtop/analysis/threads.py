@@ -7,6 +7,7 @@ Documentation/scheduler/sched-stats). What is left of the wall time is blocked; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -73,8 +74,12 @@ class ThreadsView:
     source: str
 
 
+@lru_cache(maxsize=4)
 def threads_view(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadsView | Unknown:
-    """The threads of the server, or why none are known."""
+    """The threads of the server, or why none are known.
+
+    Kept for the newest traces: several panes and rules ask for the same frame.
+    """
     tracks = trace.tracks_of(TrackKind.THREAD)
     if not tracks:
         return why_kind_missing(trace, TrackKind.THREAD)

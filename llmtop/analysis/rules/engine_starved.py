@@ -29,7 +29,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if server is None or waiting is None or waiting < 1 or activity is None or activity[2] >= _IDLE_PERCENT:
         return
     track, metric, percent = activity
-    engine = engine_thread(trace, WINDOW_NS)
+    engine = engine_thread(trace)
     yield Finding(
         rule=id,
         severity=Severity.WARNING,

@@ -23,7 +23,7 @@ _PRESSURE_PERCENT = 10.0
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Run-queue wait of the engine thread, and a second witness: involuntary switches, or the host's CPU pressure."""
-    engine = engine_thread(trace, WINDOW_NS)
+    engine = engine_thread(trace)
     if isinstance(engine, Unknown) or isinstance(engine.shares, Unknown) or engine.shares.run_queue < _SHARE:
         return
     track = f"thread:{engine.pid}/{engine.tid}"

@@ -1,0 +1,281 @@
+"""The live picture in short: the header's facts, and the whole of it as one JSON document (docs/json-snapshot.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop import vocabulary as v
+from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
+from llmtop.analysis.gpus import clock_reasons
+from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
+from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.server import ServerView, Stat, server_view
+from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
+from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.analysis.views import RooflineView
+    from llmtop.model import Target
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
+NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
+_NO_SYSCALLS = Unknown("system calls are not collected by a snapshot", "sudo strace -c -f -p PID")
+_SELF_WINDOW_NS = 10 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands above all panes.
+
+    Attributes:
+        others: How many processes the server has besides `pid`.
+        gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU.
+        self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
+    """
+
+    title: str
+    model: Fact
+    dtype: Fact
+    pid: int | None
+    others: int
+    gpus: tuple[str, int] | Unknown
+    server: ServerView | Unknown
+    self_cpu: float | Unknown
+    self_rss: float | Unknown
+
+
+def header(trace: Trace, target: Target | None) -> Header:
+    """The header's facts; without a target only GPUs and llmtop's own cost are known."""
+    return Header(
+        title=target.title if target else "GPUs",
+        model=model_of(trace, target),
+        dtype=target.dtype if target else NO_TARGET,
+        pid=target.root_pid if target else None,
+        others=max(0, len(_processes(trace, target)) - 1),
+        gpus=_gpu_summary(trace, target),
+        server=server_view(trace) if target else NO_TARGET,
+        self_cpu=own_cpu(trace),
+        self_rss=latest(trace, "self", v.SELF_RSS),
+    )
+
+
+def model_of(trace: Trace, target: Target | None) -> Fact:
+    """The model's name: from the command line, or else what the server's own metrics say."""
+    if target is None:
+        return NO_TARGET
+    if not isinstance(target.model, Unknown):
+        return target.model
+    facts = (track.facts.get("model", target.model) for track in trace.tracks_of(TrackKind.SERVER))
+    return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
+
+
+def own_cpu(trace: Trace) -> float | Unknown:
+    """CPU time of llmtop itself per second, as a share of one core."""
+    used = counter_rate(trace, "self", v.SELF_CPU, _SELF_WINDOW_NS)
+    return used if isinstance(used, Unknown) else used / NS_PER_S
+
+
+def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
+    """The GPUs that the server has open; all where that is not known."""
+    tracks = gpu_tracks(trace)
+    wanted = {f"gpu:{index}" for index in target.gpus} if target else set()
+    return tuple(track for track in tracks if track.id in wanted) or tracks
+
+
+def short_gpu_name(name: str) -> str:
+    """The part of a GPU's name that tells it from others.
+
+    >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name("NVIDIA GeForce RTX 4090")
+    ('H100 80GB HBM3', 'RTX 4090')
+    """
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> dict[str, Json]:
+    """One look as strict JSON, schema `llmtop.snapshot/1`: what is not known is an object that says why.
+
+    Args:
+        trace: What the collectors saw.
+        target: The server, or None for the GPUs alone.
+        seconds: The window that rates, shares and latencies are taken over.
+    """
+    window_ns = int(seconds * NS_PER_S)
+    server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
+    threads = threads_view(trace, window_ns)
+    rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
+    return {
+        "schema": SNAPSHOT_SCHEMA,
+        "host": _host(trace),
+        "target": _target(trace, target),
+        "window_s": seconds,
+        "gpus": [_gpu(trace, track, rooflines[track.id]) for track in gpu_tracks(trace)],
+        "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
+        "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
+        "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
+        "syscalls": [],
+        "stacks": [_stack(stack) for stack in trace.stacks if stack.unit == "ns"],
+        "findings": [_finding(finding) for finding in diagnose(trace)],
+        "missing": [_missing(missing) for missing in _all_missing(trace, server, threads)],
+        "self": {
+            "cpu": _fact(own_cpu(trace)),
+            "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
+            "probes": 0,
+        },
+    }
+
+
+def header_dtype(target: Target | None) -> Fact:
+    """The dtype that the roofline is drawn for."""
+    return target.dtype if target else NO_TARGET
+
+
+def _processes(trace: Trace, target: Target | None) -> tuple[Track, ...]:
+    return trace.tracks_of(TrackKind.PROCESS) if target else ()
+
+
+def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown:
+    tracks = target_gpus(trace, target)
+    if not tracks:
+        return why_kind_missing(trace, TrackKind.GPU)
+    name = tracks[0].facts.get("name", tracks[0].name)
+    return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
+
+
+# -- the JSON document -----------------------------------------------------------------------------------------
+
+
+def _fact(value: Fact) -> Json:
+    """A value, or the object that stands for one that is not known; never NaN."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason, "remedy": value.remedy}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"unknown": "not a finite number", "remedy": ""}
+    return value
+
+
+def _host(trace: Trace) -> dict[str, Json]:
+    facts = {key: _fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
+    return facts | {
+        "cpu_pressure_percent": _fact(latest(trace, "host", v.HOST_CPU_PRESSURE)),
+        "load_1min": _fact(latest(trace, "host", v.HOST_LOAD)),
+    }
+
+
+def _target(trace: Trace, target: Target | None) -> Json:
+    if target is None:
+        return _fact(NO_TARGET)
+    return {
+        "pid": target.pid,
+        "root_pid": target.root_pid,
+        "kind": target.kind,
+        "model": _fact(model_of(trace, target)),
+        "dtype": _fact(target.dtype),
+        "ports": list(target.ports),
+        "processes": [{"pid": one.pid, "role": one.role, "name": one.name} for one in target.processes],
+    }
+
+
+def _gpu(trace: Trace, track: Track, roofline: RooflineView) -> dict[str, Json]:
+    reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
+    return {
+        "index": int(track.id.removeprefix("gpu:")),
+        "uuid": _fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
+        "name": _fact(track.facts.get("name", track.name)),
+        "sm": _fact(latest(trace, track.id, v.GPU_SM)),
+        "dram": _fact(latest(trace, track.id, v.GPU_DRAM)),
+        "tensor": _fact(latest(trace, track.id, v.GPU_TENSOR)),
+        "dram_bytes_per_s": _fact(_bytes_per_s(trace, track, roofline)),
+        "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
+        "power_w": _fact(latest(trace, track.id, v.GPU_POWER)),
+        "sm_mhz": _fact(latest(trace, track.id, v.GPU_SM_CLOCK)),
+        "throttle": _fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
+        "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
+    }
+
+
+def _gpu_process(one: GpuProcess) -> dict[str, Json]:
+    return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
+
+
+def _bytes_per_s(trace: Trace, track: Track, roofline: RooflineView) -> float | Unknown:
+    """DRAM activity times the DRAM roof, as the roofline point has it."""
+    dram = latest(trace, track.id, v.GPU_DRAM)
+    roof = next((roof.value for roof in roofline.roofs if roof.kind == "memory" and roof.level == "DRAM"), None)
+    if isinstance(dram, Unknown):
+        return dram
+    return Unknown("the peak DRAM bandwidth of this GPU is not known") if roof is None else dram / 100 * roof
+
+
+def _points(gpu: str, view: RooflineView) -> Iterator[Json]:
+    for point in view.points:
+        if point.age_s == 0:
+            yield {
+                "gpu": int(gpu.removeprefix("gpu:")),
+                "label": point.label,
+                "intensity": _fact(point.intensity),
+                "flops_per_s": _fact(point.flops_per_s),
+                "bytes_per_s": _fact(point.bytes_per_s),
+                "precision": point.precision,
+                "source": point.source,
+                "quality": point.quality.value,
+            }
+
+
+def _stat(stat: Stat) -> dict[str, Json]:
+    shown: dict[str, Json] = {"value": _fact(stat.value), "unit": stat.unit, "source": stat.source}
+    return shown | {"is_lower_bound": True} if stat.is_lower_bound else shown
+
+
+def _thread(row: ThreadRow) -> dict[str, Json]:
+    shares = row.shares
+    named: dict[str, Json] = {"pid": row.pid, "tid": row.tid, "name": row.name, "role": row.role}
+    if not isinstance(shares, Shares):
+        return named | {"on_cpu": _fact(shares), "run_queue": _fact(shares), "blocked": {}}
+    blocked = {cause: round(share, 4) for cause, share in shares.blocked}
+    return named | {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
+
+
+def _stack(stack: Stack) -> dict[str, Json]:
+    return {"frames": list(stack.frames), "weight_ns": stack.weight, "state": stack.state}
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "message": finding.message,
+        "evidence": list(finding.evidence),
+        "action": finding.action,
+        "next_command": finding.next_command,
+        "source": finding.source,
+    }
+
+
+def _missing(missing: Missing) -> dict[str, Json]:
+    return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
+
+
+def _all_missing(trace: Trace, server: ServerView | Unknown, threads: ThreadsView | Unknown) -> Iterator[Missing]:
+    """What collectors listed, then the whole sections that are empty, then collectors that failed."""
+    yield from trace.missing
+    if not gpu_tracks(trace):
+        yield Missing("gpus", why_kind_missing(trace, TrackKind.GPU))
+    if isinstance(server, Unknown):
+        yield Missing("server", server)
+    if isinstance(threads, Unknown):
+        yield Missing("threads", threads)
+    yield Missing("syscalls", _NO_SYSCALLS)
+    if not trace.stacks:
+        yield Missing("stacks", Unknown("stacks are not sampled by a snapshot", "py-spy dump --pid PID"))
+    for issue in trace.issues:
+        if issue.code.startswith("collector-"):
+            yield Missing(issue.code.removeprefix("collector-"), Unknown(issue.message))
