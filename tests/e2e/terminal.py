@@ -52,12 +52,14 @@ ALT_SCREENS = {47, 1047, 1049}
 _MODES_AT_START = {
     **dict.fromkeys(ALT_SCREENS, False),
     25: True,
-    **dict.fromkeys((1000, 1002, 1003, 1006, 1015, 1016), False),
+    **dict.fromkeys((1000, 1002, 1003), False),  # the encodings (1006, 1015, 1016) do nothing without one of these
     1004: False,
     2004: False,
     2048: False,
     2026: False,
 }
+_RECOGNISED_MODES = {2026}
+"""What DECRQM says we know. Not 2048: a program that believes in resize reports no longer heeds SIGWINCH."""
 _MODE_NAMES = {25: "cursor", 1004: "focus reports", 2004: "bracketed paste", 2048: "resize reports", 2026: "sync"}
 _PRIVATE_MODE = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _KEYBOARD = re.compile(rb"\x1b\[([<>])([0-9;]*)u")
@@ -305,7 +307,7 @@ class Terminal:
     def _answer_queries(self, data: bytes) -> None:
         """Reply as xterm does; cursor position and device attributes are pyte's to answer."""
         for mode in _SYNC_QUERY.findall(data):
-            self._reply(f"\x1b[?{mode.decode()};2$y")
+            self._reply(f"\x1b[?{mode.decode()};{2 if int(mode) in _RECOGNISED_MODES else 0}$y")
         for _ in _KEYBOARD_QUERY.findall(data):
             self._reply("\x1b[?0u")
         for which in _COLOUR_QUERY.findall(data):

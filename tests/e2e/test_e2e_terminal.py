@@ -67,6 +67,7 @@ def test_keys_arrive(terminal: TerminalFactory) -> None:
     [
         (r"ab\033[6n", r"b'\x1b[1;3R'"),
         (r"\033[?2026$p", r"b'\x1b[?2026;2$y'"),
+        (r"\033[?2048$p", r"b'\x1b[?2048;0$y'"),
         (r"\033[c", r"b'\x1b[?6c'"),
         (r"\033[?u", r"b'\x1b[?0u'"),
         (r"\033]11;?\007", "rgb:0000"),
