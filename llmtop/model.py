@@ -470,6 +470,7 @@ class Engine:
         distributions: Likewise for histograms.
         replicas: Labels over which a number is repeated, not divided: the ranks of one tensor-parallel group.
         model_labels: Labels whose value is the model's name.
+        info: Names whose labels tell something of the server's set-up, with the labels worth showing.
         version_path: A JSON document with the key "version".
     """
 
@@ -490,6 +491,7 @@ class Engine:
     library: str = ""
     replicas: tuple[str, ...] = ()
     model_labels: tuple[str, ...] = ("model_name",)
+    info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version_path: str = ""
 
     def role(self, command_line: str) -> str | None:

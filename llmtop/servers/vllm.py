@@ -52,5 +52,6 @@ ENGINE = Engine(
     distributions=DISTRIBUTIONS,
     model_flags=("--model", "--served-model-name"),
     model_after=("serve",),
+    info={"vllm_cache_config_info": ("num_gpu_blocks", "block_size", "cache_dtype", "gpu_memory_utilization")},
     version_path="/version",
 )

@@ -1,0 +1,138 @@
+"""Prometheus text into samples, at the cost of a dictionary look-up per line.
+
+A server repeats the same few hundred series at every scrape and only their values change. So each series (what
+stands before the value) is taken apart by prometheus_client once, and remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from llmtop.text import clean
+
+MAX_REMEMBERED = 50_000
+"""Series; a server whose labels change at every scrape must not fill memory."""
+
+
+def key(name: str) -> str:
+    """A name under which spellings of it meet: vllm:prompt_tokens_total is vllm_prompt_tokens.
+
+    Counters end in _total in some expositions of one and the same server and not in others, and a relabelling
+    proxy may write _ for the colon.
+    """
+    return name.replace(":", "_").removesuffix("_total")
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedSample:
+    """One line of the text: `name` as the server spells it, labels and value clean of what could steer a terminal."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    key: str
+    name: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """What one scrape says of the wanted names.
+
+    Attributes:
+        samples: By `key`, in the order of the text. A NaN or infinite value is None: the server had none.
+        unreadable: Lines that are no samples.
+    """
+
+    samples: Mapping[str, tuple[ExposedSample, ...]]
+    unreadable: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.samples)
+
+
+class TextReader:
+    """Reads scrape after scrape of one server."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._wanted = frozenset(wanted)
+        self._series: dict[str, _Series | None] = {}
+        """None stands for a series that nobody wants."""
+
+    def read(self, text: str) -> Exposition:
+        """All wanted samples of a text; a line that cannot be read costs only itself."""
+        if len(self._series) > MAX_REMEMBERED:
+            self._series.clear()
+        samples: dict[str, list[ExposedSample]] = {}
+        unreadable = 0
+        for line in text.split("\n"):
+            if not line or line[0] == "#" or line.isspace():
+                continue
+            try:
+                head, value = _split(line)
+                series = self._series[head] if head in self._series else self._take_apart(head)
+            except ValueError:
+                unreadable += 1
+                continue
+            if series is not None:
+                samples.setdefault(series.key, []).append(ExposedSample(series.name, series.labels, _finite(value)))
+        return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable)
+
+    def _take_apart(self, head: str) -> _Series | None:
+        name, _, labelled = head.partition("{")
+        series = None
+        if key(name.strip()) in self._wanted:
+            series = _Series(key(name.strip()), clean(name.strip()), _labels(head) if labelled else {})
+        self._series[head] = series
+        return series
+
+
+def names(text: str, limit: int = 5) -> tuple[str, ...]:
+    """The first few distinct names in a text, for saying what was found instead of a server's metrics."""
+    found: dict[str, None] = {}
+    for line in text.split("\n"):
+        if line and line[0] != "#" and len(found) < limit:
+            found[clean(line.partition("{")[0].partition(" ")[0])] = None
+    return tuple(found)
+
+
+def _split(line: str) -> tuple[str, float]:
+    """What names the series, and the value; a timestamp behind it is left out.
+
+    Raises:
+        ValueError: It is no sample.
+    """
+    end = line.rfind("}") + 1
+    if end == 0:
+        name, *rest = line.split()
+        head = name
+    else:
+        head, rest = line[:end], line[end:].split()
+    if not rest or len(rest) > 2:
+        raise ValueError("no value, or more than a value and a timestamp")
+    return head, float(rest[0])
+
+
+def _labels(head: str) -> dict[str, str]:
+    """The labels, unescaped.
+
+    Raises:
+        ValueError: They are not written as Prometheus writes them.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # slow to import
+
+    try:
+        family = next(iter(text_string_to_metric_families(f"{head} 0\n")))
+        return {clean(label): clean(value) for label, value in family.samples[0].labels.items()}
+    except (StopIteration, IndexError, KeyError) as error:
+        raise ValueError(f"labels that cannot be read in {head!r}") from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
