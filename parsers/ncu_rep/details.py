@@ -1,0 +1,182 @@
+"""What a report holds of each kernel beyond the table, decoded when it is asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from llmtop.errors import FileError
+from llmtop.model import Instances, Quantity, RuleResult, Unknown, Value
+from llmtop.parsers.metric_units import unit_of
+from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.parsers.ncu_rep.container import Extent, ReportFile
+
+SOURCE = "ncu"
+_DECODED_KERNELS = 2
+"""Kernels kept decoded: a kernel with per-instruction metrics takes tens of MB."""
+_SEVERITY_BY_TYPE = {1: "ok", 2: "warning", 3: "error", 4: "optimization"}
+_SPEEDUP_BY_TYPE = {1: "local", 2: "global"}
+_LINK = re.compile(r"@(?:url|section|sass|source):([^@]*)@")
+
+
+def text(raw: bytes) -> str:
+    """Foreign bytes as safe text."""
+    return clean(raw.rstrip(b"\0").decode(errors="replace"))
+
+
+def value_of(value: pb.Value) -> Value | None:
+    """The content of a value; None where there is none, or none that is a number (0/0 is stored as NaN)."""
+    kind = value.WhichOneof("kind")
+    if kind is None:
+        return None
+    if kind == "text":
+        return text(value.text)
+    number: float | int = getattr(value, kind)
+    return number if math.isfinite(number) else None
+
+
+def decode_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> pb.Launch:
+    """Read kernel `i`.
+
+    Raises:
+        FileError: Its bytes are not a kernel.
+    """
+    try:
+        return pb.Launch.FromString(file.read(extents[i]))
+    except DecodeError as error:
+        raise FileError(
+            f"{file.path} is corrupted: kernel {i + 1} of {len(extents)}, at byte {extents[i].offset}, does not"
+            " decode; copy it again"
+        ) from error
+
+
+class MetricsOfKernel(Mapping[str, Quantity]):
+    """The scalar metrics of a kernel by name. Values are made when they are looked at."""
+
+    def __init__(self, launch: pb.Launch, names: Sequence[str]) -> None:
+        known = len(names)
+        self._by_name = {names[m.name]: m for m in launch.metrics if m.name < known and m.HasField("value")}
+
+    def __getitem__(self, name: str) -> Quantity:
+        value = value_of(self._by_name[name].value)
+        if value is None:
+            raise KeyError(name)
+        return Quantity(value, unit_of(name), SOURCE)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, metric in self._by_name.items() if value_of(metric.value) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class ReportDetails:
+    """Implements `llmtop.model.KernelDetails` over an open report.
+
+    Args:
+        file: The report; kept open.
+        kernels: Where each row's message lies.
+        names: The metric names, by the index that messages use.
+    """
+
+    def __init__(self, file: ReportFile, kernels: Sequence[Extent], names: Sequence[str]) -> None:
+        self._names = names
+        # A cache of a method would tie this object, and with it the open file, into a reference cycle.
+        self._launch = lru_cache(_DECODED_KERNELS)(partial(decode_kernel, file, kernels))
+
+    def metrics(self, i: int) -> Mapping[str, Quantity]:
+        return MetricsOfKernel(self._launch(i), self._names)
+
+    def instances(self, i: int, metric: str) -> Instances | Unknown:
+        for candidate in self._launch(i).metrics:
+            if candidate.name < len(self._names) and self._names[candidate.name] == metric:
+                return _instances(candidate) or Unknown(f"{metric} was not collected per instance")
+        return Unknown(f"{metric} was not collected", f"ncu --metrics {metric}")
+
+    def rules(self, i: int) -> tuple[RuleResult, ...]:
+        return tuple(_rule(rule) for rule in self._launch(i).rules)
+
+    def ranges(self, i: int) -> tuple[str, ...]:
+        launch = self._launch(i)
+        domains = {domain.id: text(domain.name) for domain in launch.nvtx.domains}
+        return tuple(
+            _range_name(domains.get(stack.domain, ""), text(item.name))
+            for thread in launch.nvtx.threads
+            if thread.id == launch.thread_id
+            for stack in thread.stacks
+            for item in stack.ranges
+        )
+
+    def sections(self, i: int) -> tuple[str, ...]:
+        return tuple(text(section.id) for section in self._launch(i).sections)
+
+
+def _instances(metric: pb.Metric) -> Instances | None:
+    """The values of a metric by key; those that are not numbers are left out with their keys."""
+    pairs = [
+        (value_of(item.key) if item.HasField("key") else None, value)
+        for item in metric.instances
+        if (value := value_of(item.value)) is not None
+    ]
+    if not pairs:
+        return None
+    keys = tuple(key for key, _ in pairs if key is not None)
+    # Keys are all there or not at all; a part of them would pair up with the wrong values.
+    return Instances(keys if len(keys) == len(pairs) else (), tuple(value for _, value in pairs))
+
+
+def _range_name(domain: str, name: str) -> str:
+    """A range as `ncu --nvtx-include` writes it: "domain@range" outside the default domain."""
+    return name if domain in ("", "<default domain>") else f"{domain}@{name}"
+
+
+def _rule(rule: pb.Rule) -> RuleResult:
+    """A rule's result, its message's links reduced to their text."""
+    items = rule.body.items
+    return RuleResult(
+        id=text(rule.id),
+        name=text(rule.name),
+        section=text(rule.section),
+        messages=tuple(
+            (_SEVERITY_BY_TYPE.get(item.message.type, "warning"), plain_message(text(item.message.text)))
+            for item in items
+            if item.HasField("message")
+        ),
+        speedups=tuple(
+            (_SPEEDUP_BY_TYPE.get(item.speedup.type, "local"), item.speedup.percent)
+            for item in items
+            if item.HasField("speedup") and math.isfinite(item.speedup.percent)
+        ),
+        focus=tuple(
+            (text(item.focus.metric), item.focus.value)
+            for item in items
+            if item.HasField("focus") and math.isfinite(item.focus.value)
+        ),
+    )
+
+
+def plain_message(message: str) -> str:
+    """A rule's message without its link markup.
+
+    >>> plain_message("See the @section:SourceCounters:Source Counters@ section.")
+    'See the Source Counters section.'
+    >>> plain_message("the @url:guide:https://example.com/a:b@ has more")
+    'the guide has more'
+    """
+    return _LINK.sub(_link_text, message)
+
+
+def _link_text(match: re.Match[str]) -> str:
+    """What a link shows: urls come as text:target, the others as target:text."""
+    first, _, rest = match[1].partition(":")
+    return first if match[0].startswith("@url:") or not rest else rest
