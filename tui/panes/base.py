@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from llmtop.model import Issue, Severity, Unknown
 from llmtop.text import clean
-from llmtop.tui.render.lines import explain, fill, prose
+from llmtop.tui.render.lines import explain, fill, prose, width_of
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 V = TypeVar("V")
+
+_BORDER_LEAD = 4
+"""Cells of corner and spaces around a title in a border."""
 
 
 def look_of(widget: Widget) -> Look:
@@ -63,7 +66,32 @@ def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
     return [(text, style)] * segment.cell_length
 
 
-class Pane(Widget, Generic[V], can_focus=True):
+class DiffedWidget(Widget):
+    """A widget of lines that sends the terminal only the cells that changed since its last frame."""
+
+    _strips: tuple[Strip, ...] = ()
+
+    def send_frame(self, strips: Sequence[Strip]) -> None:
+        """Keep the new frame and refresh the cells in which it differs from the last one.
+
+        Textual counts regions from the content's corner, inside the border.
+        """
+        old, self._strips = self._strips, tuple(strips)
+        if [strip.cell_length for strip in old] != [strip.cell_length for strip in self._strips]:
+            self.refresh()
+            return
+        spans = ((y, changed_span(*pair)) for y, pair in enumerate(zip(old, self._strips, strict=True)))
+        regions = [Region(span[0], y, span[1] - span[0], 1) for y, span in spans if span]
+        if regions:
+            self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:
+        if y < len(self._strips):
+            return self._strips[y]
+        return Strip.blank(self.size.width, look_of(self).style("text"))
+
+
+class Pane(DiffedWidget, Generic[V], can_focus=True):
     """A part of a screen that draws one view of the newest trace.
 
     A subclass gives `number`, `title`, `view` and `draw`; the last two are pure. Only what changed between two
@@ -89,7 +117,6 @@ class Pane(Widget, Generic[V], can_focus=True):
         self._trace: Trace | None = None
         self._stale = False
         self._view: V | Unknown = Unknown("nothing has been read yet")
-        self._strips: list[Strip] = []
         self._failure = ""
 
     def view(self, trace: Trace) -> V | Unknown:
@@ -144,7 +171,7 @@ class Pane(Widget, Generic[V], can_focus=True):
         width, height = self.size
         if not width or not height:
             return
-        self._send(fill(self._drawn(width, height), width, height, look_of(self)), width)
+        self.send_frame(fill(self._drawn(width, height), width, height, look_of(self)))
 
     def _drawn(self, width: int, height: int) -> list[Strip]:
         look = look_of(self)
@@ -173,21 +200,11 @@ class Pane(Widget, Generic[V], can_focus=True):
         """
         head = f"{self.number} {self.title}" if self.number else self.title
         title = Content(f"{head}  ") + subtitle if subtitle else Content(head)
-        if self._border_title is None or self._border_title.plain != title.plain:
+        old = self._border_title.plain if self._border_title else ""
+        if old != title.plain:
             self._border_title = title
-            self.refresh(Region(0, 0, self.outer_size.width, 1))
-
-    def _send(self, strips: Sequence[Strip], width: int) -> None:
-        """Keep the new frame and refresh the cells in which it differs from the last one."""
-        old, self._strips = self._strips, list(strips)
-        if len(old) != len(self._strips) or any(strip.cell_length != width for strip in old):
-            self.refresh()
-            return
-        spans = ((y, changed_span(*pair)) for y, pair in enumerate(zip(old, self._strips, strict=True)))
-        regions = [Region(span[0], y, span[1] - span[0], 1) for y, span in spans if span]
-        if regions:
-            left, top = self.gutter.left, self.gutter.top
-            self.refresh(*(region.translate((left, top)) for region in regions))
-
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, look_of(self).style("text"))
+            pairs = enumerate(zip(old, title.plain, strict=False))
+            same = next((i for i, (before, after) in pairs if before != after), min(len(old), len(title.plain)))
+            start = width_of(old[:same])
+            span = max(width_of(old), title.cell_length) - start + _BORDER_LEAD
+            self.refresh(Region(start, -self.gutter.top, span, 1))

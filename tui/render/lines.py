@@ -47,6 +47,17 @@ def _head(text: str, width: int) -> str:
     return text[:end]
 
 
+def cut_middle(text: str, width: int, look: Look) -> str:
+    """The text if it fits, else without its middle: the ends of kernel names tell them apart."""
+    if len(text) <= 4 * width + 64 and width_of(text) <= width:
+        return text
+    room = width - len(look.glyphs.ellipsis)
+    if room <= 1:
+        return cut(text, width, look)
+    tail = _head(text[: -(4 * width) - 1 : -1], room // 2)[::-1]
+    return _head(text[: 4 * width], room - width_of(tail)) + look.glyphs.ellipsis + tail
+
+
 def pad(text: str, width: int, look: Look, *, right: bool = False) -> str:
     """The text in exactly `width` cells, cut or padded; `right` puts it at the right end."""
     short = cut(text, width, look)

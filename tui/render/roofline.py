@@ -11,7 +11,7 @@ from textual.strip import Strip
 from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
 from llmtop.model import Unknown
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
-from llmtop.tui.render.lines import Part, explain, fill, line, prose, width_of
+from llmtop.tui.render.lines import Part, cut_middle, explain, fill, line, prose, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import number, percent, si
 
@@ -95,7 +95,7 @@ def _summary(view: RooflineView, width: int, look: Look, selected: int | None) -
         facts.insert(0, f"{percent(point.roof_fraction * 100)} of roof")
     while len(facts) > 1 and _room(facts, width) < min(_LABEL_ROOM, width_of(point.label)):
         facts.pop()
-    parts[1] = (_middle(point.label, max(3, _room(facts, width)), look), "title")
+    parts[1] = (cut_middle(point.label, max(3, _room(facts, width)), look), "title")
     parts += [(f"{fact}  ", "value") for fact in facts]
     quality = "" if point.quality is Quality.MEASURED else f" {point.quality}"
     parts.append((f"{point.precision} {point.level} {point.source}{quality}", "dim"))
@@ -105,20 +105,6 @@ def _summary(view: RooflineView, width: int, look: Look, selected: int | None) -
 def _room(facts: Sequence[str], width: int) -> int:
     """Cells left for the label beside the facts."""
     return width - sum(width_of(text) + 2 for text in facts) - 4
-
-
-def _middle(text: str, width: int, look: Look) -> str:
-    """Cut out of the middle, by cells, keeping the end: template arguments tell kernels apart."""
-    if width_of(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    end = text[-tail:] if tail else ""
-    while width_of(end) > tail:
-        end = end[1:]
-    start = text[:width]
-    while width_of(start) > width - 1 - tail:
-        start = start[:-1]
-    return f"{start}{look.glyphs.ellipsis}{end}"
 
 
 def _notes(view: RooflineView, width: int, most: int, look: Look) -> list[Strip]:

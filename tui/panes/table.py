@@ -1,0 +1,339 @@
+"""A table of any number of rows, made when they are seen; with a filter and a line that explains the cursor's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.widgets import Input
+
+from llmtop.model import Unknown
+from llmtop.tui.panes.base import DiffedWidget, look_of
+from llmtop.tui.render.lines import blank, cut, explain, fill, line
+from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.strip import Strip
+
+    from llmtop.analysis.views import TableView
+
+_NOTHING = Unknown("nothing has been read yet")
+_NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
+
+
+class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
+    """Shows a `TableView`: only the rows on the screen are ever made.
+
+    The cursor stays on its row's key when new rows come; sorting by hand goes to the top. Space for columns is given up by their
+    `shrink`; what is left out is in the details of a row.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
+        Binding("down,j", "move(1)", "move", show=False, tooltip="Move the cursor"),
+        Binding("pageup", "page(-1)", "page", show=False, tooltip="A page up or down"),
+        Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
+        Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
+        Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
+        Binding("less_than_sign", "sort(-1)", "sort", key_display="<", tooltip="Sort by the column left or right"),
+        Binding(
+            "greater_than_sign",
+            "sort(1)",
+            "sort",
+            key_display=">",
+            show=False,
+            tooltip="Sort by the column left or right",
+        ),
+        Binding("r", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        Binding("enter", "choose", "details", show=False, tooltip="Details of the row"),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another row, or its row has new cells."""
+
+        def __init__(self, table: VirtualTable) -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> VirtualTable:
+            """The table, for `on` selectors."""
+            return self.table
+
+    class Chosen(Moved):
+        """Enter or a double click on a row."""
+
+    def __init__(self, *, id: str | None = None, sort: Sort | None = None) -> None:
+        super().__init__(id=id)
+        self.sort = sort
+        self.cursor = 0
+        self.filter_text = ""
+        self._source: TableView | None = None
+        self._rows: TableView | None = None
+        self._why_empty = _NOTHING
+        self._placed: tuple[Placed, ...] = ()
+
+    # -- what is shown -----------------------------------------------------------------------------------------
+
+    def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
+        """Take new rows, in the sort order and filter that are set; `why_empty` explains a table without any."""
+        self._source, self._why_empty = table, why_empty
+        self._arrange()
+
+    @property
+    def rows(self) -> TableView | None:
+        """The rows in the order in which they are shown."""
+        return self._rows
+
+    @property
+    def total(self) -> int:
+        """Rows without the filter."""
+        return len(self._source) if self._source is not None else 0
+
+    def filter(self, text: str) -> None:
+        """Show only rows that contain a text."""
+        self.filter_text = text
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Sort and filter again, and keep the cursor on its row."""
+        if self._source is None:
+            return
+        key = self._rows.key(self.cursor) if self._rows is not None and self.cursor < len(self._rows) else None
+        rows = self._source.filtered(self.filter_text) if self.filter_text else self._source
+        if self.sort is not None:
+            rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
+        self._rows = rows
+        found = (i for i in range(len(rows)) if rows.key(i) == key) if key is not None else iter(())
+        self._resize_rows()
+        self.move_to(next(found, 0))
+
+    def _resize_rows(self) -> None:
+        self.virtual_size = Size(self.size.width, 1 + (len(self._rows) if self._rows is not None else 0))
+
+    # -- moving ------------------------------------------------------------------------------------------------
+
+    @property
+    def _page(self) -> int:
+        return max(1, self.size.height - 1)
+
+    def move_to(self, index: int) -> None:
+        """Put the cursor on a row and bring it into view."""
+        count = len(self._rows) if self._rows is not None else 0
+        self.cursor = max(0, min(index, count - 1))
+        top = round(self.scroll_y)
+        wanted = min(max(top, self.cursor - self._page + 1), self.cursor)
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, immediate=True)
+        self._paint()
+        self.post_message(self.Moved(self))
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor by rows."""
+        self.move_to(self.cursor + step)
+
+    def action_page(self, step: int) -> None:
+        """Move the cursor by pages."""
+        self.move_to(self.cursor + step * self._page)
+
+    def action_edge(self, side: int) -> None:
+        """Move the cursor to the first or the last row."""
+        self.move_to(0 if side < 0 or self._rows is None else len(self._rows) - 1)
+
+    def action_choose(self) -> None:
+        """Ask the screen for the row's details."""
+        if self._rows is not None and len(self._rows):
+            self.post_message(self.Chosen(self))
+
+    # -- sorting -----------------------------------------------------------------------------------------------
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next shown column on the left or right."""
+        keys = [one.column.key for one in self._placed]
+        if not keys:
+            return
+        at = keys.index(self.sort.column) + step if self.sort and self.sort.column in keys else 0
+        self.sort_by(keys[at % len(keys)])
+
+    def sort_by(self, key: str) -> None:
+        """Sort by a column, numbers from the largest; by the same column again, the other way round."""
+        if self.sort is not None and self.sort.column == key:
+            self.action_reverse()
+            return
+        column = next((one.column for one in self._placed if one.column.key == key), None)
+        if column is not None:
+            self.sort = Sort(key, descending=column.is_number)
+            self._arrange()
+            self.move_to(0)
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        if self.sort is not None:
+            self.sort = replace(self.sort, descending=not self.sort.descending)
+            self._arrange()
+            self.move_to(0)
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        if offset.y == 0:
+            self._sort_at(offset.x)
+        elif self._rows is not None and (index := round(self.scroll_y) + offset.y - 1) < len(self._rows):
+            self.move_to(index)
+            if event.chain == 2:
+                self.action_choose()
+
+    def _sort_at(self, x: int) -> None:
+        right = 0
+        for one in self._placed:
+            right += one.width + 2
+            if x < right:
+                self.sort_by(one.column.key)
+                return
+
+    # -- drawing -----------------------------------------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        self._resize_rows()
+        self.move_to(self.cursor)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw after scrolling; the base class would send all cells again."""
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = new_value
+        if round(old_value) != round(new_value):
+            self._paint()
+
+    def redraw(self) -> None:
+        """Draw again, as after a change of colours."""
+        self._paint()
+
+    def _paint(self) -> None:
+        width, height = self.size
+        if width and height:
+            self.send_frame(self._frame(width, height))
+
+    def _frame(self, width: int, height: int) -> list[Strip]:
+        look = look_of(self)
+        if self._rows is None or not len(self._rows):
+            is_filtered = self.filter_text and self._source is not None and len(self._source)
+            return explain(_NO_MATCH if is_filtered else self._why_empty, width, height, look)
+        rows = self._rows
+        self._placed = place_columns(rows.columns, width)
+        top = round(self.scroll_y)
+        shown = range(top, min(len(rows), top + height - 1))
+        body = [row(self._placed, rows.cells(i), width, look, is_cursor=i == self.cursor) for i in shown]
+        return fill([header(self._placed, self.sort, width, look), *body], width, height, look)
+
+
+class StatusLine(DiffedWidget):
+    """One line under a table: what the cursor's row is, or why cells of it are empty."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text, self._role = "", "dim"
+
+    def say(self, text: str, role: str = "dim") -> None:
+        """Show a text in place of the last one."""
+        self._text, self._role = text, role
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again, as after a change of colours."""
+        width, look = self.size.width, look_of(self)
+        if width:
+            shown = cut(self._text, width, look)
+            self.send_frame([line([(shown, self._role)], width, look) if shown else blank(width, look)])
+
+
+class TablePane(Vertical):
+    """A `VirtualTable` with its status line and its filter (`/`).
+
+    Args:
+        title: What stands in the border.
+        describe: What the status line says of a row whose cells are all known: the full name, say.
+    """
+
+    DEFAULT_CSS = """
+    TablePane Input { display: none; border: none; height: 1; padding: 0; }
+    TablePane.-filtering Input { display: block; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", key_display="/", tooltip="Filter the rows"),
+        Binding("escape", "clear_filter", "clear", show=False, tooltip="Clear the filter"),
+    ]
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        describe: Callable[[TableView, int], str] | None = None,
+        sort: Sort | None = None,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id)
+        self.table = VirtualTable(sort=sort)
+        self._title = title
+        self._describe = describe
+        self._status = StatusLine()
+        self._input = Input(placeholder="filter: Enter keeps it, Esc clears it", compact=True)
+
+    def compose(self) -> ComposeResult:
+        yield self.table
+        yield self._status
+        yield self._input
+
+    def on_mount(self) -> None:
+        self.table.border_title = Content(self._title)
+
+    def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
+        """Take new rows; see `VirtualTable.show_table`."""
+        self.table.show_table(table, why_empty)
+
+    def action_filter(self) -> None:
+        """Open the filter."""
+        self.add_class("-filtering")
+        self._input.focus()
+
+    def action_clear_filter(self) -> None:
+        """Show all rows again."""
+        self._input.value = ""
+        self.table.filter("")
+        self.remove_class("-filtering")
+        self.table.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.table.filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.set_class(bool(event.value), "-filtering")
+        self.table.focus()
+
+    def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
+        rows = self.table.rows
+        if rows is None or not len(rows):
+            self._status.say("")
+            return
+        look = look_of(self)
+        why = unknowns(rows.cells(self.table.cursor), rows.columns, look)
+        said = self._describe(rows, self.table.cursor) if self._describe else ""
+        count = f"{self.table.cursor + 1}/{len(rows)}" + ("" if len(rows) == self.table.total else " filtered")
+        parts = [part for part in (count, why if why and not said else said, why if said else "") if part]
+        self._status.say(f"  {look.glyphs.separator}  ".join(parts))

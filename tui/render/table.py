@@ -1,0 +1,116 @@
+"""Rows of a table: which columns fit, how a cell reads, what a row looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.strip import Strip
+
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.tui.render.lines import Part, cut_middle, line, pad, width_of
+from llmtop.tui.render.look import Look
+from llmtop.units import quantity
+
+LEAST_FLEXIBLE = 16
+"""Cells that a column of no fixed width gets at least."""
+
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A column that is shown: its index among all columns, and its width in cells."""
+
+    index: int
+    column: Column
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What the rows are sorted by."""
+
+    column: str
+    descending: bool
+
+
+def place_columns(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
+    """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others."""
+    shown = list(range(len(columns)))
+    while len(shown) > 1 and _least_width([columns[i] for i in shown]) > width:
+        droppable = [i for i in shown if columns[i].shrink > 0]
+        if not droppable:
+            break
+        shown.remove(max(droppable, key=lambda i: (columns[i].shrink, i)))
+    flexible = [i for i in shown if columns[i].width == 0]
+    fixed = sum(columns[i].width for i in shown) + _GAP * (len(shown) - 1)
+    each, rest = divmod(max(0, width - fixed), len(flexible)) if flexible else (0, 0)
+    widths = {i: max(1, each + (rest if i == flexible[0] else 0)) for i in flexible}
+    return tuple(Placed(i, columns[i], widths.get(i, columns[i].width)) for i in shown)
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return sum(column.width or LEAST_FLEXIBLE for column in columns) + _GAP * (len(columns) - 1)
+
+
+def cell_text(cell: Cell, column: Column, look: Look) -> str:
+    """A cell as people read it: numbers in their column's unit, a dash for what is not known."""
+    if cell is None:
+        return ""
+    if isinstance(cell, Unknown) or (isinstance(cell, float) and math.isnan(cell)):
+        return look.glyphs.unknown
+    if isinstance(cell, str) or not column.unit:
+        return str(cell)
+    if isinstance(cell, int) and column.unit == "1":
+        return str(cell)
+    return quantity(cell, column.unit)
+
+
+def header(placed: Sequence[Placed], sort: Sort | None, width: int, look: Look) -> Strip:
+    """The titles, with an arrow at the column that the rows are sorted by."""
+    parts: list[Part] = []
+    for one in placed:
+        arrow, role = "", "header"
+        if sort is not None and sort.column == one.column.key:
+            arrow, role = (look.glyphs.down if sort.descending else look.glyphs.up), "title"
+        title = cut_middle(one.column.title, one.width - width_of(arrow), look) + arrow
+        parts += [(pad(title, one.width, look, right=one.column.is_number), role), (" " * _GAP, "text")]
+    return line(parts[:-1], width, look)
+
+
+def row(placed: Sequence[Placed], cells: Sequence[Cell], width: int, look: Look, *, is_cursor: bool = False) -> Strip:
+    """One row of exactly `width` cells; the cursor's row is of one style throughout."""
+    parts: list[Part] = []
+    for one in placed:
+        cell = cells[one.index]
+        text = pad(cut_middle(cell_text(cell, one.column, look), one.width, look), one.width, look, right=_right(one))
+        parts += [(text, "cursor" if is_cursor else _role(cell, one.column)), (" " * _GAP, "text")]
+    if is_cursor:
+        parts = [(text, "cursor") for text, _ in parts]
+        used = sum(width_of(text) for text, _ in parts)
+        parts.append((" " * max(0, width - used), "cursor"))
+        return line(parts, width, look)
+    return line(parts[:-1], width, look)
+
+
+def _right(one: Placed) -> bool:
+    return one.column.is_number
+
+
+def _role(cell: Cell, column: Column) -> str:
+    if isinstance(cell, Unknown):
+        return "dim"
+    return "value" if column.is_number else "text"
+
+
+def unknowns(cells: Sequence[Cell], columns: Sequence[Column], look: Look) -> str:
+    """Why cells of a row are not known, each reason once with the columns that it stands for."""
+    titles_by_why: dict[Unknown, list[str]] = {}
+    for cell, column in zip(cells, columns, strict=True):
+        if isinstance(cell, Unknown):
+            titles_by_why.setdefault(cell, []).append(column.title)
+    texts = (f"{', '.join(titles)}: {why}" for why, titles in titles_by_why.items())
+    return f" {look.glyphs.separator} ".join(texts)
