@@ -11,6 +11,7 @@ from llmtop.errors import FileError
 from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.compressed import compression_of, unpacked
 from llmtop.parsers.ncu_rep import NcuRepParser
+from llmtop.parsers.nsys import NsysSqliteParser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 
 PARSERS: tuple[Parser, ...] = tuple(
     sorted(
-        (NcuRepParser(),),
+        (NcuRepParser(), NsysSqliteParser()),
         key=lambda parser: parser.priority,
     )
 )
 """All parsers, the first to sniff first."""
 
-SUPPORTED = "Nsight Compute reports (.ncu-rep), each also as .xz, .gz or .zst"
+SUPPORTED = "Nsight Compute reports (.ncu-rep) and Nsight Systems SQLite exports, each also as .xz, .gz or .zst"
 """What `load` reads, for messages."""
 
 _HINTS = (
     (b"NVTX", "an NVTX file, which llmtop does not read"),
+    (
+        b"NVIDIA Tegra Profiler Report",
+        "a raw Nsight Systems capture: export it first with `nsys export --type sqlite FILE.nsys-rep`",
+    ),
     (b"QDSTRM", "an unfinished Nsight Systems capture: import it with `QdstrmImporter`, then export that to SQLite"),
 )
 _KINDS = (
