@@ -19,25 +19,21 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
     from llmtop.parsers.base import Parser
 
-PARSERS: tuple[Parser, ...] = tuple(
-    sorted(
-        (NcuRepParser(), NsysSqliteParser()),
-        key=lambda parser: parser.priority,
-    )
-)
+PARSERS: tuple[Parser, ...] = tuple(sorted((NcuRepParser(), NsysSqliteParser()), key=lambda parser: parser.priority))
 """All parsers, the first to sniff first."""
 
 SUPPORTED = "Nsight Compute reports (.ncu-rep) and Nsight Systems SQLite exports, each also as .xz, .gz or .zst"
 """What `load` reads, for messages."""
 
 _HINTS = (
-    (b"NVTX", "an NVTX file, which llmtop does not read"),
     (
         b"NVIDIA Tegra Profiler Report",
-        "a raw Nsight Systems capture: export it first with `nsys export --type sqlite FILE.nsys-rep`",
+        "an Nsight Systems report, which only nsys can read: run `nsys export --type sqlite` on it and open the result",
     ),
-    (b"QDSTRM", "an unfinished Nsight Systems capture: import it with `QdstrmImporter`, then export that to SQLite"),
+    (b"QDSTRM", "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"),
+    (b"\x7fELF", "a program or a GPU core dump, not a report"),
 )
+_NAMED = {".ncu-rep": "Nsight Compute report", ".sqlite": "Nsight Systems export"}
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -97,11 +93,16 @@ def parser_for(head: bytes, path: Path) -> Parser:
     for parser in PARSERS:
         if parser.sniff(head, path):
             return parser
-    raise FileError(f"{path} is {_what_else(head)}; llmtop opens {SUPPORTED}")
+    raise FileError(f"{path} is {_what_else(head, path)}; llmtop opens {SUPPORTED}")
 
 
-def _what_else(head: bytes) -> str:
+def _what_else(head: bytes, path: Path) -> str:
     """What an unknown file seems to be."""
     if not head.strip(b"\0"):
-        return "all zeros: the copy or the disk lost its content"
-    return next((hint for magic, hint in _HINTS if head.startswith(magic)), "of no format that llmtop knows")
+        return "all zeros: the disk or the copy lost its content"
+    for magic, hint in _HINTS:
+        if head.startswith(magic):
+            return hint
+    if expected := _NAMED.get(path.suffix):
+        return f"named like an {expected} but does not start like one: it is damaged or something else"
+    return "of no format that llmtop knows"

@@ -104,7 +104,8 @@ class ReportDetails:
         return Unknown(f"{metric} was not collected", f"ncu --metrics {metric}")
 
     def rules(self, i: int) -> tuple[RuleResult, ...]:
-        return tuple(_rule(rule) for rule in self._launch(i).rules)
+        # A rule that found nothing is stored without a body.
+        return tuple(_rule(rule) for rule in self._launch(i).rules if rule.body.items)
 
     def ranges(self, i: int) -> tuple[str, ...]:
         launch = self._launch(i)
