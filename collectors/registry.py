@@ -22,7 +22,7 @@ def _nvml(target: Target | None, engines: Sequence[Engine]) -> Collector:
 def _proc(target: Target | None, engines: Sequence[Engine]) -> Collector | None:
     from llmtop.collectors.proc import ProcCollector
 
-    return ProcCollector(target) if target else None
+    return ProcCollector(target, engines) if target else None
 
 
 def _prometheus(target: Target | None, engines: Sequence[Engine]) -> Collector | None:

@@ -143,6 +143,14 @@ def threads(pid: int, proc: Path = PROC) -> list[int]:
         return []
 
 
+def open_folder(path: str) -> int | None:
+    """A descriptor for `read_bytes`'s `dir_fd`, which the caller closes; None when the folder is gone."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
 def open_files(pid: int, proc: Path = PROC) -> list[str] | None:
     """What the file descriptors point to ("socket:[4242]", "/dev/nvidia0"); None when not ours to read."""
     folder = f"{proc}/{pid}/fd"
@@ -184,18 +192,18 @@ class Family:
             parent = self.parents.get(parent, 0)
         return line
 
-    def descendants(self, pid: int) -> list[int]:
-        """Children, their children, and so on; parents first, in order of PID among siblings."""
+    def descendants(self, *pids: int) -> list[int]:
+        """Children of all `pids`, their children, and so on; parents first, in order of PID among siblings."""
         children: dict[int, list[int]] = {}
         for child, parent in sorted(self.parents.items()):
             children.setdefault(parent, []).append(child)
-        found: list[int] = []
-        waiting = [pid]
+        found: dict[int, None] = {}
+        waiting = list(pids)
         while waiting:
-            offspring = children.get(waiting.pop(0), [])
-            found += offspring
+            offspring = [child for child in children.get(waiting.pop(0), []) if child not in found]
+            found.update(dict.fromkeys(offspring))
             waiting += offspring
-        return found
+        return list(found)
 
 
 def family(proc: Path = PROC) -> Family:

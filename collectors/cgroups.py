@@ -1,0 +1,89 @@
+"""The processor quota of a process, and how often it ran into it. Both versions of cgroups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmtop import procfs
+from llmtop.model import Unknown
+
+MOUNT = Path("/sys/fs/cgroup")
+_NO_GROUP = Unknown("the process is in no processor cgroup that can be read", "on a host, see systemd-cgls")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The cgroup that limits a process: the nearest one with a quota, else its own.
+
+    Attributes:
+        cores: The quota in processors; None for none.
+    """
+
+    folder: Path
+    path: str
+    cores: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """Counters of cpu.stat (kernel: Documentation/admin-guide/cgroup-v2, scheduler/sched-bwc)."""
+
+    periods: int
+    throttled_ns: int
+
+
+def group_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Group | Unknown:
+    """The cgroup whose quota holds for a process.
+
+    A quota set on a group holds for all groups in it, but only the group that has it counts the throttling. So
+    the search goes upwards.
+    """
+    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount)
+    if own is None:
+        return _NO_GROUP
+    base, path = own
+    folder = base / path.lstrip("/")
+    if not (folder / "cpu.stat").exists():
+        return _NO_GROUP
+    levels = [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
+    for level in levels:
+        if (cores := _quota(level)) is not None:
+            return Group(level, path, cores)
+    return Group(folder, path, None)
+
+
+def throttling(group: Group) -> Throttling | Unknown:
+    """How often and how long the group was stopped for having used up its quota."""
+    fields = dict(
+        line.split(" ", 1) for line in (procfs.read_text(group.folder / "cpu.stat") or "").splitlines() if " " in line
+    )
+    if "nr_throttled" not in fields:
+        return Unknown("the process is in the root cgroup, which has no processor quota")
+    microseconds = fields.get("throttled_usec")
+    nanoseconds = int(microseconds) * 1000 if microseconds is not None else int(fields.get("throttled_time", 0))
+    return Throttling(int(fields["nr_throttled"]), nanoseconds)
+
+
+def _own_folder(memberships: str, mount: Path) -> tuple[Path, str] | None:
+    """Mount point and path of the group; lines are "id:controllers:path", and version 2 names no controllers."""
+    unified: str | None = None
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            base = next((mount / name for name in ("cpu", "cpu,cpuacct") if (mount / name).is_dir()), None)
+            return (base, path) if base is not None else None
+        if not controllers:
+            unified = path
+    return (mount, unified) if unified is not None else None
+
+
+def _quota(folder: Path) -> float | None:
+    limit = (procfs.read_text(folder / "cpu.max") or "").split()
+    if not limit:
+        limit = [(procfs.read_text(folder / f"cpu.cfs_{part}_us") or "-1").strip() for part in ("quota", "period")]
+    try:
+        quota, period = (float(part) for part in limit)
+    except ValueError:  # "max 100000"
+        return None
+    return quota / period if quota > 0 and period > 0 else None

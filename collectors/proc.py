@@ -1,0 +1,335 @@
+"""The server's processes and threads, from plain reads of /proc: no privileges, no probes.
+
+Times on a CPU and in the run queue are exact, counted by the kernel in schedstat. What threads wait for is
+sampled: one look at each poll (`llmtop.collectors.thread_causes` has the table).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.collectors import cgroups
+from llmtop.collectors.proc_threads import Thread, Witnesses
+from llmtop.model import (
+    NS_PER_S,
+    Engine,
+    Fact,
+    Mark,
+    Missing,
+    Origin,
+    Reading,
+    Severity,
+    Target,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
+from llmtop.text import clean, redact
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from llmtop.collectors.base import Clock
+
+MANY_THREADS = 500
+"""Beyond this many, only the busiest are looked at closely; the clocks of all are read."""
+CLOSE_LOOKS = 200
+RENEW_NS = 5 * NS_PER_S
+"""How often titles are read again: engines rename their processes some seconds after the start."""
+RELIST_NS = 60 * NS_PER_S
+"""How often all processes are looked at afresh; in between only PIDs that are new."""
+MARKS_PER_POLL = 5
+_NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_STAT = "/proc/PID/stat"
+
+
+@dataclass(slots=True)
+class _Process:
+    """What is remembered of a process."""
+
+    pid: int
+    start_ticks: int
+    role: str
+    witnesses: Witnesses
+    threads: dict[int, Thread] = field(default_factory=dict)
+    shown: Track | None = None
+
+    @property
+    def id(self) -> str:
+        return f"process:{self.pid}"
+
+
+@dataclass(slots=True)
+class _News:
+    """What one poll has found."""
+
+    tracks: dict[str, Track] = field(default_factory=dict)
+    readings: list[Reading] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+
+class ProcCollector:
+    """Watches a process and all its descendants.
+
+    Args:
+        engines: What tells the roles of processes that start later than the target was looked at.
+    """
+
+    name = "proc"
+    period_s = 0.1
+
+    def __init__(self, target: Target, engines: Sequence[Engine] = (), clock: Clock = time.monotonic_ns) -> None:
+        self._target = target
+        # The target's own engine first: what it calls its processes is the likeliest.
+        self._engines = sorted(engines, key=lambda engine: engine.kind != target.kind)
+        self._clock = clock
+        self._processes: dict[int, _Process] = {}
+        self._listed: set[int] = set()
+        self._relisted_ns = 0
+        self._renewed_ns = 0
+        self._has_polled = False
+        self._is_time_to_renew = True
+        self._group: cgroups.Group | Unknown = Unknown("the process's cgroup was not looked at yet")
+        self._ended = ""
+
+    def missing(self) -> Unknown | None:
+        if procfs.stat(os.getpid()) is None:
+            return Unknown("/proc is not there", "mount it: mount -t proc proc /proc")
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass  # nothing is held between polls
+
+    def poll(self) -> Trace:
+        start = self._clock()
+        news = _News()
+        self._is_time_to_renew = not self._has_polled or start - self._renewed_ns >= RENEW_NS
+        self._renewed_ns = start if self._is_time_to_renew else self._renewed_ns
+        self._find_processes(news, start)
+        for process in list(self._processes.values()):
+            self._read_process(process, news)
+        self._read_threads(news)
+        self._read_group(news)
+        _read_host(news, self._clock())
+        self._say_what_is_missing(news)
+        self._has_polled = True
+        return Trace(
+            Origin("live"),
+            start,
+            self._clock(),
+            tracks=news.tracks,
+            readings=tuple(news.readings),
+            marks=tuple(news.marks),
+            missing=tuple(news.missing),
+            gone=tuple(news.gone),
+        )
+
+    def _find_processes(self, news: _News, now: int) -> None:
+        """Add children that are new. Of the rest of the machine only the PIDs are listed."""
+        listed = set(procfs.pids())
+        is_time = now - self._relisted_ns >= RELIST_NS or not self._has_polled
+        fresh = listed if is_time else listed - self._listed
+        self._listed = listed
+        if is_time:
+            self._relisted_ns = now
+        if not self._has_polled:
+            self._add_first()
+        family = procfs.Family({pid: stat.parent for pid in fresh if (stat := procfs.stat(pid)) is not None})
+        children = family.descendants(*self._processes)
+        added = [process for pid in children if (process := self._add(pid)) is not None]
+        if self._has_polled:
+            news.marks += _marks("started", added, now, Severity.INFO)
+
+    def _add_first(self) -> None:
+        """The processes that the target was recognised by; workers that are no descendants are among them."""
+        root = self._target.root_pid
+        for pid in dict.fromkeys((root, *(process.pid for process in self._target.processes))):
+            self._add(pid)
+        if root not in self._processes:
+            self._ended = f"{self._target.title} (pid {root}) has exited"
+
+    def _add(self, pid: int) -> _Process | None:
+        stat = procfs.stat(pid)
+        if pid in self._processes or stat is None or stat.state in "ZX":
+            return None
+        process = self._processes[pid] = _Process(pid, stat.start_ticks, self._role(pid), Witnesses(pid))
+        return process
+
+    def _role(self, pid: int) -> str:
+        command = procfs.command(procfs.arguments(pid))
+        for engine in self._engines:
+            if (role := engine.role(command)) is not None:
+                return clean(role)
+        known = next((process.role for process in self._target.processes if process.pid == pid), None)
+        return known or clean(procfs.name(pid)) or "child"
+
+    def _read_process(self, process: _Process, news: _News) -> None:
+        stat = procfs.stat(process.pid)
+        now = self._clock()
+        # Another start time is another process under the same PID.
+        if stat is None or stat.start_ticks != process.start_ticks or stat.state in "ZX":
+            self._end(process, news, now)
+            return
+        self._show(process, news)
+        for metric, value in (
+            (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
+            (v.PROCESS_RSS, stat.rss_pages * _PAGE),
+            (v.PROCESS_THREADS, stat.threads),
+        ):
+            news.readings.append(Reading(process.id, metric, now, float(value), _STAT))
+
+    def _show(self, process: _Process, news: _News) -> None:
+        """Send the process's track when it is new or has changed."""
+        if process.shown is not None and not self._is_time_to_renew:
+            return
+        process.role = self._role(process.pid)
+        command = " ".join(procfs.arguments(process.pid)).strip()
+        facts: dict[str, Fact] = {
+            "role": process.role,
+            "cmdline": clean(redact(command)) or Unknown("the process has no command line"),
+        }
+        if process.pid == self._target.root_pid:
+            facts |= self._group_facts(process.pid)
+        track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
+        if track != process.shown:
+            process.shown = news.tracks[process.id] = track
+
+    def _group_facts(self, pid: int) -> dict[str, Fact]:
+        """The quota of the root's cgroup; its workers run in the same one."""
+        self._group = cgroups.group_of(pid)
+        if isinstance(self._group, Unknown):
+            return {"cgroup": self._group}
+        cores = self._group.cores
+        return {"cgroup": clean(self._group.path), "cpu_quota": "none" if cores is None else f"{cores:g} cores"}
+
+    def _end(self, process: _Process, news: _News, now: int) -> None:
+        del self._processes[process.pid]
+        news.gone += (process.id, *(thread.id for thread in process.threads.values()))
+        is_root = process.pid == self._target.root_pid
+        if is_root:
+            self._ended = f"{self._target.title} (pid {process.pid}) has exited"
+        news.marks += _marks("exited", [process], now, Severity.ERROR if is_root else Severity.WARNING)
+
+    def _read_threads(self, news: _News) -> None:
+        least = -1
+        threads = list(self._all_threads())
+        if len(threads) > MANY_THREADS:
+            least = heapq.nlargest(CLOSE_LOOKS, (thread.activity_ns for thread in threads))[-1]
+        for process in self._processes.values():
+            self._read_threads_of(process, news, least)
+
+    def _all_threads(self) -> Iterable[Thread]:
+        return (thread for process in self._processes.values() for thread in process.threads.values())
+
+    def _read_threads_of(self, process: _Process, news: _News, least_ns: int) -> None:
+        """Read the clocks of all threads, and look closely at those that were busy enough in the last poll."""
+        tids = procfs.threads(process.pid)
+        task = procfs.open_folder(f"/proc/{process.pid}/task")
+        if task is None:
+            return  # it has just ended: the next poll says so
+        try:
+            for tid in tids:
+                thread = process.threads.get(tid)
+                if thread is None:
+                    thread = Thread(f"thread:{process.pid}/{tid}", process.pid, tid)
+                if self._read_thread(thread, task, process, news, least_ns):
+                    process.threads[tid] = thread
+        finally:
+            os.close(task)
+        for tid in process.threads.keys() - set(tids):
+            news.gone.append(process.threads.pop(tid).id)
+
+    def _read_thread(self, thread: Thread, task: int, process: _Process, news: _News, least_ns: int) -> bool:
+        """One thread; False when it has ended meanwhile or the kernel has no clocks."""
+        if not thread.read_clocks(task):
+            return False
+        now = self._clock()
+        if not thread.name or thread.activity_ns >= least_ns:
+            thread.look(task, process.witnesses)
+            thread.count()
+        if (track := thread.news(process.role)) is not None:
+            news.tracks[track.id] = track
+        news.readings += thread.readings(now)
+        return True
+
+    def _read_group(self, news: _News) -> None:
+        root = self._processes.get(self._target.root_pid)
+        if root is None:
+            return
+        counters = self._group if isinstance(self._group, Unknown) else cgroups.throttling(self._group)
+        if isinstance(counters, Unknown):
+            news.missing += (
+                Missing(f"{root.id}/{metric.name}", counters)
+                for metric in (v.CGROUP_THROTTLED, v.CGROUP_PERIODS_THROTTLED)
+            )
+            return
+        now = self._clock()
+        news.readings.append(Reading(root.id, v.CGROUP_THROTTLED, now, float(counters.throttled_ns), "cpu.stat"))
+        news.readings.append(Reading(root.id, v.CGROUP_PERIODS_THROTTLED, now, float(counters.periods), "cpu.stat"))
+
+    def _say_what_is_missing(self, news: _News) -> None:
+        if self._ended:
+            news.missing.append(Missing("proc", Unknown(self._ended, "start it and attach to its new PID")))
+        elif not any(process.threads for process in self._processes.values()):
+            why = Unknown("this kernel counts no threads' times", "a kernel with CONFIG_SCHED_INFO=y is needed")
+            news.missing.append(Missing("thread", why))
+        for process in self._processes.values():
+            if process.witnesses.are_silent:
+                why = Unknown(
+                    "neither wait channels nor system calls of this process can be read",
+                    "run llmtop as the server's user, or with sudo",
+                )
+                news.missing.append(Missing(f"{process.id}/{v.THREAD_STATE_SAMPLES.name}", why))
+
+
+def _marks(what: str, processes: Sequence[_Process], now: int, severity: Severity) -> Iterable[Mark]:
+    """A mark per process; of a crowd only the number, for some servers fork for every request."""
+    if len(processes) > MARKS_PER_POLL:
+        yield Mark(now, "process", processes[0].id, f"{len(processes)} processes {what}", severity)
+        return
+    for process in processes:
+        yield Mark(now, "process", process.id, f"{process.role} (pid {process.pid}) {what}", severity)
+
+
+def _read_host(news: _News, now: int) -> None:
+    news.tracks["host"] = Track(
+        "host", TrackKind.HOST, clean(platform.node()) or "host", facts={"cores": os.cpu_count() or 0}
+    )
+    for metric, value, source in (
+        (v.HOST_CPU_PRESSURE, _pressure(), "/proc/pressure/cpu"),
+        (v.HOST_LOAD, _load(), "/proc/loadavg"),
+    ):
+        if isinstance(value, Unknown):
+            news.missing.append(Missing(f"host/{metric.name}", value))
+        else:
+            news.readings.append(Reading("host", metric, now, value, source))
+
+
+def _pressure() -> float | Unknown:
+    """Share of the last 10 s in which some task waited for a CPU, in % (kernel: Documentation/accounting/psi)."""
+    for line in (procfs.read_text("/proc/pressure/cpu") or "").splitlines():
+        if line.startswith("some avg10="):
+            return float(line.split()[1].partition("=")[2])
+    return Unknown("no pressure-stall information", "boot with psi=1 (kernel with CONFIG_PSI=y)")
+
+
+def _load() -> float | Unknown:
+    content = procfs.read_text("/proc/loadavg")
+    return float(content.split()[0]) if content else Unknown("/proc/loadavg cannot be read")

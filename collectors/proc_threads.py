@@ -1,0 +1,188 @@
+"""One thread over time: exact clocks at every poll, and what it was found waiting for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.collectors.thread_causes import cause_of_state, cause_of_syscall, cause_of_wchan
+from llmtop.model import Fact, Metric, Reading, Track, TrackKind
+from llmtop.text import clean
+from llmtop.vocabulary import ThreadCause
+
+SCHEDSTAT = "schedstat"
+STATUS = "/proc/PID/status"
+SAMPLED = "sampled at each poll"
+_CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
+    cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
+}
+_PATIENCE = 50
+"""Wait channels read as 0 before this kernel is believed never to name any."""
+
+
+@dataclass(slots=True)
+class Witnesses:
+    """Which files may be asked about a process's threads; learned by asking.
+
+    Attributes:
+        silent_channels: How many wait channels said nothing so far; 0 again as soon as one speaks.
+        may_see_calls: Whether /proc/PID/task/TID/syscall may be read; None before the first try.
+    """
+
+    pid: int
+    silent_channels: int = 0
+    may_see_calls: bool | None = None
+
+    @property
+    def are_silent(self) -> bool:
+        """Whether nothing tells what a sleeping thread waits for."""
+        return self.may_see_calls is False and self.silent_channels >= _PATIENCE
+
+    def file_of(self, descriptor: int) -> str | None:
+        """What a file descriptor of the process points to."""
+        return procfs.read_link(f"/proc/{self.pid}/fd/{descriptor}")
+
+    def wchan(self, tid: int, task: int) -> str:
+        """The kernel function in which a thread sleeps; empty when the kernel does not say."""
+        if self.silent_channels >= _PATIENCE:
+            return ""
+        channel = (procfs.read_bytes(f"{tid}/wchan", task) or b"").decode("ascii", "replace")
+        if channel in ("", "0"):
+            self.silent_channels += 1
+            return ""
+        self.silent_channels = 0
+        return clean(channel)
+
+    def call(self, tid: int, task: int) -> str:
+        """The system call in which a thread is; empty when it may not be seen."""
+        if self.may_see_calls is False:
+            return ""
+        line = procfs.read_bytes(f"{tid}/syscall", task)
+        if line is not None:
+            self.may_see_calls = True
+        elif self.may_see_calls is None and procfs.read_bytes(f"{tid}/schedstat", task) is not None:
+            self.may_see_calls = False  # the thread is still there, so it is the right that is lacking
+        return (line or b"").decode("ascii", "replace").strip()
+
+
+@dataclass(slots=True)
+class Thread:
+    """What is remembered of a thread from poll to poll. Times in ns, counters as the kernel has them."""
+
+    id: str
+    pid: int
+    tid: int
+    name: str = ""
+    run_ns: int = 0
+    wait_ns: int = 0
+    slices: int = 0
+    has_run: bool = True
+    activity_ns: int = 0
+    """Time on a CPU or queued for one since the last poll."""
+    state: str = ""
+    wchan: str = ""
+    cause: ThreadCause | None = None
+    switches: tuple[int, int] | None = None
+    samples: int = 0
+    samples_by_cause: dict[ThreadCause, int] = field(default_factory=dict)
+    new_causes: list[ThreadCause] = field(default_factory=list)
+    sampled_ns: int = 0
+    shown: tuple[str, ...] = ()
+
+    def read_clocks(self, task: int) -> bool:
+        """Read time on a CPU, time queued for one and slices; False when the thread is gone or has no clocks."""
+        try:
+            run, wait, slices = (
+                int(part) for part in (procfs.read_bytes(f"{self.tid}/schedstat", task) or b"").split()
+            )
+        except ValueError:
+            return False
+        self.has_run = slices != self.slices or run != self.run_ns
+        self.activity_ns = run - self.run_ns + wait - self.wait_ns
+        self.run_ns, self.wait_ns, self.slices = run, wait, slices
+        return True
+
+    def look(self, task: int, witnesses: Witnesses) -> None:
+        """Read name, state and cause.
+
+        A thread that slept and has not run since is still in the same wait, so nothing is read again. That is
+        most threads, most of the time. (It may have been woken and be queued for a CPU by now: the exact clocks
+        have that as soon as it runs.)
+        """
+        if self.state and not self.has_run and self.cause is not ThreadCause.RUNNING:
+            return
+        content = procfs.read_bytes(f"{self.tid}/stat", task)
+        if content is None:
+            return
+        opening, closing = content.find(b"("), content.rfind(b")")
+        self.name = clean(content[opening + 1 : closing].decode("utf-8", "surrogateescape"))
+        self.state = chr(content[closing + 2])
+        self.cause = self._cause(self.state, task, witnesses)
+        self._read_switches(task)
+
+    def count(self) -> None:
+        """Count one look at the thread."""
+        self.new_causes = []
+        if self.cause is None:
+            return
+        self.samples += 1
+        if self.cause not in self.samples_by_cause and self.samples > 1:
+            self.new_causes = [self.cause]
+        self.samples_by_cause[self.cause] = self.samples_by_cause.get(self.cause, 0) + 1
+
+    def readings(self, now: int) -> Iterable[Reading]:
+        """The clocks and counters as they stand."""
+        yield Reading(self.id, v.THREAD_ON_CPU, now, float(self.run_ns), SCHEDSTAT)
+        yield Reading(self.id, v.THREAD_RUN_QUEUE, now, float(self.wait_ns), SCHEDSTAT)
+        if self.switches is not None:
+            yield Reading(self.id, v.THREAD_VOLUNTARY, now, float(self.switches[0]), STATUS)
+            yield Reading(self.id, v.THREAD_INVOLUNTARY, now, float(self.switches[1]), STATUS)
+        for cause in self.new_causes:
+            # It was looked at before and never found so: that is a true zero, and growth can start from it.
+            yield Reading(self.id, _CAUSE_METRICS[cause], self.sampled_ns, 0.0, SAMPLED)
+        if self.samples:
+            yield Reading(self.id, v.THREAD_STATE_SAMPLES, now, float(self.samples), SAMPLED)
+        for cause, count in self.samples_by_cause.items():
+            yield Reading(self.id, _CAUSE_METRICS[cause], now, float(count), SAMPLED)
+        self.sampled_ns = now
+
+    def news(self, role: str) -> Track | None:
+        """The thread's track if anything about it has changed since it was last shown."""
+        facts: dict[str, Fact] = {"role": role}
+        if self.state:
+            facts["state"] = self.cause.value if self.cause is not None else "sleeping"
+        if self.wchan:
+            facts["wchan"] = self.wchan
+        shown = (self.name, *(str(fact) for fact in facts.values()))
+        if shown == self.shown:
+            return None
+        self.shown = shown
+        return Track(self.id, TrackKind.THREAD, self.name, f"process:{self.pid}", facts)
+
+    def _cause(self, state: str, task: int, witnesses: Witnesses) -> ThreadCause | None:
+        """What the thread is doing; None when nothing tells."""
+        self.wchan = ""
+        if (settled := cause_of_state(state)) is not None:
+            return settled
+        self.wchan = witnesses.wchan(self.tid, task)
+        if (told := cause_of_wchan(self.wchan)) is not None:
+            return told
+        call = witnesses.call(self.tid, task)
+        if call == "running":
+            return ThreadCause.RUNNING
+        if (told := cause_of_syscall(call, witnesses.file_of)) is not None:
+            return told
+        if state == "D":
+            return ThreadCause.UNINTERRUPTIBLE
+        return ThreadCause.OTHER if call or self.wchan else None
+
+    def _read_switches(self, task: int) -> None:
+        status = procfs.read_bytes(f"{self.tid}/status", task)
+        if status is None:
+            return
+        _, _, tail = status.rpartition(b"\nvoluntary_ctxt_switches:")
+        numbers = tail.split()  # "12 nonvoluntary_ctxt_switches: 3"
+        if len(numbers) == 3:
+            self.switches = int(numbers[0]), int(numbers[2])
