@@ -42,6 +42,8 @@ IDLE_SHARE = 0.001
 """Below this share of every peak the GPU rests. An idle H100 shows 0.0005 % of DRAM traffic and nothing else."""
 STALE_NS = 5 * NS_PER_S
 """A point older than this, and than three of its own periods, is not "now"."""
+_MOST_TRAIL_POINTS = 80
+"""A trail is a path, not a record: more points only cost time to place."""
 ESTIMATE_WINDOW_NS = 15 * NS_PER_S
 """Servers renew their FLOP counters once per logging interval, 10 s in vLLM."""
 _FULL_TILE_ROWS = 64
@@ -205,16 +207,26 @@ def _history(trace: Trace, track: str, ceilings: _Ceilings, start_ns: int, end_n
     clock = trace.get(track, v.GPU_SM_CLOCK)
     if dram is None or clock is None:
         return []
+    windows = _thinned(dram.between(start_ns, end_ns), (end_ns - start_ns) // _MOST_TRAIL_POINTS)
     pipes = {metric: _by_time(trace.get(track, metric), start_ns, end_ns) for metric in _PIPES}
     clocks = _mean_clocks(clock, start_ns, end_ns)
     rates = []
-    for t_ns, dram_percent in dram.between(start_ns, end_ns):
-        if dram_percent is None or t_ns not in clocks:
+    for t_ns, dram_percent in windows:
+        if t_ns not in clocks:
             continue
         percents = {metric: values[t_ns] for metric, values in pipes.items() if t_ns in values}
         flops = _flops(percents, ceilings, clocks[t_ns])
         rates.append(Rates(t_ns, dram_percent / 100 * ceilings.bytes_per_s, flops, clocks[t_ns]))
     return rates
+
+
+def _thinned(series: Series, spacing_ns: int) -> list[tuple[int, float]]:
+    """Samples with a value, oldest first, the newest always among them, none closer than `spacing_ns`."""
+    kept: list[tuple[int, float]] = []
+    for t_ns, value in reversed(list(series)):
+        if value is not None and (not kept or kept[-1][0] - t_ns >= spacing_ns):
+            kept.append((t_ns, value))
+    return kept[::-1]
 
 
 def _by_time(series: Series | None, start_ns: int, end_ns: int) -> dict[int, float]:
