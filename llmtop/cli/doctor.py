@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from typing import TYPE_CHECKING
 
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
     from llmtop.collectors.base import Check
-
-_WIDTH = 78
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,17 +42,11 @@ def _entry(check: Check) -> dict[str, object]:
 
 
 def _lines(check: Check) -> list[str]:
-    """A check as text: the state beside its name, then what to do about it.
+    """A check as text, never wrapped, so that a command can be copied whole.
 
-    A letter tells the state too, so that it does not hang on colour.
+    A word tells the state, so that it does not hang on colour.
     """
     if isinstance(check.state, str):
-        return _wrapped(f"ok  {check.what}: ", check.state)
-    lines = _wrapped(f"no  {check.what}: ", check.state.reason)
-    return lines + (_wrapped("      to change it: ", check.state.remedy) if check.state.remedy else [])
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        head + text, _WIDTH, subsequent_indent="      ", break_on_hyphens=False, break_long_words=False
-    )
+        return [f"ok  {check.what}: {check.state}"]
+    remedy = [f"      → {check.state.remedy}"] if check.state.remedy else []
+    return [f"no  {check.what}: {check.state.reason}", *remedy]
