@@ -11,7 +11,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
-from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.roofline_live import dram_bytes_per_s, live_view
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server import ServerView, Stat, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
@@ -116,7 +116,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "host": _host(trace),
         "target": _target(trace, target),
         "window_s": seconds,
-        "gpus": [_gpu(trace, track, rooflines[track.id]) for track in gpu_tracks(trace)],
+        "gpus": [_gpu(trace, track) for track in gpu_tracks(trace)],
         "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
@@ -183,7 +183,7 @@ def _target(trace: Trace, target: Target | None) -> Json:
     }
 
 
-def _gpu(trace: Trace, track: Track, roofline: RooflineView) -> dict[str, Json]:
+def _gpu(trace: Trace, track: Track) -> dict[str, Json]:
     reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return {
         "index": int(track.id.removeprefix("gpu:")),
@@ -192,7 +192,7 @@ def _gpu(trace: Trace, track: Track, roofline: RooflineView) -> dict[str, Json]:
         "sm": _fact(latest(trace, track.id, v.GPU_SM)),
         "dram": _fact(latest(trace, track.id, v.GPU_DRAM)),
         "tensor": _fact(latest(trace, track.id, v.GPU_TENSOR)),
-        "dram_bytes_per_s": _fact(_bytes_per_s(trace, track, roofline)),
+        "dram_bytes_per_s": _fact(dram_bytes_per_s(trace, track.id)),
         "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
         "power_w": _fact(latest(trace, track.id, v.GPU_POWER)),
         "sm_mhz": _fact(latest(trace, track.id, v.GPU_SM_CLOCK)),
@@ -203,15 +203,6 @@ def _gpu(trace: Trace, track: Track, roofline: RooflineView) -> dict[str, Json]:
 
 def _gpu_process(one: GpuProcess) -> dict[str, Json]:
     return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
-
-
-def _bytes_per_s(trace: Trace, track: Track, roofline: RooflineView) -> float | Unknown:
-    """DRAM activity times the DRAM roof, as the roofline point has it."""
-    dram = latest(trace, track.id, v.GPU_DRAM)
-    roof = next((roof.value for roof in roofline.roofs if roof.kind == "memory" and roof.level == "DRAM"), None)
-    if isinstance(dram, Unknown):
-        return dram
-    return Unknown("the peak DRAM bandwidth of this GPU is not known") if roof is None else dram / 100 * roof
 
 
 def _points(gpu: str, view: RooflineView) -> Iterator[Json]:
