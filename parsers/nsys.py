@@ -12,7 +12,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
+from operator import le, sub
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
@@ -116,10 +118,6 @@ class _Export:
         """Whether the table is there with these columns."""
         return table in self.tables and self.columns(table).issuperset(columns)
 
-    def integer(self, table: str, column: str) -> str:
-        """An expression for an integer column; -1 where the column or the value is not there."""
-        return f'iif(typeof("{column}") = \'integer\', "{column}", -1)' if column in self.columns(table) else "-1"
-
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """A small table; none where it or one of the columns is not there."""
         if not self.has(table, *columns):
@@ -189,16 +187,42 @@ class _Devices:
         return track
 
 
-def _pid(export: _Export, table: str) -> str:
-    """The process of a row: bits 24 to 47 of a global id (the ones above tell virtual machines apart)."""
-    column = next((name for name in ("globalPid", "globalTid") if name in export.columns(table)), "")
-    return f'(("{column}" >> 24) & 16777215)' if column else "0"
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Expressions for what is read of a table.
 
+    Attributes:
+        checked: Take nothing for granted about the values; costs a third of the reading time.
+    """
 
-def _stream_key(export: _Export, table: str) -> str:
-    """Process, device and stream in one integer, so that a million rows need one lookup each."""
-    device, stream = export.integer(table, "deviceId"), export.integer(table, "streamId")
-    return f"(({_pid(export, table)} << 40) | (({device} & 255) << 32) | ({stream} & 4294967295))"
+    names: frozenset[str]
+    checked: bool
+
+    def integer(self, name: str) -> str:
+        """A column; -1 where it, or (if checked) an integer in it, is not there."""
+        if name not in self.names:
+            return "-1"
+        return f'iif(typeof("{name}") = \'integer\', "{name}", -1)' if self.checked else f'"{name}"'
+
+    @property
+    def pid(self) -> str:
+        """The process: bits 24 to 47 of a global id (the ones above tell virtual machines apart)."""
+        name = next((name for name in ("globalPid", "globalTid") if name in self.names), None)
+        return "0" if name is None else f"(({self.integer(name)} >> 24) & 16777215)"
+
+    @property
+    def stream(self) -> str:
+        """Process, device and stream in one integer, so that a million rows need one lookup each."""
+        device, stream = self.integer("deviceId"), self.integer("streamId")
+        return f"(({self.pid} << 40) | (({device} & 255) << 32) | ({stream} & 4294967295))"
+
+    @property
+    def join(self) -> str:
+        """Joins a launch to what it launched: correlation ids count per process, so the process is part of it."""
+        if "correlationId" not in self.names:
+            return "-1"
+        joined = f'(({self.pid} << 32) | ("correlationId" & 4294967295))'
+        return f"iif({self.integer('correlationId')} < 0, -1, {joined})" if self.checked else joined
 
 
 def _unpacked(key: int) -> tuple[int, int, int]:
@@ -206,35 +230,58 @@ def _unpacked(key: int) -> tuple[int, int, int]:
     return (key >> 40) & 0xFFFFFF, (key >> 32) & 0xFF, key & 0xFFFFFFFF
 
 
-def _join_key(export: _Export, table: str) -> str:
-    """Joins a launch to what it launched: correlation ids count per process, so the process is part of it."""
-    correlation = export.integer(table, "correlationId")
-    return f"iif({correlation} < 0, -1, ({_pid(export, table)} << 32) | ({correlation} & 4294967295))"
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Columns of integers, sorted by start, and how many rows could not be used."""
 
     columns: Sequence[array[int]]
-    damaged: int
+    damaged: int = 0
 
 
 _TIMED = "typeof(start) = 'integer' AND typeof(\"end\") = 'integer' AND \"end\" >= start"
 
 
-def _rows(export: _Export, table: str, expressions: Sequence[str], where: str = "1") -> _Rows:
-    """Start, end and the given integer expressions of every row that has times."""
-    columns = [array("q") for _ in range(2 + len(expressions))]
-    selected = ", ".join(("start", '"end"', *expressions))
-    cursor = export.execute(f"SELECT {selected} FROM {table} WHERE {_TIMED} AND ({where}) ORDER BY start")
-    while batch := cursor.fetchmany(_BATCH):
-        for column, values in zip(columns, zip(*batch, strict=True), strict=True):
-            column.extend(values)
+def _rows(export: _Export, table: str, keys: Callable[[_Columns], Sequence[str]], where: str = "1") -> _Rows:
+    """Start, end and some integer expressions of every row that has times.
+
+    Whole exports are read as they are. Only where that meets a value of another type, or an end before its start,
+    is the table read again with every value checked.
+    """
+    try:
+        columns = _fetched(export, table, keys(_Columns(export.columns(table), checked=False)), where)
+        if all(map(le, columns[0], columns[1])):
+            return _Rows(_sorted(columns))
+    except TypeError:
+        pass
+    columns = _fetched(export, table, keys(_Columns(export.columns(table), checked=True)), f"{_TIMED} AND ({where})")
     damaged = export.execute(f"SELECT count(*) FROM {table} WHERE NOT coalesce({_TIMED}, 0) AND ({where})").fetchone()[
         0
     ]
-    return _Rows(columns, damaged)
+    return _Rows(_sorted(columns), damaged)
+
+
+def _fetched(export: _Export, table: str, keys: Sequence[str], where: str) -> list[array[int]]:
+    """Read columns of integers.
+
+    Raises:
+        TypeError: A value is no integer.
+    """
+    columns = [array("q") for _ in range(2 + len(keys))]
+    selected = ", ".join(("start", '"end"', *keys))
+    cursor = export.execute(f"SELECT {selected} FROM {table} WHERE {where}")
+    while batch := cursor.fetchmany(_BATCH):
+        for column, values in zip(columns, zip(*batch, strict=True), strict=True):
+            column.extend(values)
+    return columns
+
+
+def _sorted(columns: list[array[int]]) -> list[array[int]]:
+    """All columns in the order of the first; API calls of several threads are not stored so."""
+    start = columns[0]
+    if all(map(le, start, islice(start, 1, None))):
+        return columns
+    order = sorted(range(len(start)), key=start.__getitem__)
+    return [array("q", map(column.__getitem__, order)) for column in columns]
 
 
 def _indexed(keys: array[int], name_of: Callable[[int], str]) -> tuple[tuple[str, ...], array[int]]:
@@ -268,18 +315,20 @@ def _kernels(export: _Export, devices: _Devices, issues: list[Issue]) -> tuple[K
     if not export.has(_KERNELS, "start", "end"):
         return _NO_KERNELS, None
     name = "demangledName" if "demangledName" in export.columns(_KERNELS) else "shortName"
-    size = [export.integer(_KERNELS, f"{what}{axis}") for what in ("grid", "block") for axis in "XYZ"]
+    sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
     rows = _rows(
         export,
         _KERNELS,
-        [export.integer(_KERNELS, name), _stream_key(export, _KERNELS), _join_key(export, _KERNELS), *size],
+        lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, sizes)],
     )
     _count_damaged(issues, "kernel", rows)
     texts = export.strings(f"SELECT DISTINCT {name} FROM {_KERNELS}")
     spans = _span_table(
         "kernel", rows, lambda key: texts.get(key, f"kernel name {key} (not in the file)"), devices.stream_track
     )
-    places = [_unpacked(key) for key in rows.columns[3]]
+    places = {key: _unpacked(key) for key in dict.fromkeys(rows.columns[3])}
+    gpu_by_key = {key: devices.gpu(pid, device) for key, (pid, device, _) in places.items()}
+    stream_by_key = {key: stream for key, (_, _, stream) in places.items()}
     gx, gy, gz, bx, by, bz = rows.columns[5:]
     table = KernelTable(
         names=spans.names,
@@ -288,9 +337,9 @@ def _kernels(export: _Export, devices: _Devices, issues: list[Issue]) -> tuple[K
         grid=(gx, gy, gz),
         block=(bx, by, bz),
         start_ns=spans.start_ns,
-        duration_ns=array("d", (end - start for start, end in zip(spans.start_ns, spans.end_ns, strict=True))),
-        device=array("q", (devices.gpu(pid, device) for pid, device, _ in places)),
-        stream=array("q", (stream for _, _, stream in places)),
+        duration_ns=array("d", map(sub, spans.end_ns, spans.start_ns)),
+        device=array("q", map(gpu_by_key.__getitem__, rows.columns[3])),
+        stream=array("q", map(stream_by_key.__getitem__, rows.columns[3])),
     )
     return table, spans
 
@@ -311,7 +360,7 @@ def _functions(export: _Export, names: Sequence[str], column: str) -> tuple[str,
 
 def _all_spans(export: _Export, devices: _Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
     """All kinds but kernels."""
-    yield from _api_calls(export, devices, issues)
+    yield from _launches(export, devices, issues)
     on_gpu = (
         ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", lambda key: _COPY_KINDS.get(key, "copy"), "bytes"),
         ("memset", "CUPTI_ACTIVITY_KIND_MEMSET", "value", lambda _: "memset", "bytes"),
@@ -319,24 +368,30 @@ def _all_spans(export: _Export, devices: _Devices, issues: list[Issue]) -> Itera
     )
     for kind, table, key, name_of, amount in on_gpu:
         if export.has(table, "start", "end"):
-            keys = [export.integer(table, key), _stream_key(export, table), _join_key(export, table)]
-            rows = _rows(export, table, [*keys, export.integer(table, amount)])
+            rows = _rows(export, table, partial(_gpu_work, key=key, amount=amount))
             _count_damaged(issues, kind, rows)
             yield kind, _span_table(kind, rows, name_of, devices.stream_track, bytes_at=5 if amount else None)
     yield from _nvtx(export, devices)
 
 
-def _api_calls(export: _Export, devices: _Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    """Calls of the CUDA API: those that launch something, and the others."""
+def _gpu_work(of: _Columns, *, key: str, amount: str) -> Sequence[str]:
+    return of.integer(key), of.stream, of.join, of.integer(amount)
+
+
+def _launches(export: _Export, devices: _Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+    """Calls of the CUDA API that launch something."""
     if not export.has(_RUNTIME, "start", "end", "nameId"):
         return
     texts = export.strings(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
     launches = ", ".join(str(key) for key, text in texts.items() if "Launch" in text) or "-1"
-    keys = [export.integer(_RUNTIME, "nameId"), export.integer(_RUNTIME, "globalTid"), _join_key(export, _RUNTIME)]
-    for kind, where in (("launch", f"nameId IN ({launches})"), ("api", f"nameId NOT IN ({launches})")):
-        rows = _rows(export, _RUNTIME, keys, where)
-        _count_damaged(issues, kind, rows)
-        yield kind, _span_table(kind, rows, lambda key: texts.get(key, f"call {key}"), devices.thread_track)
+    rows = _rows(
+        export,
+        _RUNTIME,
+        lambda of: [of.integer("nameId"), of.integer("globalTid"), of.join],
+        f"nameId IN ({launches})",
+    )
+    _count_damaged(issues, "launch", rows)
+    yield "launch", _span_table("launch", rows, lambda key: texts.get(key, f"call {key}"), devices.thread_track)
 
 
 def _nvtx(export: _Export, devices: _Devices) -> Iterator[tuple[str, SpanTable]]:
@@ -353,13 +408,13 @@ def _nvtx(export: _Export, devices: _Devices) -> Iterator[tuple[str, SpanTable]]
     number_by_key = {key: number for number, key in enumerate(keys)}
     names = [texts.get(key, "") if isinstance(key, int) else str(key or "") for key in keys]
     columns = [array("q") for _ in range(5)]
-    tid = export.integer(table, "globalTid")
+    tid = _Columns(export.columns(table), checked=True).integer("globalTid")
     for start, end, key, thread in export.execute(
         f'SELECT start, "end", {text_id}, {tid} FROM {table} WHERE {named} ORDER BY start'
     ):
         for column, value in zip(columns, (start, end, number_by_key[key], thread, -1), strict=True):
             column.append(value)
-    yield "nvtx", _span_table("nvtx", _Rows(columns, 0), lambda key: names[key] or "(no text)", devices.thread_track)
+    yield "nvtx", _span_table("nvtx", _Rows(columns), lambda key: names[key] or "(no text)", devices.thread_track)
 
 
 def _count_damaged(issues: list[Issue], kind: str, rows: _Rows) -> None:
