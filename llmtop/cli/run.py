@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from importlib import import_module
@@ -36,6 +37,7 @@ def run(argv: list[str]) -> int:
     Returns:
         The exit code: 0 done, 1 the input or the target is at fault, 2 usage, 130 interrupted.
     """
+    _survive_any_encoding()
     try:
         return _dispatch(argv)
     except LlmtopError as error:
@@ -49,6 +51,13 @@ def run(argv: list[str]) -> int:
         if os.environ.get("LLMTOP_DEBUG"):
             raise
         return _say(f"a fault of its own: {type(error).__name__}: {error}; LLMTOP_DEBUG=1 shows where", 1)
+
+
+def _survive_any_encoding() -> None:
+    """Let an ASCII terminal show "?" for what it has no character for, where Python would fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _dispatch(argv: list[str]) -> int:
