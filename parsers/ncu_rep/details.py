@@ -149,9 +149,9 @@ def _rule(rule: pb.Rule) -> RuleResult:
         name=text(rule.name),
         section=text(rule.section),
         messages=tuple(
-            (_SEVERITY_BY_TYPE.get(item.message.type, "warning"), plain_message(text(item.message.text)))
+            (_SEVERITY_BY_TYPE.get(item.message.type, "ok"), plain_message(item.message.text.decode(errors="replace")))
             for item in items
-            if item.HasField("message")
+            if item.message.text
         ),
         speedups=tuple(
             (_SPEEDUP_BY_TYPE.get(item.speedup.type, "local"), item.speedup.percent)
@@ -159,22 +159,20 @@ def _rule(rule: pb.Rule) -> RuleResult:
             if item.HasField("speedup") and math.isfinite(item.speedup.percent)
         ),
         focus=tuple(
-            (text(item.focus.metric), item.focus.value)
-            for item in items
-            if item.HasField("focus") and math.isfinite(item.focus.value)
+            (text(focus.metric), focus.value) for item in items for focus in item.focus if math.isfinite(focus.value)
         ),
     )
 
 
 def plain_message(message: str) -> str:
-    """A rule's message without its link markup.
+    """A rule's message as one line, without its link markup.
 
     >>> plain_message("See the @section:SourceCounters:Source Counters@ section.")
     'See the Source Counters section.'
     >>> plain_message("the @url:guide:https://example.com/a:b@ has more")
     'the guide has more'
     """
-    return _LINK.sub(_link_text, message)
+    return clean(_LINK.sub(_link_text, " ".join(message.split())))
 
 
 def _link_text(match: re.Match[str]) -> str:

@@ -194,9 +194,9 @@ class RuleItem(_message.Message):
     FOCUS_FIELD_NUMBER: _ClassVar[int]
     SPEEDUP_FIELD_NUMBER: _ClassVar[int]
     message: RuleMessage
-    focus: Focus
+    focus: _containers.RepeatedCompositeFieldContainer[Focus]
     speedup: Speedup
-    def __init__(self, message: _Optional[_Union[RuleMessage, _Mapping]] = ..., focus: _Optional[_Union[Focus, _Mapping]] = ..., speedup: _Optional[_Union[Speedup, _Mapping]] = ...) -> None: ...
+    def __init__(self, message: _Optional[_Union[RuleMessage, _Mapping]] = ..., focus: _Optional[_Iterable[_Union[Focus, _Mapping]]] = ..., speedup: _Optional[_Union[Speedup, _Mapping]] = ...) -> None: ...
 
 class RuleMessage(_message.Message):
     __slots__ = ("text", "type", "id", "title")

@@ -184,7 +184,7 @@ def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     missing = [Missing("timeline", timeline)]
     if lacking := sum(1 for duration in kernels.duration_ns if math.isnan(duration)):
         why = Unknown(
-            f"{lacking} of {len(kernels)} kernels were captured without {_DURATIONS[0]}", "ncu --section SpeedOfLight"
+            f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}", "ncu --section SpeedOfLight"
         )
         missing.append(Missing(_DURATIONS[0], why))
     return tuple(missing)
