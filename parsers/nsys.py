@@ -73,8 +73,8 @@ class NsysSqliteParser:
         try:
             with closing(_connect(path)) as connection:
                 return _read(_Export(connection), path)
-        except sqlite3.DatabaseError as error:
-            raise FileError(f"{path} is a damaged SQLite database ({error}); {_EXPORT_AGAIN}") from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for the names of columns
+            raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
