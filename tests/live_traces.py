@@ -1,0 +1,268 @@
+"""A synthetic server under observation: the same numbers for the same tick, so that screens can be compared."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from llmtop import vocabulary as v
+from llmtop.model import (
+    NS_PER_S,
+    Fact,
+    Mark,
+    Metric,
+    Missing,
+    Origin,
+    Reading,
+    Severity,
+    Target,
+    TargetProcess,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
+from llmtop.session import Recorder
+
+START_NS = 1_000 * NS_PER_S
+TARGET = Target(
+    pid=4242,
+    root_pid=4242,
+    kind="vllm",
+    title="vLLM",
+    processes=(TargetProcess(4242, "APIServer", "vllm serve"), TargetProcess(4300, "EngineCore", "VLLM::EngineCore")),
+    ports=(8000,),
+    model="meta-llama/Llama-3.1-8B",
+    dtype="bfloat16",
+    gpus=(0,),
+)
+H100: Mapping[str, Fact] = {
+    "index": 0,
+    "name": "NVIDIA H100 80GB HBM3",
+    "uuid": "GPU-1f2e3d4c-0000-1111-2222-333344445555",
+    "memory_total": 80 * 2**30,
+    "bus_width_bits": 5120,
+    "max_sm_mhz": 1980,
+    "max_memory_mhz": 2619,
+    "sm_count": 132,
+    "compute_capability": "9.0",
+    "driver": "580.159.04",
+    "gpm": "supported",
+    "mig": "disabled",
+}
+THREADS = (
+    (4300, 4300, "EngineCore", "EngineCore", 0.78, 0.09, "futex"),
+    (4242, 4242, "vllm serve", "APIServer", 0.31, 0.01, "epoll"),
+    (4242, 4250, "ZMQbg/IO/0", "APIServer", 0.04, 0.0, "epoll"),
+    (4300, 4311, "cuda-EvtHandlr", "EngineCore", 0.01, 0.0, "poll"),
+    (4300, 4312, "pt_nccl_watchdg", "EngineCore", 0.0, 0.0, "futex"),
+)
+_TTFT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, math.inf)
+_ITL_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.1, math.inf)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the synthetic machine does. `gauges` override single GPU or server values; None leaves a metric out."""
+
+    gpus: int = 1
+    is_moving: bool = True
+    has_server: bool = True
+    has_threads: bool = True
+    hostile: str = ""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
+
+
+def wave(tick: int, low: float, high: float, period: int, scene: Scene) -> float:
+    """Between low and high, or its middle where nothing moves."""
+    share = 0.5 + 0.5 * math.sin(tick * 2 * math.pi / period) if scene.is_moving else 0.5
+    return low + (high - low) * share
+
+
+def poll(scene: Scene, tick: int, t_ns: int) -> Trace:
+    """What all collectors together report at one tick, one second after another."""
+    readings = [*_gpus(scene, tick, t_ns), *_own(tick, t_ns)]
+    if scene.has_server:
+        readings += _server(scene, tick, t_ns)
+    if scene.has_threads:
+        readings += _threads(scene, tick, t_ns)
+    marks = (Mark(t_ns, "preemption", "server:8000", "preemption", Severity.WARNING),) if tick == 30 else ()
+    kept = tuple(reading for reading in readings if scene.values.get(reading.metric.name, 0.0) is not None)
+    return Trace(Origin("live"), t_ns, t_ns, tracks=tracks(scene), readings=kept, marks=marks, missing=scene.missing)
+
+
+def live_trace(scene: Scene | None = None, ticks: int = 90) -> Trace:
+    """What the recorder holds after so many seconds."""
+    scene = scene or Scene()
+    recorder = Recorder(Origin("live"))
+    for tick in range(ticks):
+        recorder.append("synthetic", poll(scene, tick, START_NS + tick * NS_PER_S))
+    return recorder.freeze()
+
+
+def tracks(scene: Scene) -> dict[str, Track]:
+    """All tracks of a scene."""
+    found = [Track("self", TrackKind.SELF, "llmtop"), Track("host", TrackKind.HOST, "host", facts={"cores": 16})]
+    for i in range(scene.gpus):
+        found.append(Track(f"gpu:{i}", TrackKind.GPU, str(H100["name"]), facts={**H100, "index": i}))
+        found.append(Track(f"gpu:{i}/process:4300", TrackKind.GPU_PROCESS, scene.hostile or "VLLM::EngineCore"))
+    if scene.has_server:
+        found.append(Track("server:8000", TrackKind.SERVER, "vLLM :8000", facts={"engine": "vllm"}))
+    if scene.has_threads:
+        found += [
+            Track(f"process:{pid}", TrackKind.PROCESS, role)
+            for pid, role in ((4242, "APIServer"), (4300, "EngineCore"))
+        ]
+        found += [
+            Track(f"thread:{pid}/{tid}", TrackKind.THREAD, scene.hostile or name, facts={"role": role, "state": "S"})
+            for pid, tid, name, role, *_ in THREADS
+        ]
+    return {track.id: track for track in found}
+
+
+def _gpus(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
+    for i in range(scene.gpus):
+        at = tick + 3 * i
+        gauges = {
+            v.GPU_UTIL: 100.0,
+            v.GPU_SM: wave(at, 93, 98, 7, scene),
+            v.GPU_DRAM: wave(at, 78, 88, 9, scene),
+            v.GPU_TENSOR: wave(at, 14, 22, 9, scene),
+            v.GPU_TENSOR_HMMA: wave(at, 14, 22, 9, scene),
+            v.GPU_TENSOR_IMMA: 0.0,
+            v.GPU_TENSOR_DFMA: 0.0,
+            v.GPU_FP32: wave(at, 3, 5, 11, scene),
+            v.GPU_FP64: 0.0,
+            v.GPU_FP16: wave(at, 1, 2, 11, scene),
+            v.GPU_PCIE_RX: wave(at, 2e8, 6e8, 13, scene),
+            v.GPU_PCIE_TX: wave(at, 1e8, 3e8, 13, scene),
+            v.GPU_MEMORY_USED: 71.5 * 2**30,
+            v.GPU_POWER: wave(at, 610, 697, 15, scene),
+            v.GPU_POWER_LIMIT: 700.0,
+            v.GPU_SM_CLOCK: 1929.0,
+            v.GPU_MEMORY_CLOCK: 2619.0,
+            v.GPU_TEMPERATURE: 61.0,
+            v.GPU_CLOCK_REASONS: 4.0,
+        }
+        for metric, value in gauges.items():
+            source = "GPM" if metric.name in ("gpu.sm", "gpu.dram", "gpu.tensor") else "NVML"
+            yield Reading(f"gpu:{i}", metric, t_ns, scene.values.get(metric.name, value), source)
+        yield Reading(f"gpu:{i}/process:4300", v.GPU_PROCESS_MEMORY, t_ns, 70.2 * 2**30, "NVML")
+
+
+def _server(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
+    gauges = {
+        v.SERVER_RUNNING: 64.0,
+        v.SERVER_WAITING: round(wave(tick, 4, 20, 40, scene)),
+        v.SERVER_KV_USAGE: wave(tick, 0.83, 0.91, 50, scene),
+    }
+    counters = {
+        v.SERVER_OUTPUT_TOKENS: 2431.0 * tick + 400 * wave(tick, -1, 1, 12, scene),
+        v.SERVER_PROMPT_TOKENS: 12100.0 * tick,
+        v.SERVER_REQUESTS: 38.0 * tick,
+        v.SERVER_FAILURES: 0.0,
+        v.SERVER_PREEMPTIONS: float(tick // 20),
+        v.SERVER_PREFIX_QUERIES: 1000.0 * tick,
+        v.SERVER_PREFIX_HITS: 410.0 * tick,
+    }
+    for metric, value in (gauges | counters).items():
+        yield _of_server(metric, t_ns, scene.values.get(metric.name, value))
+    for metric, uppers, shares in (
+        (v.SERVER_TTFT, _TTFT_BUCKETS, (0.05, 0.2, 0.7, 0.9, 0.97, 1.0, 1.0)),
+        (v.SERVER_ITL, _ITL_BUCKETS, (0.1, 0.45, 0.9, 0.99, 1.0, 1.0)),
+        (v.SERVER_QUEUE_TIME, _TTFT_BUCKETS, (0.3, 0.5, 0.8, 0.95, 1.0, 1.0, 1.0)),
+    ):
+        for upper, share in zip(uppers, shares, strict=True):
+            yield _of_server(v.bucket(metric, upper), t_ns, 38.0 * tick * share)
+
+
+def _of_server(metric: Metric, t_ns: int, value: float | None) -> Reading:
+    return Reading("server:8000", metric, t_ns, value, "vLLM metrics")
+
+
+def _threads(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
+    for pid, tid, _, _, on_cpu, run_queue, cause in THREADS:
+        track = f"thread:{pid}/{tid}"
+        wobble = wave(tick, -0.02, 0.02, 6, scene) if on_cpu > 0.1 else 0.0
+        for metric, value in (
+            (v.THREAD_ON_CPU, (on_cpu * tick + wobble) * NS_PER_S),
+            (v.THREAD_RUN_QUEUE, run_queue * tick * NS_PER_S),
+            (v.THREAD_INVOLUNTARY, 40.0 * run_queue * 10 * tick),
+            (v.labelled(v.THREAD_STATE_SAMPLES, cause), float(tick)),
+            (v.labelled(v.THREAD_STATE_SAMPLES, "running"), float(tick)),
+        ):
+            yield Reading(track, metric, t_ns, value, "schedstat")
+
+
+def _own(tick: int, t_ns: int) -> Iterator[Reading]:
+    yield Reading("self", v.SELF_CPU, t_ns, 0.018 * NS_PER_S * tick, "getrusage")
+    yield Reading("self", v.SELF_RSS, t_ns, 58e6, "statm")
+    yield Reading("host", v.HOST_CPU_PRESSURE, t_ns, 12.0, "PSI")
+    yield Reading("host", v.HOST_LOAD, t_ns, 3.0, "loadavg")
+
+
+NO_NVML = Missing("nvml", Unknown("no NVIDIA driver library was found", "install the NVIDIA driver"))
+NO_GPM = Missing(
+    "gpu:0/gpm", Unknown("GPM needs Hopper or newer", "use the server's own estimate: --enable-mfu-metrics")
+)
+_GPM_NAMES = (
+    "gpu.sm",
+    "gpu.dram",
+    "gpu.tensor",
+    "gpu.tensor_hmma",
+    "gpu.fp32",
+    "gpu.fp16",
+    "gpu.pcie_rx",
+    "gpu.pcie_tx",
+)
+NO_GPU = Scene(gpus=0, missing=(NO_NVML,))
+AMPERE = Scene(values=dict.fromkeys(_GPM_NAMES), missing=(NO_GPM,))
+NOTHING = Scene(
+    gpus=0,
+    has_server=False,
+    has_threads=False,
+    missing=(
+        NO_NVML,
+        Missing("server", Unknown("127.0.0.1:8000 refuses connections", "is the server still loading its weights?")),
+        Missing("proc", Unknown("the process is not ours to read", "run as the server's user, or as root")),
+    ),
+)
+
+
+class SyntheticCollector:
+    """Plays a scene in real time, one tick a poll."""
+
+    name = "synthetic"
+    period_s = 0.0
+
+    def __init__(self, scene: Scene, *, clock: Callable[[], int] = time.monotonic_ns, first_tick: int = 0) -> None:
+        self.scene = scene
+        self._clock = clock
+        self._tick = first_tick
+
+    def missing(self) -> Unknown | None:
+        """Nothing is."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def poll(self) -> Trace:
+        """The next tick, now."""
+        self._tick += 1
+        return poll(self.scene, self._tick, self._clock())
+
+
+def without(scene: Scene, *names: str) -> Scene:
+    """The same scene without some metrics."""
+    return replace(scene, values={**scene.values, **dict.fromkeys(names)})

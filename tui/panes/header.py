@@ -1,0 +1,116 @@
+"""The line above all panes: what is watched, how it goes, and what watching costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.live_summary import Header, header
+from llmtop.analysis.server import ServerView
+from llmtop.model import Unknown
+from llmtop.text import clean, shorten
+from llmtop.tui.panes.base import Pane
+from llmtop.tui.render.lines import Part, line, width_of
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+    from llmtop.model import Fact, Target, Trace
+    from llmtop.tui.render.look import Look
+
+_MB = 1_000_000
+_LONGEST_MODEL = 40
+Field = tuple[int, Sequence[Part]]
+"""What to leave out first when the line is too long (the largest number), and the text."""
+
+
+class HeaderLine(Pane[Header], can_focus=False):
+    """One line; on a narrow screen the less important fields are left out."""
+
+    def __init__(self, target: Target | None) -> None:
+        super().__init__(id="header")
+        self.target = target
+        self._state: Part = ("starting", "dim")
+
+    def say(self, text: str, role: str) -> None:
+        """Show a state: live, paused, some time ago, ended."""
+        if self._state != (text, role):
+            self._state = (text, role)
+            self.redraw()
+
+    def view(self, trace: Trace) -> Header:
+        return header(trace, self.target)
+
+    def draw(self, view: Header, width: int, height: int, look: Look) -> list[Strip]:
+        return [draw_header(view, self._state, width, look)]
+
+
+def draw_header(view: Header, state: Part, width: int, look: Look) -> Strip:
+    """All fields that fit, in reading order."""
+    fields = [(0, [(" llmtop ", "title")]), *_identity(view, look), *_load(view), (0, [state]), *_own_cost(view)]
+    kept = [(rank, parts) for rank, parts in fields if parts]
+    bar: Part = (f" {look.glyphs.vertical} ", "dim")
+    while len(kept) > 1 and _width(kept) > width:
+        kept.remove(max(kept, key=lambda field: field[0]))
+    parts: list[Part] = []
+    for i, (_, field) in enumerate(kept):
+        parts += [*([bar] if i else []), *field]
+    return line(parts, width, look)
+
+
+def _width(fields: Sequence[Field]) -> int:
+    return sum(width_of(text) for _, parts in fields for text, _ in parts) + 3 * (len(fields) - 1)
+
+
+def _identity(view: Header, look: Look) -> list[Field]:
+    fields: list[Field] = [(3, [(shorten(view.title, 24), "value")])]
+    names = [_known(view.model), _known(view.dtype)]
+    if any(names):
+        fields.append((6, [(" ".join(name for name in names if name), "text")]))
+    if view.pid is not None:
+        more = f" +{view.others}" if view.others else ""
+        fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
+    if isinstance(view.gpus, Unknown):
+        fields.append((8, [("no GPU", "warn")]))
+    else:
+        name, count = view.gpus
+        times = "x" if look.glyphs.ascii else "×"
+        fields.append((8, [(f"{name} {times}{count}", "text")]))
+    return fields
+
+
+def _load(view: Header) -> list[Field]:
+    if not isinstance(view.server, ServerView):
+        return []
+    stats = view.server.stats
+    kv = stats["kv_usage"]
+    return [
+        (1, [("tok/s ", "dim"), (stats["output_tokens_per_s"].text.removesuffix(" tok/s"), "value")]),
+        (
+            2,
+            [
+                ("run ", "dim"),
+                (_count(view, "running"), "value"),
+                (" wait ", "dim"),
+                (_count(view, "waiting"), "value"),
+            ],
+        ),
+        (4, [("KV ", "dim"), (kv.text, "value")]),
+    ]
+
+
+def _count(view: Header, concept: str) -> str:
+    value = view.server.value(concept) if isinstance(view.server, ServerView) else view.server
+    return "–" if isinstance(value, Unknown) else f"{value:.0f}"
+
+
+def _own_cost(view: Header) -> list[Field]:
+    """Rounded to half a percent and to whole MB: it is there to be trusted, not to flicker."""
+    if isinstance(view.self_cpu, Unknown) or isinstance(view.self_rss, Unknown):
+        return []
+    cpu = round(view.self_cpu * 200) / 2
+    return [(5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")])]
+
+
+def _known(fact: Fact) -> str:
+    return "" if isinstance(fact, Unknown) else shorten(clean(str(fact)).rpartition("/")[2], _LONGEST_MODEL)

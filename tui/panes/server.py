@@ -1,0 +1,41 @@
+"""The server's own numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from llmtop.analysis.live_summary import NO_TARGET
+from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.tui.panes.base import Pane
+from llmtop.tui.render.server import draw_server
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+    from llmtop.model import Target, Trace
+    from llmtop.tui.render.look import Look
+
+
+class ServerPane(Pane[ServerView]):
+    """Throughput, queue, KV cache and latencies from the metrics endpoint."""
+
+    number = 2
+    title = "Server"
+
+    def __init__(self, target: Target | None) -> None:
+        super().__init__(id="server")
+        self.target = target
+
+    def view(self, trace: Trace) -> ServerView | Unknown:
+        return server_view(trace) if self.target else NO_TARGET
+
+    def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
+        return draw_server(view, width, height, look)
+
+    def subtitle(self, view: ServerView) -> Content:
+        sources = sorted({stat.source for stat in view.stats.values() if stat.source})
+        latencies = f"latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s"
+        return Content("  ".join([*sources, latencies]))

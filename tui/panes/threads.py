@@ -1,0 +1,39 @@
+"""The server's threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from llmtop.analysis.live_summary import NO_TARGET
+from llmtop.analysis.threads import ThreadsView, threads_view
+from llmtop.model import Unknown
+from llmtop.tui.panes.base import Pane, look_of
+from llmtop.tui.render.threads import draw_threads, legend
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+    from llmtop.model import Target, Trace
+    from llmtop.tui.render.look import Look
+
+
+class ThreadsPane(Pane[ThreadsView]):
+    """Each thread's time: on a CPU, waiting for one, blocked and on what."""
+
+    number = 4
+    title = "Threads"
+
+    def __init__(self, target: Target | None) -> None:
+        super().__init__(id="threads")
+        self.target = target
+
+    def view(self, trace: Trace) -> ThreadsView | Unknown:
+        return threads_view(trace) if self.target else NO_TARGET
+
+    def draw(self, view: ThreadsView, width: int, height: int, look: Look) -> list[Strip]:
+        return draw_threads(view, width, height, look)
+
+    def subtitle(self, view: ThreadsView) -> Content:
+        return Content(f"{len(view.rows)}, last {view.window_s:.0f} s  {legend(look_of(self))}")

@@ -1,0 +1,142 @@
+"""The server's numbers as cells: a label, a value, and a graph in what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.strip import Strip
+
+from llmtop.model import Unknown
+from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_of
+
+if TYPE_CHECKING:
+    from llmtop.analysis.server import ServerView, Stat
+    from llmtop.tui.render.look import Look
+
+_GAP = 2
+_LEAST_CELL = 19
+_ROOMY_CELL = 27
+"""With less than this a cell has no room for long labels and a graph."""
+_ESSENTIAL = 8
+"""So many cells must be on screen before graphs get room."""
+_VALUE = 14
+"""Graphs of one column start at the same cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    label: str
+    short: str
+    parts: tuple[Part, ...]
+    values: Sequence[float | None] = ()
+    high: float | None = None
+
+
+def draw_server(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
+    """The most important numbers first, in as many columns as it takes; then why others are missing."""
+    roomy = _columns(12, width, height)
+    cell_width = (width - _GAP * (roomy - 1)) // roomy
+    cells = _cells(view, is_roomy=cell_width >= _ROOMY_CELL)
+    strips = []
+    for start in range(0, len(cells), roomy):
+        row = [_draw_cell(cell, cell_width, look) for cell in cells[start : start + roomy]]
+        joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
+        strips.append(joined.adjust_cell_length(width, look.style("text")))
+    return (strips + _reasons(view, width, look))[:height]
+
+
+def _columns(count: int, width: int, height: int) -> int:
+    """Few columns leave room for graphs, many show more numbers."""
+    most = max(1, (width + _GAP) // (_LEAST_CELL - 1 + _GAP))
+    roomy = max(1, (width + _GAP) // (_ROOMY_CELL + _GAP))
+    for across in range(1, most + 1):
+        if across * height >= (_ESSENTIAL if across >= roomy else count):
+            return across
+    return most
+
+
+def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
+    stat = view.stats
+    latency = _roomy_latency if is_roomy else _tight_latency
+    return [
+        _number("output", "out", stat["output_tokens_per_s"]),
+        _queue(stat["running"], stat["waiting"]),
+        latency("TTFT", stat["ttft_p50"], stat["ttft_p99"]),
+        latency("ITL", stat["itl_p50"], stat["itl_p99"]),
+        _number("KV cache", "KV", stat["kv_usage"], high=1.0, warn=0.9, bad=0.95),
+        _number("prompt", "in", stat["prompt_tokens_per_s"]),
+        _number("preempt", "pre", stat["preemptions_per_min"], bad=0.0),
+        _number("finished", "done", stat["requests_per_s"]),
+        latency("queued", stat["queue_time_p50"], stat["queue_time_p99"]),
+        _number("prefix", "hit", stat["prefix_hit"]),
+        latency("e2e", stat["e2e_p50"], stat["e2e_p99"]),
+        _number("failed", "fail", stat["failures_per_s"], bad=0.0),
+    ]
+
+
+def _draw_cell(cell: _Cell, width: int, look: Look) -> Strip:
+    if width < _ROOMY_CELL:
+        return line([(pad(cell.short, 4, look) + " ", "dim"), *cell.parts], width, look)
+    head: list[Part] = [(pad(cell.label, 9, look), "dim"), *cell.parts]
+    used = sum(width_of(text) for text, _ in head)
+    start = max(used, 9 + _VALUE) + 1
+    room = width - start
+    if room >= 4 and any(value is not None for value in cell.values):
+        graph = spark(cell.values[-room:], room, look, high=cell.high)
+        head += [(" " * (start - used), "text"), (graph, "series1")]
+    return line(head, width, look)
+
+
+def _number(
+    label: str,
+    short: str,
+    stat: Stat,
+    *,
+    high: float | None = None,
+    warn: float | None = None,
+    bad: float | None = None,
+) -> _Cell:
+    """A value with its history; above `warn` and `bad` it changes its role."""
+    if isinstance(stat.value, Unknown):
+        return _Cell(label, short, ((stat.text, "dim"),))
+    role = "value"
+    if bad is not None and stat.value > bad:
+        role = "bad"
+    elif warn is not None and stat.value > warn:
+        role = "warn"
+    return _Cell(label, short, ((stat.text, role),), stat.values, high)
+
+
+def _queue(running: Stat, waiting: Stat) -> _Cell:
+    waits = not isinstance(waiting.value, Unknown) and waiting.value > 0
+    parts = (("run ", "dim"), (_count(running), "value"), (" wait ", "dim"), (_count(waiting), _warn(waits)))
+    return _Cell("requests", "req", parts, waiting.values)
+
+
+def _warn(is_bad: bool) -> str:
+    return "warn" if is_bad else "value"
+
+
+def _count(stat: Stat) -> str:
+    return stat.text if isinstance(stat.value, Unknown) else f"{stat.value:.0f}"
+
+
+def _roomy_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
+    return _Cell(label, label, ((middle.text, "value"), ("  p99 ", "dim"), (tail.text, "value")))
+
+
+def _tight_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
+    short = "wait" if label == "queued" else label
+    texts = [stat.text.replace(" ", "") for stat in (middle, tail)]
+    return _Cell(label, short, ((texts[0], "value"), ("/", "dim"), (texts[1], "value")))
+
+
+def _reasons(view: ServerView, width: int, look: Look) -> list[Strip]:
+    """Each reason once, with the numbers it takes away."""
+    titles: dict[Unknown, list[str]] = {}
+    for stat in view.absent:
+        titles.setdefault(stat.value, []).append(stat.title) if isinstance(stat.value, Unknown) else None
+    texts = [f"{look.glyphs.unknown} {', '.join(names)}: {why}" for why, names in titles.items()]
+    return [strip for text in texts for strip in prose(text, width, look, "dim")]
