@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.strip import Strip
 from textual.widgets import Input
 
 from llmtop.model import Unknown
@@ -22,7 +23,6 @@ from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, un
 if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
-    from textual.strip import Strip
 
     from llmtop.analysis.views import TableView
 
@@ -33,8 +33,8 @@ _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
 class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
     """Shows a `TableView`: only the rows on the screen are ever made.
 
-    The cursor stays on its row's key when new rows come; sorting by hand goes to the top. Space for columns is given up by their
-    `shrink`; what is left out is in the details of a row.
+    The cursor stays on its row when new rows come; sorting by hand goes to the top. Space is given up column by column,
+    by their `shrink`; what is left out is in the details of a row.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,7 +44,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
         Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
         Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
         Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
-        Binding("less_than_sign", "sort(-1)", "sort", key_display="<", tooltip="Sort by the column left or right"),
+        Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
         Binding(
             "greater_than_sign",
             "sort(1)",
@@ -54,7 +54,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
             tooltip="Sort by the column left or right",
         ),
         Binding("r", "reverse", "reverse", show=False, tooltip="Reverse the order"),
-        Binding("enter", "choose", "details", show=False, tooltip="Details of the row"),
+        Binding("enter", "choose", "details", tooltip="Details of the row"),
     ]
 
     class Moved(Message):
@@ -220,8 +220,10 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
 
     def _paint(self) -> None:
         width, height = self.size
-        if width and height:
-            self.send_frame(self._frame(width, height))
+        if width > 1 and height:
+            # The last cell is the scrollbar's, whether there is one or not: columns must not jump with it.
+            blank_cell = blank(1, look_of(self))
+            self.send_frame([Strip.join([strip, blank_cell]) for strip in self._frame(width - 1, height)])
 
     def _frame(self, width: int, height: int) -> list[Strip]:
         look = look_of(self)

@@ -26,6 +26,7 @@ _SMALL, _LARGE = 0.02, 0.15
 """Shares of the time from which a dot is drawn larger."""
 
 _UNIT = "FLOP/s"
+_OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -116,16 +117,21 @@ def _notes(view: RooflineView, width: int, most: int, look: Look) -> list[Strip]
     return strips[:most]
 
 
-def _refused(view: RooflineView) -> Iterable[tuple[str, Unknown]]:
-    """Refusals grouped by reason, most of them first; points that logarithms cannot place are one group."""
-    labels_by_why: dict[Unknown, list[str]] = {}
-    for refusal in view.refusals:
-        labels_by_why.setdefault(refusal.why, []).append(refusal.label)
-    unplaced = [point.label for point in view.points if not can_place(point)]
-    if unplaced:
-        labels_by_why[Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")] = unplaced
-    for why, labels in sorted(labels_by_why.items(), key=lambda item: -len(item[1])):
-        yield (labels[0] if len(labels) == 1 else f"{len(labels)} not drawn"), why
+def _refused(view: RooflineView) -> Iterable[tuple[str, str]]:
+    """Refusals by reason, the most frequent first; points that logarithms cannot place are one group.
+
+    Reasons that differ only after a colon (a measured value, say) are one; alone, a reason keeps its end.
+    """
+    groups: dict[tuple[str, str], list[tuple[str, Unknown]]] = {}
+    refused = [(refusal.label, refusal.why) for refusal in view.refusals]
+    refused += [(point.label, _OFF_SCALE) for point in view.points if not can_place(point)]
+    for label, why in refused:
+        groups.setdefault((why.reason.partition(": ")[0], why.remedy), []).append((label, why))
+    for (reason, remedy), members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        if len(members) == 1:
+            yield members[0][0], str(members[0][1])
+        else:
+            yield f"{len(members)} not drawn", str(Unknown(reason, remedy))
 
 
 # -- the plot --------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from llmtop.tui.render.lines import Part, cut_middle, line, pad, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import quantity
 
-LEAST_FLEXIBLE = 16
-"""Cells that a column of no fixed width gets at least."""
+LEAST_FLEXIBLE, MOST_FLEXIBLE = 16, 48
+"""Cells that columns of no fixed width get before any other column is left out: a third of the width, within these."""
 
 _GAP = 2
 
@@ -40,7 +40,8 @@ class Sort:
 def place_columns(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
     """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others."""
     shown = list(range(len(columns)))
-    while len(shown) > 1 and _least_width([columns[i] for i in shown]) > width:
+    flexible_width = max(LEAST_FLEXIBLE, min(MOST_FLEXIBLE, width // 3))
+    while len(shown) > 1 and _least_width([columns[i] for i in shown], flexible_width) > width:
         droppable = [i for i in shown if columns[i].shrink > 0]
         if not droppable:
             break
@@ -52,8 +53,8 @@ def place_columns(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
     return tuple(Placed(i, columns[i], widths.get(i, columns[i].width)) for i in shown)
 
 
-def _least_width(columns: Sequence[Column]) -> int:
-    return sum(column.width or LEAST_FLEXIBLE for column in columns) + _GAP * (len(columns) - 1)
+def _least_width(columns: Sequence[Column], flexible_width: int) -> int:
+    return sum(column.width or flexible_width for column in columns) + _GAP * (len(columns) - 1)
 
 
 def cell_text(cell: Cell, column: Column, look: Look) -> str:
@@ -86,7 +87,7 @@ def row(placed: Sequence[Placed], cells: Sequence[Cell], width: int, look: Look,
     parts: list[Part] = []
     for one in placed:
         cell = cells[one.index]
-        text = pad(cut_middle(cell_text(cell, one.column, look), one.width, look), one.width, look, right=_right(one))
+        text = _fitted(cell_text(cell, one.column, look), one, look)
         parts += [(text, "cursor" if is_cursor else _role(cell, one.column)), (" " * _GAP, "text")]
     if is_cursor:
         parts = [(text, "cursor") for text, _ in parts]
@@ -96,8 +97,14 @@ def row(placed: Sequence[Placed], cells: Sequence[Cell], width: int, look: Look,
     return line(parts[:-1], width, look)
 
 
-def _right(one: Placed) -> bool:
-    return one.column.is_number
+_PROSE = 12
+"""A text with a space for each so many characters is prose, which is cut at its end; a name loses its middle."""
+
+
+def _fitted(text: str, one: Placed, look: Look) -> str:
+    if width_of(text[: 4 * one.width]) > one.width and text.count(" ") * _PROSE < len(text):
+        text = cut_middle(text, one.width, look)
+    return pad(text, one.width, look, right=one.column.is_number)
 
 
 def _role(cell: Cell, column: Column) -> str:

@@ -25,11 +25,12 @@ def key_lines(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
         binding = active.binding
         text = binding.tooltip or binding.description
         if active.enabled and text:
-            keys_by_text.setdefault(text, []).append(binding.key_display or _key_name(binding.key))
+            keys_by_text.setdefault(text, []).append(binding.key_display or key_name(binding.key))
     return [(" ".join(keys), text) for text, keys in keys_by_text.items()]
 
 
-def _key_name(key: str) -> str:
+def key_name(key: str) -> str:
+    """What to call a key: `Ctrl+p`, `?`, `Esc`."""
     modifier, plus, name = key.rpartition("+")
     return modifier.capitalize() + plus + (_NAMES.get(name) or (name if len(name) == 1 else name.capitalize()))
 

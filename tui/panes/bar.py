@@ -1,0 +1,92 @@
+"""Lines of one row that can be clicked: tabs, and the keys of a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.tui.panes.base import DiffedWidget, look_of
+from llmtop.tui.render.lines import line, width_of
+from llmtop.tui.screens.help import key_name
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.binding import ActiveBinding
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A piece of a bar: its text, its role, and the action that a click runs (none if empty)."""
+
+    text: str
+    role: str
+    action: str = ""
+
+
+class Bar(DiffedWidget):
+    """One row of items."""
+
+    DEFAULT_CSS = "Bar { height: 1; }"
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._items: tuple[Item, ...] = ()
+
+    def show_items(self, items: Sequence[Item]) -> None:
+        """Take items in place of the last ones."""
+        self._items = tuple(items)
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again, as after a change of colours."""
+        width = self.size.width
+        if width:
+            self.send_frame([line([(item.text, item.role) for item in self._items], width, look_of(self))])
+
+    async def on_click(self, event: events.Click) -> None:
+        right = 0
+        for item in self._items:
+            right += width_of(item.text)
+            if event.x < right:
+                if item.action:
+                    await self.run_action(item.action)
+                return
+
+
+def tab_items(titles: Iterable[tuple[str, str]], active: int) -> list[Item]:
+    """Tabs of (title, action), the active one in reverse."""
+    items = [Item(" ", "text")]
+    for i, (title, action) in enumerate(titles):
+        # Brackets, so that the active tab is told without colour too.
+        text = f"[{title}]" if i == active else f" {title} "
+        items += [Item(text, "cursor" if i == active else "text", action), Item(" ", "text")]
+    return items
+
+
+def key_items(bindings: Iterable[ActiveBinding]) -> list[Item]:
+    """The keys that a screen declares as shown, with what they do."""
+    items: list[Item] = []
+    for active in bindings:
+        binding = active.binding
+        if binding.show and active.enabled and binding.description:
+            key = binding.key_display or key_name(binding.key)
+            items += [
+                Item(f" {key} ", "accent", binding.action),
+                Item(f"{binding.description} ", "dim", binding.action),
+            ]
+    return items
+
+
+class KeyBar(Bar):
+    """The keys that work where the focus is."""
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, lambda _: self.renew())
+
+    def renew(self) -> None:
+        """Read the bindings again."""
+        self.show_items(key_items(self.screen.active_bindings.values()))

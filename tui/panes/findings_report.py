@@ -1,0 +1,57 @@
+"""What llmtop's own rules find in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.views import Column
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.tui.panes.report import ListPane, table_of
+
+if TYPE_CHECKING:
+    from llmtop.analysis.tables import RowTable
+
+_NO_FINDINGS = Unknown(
+    "no rule found anything: either all is well, or what the rules need was not collected",
+    "the Session pane lists what is missing",
+)
+
+
+class FindingsReportPane(ListPane):
+    """Findings, the gravest first, with evidence and what to do."""
+
+    number = 5
+    title = "Findings"
+    COLUMNS = (
+        Column("severity", "severity", width=9),
+        Column("subject", "subject", width=28, shrink=2),
+        Column("message", "finding", width=0),
+        Column("rule", "rule", width=26, shrink=3),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._findings: dict[Hashable, Finding] = {}
+
+    def analyse(self, trace: Trace) -> RowTable | Unknown:
+        self._findings = dict(enumerate(diagnose(trace)))
+        if not self._findings:
+            return _NO_FINDINGS
+        rows = {key: (f.severity.value, f.subject, f.message, f.rule) for key, f in self._findings.items()}
+        return table_of(self.COLUMNS, rows)
+
+    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
+        return finding_text(self._findings[key])
+
+
+def finding_text(finding: Finding) -> tuple[tuple[str, str], ...]:
+    """A finding as paragraphs: what, how we know, what to do."""
+    return (
+        (f"{finding.subject}: {finding.message}", "title"),
+        *((f"evidence: {one}", "text") for one in finding.evidence),
+        (f"do: {finding.action}", "value"),
+        *(((f"next: {finding.next_command}", "accent"),) if finding.next_command else ()),
+        (f"rule {finding.rule}; source: {finding.source or 'not named'}", "dim"),
+    )

@@ -1,0 +1,120 @@
+"""What the tool collected, section by section, with what its own rules said."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels import Grouping, kernels_of, no_kernels
+from llmtop.analysis.views import Column
+from llmtop.model import RuleResult, Trace, Unknown
+from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.units import number, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.analysis.tables import RowTable
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRow:
+    """One thing a rule said of one kernel, or a section on which no rule had anything to say.
+
+    Attributes:
+        worth: The rule's estimated speedup of the whole kernel (global) or of the part (local), in %.
+    """
+
+    section: str
+    kernel: str
+    launch: int
+    share: float | None
+    severity: str
+    message: str
+    rule: RuleResult | None = None
+
+    @property
+    def worth(self) -> tuple[str, float] | None:
+        """The largest estimate, the whole kernel's before a part's."""
+        speedups = self.rule.speedups if self.rule is not None else ()
+        return max(speedups, key=lambda one: (one[0] == "global", one[1]), default=None)
+
+
+def section_rows(trace: Trace) -> list[SectionRow]:
+    """What rules said of each kernel (one launch of each name and shape), the longest kernel first."""
+    return list(_section_rows(trace))
+
+
+def _section_rows(trace: Trace) -> Iterator[SectionRow]:
+    kernels = kernels_of(trace)
+    details = kernels.table.details
+    if details is None:
+        return
+    for row in kernels.groups(Grouping.SHAPE):
+        launch = kernels.middle(row)
+        share = kernels.share(row.total_ns)
+        common = (kernels.short_name(launch), launch, None if share is None else share * 100)
+        rules = details.rules(launch)
+        for rule in rules:
+            for severity, message in rule.messages:
+                yield SectionRow(rule.section, *common, severity, message, rule)
+        said = {rule.section for rule in rules if rule.messages}
+        for section in details.sections(launch):
+            if section not in said:
+                yield SectionRow(section, *common, "collected", "collected; no rule had anything to say of it")
+
+
+class SectionsPane(ListPane):
+    """Every collected section of every kernel, advice first."""
+
+    number = 4
+    title = "Sections"
+    COLUMNS = (
+        Column("severity", "says", width=12, help="ok, optimization, warning, error; collected: no advice"),
+        Column("speedup", "speedup", "%", width=8, shrink=2, help="the rule's estimate; local ones are of a part"),
+        Column("share", "time", "%", width=6, shrink=3, help="the kernel's share of all kernels' time"),
+        Column("section", "section", width=26, shrink=1),
+        Column("kernel", "kernel", width=24, shrink=4),
+        Column("message", "message", width=0, help="the beginning; all of it is below"),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: dict[Hashable, SectionRow] = {}
+
+    def analyse(self, trace: Trace) -> RowTable | Unknown:
+        if why := no_kernels(trace):
+            return why
+        rows = sorted(section_rows(trace), key=_urgency)
+        self._rows = dict(enumerate(rows))
+        if not rows:
+            return Unknown("this capture has no sections", "profile with: ncu --set full COMMAND")
+        return table_of(self.COLUMNS, {key: _cells(row) for key, row in self._rows.items()})
+
+    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
+        row = self._rows[key]
+        paragraphs = [(f"{row.section}  {row.kernel}  (launch {row.launch})", "title"), (row.message, "text")]
+        if row.rule is not None:
+            paragraphs.append((f"rule {row.rule.id}: {row.rule.name}", "dim"))
+            paragraphs += [
+                (f"estimated speedup: {percent(value)} ({kind})", "value") for kind, value in row.rule.speedups
+            ]
+            paragraphs += [(f"{metric} = {number(value)}", "dim") for metric, value in row.rule.focus]
+        return tuple(paragraphs)
+
+
+_URGENCY = ("error", "warning", "optimization")
+
+
+def _urgency(row: SectionRow) -> tuple[int, float]:
+    """Advice first, by what it may be worth of all kernels' time; then the rest, as collected."""
+    rank = 0 if row.severity in _URGENCY else 1 if row.severity != "collected" else 2
+    worth = row.worth[1] if row.worth is not None and row.worth[0] == "global" else 0.0
+    return rank, -worth * (row.share or 0.0)
+
+
+def _cells(row: SectionRow) -> tuple[str | float | Unknown | None, ...]:
+    worth = row.worth[1] if row.worth is not None else None
+    share = row.share if row.share is not None else Unknown("the duration was not collected")
+    return row.severity, worth, share, row.section, row.kernel, row.message

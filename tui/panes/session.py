@@ -1,0 +1,83 @@
+"""Where a report comes from: facts of the session, faults of the file, what is missing from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop.model import Fact, Issue, Severity, Trace, Unknown
+from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.render.lines import columns, line, prose
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+    from llmtop.tui.render.look import Look
+
+_ROLES = {Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad"}
+
+
+class SessionPane(PagedPane[Trace]):
+    """Facts of the session; secrets were redacted when the file was read."""
+
+    number = 6
+    title = "Session"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines = 0
+
+    def view(self, trace: Trace) -> Trace | Unknown:
+        return trace
+
+    def draw(self, view: Trace, width: int, height: int, look: Look) -> list[Strip]:
+        lines = session_lines(view, width, look)
+        self._lines = len(lines)
+        self.at = min(self.at, self.count() - 1)
+        return lines[self.at : self.at + height]
+
+    def count(self) -> int:
+        return max(1, self._lines - self.size.height + 1)
+
+
+def session_facts(trace: Trace) -> dict[str, Fact]:
+    """The facts to show, the general ones first."""
+    origin = trace.origin
+    kernels = len(trace.kernels) if trace.kernels is not None else Unknown("this capture has no kernels")
+    general: dict[str, Fact] = {
+        "file": origin.path or Unknown("not read from a file"),
+        "format": origin.kind,
+        "tool version": origin.tool_version or Unknown("not written in the file"),
+        "GPU": origin.gpu or Unknown("not written in the file"),
+        "launches": kernels,
+    }
+    return general | dict(origin.facts)
+
+
+def session_lines(trace: Trace, width: int, look: Look) -> list[Strip]:
+    """Facts, then issues, then what is missing and how to get it."""
+    facts = session_facts(trace)
+    strips: list[Strip] = []
+    key_width = min(24, max(len(key) for key in facts))
+    for key, value in facts.items():
+        strips += _fact(key, value, key_width, width, look)
+    if trace.issues:
+        strips += [line([("", "text")], width, look), line([("Issues", "title")], width, look)]
+        for issue in trace.issues:
+            strips += prose(_issue_text(issue), width, look, _ROLES[issue.severity])
+    if trace.missing:
+        strips += [line([("", "text")], width, look), line([("Not in this capture", "title")], width, look)]
+        for missing in trace.missing:
+            strips += prose(f"{missing.what}: {missing.why}", width, look)
+    return strips
+
+
+def _fact(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
+    """The key, and the value wrapped beside it."""
+    role = "dim" if isinstance(value, Unknown) else "text"
+    rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]
+    pairs = [(key if i == 0 else "", [(row, role)]) for i, row in enumerate(rows)]
+    return columns([(name.ljust(key_width)[:key_width], parts) for name, parts in pairs], width, look)
+
+
+def _issue_text(issue: Issue) -> str:
+    return f"{issue.message}" + (f" ({issue.count} times)" if issue.count > 1 else "")

@@ -1,0 +1,301 @@
+"""The explorer: reports in tabs, and the views of each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import Screen
+
+from llmtop.errors import FileError
+from llmtop.model import Trace
+from llmtop.parsers.registry import load
+from llmtop.text import clean
+from llmtop.tui.app import LlmtopApp, run_app
+from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
+from llmtop.tui.panes.findings_report import FindingsReportPane
+from llmtop.tui.panes.kernels import KernelScreen, KernelsPane
+from llmtop.tui.panes.report import KernelWanted, ListPane, PagedPane, TextPane
+from llmtop.tui.panes.roofline_report import RooflineReportPane
+from llmtop.tui.panes.sections import SectionsPane
+from llmtop.tui.panes.session import SessionPane
+from llmtop.tui.panes.stalls import StallsPane
+from llmtop.units import binary_bytes
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.app import ComposeResult
+
+IMMEDIATE_S = 0.1
+"""A report that is read (or refused) within this time never shows as being read."""
+
+View: TypeAlias = "KernelsPane | ListPane | PagedPane[Any]"
+
+VIEWS: tuple[tuple[str, Callable[[], View]], ...] = (
+    ("Kernels", KernelsPane),
+    ("Stalls", StallsPane),
+    ("Roofline", RooflineReportPane),
+    ("Sections", SectionsPane),
+    ("Findings", FindingsReportPane),
+    ("Session", SessionPane),
+)
+"""The views of a report, in the order of their digits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loading:
+    """A report that is being read on a thread."""
+
+    path: Path
+    future: Future[Trace]
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it could not be read, once that is known."""
+        return self.future.exception() if self.future.done() else None
+
+    @property
+    def trace(self) -> Trace | None:
+        """What was read, once it is."""
+        return self.future.result() if self.future.done() and self.error is None else None
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be read, in a sentence."""
+        if isinstance(self.error, FileError):
+            return str(self.error)
+        kind = type(self.error).__name__
+        return f"{self.path}: reading failed: {kind}: {clean(str(self.error))}; please report this"
+
+    @property
+    def size(self) -> str:
+        """The size of the file, as far as it can be told."""
+        try:
+            return binary_bytes(self.path.stat().st_size)
+        except OSError:
+            return "size unknown"
+
+
+def start_loading(paths: Sequence[Path], read: Callable[[Path], Trace] = load) -> tuple[Loading, ...]:
+    """Read reports one after the other on a daemon thread, so that leaving never waits for a large one."""
+    loadings = tuple(Loading(path, Future()) for path in paths)
+    threading.Thread(target=_load_all, args=(loadings, read), name="llmtop loading", daemon=True).start()
+    return loadings
+
+
+def _load_all(loadings: Sequence[Loading], read: Callable[[Path], Trace]) -> None:
+    for loading in loadings:
+        try:
+            trace = read(loading.path)
+        except Exception as error:  # the border of the thread: the tab shows it
+            loading.future.set_exception(error)
+        else:
+            loading.future.set_result(trace)
+
+
+class ReportView(Vertical):
+    """One file: its views, each made when it is first looked at."""
+
+    def __init__(self, loading: Loading) -> None:
+        super().__init__()
+        self.report = loading
+        self.active = 0
+        self._views: dict[int, View] = {}
+        self._notice = TextPane()
+
+    def compose(self) -> ComposeResult:
+        yield self._notice
+
+    def on_mount(self) -> None:
+        self.renew()
+
+    def on_show(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Show the state of the file: being read, refused, or the active view."""
+        if self.report.trace is not None:
+            self._show_active(self.report.trace)
+        elif self.report.error is not None:
+            self._notice.show_text(((self.report.failure, "bad"),))
+        else:
+            self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size})", "text"),))
+
+    def show_view(self, index: int) -> None:
+        """Bring a view to the front and give it the focus."""
+        self.active = index
+        self.renew()
+
+    def _show_active(self, trace: Trace) -> None:
+        self._notice.display = False
+        for i, other in self._views.items():
+            other.display = i == self.active
+        view = self._views.get(self.active)
+        if view is None:
+            view = self._views[self.active] = VIEWS[self.active][1]()
+            self.mount(view)
+            self.call_after_refresh(view.show, trace)
+        self.call_after_refresh(self._focus)
+
+    def _focus(self) -> None:
+        view = self._views.get(self.active)
+        if view is None or not self.display or not self.screen.is_current:
+            return
+        target = view if view.can_focus else next((child for child in view.query("*") if child.can_focus), None)
+        if target is not None:
+            target.focus()
+
+
+class ExploreScreen(Screen[None]):
+    """Files, their views, and the keys."""
+
+    DEFAULT_CSS = "ReportView { height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(i), f"view({i - 1})", name, show=False) for i, (name, _) in enumerate(VIEWS, 1)),
+        Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
+        Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
+        Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
+        Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
+    ]
+
+    class Loaded(Message):
+        """A file was read or refused."""
+
+    def __init__(self, loadings: Sequence[Loading]) -> None:
+        super().__init__()
+        self.loadings = tuple(loadings)
+        self.reports = tuple(ReportView(loading) for loading in self.loadings)
+        self.active = 0
+        self._head = Bar(id="head")
+        self._tabs = Bar(id="views")
+
+    def compose(self) -> ComposeResult:
+        yield self._head
+        yield self._tabs
+        for i, report in enumerate(self.reports):
+            report.display = i == 0
+            yield report
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        for loading in self.loadings:
+            loading.future.add_done_callback(self._tell)
+        self._draw_bars()
+
+    def _tell(self, _: Future[Trace]) -> None:
+        """Runs on the loading thread: may only post."""
+        if self.is_running:
+            self.post_message(self.Loaded())
+
+    def on_explore_screen_loaded(self) -> None:
+        if all(loading.error is not None for loading in self.loadings):
+            self.app.exit(return_code=1)
+            return
+        if self.loadings[self.active].error is not None and self._is_first_good():
+            return
+        self.reports[self.active].renew()
+        self._draw_bars()
+
+    def _is_first_good(self) -> bool:
+        """Go from a file that could not be read to the first that could."""
+        good = next((i for i, loading in enumerate(self.loadings) if loading.trace is not None), None)
+        if good is not None:
+            self.action_file(good)
+        return good is not None
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.height < 14, "-low")
+
+    # -- bars --------------------------------------------------------------------------------------------------
+
+    def _draw_bars(self) -> None:
+        self._head.show_items(self._head_items())
+        titles = ((f"{i} {name}", f"screen.view({i - 1})") for i, (name, _) in enumerate(VIEWS, 1))
+        self._tabs.show_items(tab_items(titles, self.reports[self.active].active))
+
+    def _head_items(self) -> list[Item]:
+        items = [Item(" llmtop ", "title")]
+        if len(self.loadings) > 1:
+            names = ((clean(loading.path.name), f"screen.file({i})") for i, loading in enumerate(self.loadings))
+            items += tab_items(names, self.active)
+        loading = self.loadings[self.active]
+        if len(self.loadings) == 1:
+            items.append(Item(f" {clean(loading.path.name)} ", "value"))
+        return [*items, Item(f" {_about(loading)}", "dim")]
+
+    # -- actions -----------------------------------------------------------------------------------------------
+
+    def action_view(self, index: int) -> None:
+        """Show a view of the file."""
+        self.reports[self.active].show_view(index)
+        self._draw_bars()
+
+    def action_step_view(self, step: int) -> None:
+        """Show the view beside this one."""
+        self.action_view((self.reports[self.active].active + step) % len(VIEWS))
+
+    def action_file(self, index: int) -> None:
+        """Show another file, in the same view."""
+        view = self.reports[self.active].active
+        self.reports[self.active].display = False
+        self.active = index
+        self.reports[index].display = True
+        self.action_view(view)
+
+    def action_step_file(self, step: int) -> None:
+        """Show the file beside this one."""
+        if len(self.reports) > 1:
+            self.action_file((self.active + step) % len(self.reports))
+
+    def on_kernel_wanted(self, message: KernelWanted) -> None:
+        trace = self.loadings[self.active].trace
+        if trace is not None:
+            self.app.push_screen(KernelScreen(trace, message.launch))
+
+
+def _about(loading: Loading) -> str:
+    """The facts of a file that fit beside its name."""
+    trace = loading.trace
+    if trace is None:
+        return "" if loading.error is None else "cannot be read"
+    launches = [f"{len(trace.kernels)} launches"] if trace.kernels is not None else []
+    return "  ".join(part for part in (trace.origin.gpu, *launches, trace.origin.kind) if part)
+
+
+class ExploreApp(LlmtopApp):
+    """The explorer as a program."""
+
+    def __init__(self, loadings: Sequence[Loading]) -> None:
+        super().__init__()
+        self._loadings = tuple(loadings)
+
+    def get_default_screen(self) -> Screen[None]:
+        return ExploreScreen(self._loadings)
+
+
+def explore(paths: Sequence[Path]) -> int:
+    """Show reports until the user leaves; the exit code.
+
+    Raises:
+        FileError: None of them can be read.
+    """
+    loadings = start_loading(paths)
+    wait([loading.future for loading in loadings], timeout=IMMEDIATE_S)
+    _refuse_if_hopeless(loadings)
+    code = run_app(ExploreApp(loadings))
+    _refuse_if_hopeless(loadings)
+    return code
+
+
+def _refuse_if_hopeless(loadings: Sequence[Loading]) -> None:
+    failures = [loading.failure for loading in loadings if loading.error is not None]
+    if len(failures) == len(loadings):
+        raise FileError(os.linesep.join(failures))
