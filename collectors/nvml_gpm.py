@@ -75,8 +75,8 @@ class Window:
     missing: dict[Metric, Unknown] = field(default_factory=dict)
 
 
-def support(nvml: ModuleType, device: Any) -> str | Unknown:
-    """Whether a GPU has GPM: the driver's word, never the GPU's name.
+def why_not(nvml: ModuleType, device: Any) -> Unknown | None:
+    """Why a GPU has no GPM, None if it has: the driver's word, never judged by the GPU's name.
 
     Raises:
         NVMLError: The GPU did not answer.
@@ -85,7 +85,7 @@ def support(nvml: ModuleType, device: Any) -> str | Unknown:
         supported = nvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice
     except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NotSupported):
         return _NEEDS_HOPPER
-    return "supported" if supported else _NEEDS_HOPPER
+    return None if supported else _NEEDS_HOPPER
 
 
 class GpmSampler:

@@ -170,7 +170,6 @@ class Gpu:
         """Look for it, or look whether it is back; True when it answers."""
         try:
             self.device = self._ask(lambda: self._nvml.nvmlDeviceGetHandleByIndex(self.index), is_probe=True)
-            self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(self.device), is_probe=True)
             self._start_gpm()
             self._describe()
         except (self._nvml.NVMLError, GpuDownError) as error:
@@ -267,12 +266,13 @@ class Gpu:
 
     def _start_gpm(self) -> None:
         self.close()
-        supported = self._ask(lambda: nvml_gpm.support(self._nvml, self.device))
-        if isinstance(supported, Unknown):
-            self._why_no_gpm = (Missing(f"{self.track.id}/gpm", supported),)
-            return
-        self._gpm = nvml_gpm.GpmSampler(self._nvml, self.device, self._clock)
-        self._why_no_gpm = (Missing(f"{self.track.id}/gpm", nvml_gpm.WAITING),)
+        try:
+            why = self._ask(lambda: nvml_gpm.why_not(self._nvml, self.device))
+            if why is None:
+                self._gpm = nvml_gpm.GpmSampler(self._nvml, self.device, self._clock)
+        except self._nvml.NVMLError as error:
+            why = explain(error)
+        self._why_no_gpm = (Missing(f"{self.track.id}/gpm", why or nvml_gpm.WAITING),)
 
     def _gpm_step(self, news: News, step: Callable[[], Any]) -> Any:
         """One call of the sampler; its failure is a window without values."""

@@ -33,10 +33,11 @@ def fake_nvml(fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.Monke
     for name, value in machine.env.items():
         monkeypatch.setenv(name, value)
     # The dynamic loader reads LD_LIBRARY_PATH only at start: in this process pynvml is handed the library instead.
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(fake_nvml_library)))
+    library = ctypes.CDLL(str(fake_nvml_library))
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     yield machine
-    assert pynvml.nvmlLib.fake_nvml_live_samples() == 0, "a GPM sample was not freed"
+    assert library.fake_nvml_live_samples() == 0, "a GPM sample was not freed"
 
 
 @pytest.fixture
