@@ -16,7 +16,7 @@ from llmtop.text import clean
 from tests.parsers.sample_reports import LADDER, content, ncu_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from llmtop.model import KernelDetails, KernelTable, Value
@@ -86,7 +86,7 @@ def test_every_launch_is_the_same(pair: Pair) -> None:
     for i, action in enumerate(pair.actions):
         assert kernels.name(i) == clean(action.name(ncu_report.IAction.NameBase_DEMANGLED))
         assert kernels.functions[kernels.name_id[i]] == clean(action.name(ncu_report.IAction.NameBase_FUNCTION))
-        columns = {
+        columns: dict[str, Sequence[float]] = {
             **{f"launch__grid_dim_{axis}": column for axis, column in zip("xyz", kernels.grid, strict=True)},
             **{f"launch__block_dim_{axis}": column for axis, column in zip("xyz", kernels.block, strict=True)},
             "launch__stream_id": kernels.stream,
