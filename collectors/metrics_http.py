@@ -101,6 +101,7 @@ class Fetcher:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the page was not complete after {self._timeout_s:g} s")
         is_cut = len(body) > self._max_bytes
+        response.close()  # reading by pieces does not: without it the connection takes no other request
         if is_cut or response.will_close:
             self.close()
         return Page(response.status, bytes(body[: self._max_bytes]), response.headers.get("Location", ""), is_cut)

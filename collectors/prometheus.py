@@ -99,6 +99,8 @@ class PrometheusCollector:
         self._urls = tuple(target.metrics_urls)
         self._looked_ns = clock()
         self._not_before_ns = 0
+        self._took_ns = 0
+        """Time that this poll has waited for the server; our own work is not the server's cost."""
         self._connected: _Connected | None = None
         self._missing: tuple[Missing, ...] = ()
         self._shown: tuple[str, set[Metric]] | None = None
@@ -126,13 +128,13 @@ class PrometheusCollector:
         started = self._clock()
         if started < self._not_before_ns:
             return Trace(Origin("live"), started, started, missing=self._missing)
+        self._took_ns = 0
         answer = self._scrape()
-        now = self._clock()
-        took = now - started
+        now, took = self._clock(), self._took_ns
         self._not_before_ns = now + min(int(took / MAX_SHARE) - took, MAX_WAIT_NS) if took > SLOW_NS else 0
         if isinstance(answer, Unknown):
             return self._failed(answer, now)
-        return self._answered(*answer, took, now)
+        return self._answered(*answer, now)
 
     def _scrape(self) -> tuple[_Connected, Exposition] | Unknown:
         """Try the URL that worked last, then the others; the reason given is that of the likeliest one."""
@@ -164,13 +166,20 @@ class PrometheusCollector:
 
     def _text(self, url: str) -> str | Unknown:
         try:
-            page = self._fetch(url)
+            page = self._timed_fetch(url)
         except (OSError, http.client.HTTPException) as error:
             return _unreachable(url, error)
         if page.status != 200 or page.is_cut:
             return self._refused(url, page)
         text = page.body.decode("utf-8", "replace")
         return _unquoted(text)
+
+    def _timed_fetch(self, url: str) -> Page:
+        started = self._clock()
+        try:
+            return self._fetch(url)
+        finally:
+            self._took_ns += self._clock() - started
 
     def _refused(self, url: str, page: Page) -> Unknown:
         engine = self._expected()
@@ -214,7 +223,7 @@ class PrometheusCollector:
             return Unknown(f"{engine.title} does not tell its version over HTTP")
         where = url.removesuffix(next((path for path in engine.metrics_paths if url.endswith(path)), ""))
         try:
-            page = self._fetch(where + engine.version_path)
+            page = self._timed_fetch(where + engine.version_path)
             version = json.loads(page.body)["version"] if page.status == 200 else None
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
             version = None
@@ -231,7 +240,7 @@ class PrometheusCollector:
         mark = Mark(now, "server", track_id, f"metrics lost: {why.reason}", Severity.WARNING)
         return Trace(Origin("live"), now, now, readings=gaps, marks=(mark,), missing=self._missing)
 
-    def _answered(self, connected: _Connected, exposition: Exposition, took: int, now: int) -> Trace:
+    def _answered(self, connected: _Connected, exposition: Exposition, now: int) -> Trace:
         track_id = _track_id(connected.url)
         engine = connected.engine
         readings: list[Reading] = []
@@ -246,7 +255,7 @@ class PrometheusCollector:
         self._is_lost = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
         self._missing = tuple(missing)
-        facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(took / 1e6, 1)}
+        facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(self._took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
         return Trace(
             Origin("live"),
@@ -256,7 +265,7 @@ class PrometheusCollector:
             readings=tuple(readings),
             marks=marks,
             missing=self._missing,
-            issues=tuple(_issues(exposition, took)),
+            issues=tuple(_issues(exposition, self._took_ns)),
         )
 
 

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from llmtop.collectors.metrics_text import MAX_REMEMBERED, TextReader, key, names
+
+
+def read_one(text: str, name: str) -> list[tuple[dict[str, str], float | None]]:
+    exposition = TextReader({key(name)}).read(text)
+    return [(dict(sample.labels), sample.value) for sample in exposition.samples.get(key(name), ())]
+
+
+def test_a_name_is_found_under_all_its_spellings() -> None:
+    for spelling in ("vllm:prompt_tokens_total", "vllm_prompt_tokens_total", "vllm:prompt_tokens"):
+        assert read_one(f'{spelling}{{engine="0"}} 3\n', "vllm_prompt_tokens") == [({"engine": "0"}, 3.0)]
+
+
+def test_values_timestamps_and_exponents() -> None:
+    text = 'a{x="1"} 1.5e+03\na{x="2"} 7 1700000000000\na 5\n'
+
+    assert read_one(text, "a") == [({"x": "1"}, 1500.0), ({"x": "2"}, 7.0), ({}, 5.0)]
+
+
+def test_nan_and_infinity_are_no_values() -> None:
+    assert read_one('a{x="1"} NaN\na{x="2"} +Inf\n', "a") == [({"x": "1"}, None), ({"x": "2"}, None)]
+
+
+def test_labels_with_braces_commas_quotes_and_escapes() -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("g", "help", ["path"], registry=registry)
+    hostile = ["a}b{c", "x,y=z", 'quote " back \\ slash', "line\nbreak", "", "} 5"]
+    for i, value in enumerate(hostile):
+        gauge.labels(path=value).set(i)
+
+    read = read_one(generate_latest(registry).decode(), "g")
+
+    assert [labels["path"] for labels, _ in read] == [value.replace("\n", "␊") for value in hostile]
+    assert [value for _, value in read] == list(range(len(hostile)))
+
+
+def test_control_characters_in_labels_are_replaced() -> None:
+    assert read_one('a{model="\x1b[2Jevil"} 1\n', "a") == [({"model": "␛[2Jevil"}, 1.0)]
+
+
+def test_a_bad_line_costs_only_itself() -> None:
+    exposition = TextReader({"a"}).read('a{x="1"} 1\na{x=broken 2\nnonsense\na one\na{x="2"} 2 3 4\na{x="3"} 3\n')
+
+    assert [sample.value for sample in exposition.samples["a"]] == [1.0, 3.0]
+    assert exposition.unreadable == 4
+
+
+def test_values_change_from_scrape_to_scrape() -> None:
+    reader = TextReader({"a"})
+
+    values = [reader.read(f'a{{x="1"}} {i}\n').samples["a"][0].value for i in range(3)]
+
+    assert values == [0.0, 1.0, 2.0]
+
+
+def test_ever_new_labels_do_not_fill_memory() -> None:
+    reader = TextReader({"wanted"})
+    for start in (0, MAX_REMEMBERED):
+        reader.read("".join(f'a{{request="{start + i}"}} 1\n' for i in range(MAX_REMEMBERED + 1)))
+
+    assert len(reader._series) <= MAX_REMEMBERED + 1
+
+
+def test_first_names_say_what_a_page_is() -> None:
+    assert names('# HELP x\nx 1\ny{a="1"} 2\nx 3\n') == ("x", "y")
+
+
+label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.lists(st.tuples(label_values, st.floats(allow_nan=False, allow_infinity=False)), max_size=5))
+def test_reads_back_what_prometheus_client_writes(samples: list[tuple[str, float]]) -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("g", "help", ["label"], registry=registry)
+    counter = Counter("c", "help", registry=registry)
+    counter.inc(3)
+    expected = dict(samples)
+    for label, value in expected.items():
+        gauge.labels(label=label).set(value)
+
+    text = generate_latest(registry).decode()
+
+    assert [value for _, value in read_one(text, "g")] == list(expected.values())
+    assert read_one(text, "c") == [({}, 3.0)]
+
+
+@given(st.text(max_size=300))
+def test_no_text_makes_it_fail(text: str) -> None:
+    reader = TextReader({"a", "b"})
+    for prefix in ("", "a", 'a{x="', "a{x=", "b 1 "):
+        exposition = reader.read(prefix + text)
+        assert all(
+            sample.value is None or sample.value == sample.value for s in exposition.samples.values() for sample in s
+        )

@@ -1,0 +1,542 @@
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.collectors.metrics_http import Fetcher, Page
+from llmtop.collectors.prometheus import PrometheusCollector, engine_of
+from llmtop.model import Metric, Target, Trace, TrackKind, Unknown
+from llmtop.servers.registry import BY_KIND, ENGINES
+from tests.collectors import expositions
+from tests.collectors.metrics_server import MetricsServer, metrics_server, send
+
+TRACK = "server:8000"
+URL = "http://127.0.0.1:8000/metrics"
+
+
+def target(kind: str = "vllm", *urls: str) -> Target:
+    title = BY_KIND[kind].title if kind in BY_KIND else "python app.py"
+    return Target(os.getpid(), os.getpid(), kind, title, (), metrics_urls=urls or (URL,))
+
+
+def collect(text: str, kind: str = "vllm") -> Trace:
+    """One poll of a server that answers `text`."""
+    return PrometheusCollector(target(kind), ENGINES, fetch=lambda url: Page(200, text.encode())).poll()
+
+
+def value(trace: Trace, metric: Metric) -> float | None:
+    [reading] = [reading for reading in trace.readings if reading.metric == metric]
+    return reading.value
+
+
+def has(trace: Trace, metric: Metric) -> bool:
+    return any(reading.metric == metric for reading in trace.readings)
+
+
+def why(trace: Trace, metric: Metric) -> str:
+    reason = trace.why_missing(f"{TRACK}/{metric.name}")
+    assert reason is not None
+    return str(reason)
+
+
+def test_vllm_v1_names() -> None:
+    trace = collect(expositions.vllm_v1())
+
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert value(trace, v.SERVER_WAITING) == 12
+    assert value(trace, v.SERVER_KV_USAGE) == 0.87
+    assert value(trace, v.SERVER_PREEMPTIONS) == 3
+    assert value(trace, v.SERVER_OUTPUT_TOKENS) == 2431
+    assert value(trace, v.SERVER_REQUESTS) == 41
+    assert value(trace, v.SERVER_FAILURES) == 3
+    assert value(trace, v.SERVER_PREFIX_HITS) == 410
+    assert value(trace, v.SERVER_STEPS) == 120
+    assert value(trace, v.SERVER_FLOPS) == 2e15
+
+
+def test_every_reading_names_its_source() -> None:
+    trace = collect(expositions.vllm_v1())
+
+    sources = {reading.metric.name: reading.source for reading in trace.readings}
+
+    assert sources["server.output_tokens"] == "vllm:generation_tokens_total"
+    assert sources["server.ttft|0.1"] == "vllm:time_to_first_token_seconds"
+
+
+def test_the_track_tells_engine_url_model_and_configuration() -> None:
+    track = collect(expositions.vllm_v1()).tracks[TRACK]
+
+    assert (track.kind, track.name) == (TrackKind.SERVER, "vLLM")
+    assert track.facts["model"] == "meta-llama/Llama-3.1-8B"
+    assert track.facts["url"] == URL
+    assert track.facts["num_gpu_blocks"] == "27000"
+    assert isinstance(track.facts["scrape_ms"], float)
+
+
+def test_histograms_become_cumulative_counters() -> None:
+    trace = collect(expositions.vllm_v1())
+
+    assert value(trace, v.bucket(v.SERVER_TTFT, 0.1)) == 5
+    assert value(trace, v.bucket(v.SERVER_TTFT, 0.25)) == 30
+    assert value(trace, v.bucket(v.SERVER_TTFT, math.inf)) == 40
+    assert value(trace, v.total(v.SERVER_TTFT)) == 9.5
+    assert value(trace, v.bucket(v.SERVER_ITL, 0.05)) == 1000
+
+
+def test_engines_add_up_but_percentages_do_not() -> None:
+    trace = collect(expositions.vllm_v1(2, running=(64.0, 10.0), kv=(0.3, 0.9)))
+
+    assert value(trace, v.SERVER_RUNNING) == 74
+    assert value(trace, v.SERVER_OUTPUT_TOKENS) == 2 * 2431
+    assert value(trace, v.SERVER_KV_USAGE) == 0.9, "the fullest engine is the one that preempts"
+    assert value(trace, v.SERVER_FLOPS) == 2e15, "an estimate per GPU is not added up over engines"
+    assert value(trace, v.bucket(v.SERVER_TTFT, math.inf)) == 80
+
+
+def test_vllm_v0_names() -> None:
+    trace = collect(expositions.vllm_v0())
+
+    assert value(trace, v.SERVER_KV_USAGE) == 0.25
+    assert value(trace, v.SERVER_PREFIX_HIT_RATE) == 0.5
+    assert value(trace, v.bucket(v.SERVER_ITL, 0.01)) == 4
+
+
+def test_what_a_version_lacks_is_missing_not_zero() -> None:
+    trace = collect(expositions.vllm_v0())
+
+    assert not has(trace, v.SERVER_PREEMPTIONS)
+    assert "vllm_num_preemptions" in why(trace, v.SERVER_PREEMPTIONS)
+    assert not has(trace, v.bucket(v.SERVER_TTFT, math.inf))
+    assert "vllm_time_to_first_token_seconds" in why(trace, v.SERVER_TTFT)
+
+
+def test_every_server_metric_is_read_or_missing() -> None:
+    every = {m.name for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server.")}
+    for text, kind in ((expositions.vllm_v1(), "vllm"), (expositions.tgi(), "tgi"), (expositions.triton(), "triton")):
+        trace = collect(text, kind)
+        read = {reading.metric.name.split("|")[0] for reading in trace.readings}
+        missing = {missing.what.removeprefix(f"{TRACK}/") for missing in trace.missing}
+        assert read | missing == every
+        assert not read & missing
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_sglang_ranks_repeat_each_other(ranks: int) -> None:
+    trace = collect(expositions.sglang(ranks), "sglang")
+
+    assert value(trace, v.SERVER_RUNNING) == 5
+    assert value(trace, v.SERVER_WAITING) == 7
+    assert value(trace, v.SERVER_KV_USAGE) == 0.28
+    assert value(trace, v.SERVER_PREFIX_HIT_RATE) == 0.6
+    assert value(trace, v.SERVER_REQUESTS) == 11
+    assert value(trace, v.bucket(v.SERVER_QUEUE_TIME, 0.5)) == 4
+
+
+def test_old_sglang() -> None:
+    trace = collect(expositions.sglang_0_3(), "sglang")
+
+    assert value(trace, v.SERVER_RUNNING) == 1
+    assert value(trace, v.bucket(v.SERVER_ITL, 0.02)) == 3
+
+
+def test_tgi_counters_without_total() -> None:
+    trace = collect(expositions.tgi(), "tgi")
+
+    assert value(trace, v.SERVER_REQUESTS) == 21
+    assert value(trace, v.SERVER_FAILURES) == 3
+    assert value(trace, v.SERVER_OUTPUT_TOKENS) == 4200
+    assert value(trace, v.bucket(v.SERVER_PREFILL_TIME, math.inf)) == 7
+    assert value(trace, v.total(v.SERVER_DECODE_TIME)) == 2.5
+
+
+def test_llamacpp() -> None:
+    trace = collect(expositions.llamacpp(), "llamacpp")
+
+    assert value(trace, v.SERVER_RUNNING) == 1
+    assert value(trace, v.SERVER_OUTPUT_TOKENS) == 256
+    assert value(trace, v.SERVER_STEPS) == 300
+    assert "exports no time to first token" in why(trace, v.SERVER_TTFT)
+
+
+def test_llamacpp_page_quoted_as_json() -> None:
+    assert value(collect(json.dumps(expositions.llamacpp()), "llamacpp"), v.SERVER_RUNNING) == 1
+
+
+def test_triton_selects_by_label_and_turns_milliseconds_into_seconds() -> None:
+    trace = collect(expositions.triton(), "triton")
+
+    assert value(trace, v.SERVER_WAITING) == 6
+    assert value(trace, v.SERVER_RUNNING) == 8
+    assert value(trace, v.SERVER_KV_USAGE) == 0.4
+    assert value(trace, v.bucket(v.SERVER_TTFT, 0.1)) == 5
+    assert value(trace, v.total(v.SERVER_TTFT)) == 0.9
+
+
+def test_demo_has_vllm_names() -> None:
+    trace = collect(expositions.vllm_v1(), "demo")
+
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert trace.tracks[TRACK].name == "llmtop demo"
+
+
+def test_engine_is_told_by_the_names_where_the_kind_does_not_fit() -> None:
+    for text, kind in (
+        (expositions.vllm_v1(), "vllm"),
+        (expositions.sglang(), "sglang"),
+        (expositions.tgi(), "tgi"),
+        (expositions.llamacpp(), "llamacpp"),
+        (expositions.triton(), "triton"),
+    ):
+        engine = engine_of(text, [engine for engine in ENGINES if engine.kind != "demo"], "dynamo")
+        assert engine is not None
+        assert engine.kind == kind
+    assert engine_of("python_info 1\n", ENGINES, "vllm") is None
+
+
+def test_nan_is_a_gap_not_a_number() -> None:
+    trace = collect('vllm:num_requests_running{engine="0"} NaN\n')
+
+    assert value(trace, v.SERVER_RUNNING) is None
+
+
+def test_a_label_that_has_not_occurred_is_missing() -> None:
+    trace = collect('vllm:request_success_total{finished_reason="stop"} 4\n')
+
+    assert value(trace, v.SERVER_REQUESTS) == 4
+    assert not has(trace, v.SERVER_FAILURES)
+    assert "finished_reason=abort|error" in why(trace, v.SERVER_FAILURES)
+
+
+def test_hostile_labels_are_cleaned() -> None:
+    trace = collect('vllm:num_requests_running{model_name="[/b]\x1b[2J\u202e"} 1\n')
+
+    assert trace.tracks[TRACK].facts["model"] == "[/b]␛[2J\ufffd"
+
+
+def test_unreadable_lines_are_counted_as_an_issue() -> None:
+    trace = collect("vllm:num_requests_running 1\nvllm:num_requests_waiting{broken 3\nvllm:x y\n")
+
+    assert value(trace, v.SERVER_RUNNING) == 1
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("metrics-text", 2)]
+
+
+# What can go wrong on the way.
+
+
+def reason(trace: Trace) -> Unknown:
+    """Why there are no server metrics at all."""
+    assert not trace.readings
+    found = trace.why_missing("server")
+    assert found is not None
+    return found
+
+
+def failing(error: Exception, kind: str = "vllm") -> Unknown:
+    def fetch(url: str) -> Page:
+        raise error
+
+    return reason(PrometheusCollector(target(kind), ENGINES, fetch=fetch).poll())
+
+
+def answering(page: Page, kind: str = "vllm") -> Unknown:
+    return reason(PrometheusCollector(target(kind), ENGINES, fetch=lambda url: page).poll())
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ConnectionRefusedError(), "nothing listens"),
+        (TimeoutError(), "did not answer within 3 s"),
+        (PermissionError(), "a network of its own"),
+        (OSError(113, "No route to host"), "No route to host"),
+        (http.client.BadStatusLine("x"), "does not answer in HTTP"),
+    ],
+)
+def test_unreachable_servers_are_reasons(error: Exception, says: str) -> None:
+    assert says in failing(error).reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        ("sglang", "--enable-metrics"),
+        ("llamacpp", "--metrics"),
+        ("trtllm", "return_perf_metrics"),
+        ("vllm", "log-stats"),
+    ],
+)
+def test_not_found_names_the_flag_that_turns_metrics_on(kind: str, flag: str) -> None:
+    assert flag in answering(Page(404, b""), kind).remedy
+
+
+def test_a_page_of_something_else_shows_what_it_has() -> None:
+    found = answering(Page(200, b"python_info 1\nprocess_cpu_seconds_total 3\n"))
+
+    assert "python_info, process_cpu_seconds_total" in found.reason
+    assert "--disable-log-stats" in found.remedy
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe\x80" * 50, b"<html>{}", b'"unclosed', b"[]", b"\n\n{} 1\n= 2"])
+def test_garbage_is_a_reason(body: bytes) -> None:
+    assert "none of the names" in answering(Page(200, body)).reason
+
+
+@pytest.mark.parametrize(("status", "says"), [(401, "wants a key"), (403, "wants a key"), (500, "status 500")])
+def test_refusals(status: int, says: str) -> None:
+    assert says in answering(Page(status, b"")).reason
+
+
+def test_ollama_has_nothing_to_read() -> None:
+    collector = PrometheusCollector(replace(target("ollama"), metrics_urls=()), ENGINES)
+
+    assert "exports no metrics" in str(collector.missing())
+
+
+def test_a_plain_process_has_nothing_to_read() -> None:
+    assert PrometheusCollector(replace(target("process"), metrics_urls=()), ENGINES).missing() is not None
+    assert PrometheusCollector(target("vllm"), ENGINES).missing() is None
+
+
+def test_trtllm_never_reads_the_destructive_page() -> None:
+    assert BY_KIND["trtllm"].metrics_paths == ("/prometheus/metrics",)
+
+
+class Clock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_urls_are_looked_for_again_until_the_port_opens() -> None:
+    clock = Clock()
+    found: list[str] = []
+    looks = []
+
+    def find() -> list[str]:
+        looks.append(clock.now)
+        return found
+
+    starting = replace(target(), metrics_urls=())
+    pages = lambda url: Page(200, expositions.vllm_v1().encode())  # noqa: E731
+    collector = PrometheusCollector(starting, ENGINES, clock, pages, find)
+
+    assert "listens on no port yet" in reason(collector.poll()).reason
+    clock.now += 6_000_000_000
+    assert "listens on no port yet" in reason(collector.poll()).reason
+    found.append("http://127.0.0.1:9000/metrics")
+    clock.now += 1_000_000_000
+    assert "listens on no port yet" in reason(collector.poll()).reason, "not at every poll"
+    clock.now += 5_000_000_000
+    assert "server:9000" in collector.poll().tracks
+    clock.now += 60_000_000_000
+    collector.poll()
+    assert len(looks) == 2, "not while it is reading"
+
+
+def test_a_slow_page_is_said_and_read_less_often() -> None:
+    clock = Clock()
+    fetches = []
+
+    def slow(url: str) -> Page:
+        fetches.append(url)
+        clock.now += 100_000_000
+        return Page(200, expositions.vllm_v0().encode())
+
+    collector = PrometheusCollector(target(), ENGINES, clock, slow)
+
+    first = collector.poll()
+    assert [issue.code for issue in first.issues] == ["metrics-slow"]
+    assert len(fetches) == 2  # the page and /version
+    clock.now += 1_000_000_000
+    skipped = collector.poll()
+    assert len(fetches) == 2
+    assert not skipped.readings
+    assert skipped.missing == first.missing
+    clock.now += 3_000_000_000
+    assert collector.poll().readings
+
+
+# Over real sockets.
+
+
+def over_http(*urls: str) -> PrometheusCollector:
+    """A collector whose time stands still, so that a loaded machine does not make it spread its polls."""
+    return PrometheusCollector(target("vllm", *urls), ENGINES, Clock())
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    with metrics_server() as running:
+        running.pages["/metrics"] = expositions.vllm_v1()
+        yield running
+
+
+def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None:
+    server.pages["/version"] = '{"version": "0.17.1"}'
+    with over_http(server.url) as collector:
+        for _ in range(3):
+            trace = collector.poll()
+
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert trace.tracks[f"server:{server.port}"].facts["version"] == "0.17.1"
+    assert len(server.connections) == 1
+    assert server.paths == ["/metrics", "/version", "/metrics", "/metrics"]
+
+
+def test_a_restarted_server_is_read_again_and_marked() -> None:
+    with metrics_server() as first:
+        port = first.port
+        first.pages["/metrics"] = expositions.vllm_v1()
+        collector = over_http(first.url)
+        assert collector.poll().readings
+    with collector:
+        lost = collector.poll()
+        still_lost = collector.poll()
+        with metrics_server(port) as second:
+            second.pages["/metrics"] = expositions.vllm_v1()
+            back = collector.poll()
+
+    assert [reading.value for reading in lost.readings] == [None] * len(lost.readings)
+    assert {reading.metric for reading in lost.readings} >= {v.SERVER_RUNNING, v.SERVER_OUTPUT_TOKENS}
+    assert "metrics lost: nothing listens" in lost.marks[0].text
+    assert not still_lost.marks
+    assert not still_lost.readings
+    assert value(back, v.SERVER_RUNNING) == 64
+    assert back.marks[0].text == "metrics are back"
+
+
+def test_another_server_on_the_same_port_is_recognised(server: MetricsServer) -> None:
+    with over_http(server.url) as collector:
+        collector.poll()
+        server.pages["/metrics"] = expositions.sglang()
+        collector.poll()
+        trace = collector.poll()
+
+    assert trace.tracks[f"server:{server.port}"].name == "SGLang"
+
+
+def test_the_second_url_serves_where_the_first_does_not(server: MetricsServer) -> None:
+    server.pages["/prometheus/metrics"] = expositions.vllm_v1()
+    del server.pages["/metrics"]
+    urls = server.url, server.url.replace("/metrics", "/prometheus/metrics")
+    with over_http(*urls) as collector:
+        assert collector.poll().readings
+        server.paths.clear()
+        collector.poll()
+
+    assert server.paths == ["/prometheus/metrics"], "the one that worked is asked first"
+
+
+def test_a_redirect_within_the_server_is_followed(server: MetricsServer) -> None:
+    server.pages["/metrics/"] = expositions.vllm_v1()
+    server.pages["/metrics"] = lambda handler: send(handler, b"", 307, Location="/metrics/")
+    with over_http(server.url) as collector:
+        assert collector.poll().readings
+
+
+def test_a_redirect_to_elsewhere_is_not_followed(server: MetricsServer) -> None:
+    with metrics_server() as elsewhere:
+        server.pages["/metrics"] = lambda handler: send(handler, b"", 302, Location=elsewhere.url)
+        with over_http(server.url) as collector:
+            assert "sends us elsewhere" in reason(collector.poll()).reason
+    assert elsewhere.paths == []
+
+
+def test_a_huge_page_is_cut_and_refused(server: MetricsServer) -> None:
+    server.pages["/metrics"] = "vllm:num_requests_running 1\n" * 1000
+    fetch = Fetcher(os.getpid(), max_bytes=10_000)
+
+    page = fetch(server.url)
+
+    assert page.is_cut
+    assert len(page.body) == 10_000
+    assert "longer than" in answering(page).reason
+
+
+def test_a_page_that_drips_times_out(server: MetricsServer) -> None:
+    release = threading.Event()
+
+    def drip(handler: object) -> None:
+        from http.server import BaseHTTPRequestHandler
+
+        assert isinstance(handler, BaseHTTPRequestHandler)
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        while not release.wait(0.02):
+            try:
+                handler.wfile.write(b"x")
+            except OSError:
+                return
+
+    server.pages["/metrics"] = drip
+    fetch = Fetcher(os.getpid(), timeout_s=0.2)
+    try:
+        with pytest.raises(TimeoutError):
+            fetch(server.url)
+    finally:
+        release.set()
+
+
+def test_a_port_that_does_not_speak_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                connection.recv(1000)
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+        with over_http(url) as collector:
+            assert "does not answer in HTTP" in reason(collector.poll()).reason
+        thread.join()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_server_in_another_network_namespace_is_reached() -> None:
+    code = (
+        "import fcntl, socket, struct\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "fcntl.ioctl(s, 0x8914, struct.pack('16sh', b'lo', 1))\n"  # SIOCSIFFLAGS: lo up
+        "from tests.collectors.metrics_server import metrics_server\n"
+        "with metrics_server() as server:\n"
+        "    server.pages['/metrics'] = 'vllm:num_requests_running 7\\n'\n"
+        "    print(server.port, flush=True)\n"
+        "    input()\n"
+    )
+    program = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        ["unshare", "-n", *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as inside:
+        assert inside.stdout is not None
+        first = inside.stdout.readline()
+        if not first:
+            pytest.skip("this machine does not let root make network namespaces")
+        url = f"http://127.0.0.1:{int(first)}/metrics"
+        there = replace(target("vllm", url), root_pid=inside.pid)
+        with PrometheusCollector(there, ENGINES, Clock()) as collector:
+            trace = collector.poll()
+        with over_http(url) as outside:
+            assert "nothing listens" in reason(outside.poll()).reason
+        inside.kill()
+
+    assert value(trace, v.SERVER_RUNNING) == 7
