@@ -9,10 +9,17 @@ from llmtop.analysis.rules import (
     clocks_capped,
     compute_bound,
     engine_starved,
+    kernel_access,
+    kernel_compute_roof,
+    kernel_latency,
+    kernel_long_scoreboard,
+    kernel_memory_roof,
     kv_bound,
+    launch_gaps,
     memory_bound_decode,
     queue_growth,
     run_queue_starvation,
+    tool_advice,
 )
 from llmtop.model import Finding, Severity
 
@@ -32,6 +39,14 @@ RULES: tuple[Rule, ...] = (
     clocks_capped,
     memory_bound_decode,
     compute_bound,
+    # reports: what a timeline or its kernels wait for
+    launch_gaps,
+    kernel_memory_roof,
+    kernel_compute_roof,
+    kernel_latency,
+    kernel_long_scoreboard,
+    kernel_access,
+    tool_advice,
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
