@@ -1,0 +1,80 @@
+"""Start a server, attach to it at once, and own its lifetime: signals, exit code, log.
+
+The screen stays when the command ends and says how it ended; the exit code is then the command's. Leaving the screen
+ends the command and everything it started. Where standard output is no terminal there is no screen: output and
+signals are passed through, as if llmtop were not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from llmtop.cli import live
+from llmtop.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.servers.launch import Launched
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of launching."""
+    live.add_watch_arguments(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the command and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the command and watch it."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("there is no command to launch; as in: llmtop launch -- vllm serve MODEL")
+    if not sys.stdout.isatty():
+        return pass_through(command)
+    live.refuse_unfit_terminal()
+    return watch(command, args.seconds, args.interval)
+
+
+def watch(command: Sequence[str], seconds: float | None, interval: float) -> int:
+    """Show the live screen of the command.
+
+    Returns:
+        The command's exit code when it ended before the screen was left; else the screen's.
+    """
+    from llmtop.servers.launch import Launched
+
+    with Launched(command) as launched:
+        try:
+            target = live.find(launched.pid)
+        except TargetError:
+            return ended_at_once(launched)
+        screen_code = live.watch(target, launched=launched, seconds=seconds, interval=interval)
+        code = launched.poll()
+    return screen_code or (code or 0)
+
+
+def ended_at_once(launched: Launched) -> int:
+    """What a command printed that was over before there was anything to watch."""
+    code = launched.wait(1.0)
+    launched.close()
+    for line in launched.lines(100):
+        print(line, file=sys.stderr)
+    raise TargetError(f"{launched.argv[0]} ended at once with exit code {code}")
+
+
+def pass_through(command: Sequence[str]) -> int:
+    """Run the command with llmtop's own input and output, pass signals on, return its exit code."""
+    from llmtop.servers.launch import Launched
+
+    with Launched(command, capture=False) as launched:
+        for number in _PASSED_ON:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
+                signal.signal(number, lambda received, _frame: launched.send_signal(received))
+        code = launched.wait()
+    assert code is not None
+    return code
