@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WINDOW_NS = 60 * NS_PER_S
+RUN_QUEUE_TOP = 25.0
+"""Top of the run-queue lane in %: on a scale to 100 the few per cent that already hurt would not show."""
 
 
 def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS) -> Lanes:
@@ -58,17 +60,20 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     engine = engine_thread(trace)
-    for title, metric in (("engine CPU", v.THREAD_ON_CPU), ("engine run-q", v.THREAD_RUN_QUEUE)):
+    for title, metric, high in (
+        ("engine CPU", v.THREAD_ON_CPU, 100.0),
+        ("engine run-q", v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP),
+    ):
         if isinstance(engine, Unknown):
             yield _absent(title, "%", engine)
             continue
         track = f"thread:{engine.pid}/{engine.tid}"
         # ns of CPU time per second of wall time, as a percentage of one core
         samples = tuple(
-            (t, None if rate is None else min(100.0, rate * 100 / NS_PER_S))
+            (t, None if rate is None else rate * 100 / NS_PER_S)
             for t, rate in rate_history(trace, track, metric, window_ns)
         )
-        yield Lane(title, "%", source(trace, track, metric), samples, high=100.0)
+        yield Lane(title, "%", source(trace, track, metric), samples, high=high)
 
 
 def _gauge_lane(

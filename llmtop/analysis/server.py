@@ -31,6 +31,8 @@ LATENCY_WINDOW_NS = 60 * NS_PER_S
 """A p99 needs observations: a minute of a busy server has hundreds."""
 HISTORY_NS = 120 * NS_PER_S
 
+_COUNTS = frozenset({"/min", "req/s", "tok/s", "requests"})
+
 Samples = tuple[tuple[int, float | None], ...]
 
 
@@ -57,6 +59,8 @@ class Stat:
         """The value as people read it, "–" when it is not known."""
         if isinstance(self.value, Unknown):
             return "–"
+        if self.unit in _COUNTS and self.value == round(self.value):
+            return f"{self.value:.0f} {self.unit}"
         return (">" if self.is_lower_bound else "") + quantity(self.value, self.unit)
 
     @property

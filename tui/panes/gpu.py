@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from llmtop.analysis.gpu_view import GpuRow, gpu_rows
+from llmtop.analysis.live_summary import short_gpu_name
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.gpu import draw_gpus
@@ -32,5 +33,6 @@ class GpuPane(Pane[tuple[GpuRow, ...]]):
 
     def subtitle(self, view: tuple[GpuRow, ...]) -> Content:
         sources = {gauge.source for row in view for gauge in row.activity if gauge.source}
-        name = view[0].name if len(view) == 1 else f"{len(view)} x {view[0].name}"
+        name = short_gpu_name(view[0].name)
+        name = name if len(view) == 1 else f"{len(view)} x {name}"
         return Content("  ".join([name, *sorted(sources)]))

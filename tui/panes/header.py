@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.gpus import precision_of
 from llmtop.analysis.live_summary import Header, header
 from llmtop.analysis.server import ServerView
 from llmtop.model import Unknown
@@ -64,7 +65,7 @@ def _width(fields: Sequence[Field]) -> int:
 
 def _identity(view: Header, look: Look) -> list[Field]:
     fields: list[Field] = [(3, [(shorten(view.title, 24), "value")])]
-    names = [_known(view.model), _known(view.dtype)]
+    names = [_known(view.model), _dtype(view.dtype)]
     if any(names):
         fields.append((6, [(" ".join(name for name in names if name), "text")]))
     if view.pid is not None:
@@ -75,7 +76,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
     else:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"
-        fields.append((8, [(f"{name} {times}{count}", "text")]))
+        fields.append((8, [(f"{_first_words(name)} {times}{count}", "text")]))
     return fields
 
 
@@ -110,6 +111,17 @@ def _own_cost(view: Header) -> list[Field]:
         return []
     cpu = round(view.self_cpu * 200) / 2
     return [(5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")])]
+
+
+def _first_words(name: str) -> str:
+    """What people call a GPU: "H100", "RTX 4090"; its memory and socket are in the GPU pane."""
+    words = name.split()
+    return " ".join(words[: 2 if words[:1] in (["RTX"], ["GTX"], ["Quadro"]) else 1])
+
+
+def _dtype(fact: Fact) -> str:
+    precision = precision_of(fact)
+    return _known(fact if isinstance(precision, Unknown) else precision)
 
 
 def _known(fact: Fact) -> str:

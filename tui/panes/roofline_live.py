@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from llmtop.analysis.live_summary import header_dtype, target_gpus
+from llmtop.analysis.live_summary import header_dtype, short_gpu_name, target_gpus
 from llmtop.analysis.readings import why_kind_missing
 from llmtop.analysis.roofline_live import live_view
 from llmtop.analysis.views import RooflineView
@@ -45,4 +45,4 @@ class RooflinePane(Pane[RooflineView]):
         return draw_roofline(view, width, height, look)
 
     def subtitle(self, view: RooflineView) -> Content:
-        return Content(view.title)
+        return Content(short_gpu_name(view.title))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.strip import Strip
+
 from llmtop.model import Unknown
-from llmtop.tui.render.lines import Part, bar, line, pad, prose, spark, width_of
+from llmtop.tui.render.lines import Part, bar, blank, line, pad, prose, spark, width_of
 from llmtop.units import binary_bytes, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from textual.strip import Strip
 
     from llmtop.analysis.gpu_view import Gauge, GpuProcess, GpuRow
     from llmtop.tui.render.look import Look
@@ -30,6 +30,8 @@ def draw_gpus(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> li
 
 
 def _one(row: GpuRow, width: int, height: int, look: Look) -> list[Strip]:
+    if height <= len(row.activity):
+        return _tight(row, width, look)
     strips = [_activity(gauge, width, look) for gauge in row.activity]
     strips.append(line(_state(row, look), width, look))
     if row.why_no_activity is not None:
@@ -37,6 +39,18 @@ def _one(row: GpuRow, width: int, height: int, look: Look) -> list[Strip]:
     if row.links:
         strips.append(line(_links(row.links), width, look))
     return strips + _processes(row.processes, width, height - len(strips), look)
+
+
+def _tight(row: GpuRow, width: int, look: Look) -> list[Strip]:
+    """Two gauges a line, without graphs."""
+    half = (width - 1) // 2
+    cells = [_activity(gauge, half, look) for gauge in row.activity]
+    pairs = [Strip.join([one, blank(width - 2 * half, look)]) for one in cells]
+    strips = [
+        Strip.join(pairs[i : i + 2]).adjust_cell_length(width, look.style("text")) for i in range(0, len(pairs), 2)
+    ]
+    strips.append(line(_state(row, look), width, look))
+    return strips if row.why_no_activity is None else strips + prose(str(row.why_no_activity), width, look, "dim")
 
 
 def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
@@ -58,10 +72,18 @@ def _state(row: GpuRow, look: Look) -> list[Part]:
     """Memory, power, clock, temperature, and what holds the clock down."""
     parts: list[Part] = [*_memory(row), ("  ", "text"), *_power(row), ("  ", "text")]
     parts.append((_text(row.sm_clock, "MHz"), "text"))
-    parts.append((f"  {_text(row.temperature, '°C')}".replace(" °C", "°C"), "text"))
-    if isinstance(row.limits, tuple) and row.limits:
-        parts.append((f"  {look.glyphs.warn} {', '.join(row.limits)}", "warn"))
-    return parts
+    if not isinstance(row.temperature, Unknown):
+        parts.append((f"  {row.temperature:.0f} °C", "text"))
+    return [*parts, *_limits(row, look)]
+
+
+def _limits(row: GpuRow, look: Look) -> list[Part]:
+    """What holds the clock down; an idle GPU slows it by itself."""
+    if isinstance(row.limits, Unknown) or not row.limits:
+        return []
+    if row.limits == ("idle",):
+        return [("  idle", "dim")]
+    return [(f"  {look.glyphs.warn} {', '.join(row.limits)}", "warn")]
 
 
 def _memory(row: GpuRow) -> list[Part]:
@@ -93,9 +115,15 @@ def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Loo
 
 # -- several ---------------------------------------------------------------------------------------------------
 
+_COLUMNS = (("mem GiB", 8), ("power W", 9), ("MHz", 6), ("°C", 4))
+"""Title and width of what follows the gauges; each is left out where the width ends before it."""
+
 
 def _several(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> list[Strip]:
-    strips = [line(_short(row, width, look), width, look) for row in rows]
+    head = height > len(rows)
+    bars = _bar_width(rows, width)
+    strips = [line(_titles(rows[0], bars, look), width, look)] if head else []
+    strips += [line(_short(row, bars, look), width, look) for row in rows]
     if len(strips) > height:
         hidden = len(strips) - height + 1
         strips = [*strips[: height - 1], line([(f"{hidden} more GPUs: zoom with z", "dim")], width, look)]
@@ -103,17 +131,35 @@ def _several(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> lis
     return strips + [strip for reason in sorted(reasons) for strip in prose(reason, width, look, "dim")]
 
 
-def _short(row: GpuRow, width: int, look: Look) -> list[Part]:
-    parts: list[Part] = [(f"{row.index:<2} ", "title")]
-    bars = max(0, min(12, (width - 58) // len(row.activity)))
+def _bar_width(rows: Sequence[GpuRow], width: int) -> int:
+    gauges = len(rows[0].activity)
+    fixed = 3 + 8 * gauges + sum(size for _, size in _COLUMNS) + 26
+    bars = min(14, (width - fixed) // gauges)
+    return bars if bars >= 4 else 0
+
+
+def _titles(row: GpuRow, bars: int, look: Look) -> list[Part]:
+    gap = bars + 1 if bars else 0
+    gauges = "".join(pad(pad(gauge.title, 7, look, right=True), 8 + gap, look) for gauge in row.activity)
+    rest = "".join(title.rjust(size) for title, size in _COLUMNS)
+    return [(f"   {gauges}{rest}", "header")]
+
+
+def _short(row: GpuRow, bars: int, look: Look) -> list[Part]:
+    parts: list[Part] = [(f"{row.index:<3}", "title")]
     for gauge in row.activity:
-        role = _ROLES.get(gauge.title, "series1")
-        known = not isinstance(gauge.value, Unknown)
-        shown = f"{gauge.value:3.0f}% " if not isinstance(gauge.value, Unknown) else f"{look.glyphs.unknown:>3}  "
-        parts += [(f"{gauge.title} ", "dim"), (shown, "value" if known else "dim")]
-        if bars >= 4 and not isinstance(gauge.value, Unknown):
-            parts.append((bar(gauge.value / 100, bars, look) + " ", role))
-    return [*parts, *_state(row, look)]
+        if isinstance(gauge.value, Unknown):
+            parts.append((pad(look.glyphs.unknown.rjust(7), 8 + (bars + 1 if bars else 0), look), "dim"))
+            continue
+        parts.append((f"{gauge.value:5.0f} % ", "value"))
+        if bars:
+            parts.append((bar(gauge.value / 100, bars, look) + " ", _ROLES.get(gauge.title, "series1")))
+    numbers = (row.memory_used, row.power, row.sm_clock, row.temperature)
+    scales = (_GB, 1, 1, 1)
+    for (_, size), number, scale in zip(_COLUMNS, numbers, scales, strict=True):
+        shown = look.glyphs.unknown if isinstance(number, Unknown) else f"{number / scale:.0f}"
+        parts.append((shown.rjust(size), "text"))
+    return [*parts, *_limits(row, look)]
 
 
 def _text(value: float | Unknown, unit: str) -> str:

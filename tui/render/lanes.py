@@ -11,7 +11,7 @@ from llmtop.tui.render.lines import Part, line, pad, spark
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from textual.strip import Strip
 
@@ -23,23 +23,32 @@ _VALUE = 11
 _HOLD = 2.5
 """A sample stands for this many of the usual distances between samples; after that there is a gap."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
+_FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "SM")
+"""What stays when there is no room for all."""
 _SEVERITY_ROLES = {"error": "bad", "warning": "warn"}
 
 
 def draw_lanes(view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
     """Each lane with its title and newest value at the left; the axis with its marks is the last line."""
     room = max(1, height - 1)
-    lanes = view.lanes[:room]
-    rows, tall = divmod(room, len(lanes)) if lanes else (1, 0)
+    lanes = _most_telling(view.lanes, room)
+    rows = min(4, room // len(lanes)) if lanes else 1
     plot = max(1, width - _TITLE - _VALUE - 1)
     start_ns, end_ns = aligned(view.start_ns, view.end_ns, plot)
     strips: list[Strip] = []
     for i, lane in enumerate(lanes):
-        size = min(4, rows + (1 if i < tall else 0))
-        strips += _lane(lane, _ROLES[i % len(_ROLES)], start_ns, end_ns, plot, size, width, look)
+        strips += _lane(lane, _ROLES[i % len(_ROLES)], start_ns, end_ns, plot, rows, width, look)
     if height > 1:
         strips.append(_axis(view.marks, start_ns, end_ns, plot, width, look))
     return strips[:height]
+
+
+def _most_telling(lanes: Sequence[Lane], room: int) -> Sequence[Lane]:
+    """With little room, lanes of the GPU, the server and the engine in turn, in the order they had."""
+    if len(lanes) <= room:
+        return lanes
+    kept = sorted(lanes, key=lambda lane: next((i for i, name in enumerate(_FIRST) if lane.title.startswith(name)), 99))
+    return [lane for lane in lanes if lane in kept[:room]]
 
 
 def aligned(start_ns: int, end_ns: int, columns: int) -> tuple[int, int]:
@@ -137,17 +146,29 @@ def tall_spark(
 
 def _axis(marks: Sequence[LaneMark], start_ns: int, end_ns: int, plot: int, width: int, look: Look) -> Strip:
     """The ends of the time axis, a mark where something happened, and the newest mark in words at the left."""
-    span_s = (end_ns - start_ns) / NS_PER_S
-    left, right = f"-{span_s:.0f} s", "now"
-    cells = list(left + " " * max(0, plot - len(left) - len(right)) + right)[:plot]
     inside = [mark for mark in marks if start_ns <= mark.t_ns <= end_ns]
-    roles: dict[int, str] = {}
-    for mark in inside:
-        column = min(plot - 1, int((mark.t_ns - start_ns) * plot // (end_ns - start_ns)))
-        cells[column], roles[column] = look.glyphs.up, _SEVERITY_ROLES.get(mark.severity, "accent")
-    newest = inside[-1].text if inside else ""
-    head: Part = (
-        pad(newest, _TITLE + _VALUE, look) + " ",
-        _SEVERITY_ROLES.get(inside[-1].severity, "accent") if inside else "dim",
-    )
+    roles = {_column(mark, start_ns, end_ns, plot): _mark_role(mark) for mark in inside}
+    cells = list(_axis_labels((end_ns - start_ns) / NS_PER_S, plot, roles))
+    for column in roles:
+        cells[column] = look.glyphs.up
+    newest: Part = (inside[-1].text, _mark_role(inside[-1])) if inside else ("", "dim")
+    head: Part = (pad(newest[0], _TITLE + _VALUE, look) + " ", newest[1])
     return line([head, *((cell, roles.get(i, "dim")) for i, cell in enumerate(cells))], width, look)
+
+
+def _axis_labels(span_s: float, plot: int, taken: Container[int]) -> str:
+    """Where the axis starts and ends; a label that a mark would cut is left out."""
+    left, right = f"-{span_s:.0f} s", "now"
+    if any(i in taken for i in range(len(left))):
+        left = ""
+    if any(plot - 1 - i in taken for i in range(len(right))):
+        right = ""
+    return (left + " " * max(0, plot - len(left) - len(right)) + right)[:plot]
+
+
+def _column(mark: LaneMark, start_ns: int, end_ns: int, plot: int) -> int:
+    return min(plot - 1, (mark.t_ns - start_ns) * plot // (end_ns - start_ns))
+
+
+def _mark_role(mark: LaneMark) -> str:
+    return _SEVERITY_ROLES.get(mark.severity, "accent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
@@ -62,7 +62,7 @@ def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
     latency = _roomy_latency if is_roomy else _tight_latency
     return [
         _number("output", "out", stat["output_tokens_per_s"]),
-        _queue(stat["running"], stat["waiting"]),
+        (_queue if is_roomy else _tight_queue)(stat["running"], stat["waiting"]),
         latency("TTFT", stat["ttft_p50"], stat["ttft_p99"]),
         latency("ITL", stat["itl_p50"], stat["itl_p99"]),
         _number("KV cache", "KV", stat["kv_usage"], high=1.0, warn=0.9, bad=0.95),
@@ -78,7 +78,8 @@ def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
 
 def _draw_cell(cell: _Cell, width: int, look: Look) -> Strip:
     if width < _ROOMY_CELL:
-        return line([(pad(cell.short, 4, look) + " ", "dim"), *cell.parts], width, look)
+        label: list[Part] = [(pad(cell.short, 4, look) + " ", "dim")] if cell.short else []
+        return line([*label, *cell.parts], width, look)
     head: list[Part] = [(pad(cell.label, 9, look), "dim"), *cell.parts]
     used = sum(width_of(text) for text, _ in head)
     start = max(used, 9 + _VALUE) + 1
@@ -115,6 +116,11 @@ def _queue(running: Stat, waiting: Stat) -> _Cell:
     return _Cell("requests", "req", parts, waiting.values)
 
 
+def _tight_queue(running: Stat, waiting: Stat) -> _Cell:
+    """It names itself: without a label both numbers fit."""
+    return replace(_queue(running, waiting), short="")
+
+
 def _warn(is_bad: bool) -> str:
     return "warn" if is_bad else "value"
 
@@ -124,11 +130,15 @@ def _count(stat: Stat) -> str:
 
 
 def _roomy_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
+    if isinstance(middle.value, Unknown):
+        return _Cell(label, label, ((middle.text, "dim"),))
     return _Cell(label, label, ((middle.text, "value"), ("  p99 ", "dim"), (tail.text, "value")))
 
 
 def _tight_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
     short = "wait" if label == "queued" else label
+    if isinstance(middle.value, Unknown):
+        return _Cell(label, short, ((middle.text, "dim"),))
     texts = [stat.text.replace(" ", "") for stat in (middle, tail)]
     return _Cell(label, short, ((texts[0], "value"), ("/", "dim"), (texts[1], "value")))
 

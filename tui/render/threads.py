@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from llmtop.tui.render.look import Look
 
-_NAME = 16
+_FILLS = {"good": "█#", "bad": "▓%", "trail": "░."}
+"""By role: the fill of its part of a bar, in Unicode and in ASCII."""
+_NAMES = ("on-CPU", "run queue", "blocked")
 _LEAST_BAR = 8
 _NUMBERS = 17
 _RUN_QUEUE_BAD = 0.05
@@ -33,8 +35,12 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
 
 def legend(look: Look) -> str:
     """What the fills of the bars mean."""
-    on_cpu, run_queue, blocked = list(look.glyphs.fills)[:3]
-    return f"{on_cpu} on-CPU  {run_queue} run queue  {blocked} blocked"
+    return "  ".join(f"{_fill(role, look)} {name}" for role, name in zip(_FILLS, _NAMES, strict=True))
+
+
+def _fill(role: str, look: Look) -> str:
+    """One character for each part, whatever stands beside it: without colour nothing else tells them apart."""
+    return _FILLS[role][1 if look.glyphs.ascii else 0]
 
 
 def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
@@ -45,16 +51,18 @@ def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
 
 
 def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
-    name: Part = (pad(_label(row), _NAME, look) + " ", "text")
+    name_width = min(30, max(16, width // 5))
+    name: Part = (pad(_label(row), name_width, look) + " ", "text")
+    room = width - name_width - 1 - _NUMBERS - 1
     shares = row.shares
     if not isinstance(shares, Shares):
         return line([name, (str(shares), "dim")], width, look)
-    cause_width = max(0, min(24, width - _NAME - 1 - _NUMBERS - 1 - 2 * _LEAST_BAR))
-    bar_width = max(0, width - _NAME - 1 - _NUMBERS - 1 - (cause_width + 1 if cause_width else 0))
-    bar = stacked_bar(
-        [(shares.on_cpu, "good"), (shares.run_queue, "bad"), (shares.blocked_total, "trail")], bar_width, look
-    )
-    parts: list[Part] = [name, *bar, (" ", "text"), *_numbers(shares)]
+    cause_width = max(0, min(20, room - 2 * _LEAST_BAR))
+    bar_width = max(0, room - (cause_width + 1 if cause_width else 0))
+    sizes = (shares.on_cpu, shares.run_queue, shares.blocked_total)
+    bar = stacked_bar(list(zip(sizes, _FILLS, strict=True)), bar_width, look)
+    filled = [(_fill(role, look) * len(text) if role in _FILLS else text, role) for text, role in bar]
+    parts: list[Part] = [name, *filled, (" ", "text"), *_numbers(shares)]
     if cause_width:
         parts.append((" " + pad(_cause(shares), cause_width, look), "dim"))
     return line(parts, width, look)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -12,20 +14,18 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import Severity
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
 from llmtop.tui.panes.keys import KeysLine
+from llmtop.tui.render.lines import width_of, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from textual.app import ComposeResult
 
     from llmtop.model import Finding, Issue, Missing, Trace
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
-
-_INDENT = "     "
 
 
 class DiagnosisScreen(Screen[None]):
@@ -39,8 +39,7 @@ class DiagnosisScreen(Screen[None]):
 
     def __init__(self, trace: Trace, issues: Sequence[Issue] = ()) -> None:
         super().__init__()
-        self._trace = trace
-        self._issues = (*trace.issues, *issues)
+        self._diagnosis = tuple(diagnosis(trace, issues))
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="diagnosis") as box:
@@ -49,53 +48,83 @@ class DiagnosisScreen(Screen[None]):
         yield KeysLine()
 
     def on_mount(self) -> None:
-        look = look_of(self)
-        text = Text.assemble(*((text, look.style(role)) for text, role in self._parts(look)))
-        self.query_one("#text", Static).update(text)
         self.query_one("#diagnosis").focus()
 
-    def _parts(self, look: Look) -> Iterator[Part]:
-        findings = diagnose(self._trace)
-        if not findings:
-            yield "No findings: no rule saw two signals that agree.\n\n", "dim"
-        for finding in findings:
-            yield from _finding(finding, look)
-        yield from _missing(self._trace.missing)
-        yield from _faults(self._issues)
+    def on_resize(self) -> None:
+        width, look = max(20, self.size.width - 4), look_of(self)
+        lines = draw_diagnosis(self._diagnosis, width, look)
+        self.query_one("#text", Static).update(Text("\n").join(_styled(parts, look) for parts in lines))
 
 
-def _finding(finding: Finding, look: Look) -> Iterator[Part]:
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A mark or a label, and a text that wraps beside it."""
+
+    label: str
+    label_role: str
+    text: str
+    role: str = "text"
+    indent: int = 0
+
+
+def diagnosis(trace: Trace, issues: Sequence[Issue] = ()) -> Iterator[Paragraph]:
+    """Findings with evidence, then what is missing and why, then faults."""
+    findings = diagnose(trace)
+    if not findings:
+        yield Paragraph("", "dim", "No findings: no rule saw two signals that agree.", "dim")
+    for finding in findings:
+        yield from _finding(finding)
+    yield from _missing(trace.missing)
+    yield from _faults((*trace.issues, *issues))
+
+
+def draw_diagnosis(paragraphs: Sequence[Paragraph], width: int, look: Look) -> list[list[Part]]:
+    """Lines of parts, wrapped beside their labels."""
+    lines: list[list[Part]] = []
+    for one in paragraphs:
+        mark = severity_mark(Severity(one.label), look) if one.label in _SEVERITIES else one.label
+        head = " " * one.indent + mark
+        margin = width_of(head) + (1 if mark else 0)
+        for i, row in enumerate(wrap(one.text, max(10, width - margin), look) or [""]):
+            first: Part = (head + " " if mark else head, one.label_role)
+            lines.append([first if i == 0 else (" " * margin, "text"), (row, one.role)])
+    return lines
+
+
+_SEVERITIES = frozenset(severity.value for severity in Severity)
+_BLANK = Paragraph("", "text", "")
+
+
+def _styled(parts: Sequence[Part], look: Look) -> Text:
+    return Text.assemble(*((text, look.style(role)) for text, role in parts))
+
+
+def _finding(finding: Finding) -> Iterator[Paragraph]:
     role = SEVERITY_ROLES[finding.severity]
-    yield f" {severity_mark(finding.severity, look)} ", role
-    yield f"{finding.message}", "value"
-    yield f"  [{finding.subject}]\n", "dim"
+    yield Paragraph(finding.severity.value, role, f"{finding.message}  [{finding.subject}]", "value", 1)
     for evidence in finding.evidence:
-        yield f"{_INDENT}{look.glyphs.separator} {evidence}\n", "text"
-    for label, text in (("do", finding.action), ("next", finding.next_command), ("rule", _rule(finding))):
-        if text:
-            yield f"{_INDENT}{label:<5}", "dim"
-            yield f"{text}\n", "accent" if label == "next" else "text"
-    yield "\n", "text"
+        yield Paragraph("-", "dim", evidence, indent=5)
+    yield Paragraph("do  ", "dim", finding.action, indent=3)
+    if finding.next_command:
+        yield Paragraph("next", "dim", finding.next_command, "accent", 3)
+    rule = f"{finding.rule} ({finding.source})" if finding.source else finding.rule
+    yield Paragraph("rule", "dim", rule, "dim", 3)
+    yield _BLANK
 
 
-def _rule(finding: Finding) -> str:
-    return f"{finding.rule} ({finding.source})" if finding.source else finding.rule
-
-
-def _missing(missing: Sequence[Missing]) -> Iterator[Part]:
+def _missing(missing: Sequence[Missing]) -> Iterator[Paragraph]:
     """Each reason once: eight GPUs without GPM are one thing to know."""
     if not missing:
         return
-    yield "What cannot be seen here, and how to change that\n", "title"
+    yield Paragraph("", "title", "What cannot be seen here, and how to change that", "title")
     whats: dict[tuple[str, str], list[str]] = {}
     for one in missing:
         whats.setdefault((one.why.reason, one.why.remedy), []).append(one.what)
     for (reason, remedy), names in whats.items():
-        yield f" {_named(names)}: ", "value"
-        yield f"{reason}\n", "text"
+        yield Paragraph(f"{_named(names)}:", "value", reason, indent=1)
         if remedy:
-            yield f"{_INDENT}{remedy}\n", "accent"
-    yield "\n", "text"
+            yield Paragraph("", "text", remedy, "accent", 3)
+    yield _BLANK
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:
@@ -103,10 +132,11 @@ def _named(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def _faults(issues: Sequence[Issue]) -> Iterator[Part]:
+def _faults(issues: Sequence[Issue]) -> Iterator[Paragraph]:
     if not issues:
         return
-    yield "Faults in the data\n", "title"
+    yield Paragraph("", "title", "Faults in the data", "title")
     for issue in issues:
-        yield f" {issue.severity.value}: {issue.message}", "text"
-        yield f" ({issue.count} times)\n" if issue.count > 1 else "\n", "dim"
+        times = f" ({issue.count} times)" if issue.count > 1 else ""
+        role = SEVERITY_ROLES[issue.severity]
+        yield Paragraph(issue.severity.value, role, issue.message + times, indent=1)

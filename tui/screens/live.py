@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from llmtop.analysis.gpu_view import gpu_rows, gpus_table
-from llmtop.analysis.readings import as_of
+from llmtop.analysis.readings import as_of, gpu_tracks
 from llmtop.analysis.threads import threads_table, threads_view
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.app import LlmtopApp, run_app
@@ -44,6 +44,8 @@ _WIDE = 100
 _TALL = 36
 """Rows from which the findings get a second line."""
 _KEYS_ROWS = 18
+_MANY_GPUS = 4
+"""From here on a line for each needs more height than the numbers of the server."""
 _STEP_NS = 5 * NS_PER_S
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
@@ -61,13 +63,13 @@ class LiveScreen(Screen[None]):
     """Panes over the session's newest trace, or over an earlier moment of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("z", "zoom", "zoom", tooltip="Give the focused pane the whole screen, or take it back"),
-        Binding("d", "diagnosis", "diagnosis", tooltip="All findings with evidence, and what cannot be seen and why"),
+        Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
+        Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
         Binding("left", "scrub(-1)", "back", key_display="←", tooltip="Go 5 s back or forward in time"),
         Binding("right", "scrub(1)", "on", key_display="→", show=False, tooltip="Go 5 s back or forward in time"),
         Binding("escape", "live", "live", show=False, tooltip="Back to now, and out of a zoomed pane"),
-        Binding("n", "next_gpu", "next GPU", show=False, tooltip="Show the next GPU in the roofline and the lanes"),
+        Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes"),
         *(
             Binding(digit, f"pane({digit})", "pane", show=False, tooltip="Focus a pane by its number")
             for digit in "1234567"
@@ -140,6 +142,7 @@ class LiveScreen(Screen[None]):
     def show_trace(self, trace: Trace) -> None:
         """Give all parts of the screen the same trace."""
         self._shown = trace
+        self.set_class(len(gpu_tracks(trace)) > _MANY_GPUS and self.size.height >= _TALL, "-many-gpus")
         for pane in (self.header, *self.panes.values(), self.findings):
             pane.show(trace)
         self._fill_table()
@@ -196,6 +199,7 @@ class LiveScreen(Screen[None]):
         self.set_class(self.size.height >= _TALL, "-tall")
         for number, pane in self.panes.items():
             pane.display = not alone or (number == self._current and not as_table)
+            pane.set_class(pane.display, "-shown")
         self.table.display = as_table
         for container in self._inner_containers():
             container.display = any(child.display for child in container.children)

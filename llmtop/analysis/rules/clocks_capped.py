@@ -3,67 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import gpu_tracks, history, mean
-from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_name, known, says
+from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
 from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.units import quantity
 
 id = "clocks-capped"
 summary = "Clocks are held down, so every roof is lower than the datasheet's."
 source = "NVML, nvmlClocksEventReason*"
 
-_POWER = 0x04 | 0x80
-"""SW power cap, HW power brake."""
-_HEAT = 0x20 | 0x40
-"""SW and HW thermal slowdown."""
-_HW_SLOWDOWN = 0x08
 _OFTEN = 0.5
 """Share of the samples in which a reason must stand."""
 _NEAR_LIMIT = 0.95
 _HOT_CELSIUS = 80.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    """A kind of limit: its reason bits, the gauge that must agree, and what to do."""
+
+    name: str
+    bits: int
+    witness: Metric
+    severity: Severity
+    action: str
+
+
+_CAPS = (
+    _Cap(
+        "thermal slowdown",
+        0x20 | 0x40,  # SW and HW thermal slowdown
+        v.GPU_TEMPERATURE,
+        Severity.ERROR,
+        "check airflow, fans and the neighbours' load; the clock comes back when the GPU is cooler",
+    ),
+    _Cap(
+        "power brake",
+        0x08 | 0x80,  # HW slowdown, external power brake
+        v.GPU_POWER,
+        Severity.ERROR,
+        "check the power supply and its cables: the board itself slows the clock",
+    ),
+    _Cap(
+        "power cap",
+        0x04,  # SW power cap
+        v.GPU_POWER,
+        Severity.INFO,
+        "raise the power limit if the node allows it (nvidia-smi -pl); for decode it matters little",
+    ),
+)
+
+
 def check(trace: Trace) -> Iterator[Finding]:
     """A clock reason that stands in most samples, and the power or the temperature that goes with it."""
+    capped: dict[str, _Cap] = {}
     for track in gpu_tracks(trace):
-        masks = [int(x) for _, x in history(trace, track.id, v.GPU_CLOCK_REASONS, WINDOW_NS) if x is not None]
-        if len(masks) < 2:
-            continue
-        power, limit = (known(mean(trace, track.id, m, WINDOW_NS)) for m in (v.GPU_POWER, v.GPU_POWER_LIMIT))
-        heat = known(mean(trace, track.id, v.GPU_TEMPERATURE, WINDOW_NS, at_least=1))
-        if _share(masks, _HEAT) >= _OFTEN and heat is not None and heat >= _HOT_CELSIUS:
-            yield _finding(trace, track.id, "thermal slowdown", v.GPU_TEMPERATURE, heat, _COOL, Severity.ERROR)
-        elif _share(masks, _POWER) >= _OFTEN and power and limit and power >= limit * _NEAR_LIMIT:
-            yield _finding(trace, track.id, "power cap", v.GPU_POWER, power, _MORE_POWER, Severity.INFO)
-        elif _share(masks, _HW_SLOWDOWN | 0x80) >= _OFTEN and power is not None:
-            yield _finding(trace, track.id, "hardware slowdown", v.GPU_POWER, power, _HARDWARE, Severity.ERROR)
+        cap = next((cap for cap in _CAPS if _stands(trace, track.id, cap) and _agrees(trace, track.id, cap)), None)
+        if cap is not None:
+            capped[track.id] = cap
+    for cap in _CAPS:
+        tracks = [track for track, why in capped.items() if why is cap]
+        if tracks:
+            yield _finding(trace, tracks, cap)
 
 
-_COOL = "check airflow, fans and the neighbours' load; the clock comes back when the GPU is cooler"
-_MORE_POWER = "raise the power limit if the node allows it (nvidia-smi -pl); for decode it matters little"
-_HARDWARE = "check the power supply and its cables: the board itself slows the clock"
+def _stands(trace: Trace, track: str, cap: _Cap) -> bool:
+    samples = history(trace, track, v.GPU_CLOCK_REASONS, WINDOW_NS)
+    masks = [int(value) for _, value in samples if value is not None]
+    return len(masks) >= 2 and sum(1 for mask in masks if mask & cap.bits) >= _OFTEN * len(masks)
 
 
-def _share(masks: list[int], bits: int) -> float:
-    return sum(1 for mask in masks if mask & bits) / len(masks)
+def _agrees(trace: Trace, track: str, cap: _Cap) -> bool:
+    """The second signal: hot, or near the power limit; a brake slows the clock whatever the power."""
+    value = known(mean(trace, track, cap.witness, WINDOW_NS, at_least=1))
+    limit = known(mean(trace, track, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1))
+    if value is None:
+        return False
+    if cap.witness is v.GPU_TEMPERATURE:
+        return value >= _HOT_CELSIUS
+    return cap.name == "power brake" or (limit is not None and value >= limit * _NEAR_LIMIT)
 
 
-def _finding(
-    trace: Trace, track: str, what: str, metric: Metric, value: float, action: str, severity: Severity
-) -> Finding:
-    clock = known(mean(trace, track, v.GPU_SM_CLOCK, WINDOW_NS))
-    evidence = [f"clock reason: {what} (NVML)", says(trace, track, metric, value)]
+def _finding(trace: Trace, tracks: list[str], cap: _Cap) -> Finding:
+    first = tracks[0]
+    witness = known(mean(trace, first, cap.witness, WINDOW_NS, at_least=1)) or 0.0
+    clock = known(mean(trace, first, v.GPU_SM_CLOCK, WINDOW_NS, at_least=1))
+    evidence = [f"clock reason: {cap.name} (NVML)", says(trace, first, cap.witness, witness)]
     if clock is not None:
-        evidence.append(says(trace, track, v.GPU_SM_CLOCK, clock))
+        evidence.append(says(trace, first, v.GPU_SM_CLOCK, clock))
     at = "" if clock is None else f", SM clock {clock:.0f} MHz"
     return Finding(
         rule=id,
-        severity=severity,
-        subject=gpu_name(track),
-        message=f"{what}: {says(trace, track, metric, value).split(' (')[0]}{at}",
+        severity=cap.severity,
+        subject=gpu_names(tracks),
+        message=f"{cap.name}{on_gpus(tracks)}: {quantity(witness, cap.witness.unit)}{at}",
         evidence=tuple(evidence),
-        action=action,
-        next_command=f"nvidia-smi -i {track.removeprefix('gpu:')} -q -d PERFORMANCE,POWER,TEMPERATURE",
+        action=cap.action,
+        next_command=f"nvidia-smi -i {first.removeprefix('gpu:')} -q -d PERFORMANCE,POWER,TEMPERATURE",
         source=source,
     )

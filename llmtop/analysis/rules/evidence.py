@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.readings import mean, source
+from llmtop.analysis.readings import gpu_tracks, mean, source
 from llmtop.model import NS_PER_S, Metric, Trace, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WINDOW_NS = 15 * NS_PER_S
 """A verdict is about the last quarter of a minute: one odd sample makes none, and a change shows soon."""
@@ -38,6 +38,37 @@ def says(trace: Trace, track: str, metric: Metric, value: float, unit: str = "",
     return f"{title or metric.title} {quantity(value, unit or metric.unit)}" + (f" ({where})" if where else "")
 
 
-def gpu_name(track: str) -> str:
-    """How people call a GPU track: "gpu:0" is GPU 0."""
-    return track.replace("gpu:", "GPU ")
+def gpu_names(tracks: Sequence[str]) -> str:
+    """How people call GPU tracks.
+
+    >>> gpu_names(["gpu:0"]), gpu_names(["gpu:0", "gpu:3"])
+    ('GPU 0', 'GPUs 0, 3')
+    """
+    numbers = ", ".join(track.removeprefix("gpu:") for track in tracks)
+    return f"GPU {numbers}" if len(tracks) == 1 else f"GPUs {numbers}"
+
+
+def on_gpus(tracks: Sequence[str]) -> str:
+    """What a message adds when a finding is about several GPUs at once.
+
+    >>> on_gpus(["gpu:0"]), on_gpus(["gpu:0", "gpu:1"])
+    ('', ' on 2 GPUs')
+    """
+    return f" on {len(tracks)} GPUs" if len(tracks) > 1 else ""
+
+
+def gpus_where(
+    trace: Trace, metrics: Sequence[Metric], is_so: Callable[[tuple[float, ...]], bool]
+) -> tuple[list[str], tuple[float, ...], tuple[str, ...]]:
+    """GPUs whose means over the window satisfy a condition: their tracks, the means over them, and the evidence.
+
+    The ranks of one server do the same work: eight findings that say one thing would hide the others.
+    """
+    found = [(track.id, values) for track in gpu_tracks(trace) if (values := means(trace, track.id, metrics))]
+    hits = [(track, values) for track, values in found if is_so(values)]
+    together = tuple(sum(column) / len(hits) for column in zip(*(values for _, values in hits), strict=True))
+    evidence = []
+    for track, values in hits:
+        shown = ", ".join(says(trace, track, *pair) for pair in zip(metrics, values, strict=True))
+        evidence.append(f"{gpu_names([track])}: {shown}")
+    return [track for track, _ in hits], together, tuple(evidence)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, latest, server_track
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_name, known, means, says
+from llmtop.analysis.readings import latest, server_track
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
 from llmtop.model import Finding, Severity, Trace
 
 id = "memory-bound-decode"
@@ -19,24 +19,24 @@ _ROOM_IN_KV = 0.8
 
 def check(trace: Trace) -> Iterator[Finding]:
     """DRAM at its limit while tensor activity is less than half of that."""
-    for track in gpu_tracks(trace):
-        values = means(trace, track.id, (v.GPU_DRAM, v.GPU_TENSOR))
-        if values is None:
-            continue
-        dram, tensor = values
-        if dram >= BOUND_PERCENT and tensor < dram / 2:
-            evidence = (says(trace, track.id, v.GPU_DRAM, dram), says(trace, track.id, v.GPU_TENSOR, tensor))
-            yield Finding(
-                rule=id,
-                severity=Severity.INFO,
-                subject=gpu_name(track.id),
-                message=f"memory-bound decode: DRAM {dram:.0f} %, tensor {tensor:.0f} %",
-                evidence=evidence + _kv_evidence(trace),
-                action=_action(trace),
-                next_command="ncu --section SpeedOfLight --section MemoryWorkloadAnalysis "
-                "--target-processes all --launch-count 50 -o decode -- COMMAND",
-                source=source,
-            )
+    tracks, together, evidence = gpus_where(trace, (v.GPU_DRAM, v.GPU_TENSOR), _is_memory_bound)
+    if tracks:
+        yield Finding(
+            rule=id,
+            severity=Severity.INFO,
+            subject=gpu_names(tracks),
+            message=f"memory-bound decode{on_gpus(tracks)}: DRAM {together[0]:.0f} %, tensor {together[1]:.0f} %",
+            evidence=evidence + _kv_evidence(trace),
+            action=_action(trace),
+            next_command="ncu --section SpeedOfLight --section MemoryWorkloadAnalysis "
+            "--target-processes all --launch-count 50 -o decode -- COMMAND",
+            source=source,
+        )
+
+
+def _is_memory_bound(values: tuple[float, ...]) -> bool:
+    dram, tensor = values
+    return dram >= BOUND_PERCENT and tensor < dram / 2
 
 
 def _kv_usage(trace: Trace) -> float | None:
