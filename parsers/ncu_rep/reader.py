@@ -26,6 +26,8 @@ KIND = "ncu-rep"
 _DURATIONS = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 """The first that was collected is a kernel's duration: there is one GPU, so the roll-ups agree. Nanoseconds."""
 _DEVICES = ("launch__device_id", "device__attribute_device_index")
+_MAX_DEVICES = 1 << 16
+"""More than any machine has: an index past it is damage."""
 _TOOL = "Nsight Compute Target"
 
 
@@ -92,7 +94,7 @@ class _Columns:
         duration = self._duration(launch)
         self.duration_ns.append(math.nan if duration is None else duration)
         device = self._device(launch)
-        self.device.append(-1 if device is None else int(device))
+        self.device.append(int(device) if device is not None and 0 <= device < _MAX_DEVICES else -1)
         self.stream.append(launch.stream if launch.HasField("stream") else -1)
 
     def _name(self, launch: pb.Launch) -> int:
