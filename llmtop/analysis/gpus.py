@@ -63,7 +63,7 @@ class Gpu:
 
 PRACTICAL_SOURCE = "largest matrix-multiplication rate reported in stas00/ml-engineering (MAMF)"
 _H100_DRAM_SHARE = 0.915
-"""Reduction over 8 GB on an H100 SXM: 3068 of 3352 GB/s (docs/gpu-checks.md)."""
+"""A reduction, which only reads, on an H100 SXM: 3068 of 3352 GB/s (docs/gpu-checks.md)."""
 
 # Columns: name | NVML names | architecture | SMs | boost MHz | TFLOP/s | GB/s | L2 MB | check | source.
 # TFLOP/s (TOP/s for integers) are of fp32, bf16, fp16, fp8, int8, fp4; fp16 and bf16 accumulate in fp32.
