@@ -20,7 +20,7 @@ from llmtop.errors import LlmtopError
 from llmtop.text import clean
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.render.look import ASCII, ROLES, UNICODE, Look
+from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
 
@@ -72,6 +72,7 @@ class LlmtopApp(App[int]):
         self.register_theme(_THEME)
         self.theme = "ansi-dark" if colors <= 16 else _THEME.name
         self.ascii_only = is_ascii_only(os.environ, getattr(sys.__stderr__, "encoding", None))
+        self._glyphs = ASCII if self.ascii_only else MONO if colors == 0 else UNICODE
         self.issues: list[Issue] = []
         self.fault: Exception | None = None
         self.gate = FrameGate(self._ask_terminal, time.monotonic)
@@ -110,7 +111,7 @@ class LlmtopApp(App[int]):
 
         over = Style(bgcolor=background.rich_color)
         styles = {role: over + self.get_component_styles(f"look--{role}").partial_rich_style for role in ROLES}
-        return Look(ASCII if self.ascii_only else UNICODE, styles)
+        return Look(self._glyphs, styles)
 
     def _on_theme(self, _: Theme) -> None:
         self._looks.clear()

@@ -69,16 +69,15 @@ def tab_items(titles: Iterable[tuple[str, str]], active: int) -> list[Item]:
 
 def key_items(bindings: Iterable[ActiveBinding]) -> list[Item]:
     """The keys that a screen declares as shown, with what they do."""
-    items: list[Item] = []
+    items: dict[str, tuple[Item, Item]] = {}
     for active in bindings:
         binding = active.binding
         if binding.show and active.enabled and binding.description:
             key = binding.key_display or key_name(binding.key)
-            items += [
-                Item(f" {key} ", "accent", binding.action),
-                Item(f"{binding.description} ", "dim", binding.action),
-            ]
-    return items
+            text = binding.description
+            pair = Item(f" {key} ", "accent", binding.action), Item(f"{text} ", "dim", binding.action)
+            items.setdefault(text, pair)  # one action may have several keys: the first is shown
+    return [item for pair in items.values() for item in pair]
 
 
 class KeyBar(Bar):

@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from llmtop.model import Issue, Severity, Unknown
 from llmtop.text import clean
-from llmtop.tui.render.lines import explain, fill, prose, width_of
+from llmtop.tui.render.lines import explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
@@ -199,7 +199,9 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         Setting `border_title` would send the whole pane again, so the border's line alone is refreshed.
         """
         head = f"{self.number} {self.title}" if self.number else self.title
-        title = Content(f"{head}  ") + subtitle if subtitle else Content(head)
+        full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
+        look = look_of(self)
+        title = Content(spelled(full.plain, look)) if look.glyphs.ascii else full
         old = self._border_title.plain if self._border_title else ""
         if old != title.plain:
             self._border_title = title

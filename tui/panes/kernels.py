@@ -94,7 +94,7 @@ def metrics_table(metrics: Mapping[str, Quantity]) -> RowTable:
 
 def _rank(name: str) -> tuple[bool, str]:
     """By name; breakdowns, which only list other metrics, last."""
-    return name.startswith("breakdown:"), name
+    return name.startswith("breakdown:"), name.casefold()
 
 
 def _whole_metric(rows: TableView, row: int) -> str:
@@ -110,7 +110,8 @@ def _metric_row(name: str, metric: Quantity) -> tuple[str | Unknown, ...]:
     if value != value:
         why = Unknown("the tool wrote no number (NaN)")
         return name, why, why, metric.unit
-    return name, quantity(value, metric.unit), repr(value), metric.unit
+    is_count = metric.unit in ("", "1") and float(value).is_integer()
+    return name, f"{value:.0f}" if is_count else quantity(value, metric.unit), repr(value), metric.unit
 
 
 def launch_facts(trace: Trace, launch: int) -> tuple[tuple[str, str], ...]:
@@ -134,7 +135,7 @@ def _launch_facts(trace: Trace, launch: int) -> Iterator[tuple[str, str]]:
         "waves": (facts.waves, "1"),
     }
     for name, (value, unit) in known.items():
-        text = str(value) if isinstance(value, Unknown) else quantity(value, unit)
+        text = quantity(value, unit) if isinstance(value, float) else str(value)
         yield f"{name}: {text}", "dim" if isinstance(value, Unknown) else "text"
     details = kernels.table.details
     if details is not None and (ranges := details.ranges(launch)):

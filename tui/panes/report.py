@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
 
 from llmtop.analysis.tables import RowTable
@@ -156,7 +155,8 @@ class ListPane(Vertical):
     DEFAULT_CSS = """
     ListPane TablePane { height: 1fr; }
     ListPane TextPane { height: 40%; max-height: 12; }
-    ListPane.-low TextPane { display: none; }
+    ListPane.-low TextPane, ListPane.-empty TextPane { display: none; }
+    ListPane.-open TextPane { display: block; height: 2fr; max-height: 100%; }
     """
     title: ClassVar[str] = ""
     number: ClassVar[int] = 0
@@ -208,12 +208,11 @@ class ListPane(Vertical):
         rows = event.table.rows
         if rows is not None and len(rows):
             self.text.show_text(self.details(rows.key(event.table.cursor)))
-        else:
-            self.text.show_text(())
+        self.set_class(rows is None or not len(rows), "-empty")
 
-    def border(self, subtitle: str) -> None:
-        """Say something beside the title."""
-        self.listing.table.border_subtitle = Content(subtitle)
+    def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
+        """Give the details more room, or take it back."""
+        self.toggle_class("-open")
 
 
 def _fault(error: Exception) -> Unknown:

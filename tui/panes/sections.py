@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels import Grouping, kernels_of, no_kernels
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
-from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
+from llmtop.tui.panes.table import VirtualTable
 from llmtop.units import number, percent
 
 if TYPE_CHECKING:
@@ -91,6 +92,12 @@ class SectionsPane(ListPane):
         if not rows:
             return Unknown("this capture has no sections", "profile with: ncu --set full COMMAND")
         return table_of(self.COLUMNS, {key: _cells(row) for key, row in self._rows.items()})
+
+    def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
+        event.prevent_default()  # the base's answer: here a row has a kernel behind it
+        rows = event.table.rows
+        if rows is not None:
+            self.post_message(KernelWanted(self._rows[rows.key(event.table.cursor)].launch))
 
     def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
         row = self._rows[key]

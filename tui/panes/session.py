@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.report import PagedPane
-from llmtop.tui.render.lines import columns, line, prose
+from llmtop.tui.render.lines import columns, line, pad, prose
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -57,7 +57,7 @@ def session_lines(trace: Trace, width: int, look: Look) -> list[Strip]:
     """Facts, then issues, then what is missing and how to get it."""
     facts = session_facts(trace)
     strips: list[Strip] = []
-    key_width = min(24, max(len(key) for key in facts))
+    key_width = min(24, width // 3, max(len(key) for key in facts))
     for key, value in facts.items():
         strips += _fact(key, value, key_width, width, look)
     if trace.issues:
@@ -76,7 +76,7 @@ def _fact(key: str, value: Fact, key_width: int, width: int, look: Look) -> list
     role = "dim" if isinstance(value, Unknown) else "text"
     rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]
     pairs = [(key if i == 0 else "", [(row, role)]) for i, row in enumerate(rows)]
-    return columns([(name.ljust(key_width)[:key_width], parts) for name, parts in pairs], width, look)
+    return columns([(pad(name, key_width, look), parts) for name, parts in pairs], width, look)
 
 
 def _issue_text(issue: Issue) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
-from llmtop.tui.render.lines import pad, width_of
+from llmtop.tui.render.lines import pad, spelled, width_of
 from llmtop.tui.render.look import Look
 
 DOTS_X, DOTS_Y = 2, 4
@@ -69,7 +69,7 @@ class Canvas:
         if not 0 <= row < self.height or col >= self.width or col < 0:
             return
         number = self._role(role)
-        shown = pad(text, min(width_of(text), self.width - col), self._look)
+        shown = pad(spelled(text, self._look), min(width_of(text), self.width - col), self._look)
         for character in shown:
             size = width_of(character)
             if size == 0:  # a combining mark belongs to the character before it

@@ -65,12 +65,31 @@ def pad(text: str, width: int, look: Look, *, right: bool = False) -> str:
     return blank + short if right else short + blank
 
 
+_ASCII_FOR = str.maketrans(
+    {"µ": "u", "…": "~", "–": "-", "—": "-", "·": "-", "×": "x", "→": ">", "←": "<", "↑": "^", "↓": "v", "↔": "-"}
+)
+
+
+def spelled(text: str, look: Look) -> str:
+    """The text as the terminal can show it: where that is only ASCII, of the same width but in ASCII.
+
+    >>> from llmtop.tui.render.look import ASCII
+    >>> spelled("12 µs 内", Look(ASCII))
+    '12 us ??'
+    """
+    if not look.glyphs.ascii or text.isascii():
+        return text
+    known = text.translate(_ASCII_FOR)
+    return "".join(c if c.isascii() else "?" * cell_len(c) for c in known)
+
+
 def line(parts: Sequence[Part], width: int, look: Look) -> Strip:
     """One line of exactly `width` cells; what does not fit is cut with an ellipsis."""
     segments: list[Segment] = []
     left = width
     last = len(parts) - 1
-    for i, (text, role) in enumerate(parts):
+    for i, (raw, role) in enumerate(parts):
+        text = spelled(raw, look)
         more = i < last and any(rest for rest, _ in parts[i + 1 :])
         shown = cut(text, left, look)
         if more and shown == text and width_of(text) == left and text:

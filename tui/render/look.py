@@ -7,7 +7,7 @@ role's style from the component class ``look--<role>`` in llmtop.tcss, tests tak
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.style import Style
 
@@ -19,7 +19,7 @@ class Glyphs:
     Attributes:
         spark: Eight heights, lowest first; the lowest is visible, so that zero differs from a gap.
         eighths: Left parts of a cell, thinnest first; one character where a cell cannot be divided.
-        fills: What tells neighbouring parts of a stacked bar apart without colour.
+        fills: The parts of a stacked bar: neighbours differ; without colours all do.
         dots: Marks of a plot by size, smallest first; `now`, `estimate` and `upper_bound` are the special ones.
         unknown: Stands in a table where a value is not known.
         good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
@@ -53,7 +53,7 @@ UNICODE = Glyphs(
     ascii=False,
     spark="▁▂▃▄▅▆▇█",
     eighths="▏▎▍▌▋▊▉█",
-    fills="█▓▒░▚▞▙▟",
+    fills="█▓█▓█▓█▓",
     dots="·•●",
     now="◉",
     estimate="○",
@@ -73,6 +73,9 @@ UNICODE = Glyphs(
     separator="·",
     arrow="→",
 )
+MONO = replace(UNICODE, fills="█▓▒░▚▞▙▟")
+"""For terminals without colours."""
+
 ASCII = Glyphs(
     ascii=True,
     spark="_.:-=+*#",

@@ -89,7 +89,7 @@ def _summary(view: RooflineView, width: int, look: Look, selected: int | None) -
     if not view.points:
         return []
     point = view.points[selected or 0]
-    mark, role = _mark(point, look, is_first=not selected)
+    mark, role = (look.glyphs.now, "selected") if selected is not None else _mark(point, look, is_first=True)
     parts: list[Part] = [(f"{mark} ", role), (point.label, "title"), ("  ", "text")]
     facts = [f"{number(point.intensity)} FLOP/B", si(point.flops_per_s, _UNIT), si(point.bytes_per_s, "B/s")]
     if point.roof_fraction is not None:
@@ -157,7 +157,7 @@ def _axes(view: RooflineView, width: int, height: int) -> _Axes:
     placed = [point for point in view.points if can_place(point)]
     xs = [point.intensity for point in placed] + ridges
     ys = [point.flops_per_s for point in placed] + compute
-    ys += [low for low, _ in [view.band] if low > 0] if view.band else []
+    ys += _band(view) or ()
     x0, x1 = _decades(xs, below=1.0, above=1.0)
     y0, y1 = _decades(ys, below=0.3, above=0.15)
     return _Axes(x0, x1, min(y0, y1 - 2), y1, _MARGIN, max(1, width - _MARGIN), max(1, height))
@@ -276,13 +276,19 @@ def _place(canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role:
 
 def _draw_band(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
     """The newest point's range where its precision is ambiguous, as a vertical line."""
-    if view.band is None or not view.points or not can_place(view.points[0]):
-        return
-    low, high = view.band
-    if 0 < low <= high:
+    band = _band(view)
+    if band is not None:
         x = axes.x(view.points[0].intensity)
         for at in (x, x + 1):
-            canvas.line(at, axes.y(low), at, axes.y(high), "band")
+            canvas.line(at, axes.y(band[0]), at, axes.y(band[1]), "band")
+
+
+def _band(view: RooflineView) -> tuple[float, float] | None:
+    """The band, where it is one and has a point to stand at."""
+    if view.band is None or not view.points or not can_place(view.points[0]):
+        return None
+    low, high = view.band
+    return view.band if 0 < low <= high < math.inf else None
 
 
 def _draw_points(

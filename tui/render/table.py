@@ -90,7 +90,7 @@ def row(placed: Sequence[Placed], cells: Sequence[Cell], width: int, look: Look,
         text = _fitted(cell_text(cell, one.column, look), one, look)
         parts += [(text, "cursor" if is_cursor else _role(cell, one.column)), (" " * _GAP, "text")]
     if is_cursor:
-        parts = [(text, "cursor") for text, _ in parts]
+        parts = [(text, "cursor") for text, _ in parts[:-1]]
         used = sum(width_of(text) for text, _ in parts)
         parts.append((" " * max(0, width - used), "cursor"))
         return line(parts, width, look)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 IMMEDIATE_S = 0.1
 """A report that is read (or refused) within this time never shows as being read."""
 
+_ROOM_FOR_NAMES = 78
+"""Cells that the names of all views take; on a narrower screen only the active one is written out."""
+
 View: TypeAlias = "KernelsPane | ListPane | PagedPane[Any]"
 
 VIEWS: tuple[tuple[str, Callable[[], View]], ...] = (
@@ -213,13 +216,16 @@ class ExploreScreen(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 14, "-low")
+        self._draw_bars()
 
     # -- bars --------------------------------------------------------------------------------------------------
 
     def _draw_bars(self) -> None:
         self._head.show_items(self._head_items())
-        titles = ((f"{i} {name}", f"screen.view({i - 1})") for i, (name, _) in enumerate(VIEWS, 1))
-        self._tabs.show_items(tab_items(titles, self.reports[self.active].active))
+        active = self.reports[self.active].active
+        names = [name if i == active or self.size.width >= _ROOM_FOR_NAMES else "" for i, (name, _) in enumerate(VIEWS)]
+        titles = ((f"{i + 1} {name}".strip(), f"screen.view({i})") for i, name in enumerate(names))
+        self._tabs.show_items(tab_items(titles, active))
 
     def _head_items(self) -> list[Item]:
         items = [Item(" llmtop ", "title")]

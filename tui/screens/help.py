@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import ActiveBinding
 
-_NAMES = {"question_mark": "?", "slash": "/", "escape": "Esc", "space": "Space", "enter": "Enter", "tab": "Tab"}
+_NAMES = {
+    "question_mark": "?",
+    "slash": "/",
+    "escape": "Esc",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+}
 
 
 def key_lines(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
@@ -25,8 +35,8 @@ def key_lines(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
         binding = active.binding
         text = binding.tooltip or binding.description
         if active.enabled and text:
-            keys_by_text.setdefault(text, []).append(binding.key_display or key_name(binding.key))
-    return [(" ".join(keys), text) for text, keys in keys_by_text.items()]
+            keys_by_text.setdefault(text, []).append(key_name(binding.key))
+    return [(" ".join(dict.fromkeys(keys)), text) for text, keys in keys_by_text.items()]
 
 
 def key_name(key: str) -> str:

@@ -1,0 +1,131 @@
+"""The roofline as text at fixed sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
+from llmtop.model import Unknown
+from llmtop.tui.render.look import ASCII, UNICODE, Look
+from llmtop.tui.render.roofline import draw_roofline
+
+DRAM = Roof("memory", "DRAM", 3.35e12, "NVML")
+BF16 = Roof("compute", "bf16", 989e12, "datasheet")
+
+
+def point(
+    label: str,
+    intensity: float,
+    flops: float,
+    *,
+    age_s: float = 0.0,
+    weight: float = 1.0,
+    quality: Quality = Quality.MEASURED,
+) -> RooflinePoint:
+    return RooflinePoint(
+        label,
+        intensity,
+        flops,
+        flops / intensity if intensity else 1e12,
+        "bf16",
+        "GPM",
+        quality,
+        weight=weight,
+        age_s=age_s,
+        roof_fraction=min(1.0, flops / (intensity * 3.35e12)) if intensity else None,
+    )
+
+
+def drawn(view: RooflineView, width: int, height: int, look: Look | None = None) -> list[str]:
+    strips = draw_roofline(view, width, height, look or Look())
+    assert [strip.cell_length for strip in strips] == [width] * height
+    return [strip.text.rstrip() for strip in strips]
+
+
+def live() -> RooflineView:
+    trail = tuple(point("", 61 * (1 + i / 20), 150e12 * (1 - i / 100), age_s=float(i)) for i in range(1, 60))
+    return RooflineView("GPU0", (DRAM, BF16), (point("now", 61, 172e12), *trail), notes=("a note",))
+
+
+def test_a_live_point_in_forty_by_twelve() -> None:
+    assert drawn(live(), 40, 12, Look(ASCII)) == [
+        "X now  84 % of roof  61.0 FLOP/B  bf16 ~",
+        "    | FLOP/s            bf16 989 TFLOP/s",
+        "  1P+                     .'''''''''''''",
+        "    |                  .:'",
+        "    |               .:X",
+        "100T+            ..'' ''':..",
+        "    |          .:'         '",
+        "    |       .:'   DRAM 3.35 TB/s",
+        " 10T+    ..'",
+        "    ++--------+---------+---------------",
+        "     1       10        100        FLOP/B",
+        "a note",
+    ]
+
+
+def test_all_sizes_and_glyphs_keep_to_their_box() -> None:
+    for width, height in ((1, 1), (10, 3), (11, 5), (24, 6), (40, 12), (80, 24), (200, 60)):
+        for glyphs in (UNICODE, ASCII):
+            text = "".join(drawn(live(), width, height, Look(glyphs)))
+            assert glyphs is UNICODE or text.isascii()
+
+
+def test_labels_never_cover_each_other() -> None:
+    roofs = tuple(Roof("memory", level, value, "x") for level, value in (("DRAM", 3.35e12), ("L2", 4e12), ("L1", 5e12)))
+    peaks = tuple(
+        Roof("compute", name, value, "x") for name, value in (("bf16", 989e12), ("fp8", 1.1e15), ("tf32", 9e14))
+    )
+    text = "\n".join(drawn(RooflineView("", roofs + peaks, (point("k", 10, 1e13),)), 80, 24))
+    for label in ("DRAM 3.35 TB/s", "L2 4.00 TB/s", "L1 5.00 TB/s", "bf16 989 TFLOP/s", "fp8 1.10 PFLOP/s"):
+        assert label in text
+
+
+def test_marks_tell_weight_and_quality_by_shape() -> None:
+    points = (
+        point("heavy", 10, 1e13, weight=0.5),
+        point("middle", 1, 1e11, weight=0.05),
+        point("light", 100, 1e11, weight=0.001),
+        point("estimate", 300, 1e13, quality=Quality.ESTIMATE),
+        point("bound", 0.3, 1e10, quality=Quality.UPPER_BOUND),
+    )
+    text = "\n".join(drawn(RooflineView("", (DRAM, BF16), points), 80, 24)[1:])
+    assert [text.count(mark) for mark in "◉•·○▽"] == [1, 1, 1, 1, 1]
+
+
+def test_the_selected_point_is_named_and_marked() -> None:
+    points = (point("first", 10, 1e13), point("second", 1, 1e11, weight=0.05))
+    strips = draw_roofline(RooflineView("", (DRAM, BF16), points), 80, 24, Look(), selected=1)
+    assert strips[0].text.startswith("◉ second")
+    assert sum(strip.text.count("◉") for strip in strips[1:]) == 1
+
+
+def test_a_point_without_place_is_listed_not_drawn() -> None:
+    view = RooflineView("", (DRAM, BF16), (point("fine", 10, 1e13), point("copy", 0.0, 0.0)))
+    text = "\n".join(drawn(view, 90, 24))
+    assert "copy · no FLOPs or no bytes were counted" in text
+
+
+def test_refusals_are_grouped_by_reason() -> None:
+    refusals = tuple(Refusal(f"k{i}", Unknown(f"no FLOPs: {i} % of DRAM", "ncu --section X")) for i in range(5))
+    text = drawn(RooflineView("", (DRAM, BF16), (point("k", 10, 1e13),), refusals=refusals), 80, 24)
+    assert text[-1] == "5 not drawn · no FLOPs (ncu --section X)"
+
+
+def test_without_a_point_it_says_why() -> None:
+    view = RooflineView("", (DRAM,), (), why_not=Unknown("GPM needs Hopper or newer", "use ncu"))
+    text = drawn(view, 40, 6)
+    assert [row.strip() for row in text if row] == ["GPM needs Hopper or newer", "use ncu"]
+
+
+@pytest.mark.parametrize("band", [(90e12, 300e12), (0.0, 1e12), (5e12, 1e12)])
+def test_a_band_is_drawn_only_where_it_is_one(band: tuple[float, float]) -> None:
+    plain = drawn(RooflineView("", (DRAM, BF16), (point("now", 61, 172e12),)), 60, 16)
+    banded = drawn(RooflineView("", (DRAM, BF16), (point("now", 61, 172e12),), band=band), 60, 16)
+    assert (plain == banded) is not (0 < band[0] <= band[1])
+
+
+def test_extreme_values_do_not_break_the_axes() -> None:
+    points = (point("tiny", 1e-6, 1.0), point("huge", 1e9, 1e18), point("nan", float("nan"), float("inf")))
+    text = drawn(RooflineView("", (), points), 80, 24)
+    assert any("nan" in row for row in text)
