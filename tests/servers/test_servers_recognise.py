@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmtop.errors import TargetError
+from llmtop.model import Target, Unknown
+from llmtop.servers import listening
+from llmtop.servers.recognise import find_servers, find_target
+from llmtop.servers.registry import BY_KIND
+from tests.collectors.processes import Fake, Running, threads, tree
+
+VLLM = Fake(
+    "api",
+    (
+        "/usr/bin/python3",
+        "/opt/bin/vllm",
+        "serve",
+        "meta-llama/Llama-3.1-8B",
+        "--dtype",
+        "bfloat16",
+        "--api-key",
+        "sk-1",
+    ),
+    listen=True,
+    children=(
+        Fake("tracker", ("/usr/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(5)")),
+        Fake(
+            "core",
+            ("VLLM::EngineCore",),
+            name="VLLM::EngineCor",
+            children=(Fake("w0", ("VLLM::Worker_TP0",)), Fake("w1", ("VLLM::Worker_TP1",))),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[Running]:
+    with tree(VLLM) as running:
+        yield running
+
+
+def roles(target: Target, running: Running) -> dict[str, str]:
+    key_by_pid = {pid: key for key, pid in running.pids.items()}
+    return {key_by_pid[process.pid]: process.role for process in target.processes}
+
+
+@pytest.mark.parametrize("key", ["api", "core", "w1", "tracker"])
+def test_any_process_leads_to_the_whole_server(vllm: Running, key: str) -> None:
+    target = find_target(vllm.pids[key])
+
+    assert (target.pid, target.root_pid) == (vllm.pids[key], vllm.pids["api"])
+    assert (target.kind, target.title) == ("vllm", "vLLM")
+    assert roles(target, vllm) == {
+        "api": "APIServer",
+        "tracker": "resource_tracker",
+        "core": "EngineCore",
+        "w0": "Worker_TP0",
+        "w1": "Worker_TP1",
+    }
+    assert target.ports == (vllm.ports["api"],)
+    assert target.metrics_urls == (f"http://127.0.0.1:{vllm.ports['api']}/metrics",)
+    assert not target.missing
+
+
+def test_model_and_dtype_come_from_the_command_line(vllm: Running) -> None:
+    target = find_target(vllm.pids["w0"])
+
+    assert target.model == "meta-llama/Llama-3.1-8B"
+    assert target.dtype == "bf16"
+
+
+def test_secrets_of_the_command_line_are_hidden(vllm: Running) -> None:
+    command = find_target(vllm.pids["api"]).facts["command"]
+
+    assert "sk-1" not in str(command)
+    assert "--api-key [redacted]" in str(command)
+
+
+def test_servers_are_found_by_themselves(vllm: Running) -> None:
+    found = {target.root_pid: target for target in find_servers()}
+
+    assert found[vllm.pids["api"]].kind == "vllm"
+    assert vllm.pids["core"] not in found
+
+
+def test_a_thread_id_leads_to_its_process() -> None:
+    with threads("sleeper") as program:
+        tid = max(int(entry.name) for entry in Path(f"/proc/{program.pid}/task").iterdir())
+        assert tid != program.pid
+
+        assert find_target(tid).root_pid == program.pid
+
+
+def test_a_plain_process_is_a_target_too() -> None:
+    with threads("sleeper") as program:
+        target = find_target(program.pid)
+
+    assert target.kind == "process"
+    assert target.processes[0].role == "main"
+    assert isinstance(target.model, Unknown)
+    assert "no server that llmtop knows" in target.model.reason
+    assert target.missing[0].what == "target.metrics_urls"
+
+
+def test_a_process_that_is_not_there() -> None:
+    with pytest.raises(TargetError, match="no process 4194305 here"):
+        find_target(4_194_305)  # beyond the largest PID that Linux gives (2**22)
+
+
+def test_a_process_that_has_ended() -> None:
+    with subprocess.Popen(["true"]) as program:
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(TargetError, match="has ended"):
+            find_target(program.pid)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        ("bash", "-c", "vllm serve m"),
+        ("sudo", "vllm", "serve", "m"),
+        ("nsys", "profile", "-o", "x", "python", "-m", "sglang.launch_server"),
+        ("vim", "/opt/bin/vllm", "serve"),
+    ],
+)
+def test_a_wrapper_is_not_taken_for_the_server_but_leads_to_it(wrapper: tuple[str, ...]) -> None:
+    with tree(Fake("wrapper", wrapper, children=(VLLM,))) as running:
+        for key in ("wrapper", "core"):
+            assert find_target(running.pids[key]).root_pid == running.pids["api"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "tree_root", "expected"),
+    [
+        (
+            "sglang",
+            Fake(
+                "http",
+                ("python3", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-8B", "--tp=2"),
+                (
+                    Fake("s0", ("sglang::scheduler_TP0",)),
+                    Fake("s1", ("sglang::scheduler_TP1",)),
+                    Fake("d", ("sglang::detokenizer",)),
+                ),
+            ),
+            {"http": "http_server", "s0": "scheduler_TP0", "s1": "scheduler_TP1", "d": "detokenizer"},
+        ),
+        (
+            "tgi",
+            Fake(
+                "l",
+                ("text-generation-launcher", "--model-id", "Qwen/Qwen3-8B"),
+                (
+                    Fake("s", ("/opt/python", "/usr/bin/text-generation-server", "serve", "Qwen/Qwen3-8B")),
+                    Fake("r", ("text-generation-router", "--port", "3000")),
+                ),
+            ),
+            {"l": "launcher", "s": "shard", "r": "router"},
+        ),
+        (
+            "trtllm",
+            Fake(
+                "f",
+                ("python3", "/usr/local/bin/trtllm-serve", "serve", "Qwen/Qwen3-8B"),
+                (Fake("w", ("python3", "-m", "mpi4py.futures.server")),),
+            ),
+            {"f": "APIServer", "w": "Worker"},
+        ),
+        (
+            "ollama",
+            Fake(
+                "o",
+                ("/usr/local/bin/ollama", "serve"),
+                (Fake("r", ("/usr/local/lib/ollama/llama-server", "--model", "/m/x.gguf", "--port", "4000")),),
+            ),
+            {"o": "server", "r": "runner"},
+        ),
+        (
+            "dynamo",
+            Fake(
+                "w",
+                ("python3", "-m", "dynamo.vllm", "--model", "Qwen/Qwen3-8B"),
+                (Fake("e", ("VLLM::EngineCore_DP0",)),),
+            ),
+            {"w": "vllm_worker", "e": "EngineCore_DP0"},
+        ),
+        ("lmdeploy", Fake("l", ("python3", "/b/lmdeploy", "serve", "api_server", "Qwen/Qwen3-8B")), {"l": "APIServer"}),
+        ("triton", Fake("t", ("tritonserver", "--model-repository=/m")), {"t": "server"}),
+        ("llamacpp", Fake("c", ("./build/bin/llama-server", "-m", "/m/qwen-Q4_K_M.gguf")), {"c": "server"}),
+        (
+            "demo",
+            Fake(
+                "api",
+                ("/usr/bin/python3", "-m", "llmtop.demo.server", "--port", "9999"),
+                (Fake("core", ("/usr/bin/python3", "-m", "llmtop.demo.engine")),),
+            ),
+            {"api": "APIServer", "core": "EngineCore"},
+        ),
+    ],
+)
+def test_servers_and_their_roles(kind: str, tree_root: Fake, expected: dict[str, str]) -> None:
+    with tree(tree_root) as running:
+        for pid in running.pids.values():
+            target = find_target(pid)
+            assert target.kind == kind
+            assert roles(target, running) == expected
+
+
+def test_llama_model_file_tells_its_quantization() -> None:
+    with tree(Fake("c", ("llama-server", "-m", "/m/qwen-Q4_K_M.gguf"))) as running:
+        target = find_target(running.pids["c"])
+
+    assert (target.model, target.dtype) == ("/m/qwen-Q4_K_M.gguf", "q4_k_m")
+
+
+def test_dtype_comes_from_the_models_configuration(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    configuration = {"torch_dtype": "float16", "quantization_config": {"quant_method": "awq"}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(configuration))
+    for model, cwd in ((str(tmp_path / "model"), None), ("model", tmp_path)):
+        with tree(Fake("api", ("vllm", "serve", model)), cwd) as running:
+            target = find_target(running.pids["api"])
+            assert target.dtype == "fp16"
+            assert target.facts["quantization"] == "awq"
+
+
+def test_dtype_comes_from_the_download_cache(tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text('{"dtype": "bfloat16"}')
+    with tree(Fake("api", ("vllm", "serve", "Qwen/Qwen3-8B")), env={"HF_HOME": str(tmp_path)}) as running:
+        assert find_target(running.pids["api"]).dtype == "bf16"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"torch_dtype": 3, "quantization_config": []}', "[" * 100_000])
+def test_a_damaged_configuration_leaves_the_dtype_unknown(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with tree(Fake("api", ("vllm", "serve", str(tmp_path)))) as running:
+        dtype = find_target(running.pids["api"]).dtype
+
+    assert isinstance(dtype, Unknown)
+    assert "--dtype" in dtype.remedy
+
+
+def test_fp8_quantization_is_the_dtype_of_the_products() -> None:
+    argv = ("vllm", "serve", "m", "--quantization", "fp8", "--dtype", "bfloat16", "--kv-cache-dtype=fp8_e4m3")
+    with tree(Fake("api", argv)) as running:
+        target = find_target(running.pids["api"])
+
+    assert target.dtype == "fp8"
+    assert target.facts["kv_cache_dtype"] == "fp8_e4m3"
+
+
+def test_a_server_that_names_no_model_says_so() -> None:
+    with tree(Fake("core", ("VLLM::EngineCore",))) as running:
+        target = find_target(running.pids["core"])
+
+    assert isinstance(target.model, Unknown)
+    assert isinstance(target.dtype, Unknown)
+
+
+def test_hostile_command_lines_are_cleaned() -> None:
+    with tree(Fake("api", ("vllm", "serve", "[/b]\x1b[2J\udcff\u202e", "x" * 500))) as running:
+        target = find_target(running.pids["api"])
+
+    assert target.model == "[/b]␛[2J\ufffd\ufffd"
+    assert "\x1b" not in str(target.facts["command"])
+
+
+def test_the_port_that_was_asked_for_comes_first() -> None:
+    engine = BY_KIND["vllm"]
+    addresses = [("127.0.0.1", 29500), ("0.0.0.0", 9000), ("127.0.0.1", 8000)]
+
+    assert listening.ordered(addresses, engine, 9000)[0][1] == 9000
+    assert listening.ordered(addresses, engine, None)[0][1] == 8000
+    assert listening.ordered(addresses[:2], engine, None)[0][1] == 9000
+
+
+def test_urls_of_wildcard_and_ipv6_addresses() -> None:
+    addresses = [("0.0.0.0", 1), ("::", 2), ("::1", 3), ("10.0.0.7", 4)]
+
+    assert listening.metrics_urls(BY_KIND["trtllm"], addresses) == (
+        "http://127.0.0.1:1/prometheus/metrics",
+        "http://localhost:2/prometheus/metrics",
+        "http://[::1]:3/prometheus/metrics",
+        "http://10.0.0.7:4/prometheus/metrics",
+    )
+
+
+def test_listening_ports_are_seen_without_rights(vllm: Running) -> None:
+    pid = vllm.pids["api"]
+
+    assert listening.is_listening(pid, vllm.ports["api"])
+    assert not listening.is_listening(pid, 1)
