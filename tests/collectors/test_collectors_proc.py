@@ -1,0 +1,454 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.collectors import cgroups, proc_threads
+from llmtop.collectors import proc as proc_module
+from llmtop.collectors.proc import ProcCollector
+from llmtop.collectors.proc_threads import Thread, Witnesses
+from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
+from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackKind, Unknown
+from llmtop.servers.registry import ENGINES
+from llmtop.session import Recorder
+from llmtop.vocabulary import ThreadCause
+from tests.collectors.processes import Fake, eventually, python, threads, tree
+
+WAITS = {
+    "sleeper": ThreadCause.NANOSLEEP,
+    "futex": ThreadCause.FUTEX,
+    "pipe": ThreadCause.PIPE,
+    "socket": ThreadCause.SOCKET,
+    "epoll": ThreadCause.EPOLL,
+    "poll": ThreadCause.POLL,
+    "signal": ThreadCause.SIGNAL,
+}
+
+
+def target(pid: int, kind: str = "process") -> Target:
+    return Target(pid, pid, kind, "a server", (TargetProcess(pid, "main", "python"),))
+
+
+class Watch:
+    """A collector and everything that it has said so far, as a session would keep it."""
+
+    def __init__(self, collector: ProcCollector) -> None:
+        self.collector = collector
+        self.last = collector.poll()
+        self.recorder = Recorder(self.last.origin)
+        self.recorder.append("proc", self.last)
+
+    def poll(self) -> Trace:
+        self.last = self.collector.poll()
+        self.recorder.append("proc", self.last)
+        return self.recorder.freeze()
+
+    def threads(self) -> dict[str, str]:
+        """Track ids by thread name."""
+        return {track.name: track.id for track in self.recorder.freeze().tracks_of(TrackKind.THREAD)}
+
+
+def grown(trace: Trace, track: str, metric: Metric) -> float:
+    """How much a counter grew over all samples."""
+    series = trace.get(track, metric)
+    assert series is not None
+    return series.values[-1] - series.values[0]
+
+
+def span_ns(trace: Trace, track: str) -> int:
+    series = trace.get(track, v.THREAD_ON_CPU)
+    assert series is not None
+    return series.times[-1] - series.times[0]
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[subprocess.Popen[str]]:
+    with threads("spinner", *WAITS) as program:
+        yield program
+
+
+def test_a_spinning_thread_is_on_a_cpu_or_queued_nearly_all_the_time(busy: subprocess.Popen[str]) -> None:
+    watch = Watch(ProcCollector(target(busy.pid)))
+    eventually(lambda: "spinner" in watch.threads() or not watch.poll(), "the thread's name")
+    spinner = watch.threads()["spinner"]
+
+    def spun_long_enough() -> Trace | None:
+        trace = watch.poll()
+        return trace if span_ns(trace, spinner) > 300_000_000 else None
+
+    trace = eventually(spun_long_enough, "0.3 s of samples")
+    busy_ns = grown(trace, spinner, v.THREAD_ON_CPU) + grown(trace, spinner, v.THREAD_RUN_QUEUE)
+
+    assert 0.8 < busy_ns / span_ns(trace, spinner) < 1.1
+    assert grown(trace, f"process:{busy.pid}", v.PROCESS_CPU) > 0
+
+
+def test_waiting_threads_use_no_time_and_tell_what_they_wait_for(busy: subprocess.Popen[str]) -> None:
+    watch = Watch(ProcCollector(target(busy.pid)))
+
+    def causes() -> dict[str, str] | None:
+        trace = watch.poll()
+        seen = {
+            track.name: str(track.facts["state"])
+            for track in trace.tracks_of(TrackKind.THREAD)
+            if track.name in WAITS and "state" in track.facts
+        }
+        return seen if seen == {name: cause.value for name, cause in WAITS.items()} else None
+
+    eventually(causes, "the cause of every wait")
+    for _ in range(3):
+        trace = watch.poll()
+
+    for name, cause in WAITS.items():
+        track = watch.threads()[name]
+        assert grown(trace, track, v.labelled(v.THREAD_STATE_SAMPLES, cause)) >= 3
+        assert grown(trace, track, v.THREAD_ON_CPU) < 0.2 * span_ns(trace, track)
+
+
+def test_state_samples_add_up(busy: subprocess.Popen[str]) -> None:
+    trace = ProcCollector(target(busy.pid)).poll()
+    for track in trace.tracks_of(TrackKind.THREAD):
+        samples = {r.metric.name: r.value for r in trace.readings if r.track == track.id and "samples" in r.metric.name}
+        assert samples.pop("thread.state_samples") == sum(value or 0 for value in samples.values()) == 1
+
+
+def test_tracks_have_roles_and_parents(busy: subprocess.Popen[str]) -> None:
+    trace = ProcCollector(target(busy.pid)).poll()
+
+    process = trace.tracks[f"process:{busy.pid}"]
+    assert process.kind is TrackKind.PROCESS
+    assert process.facts["role"] == "main"
+    main = trace.tracks[f"thread:{busy.pid}/{busy.pid}"]
+    assert (main.parent, main.facts["role"]) == (process.id, "main")
+    assert trace.tracks["host"].facts["cores"] == os.cpu_count()
+
+
+def test_process_numbers(busy: subprocess.Popen[str]) -> None:
+    trace = ProcCollector(target(busy.pid)).poll()
+    values = {r.metric: r.value for r in trace.readings if r.track == f"process:{busy.pid}"}
+
+    assert values[v.PROCESS_THREADS] == len(WAITS) + 2
+    rss = values[v.PROCESS_RSS]
+    assert rss is not None
+    assert 5e6 < rss < 200e6
+
+
+def test_switches_are_counted(busy: subprocess.Popen[str]) -> None:
+    trace = ProcCollector(target(busy.pid)).poll()
+    status = Path(f"/proc/{busy.pid}/status").read_text()
+    voluntary = int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    [reading] = [
+        r for r in trace.readings if r.track == f"thread:{busy.pid}/{busy.pid}" and r.metric == v.THREAD_VOLUNTARY
+    ]
+
+    assert reading.value == voluntary
+
+
+def test_a_cause_seen_for_the_first_time_starts_from_zero() -> None:
+    thread = Thread("thread:1/1", 1, 1)
+    for now, cause in ((10, ThreadCause.FUTEX), (20, ThreadCause.EPOLL)):
+        thread.cause = cause
+        thread.count()
+        readings = list(thread.readings(now))
+
+    epoll = v.labelled(v.THREAD_STATE_SAMPLES, "epoll")
+    assert [(r.t_ns, r.value) for r in readings if r.metric == epoll] == [(10, 0.0), (20, 1.0)]
+
+
+def test_children_that_come_and_go_are_marked() -> None:
+    code = "import subprocess, sys\nprint('ready', flush=True)\nfor line in sys.stdin: subprocess.Popen(line.split())\n"
+    with python(code) as parent:
+        assert parent.stdin is not None
+        watch = Watch(ProcCollector(target(parent.pid), ENGINES))
+        parent.stdin.write("sleep 1000\n")
+        parent.stdin.flush()
+        started = eventually(lambda: watch.poll().marks, "the child")[0]
+        child = int(started.track.removeprefix("process:"))
+        assert "started" in started.text
+        assert started.track in watch.recorder.freeze().tracks
+
+        os.kill(child, signal.SIGKILL)
+        ended = eventually(lambda: [mark for mark in watch.poll().marks if "exited" in mark.text], "its end")[0]
+
+        assert ended.track == f"process:{child}"
+        assert ended.severity is Severity.WARNING
+        assert set(watch.last.gone) >= {f"process:{child}", f"thread:{child}/{child}"}
+        assert started.track not in watch.recorder.freeze().tracks
+
+
+def test_threads_that_end_are_gone() -> None:
+    code = (
+        "import sys, threading\nprint('ready', flush=True)\nt = threading.Thread(target=sys.stdin.readline)\n"
+        "t.start()\nt.join()\nprint('ended', flush=True)\nsys.stdin.read()\n"
+    )
+    with python(code) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        watch = Watch(ProcCollector(target(program.pid)))
+        eventually(lambda: len(watch.threads()) == 1 or len(watch.poll().tracks) > 3, "two threads")
+        eventually(
+            lambda: watch.poll() and len(watch.recorder.freeze().tracks_of(TrackKind.THREAD)) == 2, "two threads"
+        )
+        program.stdin.write("\n")
+        program.stdin.flush()
+        program.stdout.readline()
+        eventually(lambda: watch.poll() and len(watch.recorder.freeze().tracks_of(TrackKind.THREAD)) == 1, "one thread")
+
+
+def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
+    with threads("sleeper") as program:
+        collector = ProcCollector(target(program.pid))
+        collector.poll()
+        program.kill()
+        program.wait()
+        trace = collector.poll()
+        after = collector.poll()
+
+    assert [(mark.severity, mark.text) for mark in trace.marks] == [
+        (Severity.ERROR, f"main (pid {program.pid}) exited")
+    ]
+    for one in (trace, after):
+        why = one.why_missing("proc")
+        assert why is not None
+        assert "has exited" in why.reason
+    assert not after.marks
+    assert not [reading for reading in after.readings if reading.track.startswith(("process", "thread"))]
+
+
+def test_a_server_that_is_gone_before_the_first_poll() -> None:
+    with subprocess.Popen(["true"]) as program:
+        pass
+    why = ProcCollector(target(program.pid)).poll().why_missing("proc")
+
+    assert why is not None
+    assert "has exited" in why.reason
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    with threads("sleeper") as program:
+        collector = ProcCollector(target(program.pid))
+        collector.poll()
+        collector._processes[program.pid].start_ticks -= 1
+        trace = collector.poll()
+
+    assert f"process:{program.pid}" in trace.gone
+    assert trace.marks[0].text.endswith("exited")
+
+
+def test_roles_come_from_titles_and_follow_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc_module, "RENEW_NS", 0)
+    with tree(Fake("core", ("VLLM::EngineCore",), (Fake("w", ("VLLM::Worker_TP1",)),))) as running:
+        collector = ProcCollector(target(running.pids["core"], "vllm"), ENGINES)
+        tracks = collector.poll().tracks
+        title = ("vllm", "serve", "m")
+        monkeypatch.setattr(procfs, "arguments", lambda pid: title)
+        renamed = collector.poll().tracks
+
+    assert tracks[f"process:{running.pids['core']}"].facts["role"] == "EngineCore"
+    assert tracks[f"process:{running.pids['w']}"].facts["role"] == "Worker_TP1"
+    assert tracks[f"thread:{running.pids['w']}/{running.pids['w']}"].facts["role"] == "Worker_TP1"
+    assert renamed[f"process:{running.pids['w']}"].facts["role"] == "APIServer"
+    assert renamed[f"thread:{running.pids['w']}/{running.pids['w']}"].facts["role"] == "APIServer"
+
+
+def test_tracks_are_sent_again_only_when_they_change(busy: subprocess.Popen[str]) -> None:
+    collector = ProcCollector(target(busy.pid))
+    collector.poll()
+    eventually(lambda: f"process:{busy.pid}" not in collector.poll().tracks, "a poll without news of the process")
+
+    assert len([track for track in collector.poll().tracks if track.startswith("thread")]) < len(WAITS)
+
+
+def test_hostile_names_and_secrets() -> None:
+    argv = ("vllm", "serve", "m", "--api-key", "sk-1", "\x1b[2J[/b]")
+    with tree(Fake("api", argv, name="\x1b[31mred")) as running:
+        trace = ProcCollector(target(running.pids["api"], "vllm"), ENGINES).poll()
+
+    pid = running.pids["api"]
+    assert trace.tracks[f"thread:{pid}/{pid}"].name == "␛[31mred"
+    assert trace.tracks[f"process:{pid}"].facts["cmdline"] == "vllm serve m --api-key [redacted] ␛[2J[/b]"
+
+
+def test_of_very_many_threads_only_the_busiest_are_looked_at(
+    busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc_module, "MANY_THREADS", 3)
+    monkeypatch.setattr(proc_module, "CLOSE_LOOKS", 1)
+    watch = Watch(ProcCollector(target(busy.pid)))
+
+    def count(name: str, metric: Metric) -> int:
+        series = watch.recorder.freeze().get(watch.threads()[name], metric)
+        return len(series) if series is not None else 0
+
+    def looks(name: str) -> float:
+        series = watch.recorder.freeze().get(watch.threads()[name], v.THREAD_STATE_SAMPLES)
+        return series.values[-1] if series is not None else 0.0
+
+    def spinner_is_ahead() -> bool:
+        watch.poll()
+        return looks("spinner") > looks("sleeper") + 3
+
+    eventually(spinner_is_ahead, "more looks at the busy thread")
+
+    assert count("sleeper", v.THREAD_ON_CPU) == count("spinner", v.THREAD_ON_CPU), "clocks are read at every poll"
+
+
+def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = procfs.read_bytes
+
+    def read_as_stranger(path: str | Path, dir_fd: int | None = None) -> bytes | None:
+        if str(path).endswith("/wchan"):
+            return b"0"
+        return None if str(path).endswith("/syscall") else read(path, dir_fd)
+
+    monkeypatch.setattr(procfs, "read_bytes", read_as_stranger)
+    monkeypatch.setattr(proc_threads, "_PATIENCE", 3)
+    collector = ProcCollector(target(busy.pid))
+    collector.poll()
+    trace = collector.poll()
+
+    why = trace.why_missing(f"process:{busy.pid}/{v.THREAD_STATE_SAMPLES.name}")
+    assert why is not None
+    assert "sudo" in why.remedy
+    causes = {r.metric.name for r in trace.readings if r.metric.name.startswith("thread.state_samples|")}
+    assert causes <= {"thread.state_samples|running"}, "no cause is made up"
+
+
+def test_wait_channels_are_enough_where_calls_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"7/wchan": b"futex_wait_queue", "7/stat": b"7 (a b) S 1 2", "7/schedstat": b"1 2 3"}
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, dir_fd=None: files.get(str(path)))
+    thread = Thread("thread:1/7", 1, 7)
+
+    assert thread.read_clocks(0)
+    thread.look(0, Witnesses(1))
+
+    assert (thread.name, thread.cause, thread.wchan) == ("a b", ThreadCause.FUTEX, "futex_wait_queue")
+
+
+def test_a_thread_that_ends_while_it_is_read_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, dir_fd=None: None)
+    thread = Thread("thread:1/7", 1, 7)
+
+    assert not thread.read_clocks(0)
+    thread.look(0, Witnesses(1))
+    assert thread.cause is None
+
+
+@pytest.mark.parametrize(
+    ("wchan", "cause"),
+    [
+        ("futex_wait_queue_me", "futex"),
+        ("do_epoll_wait", "epoll"),
+        ("ep_poll", "epoll"),
+        ("do_sys_poll", "poll"),
+        ("poll_schedule_timeout.constprop.0", "poll"),
+        ("hrtimer_nanosleep", "nanosleep"),
+        ("pipe_read", "pipe"),
+        ("unix_stream_read_generic", "socket"),
+        ("inet_csk_accept", "socket"),
+        ("io_schedule", "disk"),
+        ("folio_wait_bit_common", "disk"),
+        ("jbd2_log_wait_commit", "disk"),
+        ("nvidia_unlocked_ioctl", "gpu_driver"),
+        ("_nv012345rm", "gpu_driver"),
+        ("os_acquire_semaphore", "gpu_driver"),
+        ("uvm_va_range_wait", "gpu_driver"),
+        ("do_wait", "child"),
+        ("do_sigtimedwait", "signal"),
+        ("io_cqring_wait", "io_uring"),
+        ("something_new", None),
+        ("", None),
+    ],
+)
+def test_wait_channels(wchan: str, cause: str | None) -> None:
+    assert cause_of_wchan(wchan) == cause
+
+
+@pytest.mark.parametrize(
+    ("line", "machine", "cause"),
+    [
+        ("202 0x7f 0x80 0x0", "x86_64", "futex"),
+        ("98 0x7f 0x80 0x0", "aarch64", "futex"),
+        ("281 0x5", "x86_64", "epoll"),
+        ("22 0x5", "aarch64", "epoll"),
+        ("0 0x3 0x0", "x86_64", "pipe"),
+        ("63 0x4 0x0", "aarch64", "socket"),
+        ("16 0x5 0xc020462a", "x86_64", "gpu_driver"),
+        ("29 0x5 0xc020462a", "aarch64", "gpu_driver"),
+        ("0 0x6 0x0", "x86_64", "disk"),
+        ("0 0x63 0x0", "x86_64", "other"),
+        ("999 0x0", "x86_64", None),
+        ("-1 0x7ff 0x7ff", "x86_64", None),
+        ("running", "x86_64", None),
+        ("", "x86_64", None),
+        ("202 0x0", "riscv64", None),
+    ],
+)
+def test_system_calls(line: str, machine: str, cause: str | None) -> None:
+    files = {3: "pipe:[1]", 4: "socket:[2]", 5: "/dev/nvidia0", 6: "/models/a.safetensors"}
+
+    assert cause_of_syscall(line, files.get, machine) == cause
+
+
+def make_group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content)
+
+
+def test_the_nearest_group_with_a_quota_counts_the_throttling(tmp_path: Path) -> None:
+    mount, proc = tmp_path / "cgroup", tmp_path / "proc"
+    make_group(proc / "7", cgroup="0::/pod/box\n")
+    make_group(mount / "pod", cpu__max="600000 100000\n", cpu__stat="nr_throttled 9\nthrottled_usec 1500\n")
+    make_group(mount / "pod" / "box", cpu__max="max 100000\n", cpu__stat="nr_throttled 0\nthrottled_usec 0\n")
+
+    group = cgroups.group_of(7, proc, mount)
+
+    assert isinstance(group, cgroups.Group)
+    assert (group.path, group.cores) == ("/pod/box", 6.0)
+    assert cgroups.throttling(group) == cgroups.Throttling(9, 1_500_000)
+
+
+def test_version_one_groups(tmp_path: Path) -> None:
+    mount, proc = tmp_path / "cgroup", tmp_path / "proc"
+    make_group(proc / "7", cgroup="5:cpu,cpuacct:/docker/x\n0::/\n")
+    stat = "nr_periods 10\nnr_throttled 4\nthrottled_time 77\n"
+    quota = {"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}
+    make_group(mount / "cpu,cpuacct" / "docker" / "x", cpu__stat=stat, **quota)
+
+    group = cgroups.group_of(7, proc, mount)
+
+    assert isinstance(group, cgroups.Group)
+    assert group.cores == 1.5
+    assert cgroups.throttling(group) == cgroups.Throttling(4, 77)
+
+
+def test_no_group_and_no_quota_are_reasons(tmp_path: Path) -> None:
+    mount, proc = tmp_path / "cgroup", tmp_path / "proc"
+    assert isinstance(cgroups.group_of(7, proc, mount), Unknown)
+    make_group(proc / "7", cgroup="0::/\n")
+    make_group(mount, cpu__stat="usage_usec 5\n")
+    group = cgroups.group_of(7, proc, mount)
+    assert isinstance(group, cgroups.Group)
+    assert group.cores is None
+    assert isinstance(cgroups.throttling(group), Unknown)
+
+
+def test_pressure_and_load_are_read_or_missing(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = ProcCollector(target(busy.pid)).poll()
+    read = {r.metric for r in trace.readings if r.track == "host"}
+    missing = {missing.what for missing in trace.missing}
+    assert v.HOST_LOAD in read
+    assert (v.HOST_CPU_PRESSURE in read) != ("host/host.cpu_pressure" in missing)
+
+    monkeypatch.setattr(procfs, "read_text", lambda path: None)
+    why = ProcCollector(target(busy.pid)).poll().why_missing("host/host.cpu_pressure")
+    assert why is not None
+    assert "psi=1" in why.remedy
