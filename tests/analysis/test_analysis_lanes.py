@@ -1,0 +1,95 @@
+"""Lanes on one axis, and how they are laid on columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmtop.analysis.lanes import lanes_view
+from llmtop.analysis.readings import as_of, gpu_tracks, latest, mean
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.vocabulary import GPU_DRAM, SERVER_RUNNING
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, START_NS, Scene, live_trace
+
+
+def test_gpu_server_and_engine_share_one_axis() -> None:
+    view = lanes_view(live_trace())
+    assert [lane.title for lane in view.lanes] == [
+        "DRAM",
+        "tensor",
+        "SM",
+        "tokens",
+        "waiting",
+        "engine CPU",
+        "engine run-q",
+    ]
+    assert all(lane.why_not is None for lane in view.lanes)
+    assert view.end_ns - view.start_ns == 60 * NS_PER_S
+    assert all(view.start_ns <= t <= view.end_ns for lane in view.lanes for t, _ in lane.samples)
+
+
+def test_lanes_hold_what_was_measured() -> None:
+    by_title = {lane.title: lane for lane in lanes_view(live_trace(Scene(is_moving=False))).lanes}
+    newest = {title: lane.samples[-1][1] for title, lane in by_title.items()}
+    assert newest == pytest.approx(
+        {"DRAM": 83, "tensor": 18, "SM": 95.5, "tokens": 2431, "waiting": 12, "engine CPU": 78, "engine run-q": 9}
+    )
+
+
+def test_preemption_is_marked_at_its_time() -> None:
+    view = lanes_view(live_trace())
+    assert [(mark.t_ns, mark.text, mark.severity) for mark in view.marks] == [
+        (START_NS + 30 * NS_PER_S, "preemption", "warning")
+    ]
+
+
+def test_mark_older_than_the_axis_is_left_out() -> None:
+    assert lanes_view(live_trace(ticks=200)).marks == ()
+
+
+def test_chosen_gpu_is_shown_and_named() -> None:
+    view = lanes_view(live_trace(Scene(gpus=2)), "gpu:1")
+    assert view.lanes[0].title == "DRAM gpu1"
+
+
+def test_each_missing_part_costs_only_its_lanes() -> None:
+    lanes = {lane.title: lane for lane in lanes_view(live_trace(NO_GPU)).lanes}
+    assert lanes["DRAM"].why_not == Unknown("no NVIDIA driver library was found", "install the NVIDIA driver")
+    assert lanes["tokens"].why_not is None
+    assert lanes["engine CPU"].why_not is None
+
+
+def test_nothing_at_all_leaves_seven_reasons() -> None:
+    assert all(lane.why_not is not None for lane in lanes_view(live_trace(NOTHING)).lanes)
+
+
+def test_gpu_without_gpm_says_so_in_its_lanes() -> None:
+    lanes = {lane.title: lane for lane in lanes_view(live_trace(AMPERE)).lanes}
+    assert lanes["DRAM"].why_not is not None
+    assert lanes["DRAM"].why_not.reason == "GPM needs Hopper or newer"
+
+
+def test_as_of_shows_the_trace_as_it_stood() -> None:
+    trace = live_trace()
+    then = as_of(trace, START_NS + 20 * NS_PER_S)
+    assert then.end_ns == START_NS + 20 * NS_PER_S
+    assert all((series.last_t_ns or 0) <= then.end_ns for series in then.series.values())
+    assert then.marks == ()
+    assert latest(then, "gpu:0", GPU_DRAM) != latest(trace, "gpu:0", GPU_DRAM)
+
+
+def test_as_of_now_is_the_trace_itself() -> None:
+    trace = live_trace(ticks=3)
+    assert as_of(trace, trace.end_ns) is trace
+
+
+def test_as_of_before_the_first_sample_knows_nothing() -> None:
+    assert isinstance(latest(as_of(live_trace(), START_NS - NS_PER_S), "server:8000", SERVER_RUNNING), Unknown)
+
+
+def test_mean_needs_two_readings() -> None:
+    assert isinstance(mean(live_trace(ticks=1), "gpu:0", GPU_DRAM, 15 * NS_PER_S), Unknown)
+    assert mean(live_trace(Scene(is_moving=False), ticks=2), "gpu:0", GPU_DRAM, 15 * NS_PER_S) == pytest.approx(83)
+
+
+def test_gpus_are_in_order_of_their_index() -> None:
+    assert [track.id for track in gpu_tracks(live_trace(Scene(gpus=12), ticks=1))] == [f"gpu:{i}" for i in range(12)]

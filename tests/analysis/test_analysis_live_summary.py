@@ -1,0 +1,139 @@
+"""The header's facts and the snapshot document, whose shape is a contract."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llmtop.analysis.live_summary import header, snapshot_document
+from llmtop.analysis.server import ServerView
+from llmtop.model import Issue, Severity, Stack, Target, Trace, Unknown
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
+
+KEYS = [
+    "schema",
+    "host",
+    "target",
+    "window_s",
+    "gpus",
+    "roofline",
+    "server",
+    "threads",
+    "syscalls",
+    "stacks",
+    "findings",
+    "missing",
+    "self",
+]
+
+
+def document(trace: Trace, target: Target | None = TARGET, seconds: float = 10.0) -> dict[str, Any]:
+    """Through strict JSON and back."""
+    loaded: dict[str, Any] = json.loads(json.dumps(snapshot_document(trace, target, seconds), allow_nan=False))
+    return loaded
+
+
+def test_header_of_a_running_server() -> None:
+    seen = header(live_trace(), TARGET)
+    assert (seen.title, seen.model, seen.dtype) == ("vLLM", "meta-llama/Llama-3.1-8B", "bfloat16")
+    assert (seen.pid, seen.others, seen.gpus) == (4242, 1, ("H100 80GB HBM3", 1))
+    assert isinstance(seen.server, ServerView)
+    assert seen.self_cpu == pytest.approx(0.018)
+    assert seen.self_rss == 58e6
+
+
+def test_header_without_a_target_is_about_gpus() -> None:
+    seen = header(live_trace(Scene(gpus=2)), None)
+    assert (seen.title, seen.pid, seen.gpus) == ("GPUs", None, ("H100 80GB HBM3", 2))
+    assert isinstance(seen.server, Unknown)
+
+
+def test_header_counts_only_the_servers_gpus() -> None:
+    assert header(live_trace(Scene(gpus=8)), replace(TARGET, gpus=(2, 3))).gpus == ("H100 80GB HBM3", 2)
+
+
+def test_model_comes_from_the_metrics_where_the_command_line_has_none() -> None:
+    trace = live_trace(ticks=1)
+    tracks = dict(trace.tracks)
+    tracks["server:8000"] = replace(tracks["server:8000"], facts={"model": "qwen"})
+    known = replace(trace, tracks=tracks)
+    assert header(known, replace(TARGET, model=Unknown("not on the command line"))).model == "qwen"
+
+
+def test_document_has_the_keys_of_the_contract_in_order() -> None:
+    assert list(document(live_trace())) == KEYS
+    assert list(document(live_trace(NOTHING))) == KEYS
+
+
+def test_document_of_a_running_server() -> None:
+    seen = document(live_trace(Scene(is_moving=False)))
+    assert seen["schema"] == "llmtop.snapshot/1"
+    assert seen["target"]["pid"] == 4242
+    assert seen["target"]["model"] == "meta-llama/Llama-3.1-8B"
+    assert [one["role"] for one in seen["target"]["processes"]] == ["APIServer", "EngineCore"]
+    (gpu,) = seen["gpus"]
+    assert (gpu["index"], gpu["sm"], gpu["dram"], gpu["tensor"]) == (0, 95.5, 83.0, 18.0)
+    assert gpu["dram_bytes_per_s"] == pytest.approx(0.83 * 5120 / 8 * 2 * 2619e6)
+    assert gpu["throttle"] == ["power cap"]
+    assert gpu["processes"] == [{"pid": 4300, "name": "VLLM::EngineCore", "memory_bytes": 70.2 * 2**30}]
+    point = seen["roofline"][0]
+    assert (point["gpu"], point["precision"]) == (0, "bf16")
+    assert point["intensity"] == pytest.approx(point["flops_per_s"] / point["bytes_per_s"])
+    assert seen["server"]["running"] == {"value": 64.0, "unit": "requests", "source": "vLLM metrics"}
+    assert seen["server"]["e2e_p50"]["value"] == {"unknown": "no reading of end-to-end latency yet", "remedy": ""}
+    assert seen["self"] == {"cpu": pytest.approx(0.018), "rss_bytes": 58e6, "probes": 0}
+    assert seen["host"]["cpu_pressure_percent"] == 12.0
+    assert {finding["rule"] for finding in seen["findings"]} >= {"memory-bound-decode"}
+
+
+def test_thread_shares_sum_to_one() -> None:
+    for thread in document(live_trace())["threads"]:
+        assert thread["on_cpu"] + thread["run_queue"] + sum(thread["blocked"].values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_what_is_not_known_says_why() -> None:
+    seen = document(live_trace(AMPERE))
+    assert seen["gpus"][0]["sm"] == {
+        "unknown": "GPM needs Hopper or newer",
+        "remedy": "use the server's own estimate: --enable-mfu-metrics",
+    }
+
+
+def test_nothing_at_all_is_listed_as_missing() -> None:
+    seen = document(live_trace(NOTHING))
+    assert (seen["gpus"], seen["server"], seen["threads"], seen["roofline"]) == ([], {}, [], [])
+    assert {"nvml", "gpus", "server", "threads", "syscalls", "stacks"} <= {one["what"] for one in seen["missing"]}
+    assert all(one["reason"] for one in seen["missing"])
+
+
+def test_without_a_target_gpus_are_still_there() -> None:
+    seen = document(live_trace(Scene(has_server=False, has_threads=False)), None)
+    assert seen["target"] == {"unknown": "no server is attached", "remedy": "llmtop --attach PID"}
+    assert len(seen["gpus"]) == 1
+
+
+def test_no_gpu_costs_only_the_gpu_parts() -> None:
+    seen = document(live_trace(NO_GPU))
+    assert seen["gpus"] == []
+    assert seen["server"]["running"]["value"] == 64.0
+
+
+def test_infinite_readings_stay_out_of_the_json() -> None:
+    seen = document(live_trace(Scene(values={"gpu.power": math.inf})))
+    assert seen["gpus"][0]["power_w"] == {"unknown": "not a finite number", "remedy": ""}
+
+
+def test_stacks_are_taken_over() -> None:
+    stack = Stack(("main", "step"), 12.0, "ns", "futex")
+    seen = document(replace(live_trace(ticks=2), stacks=(stack,)))
+    assert seen["stacks"] == [{"frames": ["main", "step"], "weight_ns": 12.0, "state": "futex"}]
+
+
+def test_failed_collector_is_listed() -> None:
+    issue = Issue(Severity.ERROR, "collector-nvml", "the nvml collector failed: X; please report this")
+    missing = document(replace(live_trace(NOTHING), issues=(issue,)))["missing"]
+    assert {"what": "nvml", "reason": issue.message, "remedy": ""} in missing

@@ -1,0 +1,67 @@
+"""Rates of counters: never negative, never of one sample."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.analysis.rates import Increase, increase, rate, rate_samples
+from llmtop.model import NS_PER_S, Metric, Series, Unknown
+
+COUNTER = Metric("c", "tokens", counter=True)
+
+
+def series(*values: float | None, step_s: float = 1.0) -> Series:
+    return Series.of("t", COUNTER, "s", [(int((i + 1) * step_s * NS_PER_S), value) for i, value in enumerate(values)])
+
+
+def test_rate_is_growth_over_the_time_between_samples() -> None:
+    assert rate(series(100, 110, 130), 10 * NS_PER_S) == pytest.approx(15)
+
+
+def test_window_starts_at_the_sample_before_its_edge() -> None:
+    assert increase(series(0, 10, 30, 60), 1 * NS_PER_S) == Increase(30, 1.0)
+
+
+def test_window_counts_from_now_not_from_the_last_sample() -> None:
+    counted = increase(series(0, 10, 30), 2 * NS_PER_S, now_ns=4 * NS_PER_S)
+    assert counted == Increase(20, 1.0)
+
+
+@pytest.mark.parametrize("values", [(), (5.0,), (None, 5.0), (None, None)])
+def test_too_few_samples_are_unknown(values: tuple[float | None, ...]) -> None:
+    assert isinstance(rate(series(*values), 10 * NS_PER_S), Unknown)
+
+
+def test_no_series_is_unknown() -> None:
+    assert isinstance(rate(None, NS_PER_S), Unknown)
+
+
+def test_constant_counter_is_a_true_zero() -> None:
+    assert rate(series(7, 7, 7), 10 * NS_PER_S) == 0
+
+
+def test_restart_counts_what_grew_since() -> None:
+    assert increase(series(100, 110, 4, 10), 10 * NS_PER_S) == Increase(10 + 4 + 6, 3.0)
+
+
+def test_gap_is_bridged_in_the_rate_and_shown_in_the_graph() -> None:
+    with_gap = series(0, None, 20)
+    assert rate(with_gap, 10 * NS_PER_S) == pytest.approx(10)
+    assert [value for _, value in rate_samples(with_gap)] == [None, None]
+
+
+def test_restart_is_a_gap_in_the_graph() -> None:
+    assert [value for _, value in rate_samples(series(10, 20, 5, 7))] == [10, None, 2]
+
+
+def test_rate_samples_stand_at_the_later_time() -> None:
+    assert rate_samples(series(1, 2)) == ((2 * NS_PER_S, 1.0),)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), max_size=30), st.integers(1, 60))
+def test_rates_are_never_negative(values: list[float | None], window_s: int) -> None:
+    measured = rate(series(*values), window_s * NS_PER_S)
+    assert isinstance(measured, Unknown) or measured >= 0
+    assert all(value is None or value >= 0 for _, value in rate_samples(series(*values)))

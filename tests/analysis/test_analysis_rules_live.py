@@ -1,0 +1,276 @@
+"""Each live rule speaks on its two signals, and on nothing less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rules import (
+    cgroup_throttled,
+    clocks_capped,
+    compute_bound,
+    engine_starved,
+    kv_bound,
+    memory_bound_decode,
+    queue_growth,
+    run_queue_starvation,
+)
+from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.registry import RULES, diagnose
+from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind
+from llmtop.session import Recorder
+from tests.live_traces import NOTHING, Scene, live_trace
+
+LIVE_RULES: tuple[Rule, ...] = (
+    cgroup_throttled,
+    clocks_capped,
+    compute_bound,
+    engine_starved,
+    kv_bound,
+    memory_bound_decode,
+    queue_growth,
+    run_queue_starvation,
+)
+TRACKS = {
+    "gpu:0": Track("gpu:0", TrackKind.GPU, "H100"),
+    "server:1": Track("server:1", TrackKind.SERVER, "vLLM :1"),
+    "process:7": Track("process:7", TrackKind.PROCESS, "EngineCore"),
+    "thread:7/7": Track("thread:7/7", TrackKind.THREAD, "EngineCore", facts={"role": "EngineCore"}),
+}
+Values = dict[tuple[str, Metric], float | list[float]]
+
+
+def trace(values: Values, ticks: int = 30) -> Trace:
+    """Gauges hold their value (or walk a list, evenly); counters grow by it each second."""
+    recorder = Recorder(Origin("live"))
+    for tick in range(ticks):
+        t = (tick + 1) * NS_PER_S
+        readings = tuple(
+            Reading(track, metric, t, _at(value, tick, ticks) * (tick if metric.counter else 1), "test")
+            for (track, metric), value in values.items()
+        )
+        recorder.append("test", Trace(Origin("live"), t, t, tracks=TRACKS, readings=readings))
+    return recorder.freeze()
+
+
+def _at(value: float | list[float], tick: int, ticks: int) -> float:
+    return value[tick * len(value) // ticks] if isinstance(value, list) else value
+
+
+def gpu(**values: float) -> Values:
+    metrics = {"dram": v.GPU_DRAM, "tensor": v.GPU_TENSOR, "sm": v.GPU_SM}
+    return {("gpu:0", metrics[name]): value for name, value in values.items()}
+
+
+def server(**values: float | list[float]) -> Values:
+    metrics = {
+        "waiting": v.SERVER_WAITING,
+        "running": v.SERVER_RUNNING,
+        "kv": v.SERVER_KV_USAGE,
+        "preemptions": v.SERVER_PREEMPTIONS,
+    }
+    return {("server:1", metrics[name]): value for name, value in values.items()}
+
+
+def engine(*, on_cpu: float, run_queue: float, involuntary: float = 0.0) -> Values:
+    return {
+        ("thread:7/7", v.THREAD_ON_CPU): on_cpu * NS_PER_S,
+        ("thread:7/7", v.THREAD_RUN_QUEUE): run_queue * NS_PER_S,
+        ("thread:7/7", v.THREAD_INVOLUNTARY): involuntary,
+    }
+
+
+def found(rule: Rule, values: Values) -> list[Finding]:
+    return list(rule.check(trace(values)))
+
+
+def only(findings: Iterable[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+# -- each rule, on and off -------------------------------------------------------------------------------------
+
+
+def test_memory_bound_decode() -> None:
+    finding = only(found(memory_bound_decode, gpu(dram=84, tensor=18)))
+    assert finding.message == "memory-bound decode: DRAM 84 %, tensor 18 %"
+    assert finding.evidence == ("GPU 0: DRAM 84 % (test), tensor 18 % (test)",)
+    assert finding.severity is Severity.INFO
+
+
+@pytest.mark.parametrize(("dram", "tensor"), [(55, 10), (84, 60), (20, 5)])
+def test_not_memory_bound(dram: float, tensor: float) -> None:
+    assert not found(memory_bound_decode, gpu(dram=dram, tensor=tensor))
+
+
+@pytest.mark.parametrize(("kv", "word"), [(0.3, "raise the batch"), (0.95, "quantise")])
+def test_memory_bound_advice_depends_on_room_in_kv(kv: float, word: str) -> None:
+    assert word in only(found(memory_bound_decode, gpu(dram=84, tensor=18) | server(kv=kv))).action
+
+
+def test_one_finding_for_all_gpus_alike() -> None:
+    finding = only(memory_bound_decode.check(live_trace(Scene(gpus=8, is_moving=False))))
+    assert finding.subject == "GPUs 0, 1, 2, 3, 4, 5, 6, 7"
+    assert finding.message == "memory-bound decode on 8 GPUs: DRAM 83 %, tensor 18 %"
+    assert len([line for line in finding.evidence if line.startswith("GPU ")]) == 8
+
+
+def test_compute_bound() -> None:
+    finding = only(found(compute_bound, gpu(dram=35, tensor=72)))
+    assert finding.message == "compute-bound: tensor 72 %, DRAM 35 %"
+    assert not found(compute_bound, gpu(dram=80, tensor=72))
+    assert not found(compute_bound, gpu(dram=35, tensor=50))
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "run_queue", "cause"),
+    [(0.7, 0.2, "waits for a CPU"), (0.97, 0.01, "is CPU-bound"), (0.2, 0.0, "is blocked")],
+)
+def test_engine_starved_names_the_cause(on_cpu: float, run_queue: float, cause: str) -> None:
+    values = gpu(sm=22) | server(waiting=9) | engine(on_cpu=on_cpu, run_queue=run_queue)
+    finding = only(found(engine_starved, values))
+    assert finding.message.startswith("GPU 22 % busy while 9 requests wait: EngineCore")
+    assert cause in finding.message
+    assert len(finding.evidence) == 3
+
+
+def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
+    values: Values = {("gpu:0", v.GPU_UTIL): 30.0}
+    assert "GPU busy 30 % (test)" in only(found(engine_starved, values | server(waiting=9))).evidence
+
+
+@pytest.mark.parametrize(
+    "values", [gpu(sm=22), server(waiting=9), gpu(sm=22) | server(waiting=0), gpu(sm=90) | server(waiting=9)]
+)
+def test_engine_not_starved(values: Values) -> None:
+    assert not found(engine_starved, values)
+
+
+def test_kv_bound_needs_all_three() -> None:
+    values = server(kv=0.98, waiting=12, preemptions=0.5)
+    finding = only(found(kv_bound, values))
+    assert finding.message == "KV-bound: KV cache 98 %, 30 preemptions/min, 12 waiting"
+    assert finding.severity is Severity.ERROR
+    for weaker in ({"kv": 0.8}, {"waiting": 0.0}, {"preemptions": 0.0}):
+        assert not found(kv_bound, values | server(**weaker))
+    for gone in values:
+        assert not found(kv_bound, {key: value for key, value in values.items() if key != gone})
+
+
+def test_queue_growth() -> None:
+    finding = only(found(queue_growth, server(waiting=[2, 8, 16], running=64)))
+    assert finding.message == "the queue grows: 2 to 16 waiting, 64 running"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running"),
+    [([2, 8, 16], [10, 30, 64]), ([16, 8, 2], [64]), ([2, 2.5, 3], [64]), ([2, 20, 16], [64]), ([2, 8, 16], [0])],
+)
+def test_queue_does_not_grow(waiting: list[float], running: list[float]) -> None:
+    assert not found(queue_growth, server(waiting=waiting, running=running))
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.02, Severity.WARNING), (0.4, Severity.ERROR)])
+def test_cgroup_throttled(share: float, severity: Severity) -> None:
+    values: Values = {
+        ("process:7", v.CGROUP_THROTTLED): share * NS_PER_S,
+        ("process:7", v.CGROUP_PERIODS_THROTTLED): 4.0,
+    }
+    finding = only(found(cgroup_throttled, values))
+    assert finding.severity is severity
+    assert f"{share:.2g} s per second" in finding.message
+    assert not found(cgroup_throttled, dict.fromkeys(values, 0.0))
+    assert not found(cgroup_throttled, {("process:7", v.CGROUP_THROTTLED): share * NS_PER_S})
+
+
+def clocks(mask: int, *, power: float = 400, limit: float = 700, heat: float = 60) -> Values:
+    return {
+        ("gpu:0", v.GPU_CLOCK_REASONS): float(mask),
+        ("gpu:0", v.GPU_POWER): power,
+        ("gpu:0", v.GPU_POWER_LIMIT): limit,
+        ("gpu:0", v.GPU_TEMPERATURE): heat,
+        ("gpu:0", v.GPU_SM_CLOCK): 1410.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message", "severity"),
+    [
+        (clocks(0x04, power=697), "power cap: 697 W, SM clock 1410 MHz", Severity.INFO),
+        (clocks(0x20, heat=88), "thermal slowdown: 88.0 °C, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x40 | 0x08, heat=91), "thermal slowdown: 91.0 °C, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x80), "power brake: 400 W, SM clock 1410 MHz", Severity.ERROR),
+    ],
+)
+def test_clocks_capped(values: Values, message: str, severity: Severity) -> None:
+    finding = only(found(clocks_capped, values))
+    assert (finding.message, finding.severity) == (message, severity)
+
+
+@pytest.mark.parametrize("values", [clocks(0), clocks(0x01), clocks(0x04), clocks(0x20)])
+def test_clocks_not_capped_without_the_second_signal(values: Values) -> None:
+    assert not found(clocks_capped, values)
+
+
+def test_clock_reason_of_a_moment_is_no_finding() -> None:
+    values = clocks(0, power=697) | {("gpu:0", v.GPU_CLOCK_REASONS): [0.0] * 9 + [4.0]}
+    assert not found(clocks_capped, values)
+
+
+def test_run_queue_starvation_needs_a_witness() -> None:
+    pressure: Values = {("host", v.HOST_CPU_PRESSURE): 35.0}
+    finding = only(found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12) | pressure))
+    assert finding.message == "EngineCore waits for a CPU 12 % of the time"
+    assert only(found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12, involuntary=50)))
+    assert not found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12))
+    assert not found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.02, involuntary=50) | pressure)
+
+
+# -- all rules -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", LIVE_RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize(
+    "scene", [NOTHING, Scene(values={"gpu.dram": None, "server.waiting": None})], ids=["nothing", "gaps"]
+)
+def test_rule_survives_missing_data(rule: Rule, scene: Scene) -> None:
+    list(rule.check(live_trace(scene)))
+    list(rule.check(live_trace(scene, ticks=1)))
+    list(rule.check(Trace(Origin("live"))))
+
+
+@pytest.mark.parametrize("rule", LIVE_RULES, ids=lambda rule: rule.id)
+def test_rule_says_what_it_is(rule: Rule) -> None:
+    assert rule in RULES
+    assert rule.summary.endswith(".")
+    assert rule.source
+
+
+def test_every_finding_has_evidence_an_action_and_a_source() -> None:
+    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98})))
+    assert findings
+    assert all(finding.evidence and finding.action and finding.source for finding in findings)
+    assert all("(" in line for finding in findings for line in finding.evidence)
+
+
+def test_findings_are_gravest_first() -> None:
+    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98})))
+    assert [finding.rule for finding in findings] == ["kv-bound", "run-queue-starvation", "memory-bound-decode"]
+
+
+class _Broken:
+    id = "broken"
+    summary = "It fails."
+    source = "test"
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        raise ZeroDivisionError("by zero")
+
+
+def test_rule_that_fails_costs_only_itself() -> None:
+    findings = diagnose(trace(gpu(dram=84, tensor=18)), (_Broken(), memory_bound_decode))
+    assert [finding.rule for finding in findings] == ["broken", "memory-bound-decode"]
+    assert findings[0].message == "the rule broken failed: ZeroDivisionError: by zero"

@@ -1,0 +1,96 @@
+"""The server's numbers, against a synthetic server whose numbers are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmtop.analysis.server import ServerView, server_view
+from llmtop.model import NS_PER_S, Issue, Missing, Origin, Severity, Trace, Unknown
+from tests.live_traces import NOTHING, START_NS, Scene, live_trace, without
+
+
+def view_of(trace: Trace) -> ServerView:
+    view = server_view(trace)
+    assert isinstance(view, ServerView)
+    return view
+
+
+def test_every_number_of_a_steady_server() -> None:
+    view = view_of(live_trace(Scene(is_moving=False)))
+    known = {concept: stat.value for concept, stat in view.stats.items() if not isinstance(stat.value, Unknown)}
+    assert known == pytest.approx(
+        {
+            "output_tokens_per_s": 2431,
+            "prompt_tokens_per_s": 12100,
+            "running": 64,
+            "waiting": 12,
+            "kv_usage": 0.87,
+            "preemptions_per_min": 3.0,
+            "prefix_hit": 0.41,
+            "requests_per_s": 38,
+            "failures_per_s": 0,
+            # 5 % below 0.05, 20 % below 0.1, 70 % below 0.25: the median is 60 % through (0.1, 0.25]
+            "ttft_p50": 0.1 + 0.15 * (0.5 - 0.2) / 0.5,
+            "ttft_p99": 1.0 + 1.5 * (0.99 - 0.97) / 0.03,
+            "itl_p50": 0.02 + 0.01 * (0.5 - 0.45) / 0.45,
+            "itl_p99": 0.05,
+            "queue_time_p50": 0.1,
+            "queue_time_p99": 0.5 + 0.5 * (0.99 - 0.95) / 0.05,
+        }
+    )
+    assert {stat.source for stat in view.stats.values() if not isinstance(stat.value, Unknown)} == {"vLLM metrics"}
+
+
+def test_numbers_the_server_lacks_are_unknown_with_a_reason() -> None:
+    view = view_of(live_trace())
+    assert {stat.concept for stat in view.absent} == {"e2e_p50", "e2e_p99"}
+    assert view.value("e2e_p50") == Unknown("no reading of end-to-end latency yet")
+    assert view.stats["e2e_p50"].text == "–"
+
+
+def test_missing_metric_has_the_collectors_reason() -> None:
+    why = Unknown("this server does not export its KV usage", "update it")
+    scene = without(Scene(missing=(Missing("server.kv_usage", why),)), "server.kv_usage")
+    assert view_of(live_trace(scene)).value("kv_usage") == why
+
+
+def test_first_scrape_gives_gauges_but_no_rates() -> None:
+    view = view_of(live_trace(ticks=1))
+    assert view.value("running") == 64
+    assert isinstance(view.value("output_tokens_per_s"), Unknown)
+    assert isinstance(view.value("ttft_p50"), Unknown)
+
+
+def test_server_that_no_longer_answers_is_not_shown_as_it_was() -> None:
+    trace = live_trace()
+    late = Trace(trace.origin, trace.start_ns, trace.end_ns + 60 * NS_PER_S, tracks=trace.tracks, series=trace.series)
+    assert view_of(late).value("running") == Unknown("the last reading is 60 s old")
+    assert view_of(late).value("output_tokens_per_s") == Unknown("the last reading is 60 s old")
+
+
+def test_no_endpoint_has_the_collectors_reason() -> None:
+    why = server_view(live_trace(NOTHING))
+    assert isinstance(why, Unknown)
+    assert "refuses connections" in why.reason
+
+
+def test_failed_collector_is_the_reason() -> None:
+    issue = Issue(
+        Severity.ERROR, "collector-prometheus", "the prometheus collector failed: KeyError; please report this"
+    )
+    assert server_view(Trace(Origin("live"), issues=(issue,))) == Unknown(issue.message)
+
+
+def test_counts_read_as_counts() -> None:
+    stats = view_of(live_trace(Scene(is_moving=False))).stats
+    assert [stats[concept].text for concept in ("preemptions_per_min", "requests_per_s", "running", "kv_usage")] == [
+        "3 /min",
+        "38 req/s",
+        "64 requests",
+        "87 %",
+    ]
+
+
+def test_history_reaches_back_two_minutes() -> None:
+    times = [t for t, _ in view_of(live_trace(ticks=200)).stats["running"].history]
+    assert (times[0], times[-1]) == (START_NS + 79 * NS_PER_S, START_NS + 199 * NS_PER_S)
