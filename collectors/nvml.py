@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llmtop.collectors.base import Check
 from llmtop.collectors.nvml_errors import TIMEOUT, code_of, explain
-from llmtop.collectors.nvml_gpu import Gpu, News
+from llmtop.collectors.nvml_gpu import Gpu
+from llmtop.collectors.nvml_news import News
 from llmtop.model import NS_PER_S, Mark, Metric, Missing, Severity, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:

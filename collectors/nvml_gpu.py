@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_gpm
 from llmtop.collectors.nvml_errors import GPU_DOWN, NOT_SUPPORTED, UNKNOWN_ERROR, code_of, explain
-from llmtop.model import Fact, Mark, Metric, Missing, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import Fact, Mark, Metric, Missing, Severity, Track, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
     from llmtop.collectors.base import Clock
+    from llmtop.collectors.nvml_news import News
 
-SOURCE = "NVML"
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 """FP32 lanes per SM by compute capability (CUDA C++ Programming Guide, arithmetic throughput); 128 on all others."""
 _NOT_AVAILABLE = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
@@ -25,68 +25,6 @@ _NOT_AVAILABLE = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 _NOT_SAID = Unknown("the driver gives no value")
 _IN_MIG = Unknown("NVML does not report it for a GPU in MIG mode", "GPM metrics, where the GPU has them, still count")
 _MEMORY_NOT_SAID = Unknown("the driver does not say how much GPU memory the process has")
-
-
-@dataclass(slots=True)
-class News:
-    """What one poll brings together.
-
-    Attributes:
-        alive: (track, metric) pairs whose newest reading has a value; kept from poll to poll, so that a metric that
-            loses its value gets one reading without one: history shows a gap, and "last" is not the old value.
-    """
-
-    t_ns: int
-    alive: dict[tuple[str, str], Metric]
-    readings: list[Reading] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-
-    def read(self, track: str, metric: Metric, value: float, source: str = SOURCE) -> None:
-        """Add a value."""
-        self.alive[track, metric.name] = metric
-        self.readings.append(Reading(track, metric, self.t_ns, value, source))
-
-    def lacks(self, track: str, metric: Metric, why: Unknown, source: str = SOURCE) -> None:
-        """Say why a metric has no value."""
-        self.missing.append(Missing(f"{track}/{metric.name}", why))
-        self.gap(track, metric, source)
-
-    def gap(self, track: str, metric: Metric, source: str = SOURCE) -> None:
-        """End the line of a metric that had values."""
-        if self.alive.pop((track, metric.name), None) is not None:
-            self.readings.append(Reading(track, metric, self.t_ns, None, source))
-
-    def gap_all(self, track: str) -> None:
-        """End every line of a track and of those under it, with what this poll said of them so far."""
-        self.readings = [reading for reading in self.readings if not _is_under(track, reading.track)]
-        for owner, name in list(self.alive):
-            if _is_under(track, owner):
-                self.gap(owner, self.alive[owner, name])
-
-    def forget(self, track: str) -> None:
-        """A track ended."""
-        self.gone.append(track)
-        for key in [key for key in self.alive if key[0] == track]:
-            del self.alive[key]
-
-    def trace(self, tracks: Mapping[str, Track]) -> Trace:
-        """The poll's result."""
-        return Trace(
-            Origin("live"),
-            self.t_ns,
-            self.t_ns,
-            tracks=tracks,
-            readings=tuple(self.readings),
-            marks=tuple(self.marks),
-            missing=tuple(self.missing),
-            gone=tuple(self.gone),
-        )
-
-
-def _is_under(track: str, other: str) -> bool:
-    return other == track or other.startswith(f"{track}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +53,9 @@ def _clock_reasons(nvml: ModuleType, device: Any) -> float:
 
 def _temperature(nvml: ModuleType, device: Any) -> float:
     try:
-        return float(nvml.nvmlDeviceGetTemperatureV(device, nvml.NVML_TEMPERATURE_GPU))
-    except nvml.NVMLError_FunctionNotFound:  # the name before NVML 13
         return float(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+    except nvml.NVMLError_FunctionNotFound:  # deprecated since NVML 13, and to go in a later one
+        return float(nvml.nvmlDeviceGetTemperatureV(device, nvml.NVML_TEMPERATURE_GPU))
 
 
 _FAST = (

@@ -10,14 +10,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_gpm
 from llmtop.collectors.nvml import NvmlCollector, checks
 from llmtop.model import NS_PER_S, Mark, Metric, Origin, Severity, Trace, TrackKind, Unknown
-from llmtop.session import Session
+from llmtop.session import Recorder, Session
 from tests.fake_nvml.build import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
@@ -411,7 +411,7 @@ PER_GPU_FUNCTIONS = (
     "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetMaxClockInfo",
-    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetTemperature",
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetMemoryInfo",
@@ -423,9 +423,9 @@ PER_GPU_FUNCTIONS = (
 )
 
 
-def test_older_drivers_answer_to_older_names(machine: FakeNvml, clock: Clock) -> None:
-    newer = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTemperatureV")
-    machine.set(**{f"fail.{function}": FUNCTION_NOT_FOUND for function in newer})
+def test_other_drivers_answer_to_other_names(machine: FakeNvml, clock: Clock) -> None:
+    absent = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTemperature")
+    machine.set(**{f"fail.{function}": FUNCTION_NOT_FOUND for function in absent})
     with NvmlCollector(clock) as collector:
         found = values(collector.poll())
     assert found["gpu.memory_used"] == 42949672960 + 456130560
@@ -501,14 +501,14 @@ def test_a_list_that_fails_once_loses_no_process(machine: FakeNvml, collector: N
 
 def test_slow_values_are_read_every_five_seconds(collector: NvmlCollector, clock: Clock) -> None:
     collector.poll()
-    before = calls("nvmlDeviceGetTemperatureV")
+    before = calls("nvmlDeviceGetTemperature")
     for _ in range(19):
         clock.advance(0.25)
         collector.poll()
-    assert calls("nvmlDeviceGetTemperatureV") == before
+    assert calls("nvmlDeviceGetTemperature") == before
     clock.advance(0.25)
     assert values(collector.poll())["gpu.temperature"] == 58
-    assert calls("nvmlDeviceGetTemperatureV") == before + 1
+    assert calls("nvmlDeviceGetTemperature") == before + 1
 
 
 def test_sixteen_gpus_end_their_windows_together(machine: FakeNvml, clock: Clock) -> None:
@@ -556,6 +556,48 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
         pause.wait(0.005)
+
+
+FAULTS = st.one_of(
+    st.tuples(st.sampled_from(("lost", "mig", "fail_all")), st.sampled_from((None, 1, NOT_SUPPORTED, UNKNOWN))),
+    st.tuples(
+        st.sampled_from([f"fail.{function}" for function in (*PER_GPU_FUNCTIONS, "nvmlGpmMetricsGet")]),
+        st.sampled_from((None, 2, NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, FUNCTION_NOT_FOUND, UNKNOWN)),
+    ),
+    st.tuples(st.sampled_from(("gpm.5", "gpm.10", "gpm.12")), st.sampled_from((None, "nan", "inf", -1, 1e300))),
+    st.tuples(st.just("gpm_least_window_ms"), st.sampled_from((0, 90))),
+    st.tuples(st.just("compute"), st.sampled_from((None, "1:1", "1:na 2:5", "2:7 2:7"))),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(faults=st.lists(st.tuples(st.integers(0, 1), FAULTS), max_size=12))
+def test_no_sequence_of_faults_ends_it_or_leaves_an_old_value(
+    machine: FakeNvml, faults: list[tuple[int, tuple[str, object]]]
+) -> None:
+    machine.clear(gpus=2)
+    machine.set_gpu(None, gpm_least_window_ms=0)
+    clock, recorder = Clock(), Recorder(Origin("live"))
+    with NvmlCollector(clock) as collector:
+        for gpu, (key, value) in [(0, ("mig", None)), *faults, (0, ("mig", None))]:
+            machine.set_gpu(gpu, **{key: value})
+            clock.advance(0.25 if gpu else 3)
+            polled = collector.poll()
+            recorder.append(collector.name, polled)
+            assert {"gpu:0", "gpu:1"} <= set(polled.tracks)
+            assert_unknown_is_not_shown_as_known(recorder.freeze(), polled)
+
+
+def assert_unknown_is_not_shown_as_known(trace: Trace, polled: Trace) -> None:
+    """What is missing has no newest value, and no number is NaN, infinite or negative."""
+    missing = {one.what for one in polled.missing}
+    for (track, metric), series in trace.series.items():
+        gpu = track.split("/")[0]
+        assert series.last is None or 0 <= series.last < math.inf
+        if gpu in missing or f"{track}/{metric}" in missing:
+            assert series.last is None, (track, metric, missing)
+        if f"{gpu}/gpm" in missing and metric in {one.name for one in nvml_gpm.METRICS}:
+            assert series.last is None, (track, metric, missing)
 
 
 # doctor, and a process of its own

@@ -82,6 +82,11 @@ class FakeNvml:
                 self._values[key] = _escaped(str(value))
         self._write()
 
+    def clear(self, **values: object) -> None:
+        """Forget every key, then set these."""
+        self._values.clear()
+        self.set(**values)
+
     def set_gpu(self, gpu: int | None, **values: object) -> None:
         """Set keys of one GPU, or of all (None)."""
         prefix = "*" if gpu is None else str(gpu)
