@@ -91,7 +91,7 @@ def read_blocks(file: ReportFile) -> Iterator[Block]:
         FileError: The chain is broken: truncated when it needs more than the file has, corrupted otherwise.
     """
     if file.read(Extent(0, min(len(MAGIC), file.size))) != MAGIC:
-        raise FileError(f"{file.path} is not a Nsight Compute report: it does not start with NVR")
+        raise FileError(f"{file.path} is not an Nsight Compute report: it does not start with NVR")
     offset = _message_at(file, len(MAGIC), "the file header", file.size).end
     number = 0
     while offset < file.size:

@@ -1,0 +1,107 @@
+"""The one way into files: what is told apart, and what is said of the rest."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llmtop.errors import FileError
+from llmtop.parsers.registry import PARSERS, SUPPORTED, load
+from tests.parsers.sample_reports import kernel, report
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(FileError) as caught:
+        load(path)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def test_priorities_and_names_are_unique_and_in_order() -> None:
+    priorities = [parser.priority for parser in PARSERS]
+    assert priorities == sorted(set(priorities))
+    assert len({parser.name for parser in PARSERS}) == len(PARSERS)
+
+
+@pytest.mark.parametrize("name", ["report.ncu-rep", "report.sqlite", "no suffix", "x.json"])
+def test_content_decides_and_not_the_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(report(kernel()))
+    assert load(path).origin.kind == "ncu-rep"
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "missing.ncu-rep"
+    assert refusal(path) == f"{path} cannot be read: No such file or directory"
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.ncu-rep"
+    path.touch()
+    assert refusal(path).startswith(f"{path} is empty: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret.ncu-rep"
+    path.touch(mode=0)
+    assert refusal(path) == f"{path} cannot be read: Permission denied"
+
+
+def test_directory(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path} is a directory, not a report; give the path of a file"
+
+
+def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert refusal(path) == f"{path} is a pipe, not a report; give the path of a file"
+
+
+def test_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path may have 107 bytes
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("listener")
+        assert refusal(Path("listener")) == "listener is a socket, not a report; give the path of a file"
+
+
+def test_device() -> None:
+    assert refusal(Path("/dev/zero")) == "/dev/zero is a device, not a report; give the path of a file"
+
+
+def test_path_that_cannot_be(tmp_path: Path) -> None:
+    assert "is not a path" in refusal(tmp_path / "a\0b")
+    assert "File name too long" in refusal(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("r.ncu-rep", b"<html>not found", "named like an Nsight Compute report but does not start like one"),
+        ("r.sqlite", b"garbage", "named like an Nsight Systems export but does not start like one"),
+        ("r", b"garbage", "of no format that llmtop knows"),
+        ("r", bytes(5000), "all zeros"),
+        ("r.nsys-rep", b"NVIDIA Tegra Profiler Report 1.\n\x0b", "run `nsys export --type sqlite` on it"),
+        ("r.qdstrm", b"QDSTRM\0\0", "an unfinished Nsight Systems capture"),
+        ("core", b"\x7fELF\x02", "a program or a GPU core dump"),
+    ],
+)
+def test_unknown_files_are_told_apart(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert said in refusal(path)
+    assert refusal(path).endswith(f"llmtop opens {SUPPORTED}")
+
+
+@given(content=st.binary(min_size=1, max_size=200))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_end_in_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(content)
+    refusal(path)
