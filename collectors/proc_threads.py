@@ -29,16 +29,18 @@ class Witnesses:
     Attributes:
         silent_channels: How many wait channels said nothing so far; 0 again as soon as one speaks.
         may_see_calls: Whether /proc/PID/task/TID/syscall may be read; None before the first try.
+        has_told: Whether a wait channel was ever named.
     """
 
     pid: int
     silent_channels: int = 0
     may_see_calls: bool | None = None
+    has_told: bool = False
 
     @property
     def are_silent(self) -> bool:
         """Whether nothing tells what a sleeping thread waits for."""
-        return self.may_see_calls is False and self.silent_channels >= _PATIENCE
+        return self.may_see_calls is False and not self.has_told
 
     def file_of(self, descriptor: int) -> str | None:
         """What a file descriptor of the process points to."""
@@ -53,6 +55,7 @@ class Witnesses:
             self.silent_channels += 1
             return ""
         self.silent_channels = 0
+        self.has_told = True
         return clean(channel)
 
     def call(self, tid: int, task: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from llmtop import procfs
 from llmtop import vocabulary as v
-from llmtop.collectors import cgroups, proc_threads
+from llmtop.collectors import cgroups
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
@@ -309,7 +309,6 @@ def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], mo
         return None if str(path).endswith("/syscall") else read(path, dir_fd)
 
     monkeypatch.setattr(procfs, "read_bytes", read_as_stranger)
-    monkeypatch.setattr(proc_threads, "_PATIENCE", 3)
     collector = ProcCollector(target(busy.pid))
     collector.poll()
     trace = collector.poll()
