@@ -347,9 +347,9 @@ _SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all ker
 _CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
 _DURATION = _Field(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
 _STATISTICS = (
-    _Field(Column("mean", "mean", "ns", 8, 6, "of the calls"), _mean),
-    _Field(Column("min", "min", "ns", 8, 9, "of the calls"), _shortest),
-    _Field(Column("max", "max", "ns", 8, 8, "of the calls"), _longest),
+    _Field(Column("mean", "mean", "ns", 8, 8, "of the calls"), _mean),
+    _Field(Column("min", "min", "ns", 8, 10, "of the calls"), _shortest),
+    _Field(Column("max", "max", "ns", 8, 9, "of the calls"), _longest),
 )
 _JUDGED = (
     _Field(
@@ -368,7 +368,7 @@ _JUDGED = (
 _REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
 _SHAPE = (
     _Field(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
-    _Field(Column("block", "block", "", 9, 7, "threads of a block"), _block),
+    _Field(Column("block", "block", "", 9, 6, "threads of a block"), _block),
 )
 _ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
@@ -477,13 +477,22 @@ class _Placed:
 def _placed(kernels: Kernels, row: Row) -> _Placed:
     """The dot of a row against DRAM, or why it has none."""
     launch = kernels.middle(row)
-    label, weight = kernels.short_name(launch), kernels.share(row.total_ns) or 0.0
-    roofline = kernels.facts(launch).roofline
+    label, roofline = kernels.short_name(launch), kernels.facts(launch).roofline
+    point = dram_point(roofline, label, kernels.share(row.total_ns) or 0.0)
+    roofs = () if isinstance(roofline, Unknown) else roofline.roofs
+    if isinstance(point, Unknown):
+        return _Placed((), roofs, (Refusal(label, point),))
+    return _Placed((point,), roofs, ())
+
+
+def dram_point(roofline: KernelRoofline | Unknown, label: str, weight: float = 1.0) -> RooflinePoint | Unknown:
+    """Where a kernel stands against DRAM by the precision that does most of its work."""
     if isinstance(roofline, Unknown):
-        return _Placed((), (), (Refusal(label, roofline),))
-    points = tuple(point for point in roofline.points(label, weight)[:1] if point.level == "DRAM")
-    refusals = tuple(replace(refusal, label=label) for refusal in roofline.refusals)
-    return _Placed(points, roofline.roofs, refusals or (() if points else (Refusal(label, _why_no_dot(roofline)),)))
+        return roofline
+    if roofline.refusals:
+        return roofline.refusals[0].why
+    first_point = next(iter(roofline.points(label, weight)), None)
+    return first_point if first_point is not None and first_point.level == "DRAM" else _why_no_dot(roofline)
 
 
 def _why_no_dot(roofline: KernelRoofline) -> Unknown:

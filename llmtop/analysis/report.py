@@ -1,0 +1,127 @@
+"""What a report says as a whole: the entries and sums that every output format prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from llmtop.analysis.counters import Counters
+from llmtop.analysis.gaps import GpuGaps, gpu_gaps
+from llmtop.analysis.kernels import (
+    Dim3,
+    KernelFacts,
+    Kernels,
+    Row,
+    dram_point,
+    kernels_of,
+)
+from llmtop.analysis.views import RooflinePoint
+from llmtop.model import Missing, Trace, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel as a report lists it.
+
+    Attributes:
+        name: The function; `short` tells it from others of the same function.
+        share: Of all kernels' time, 0 to 1; None without times.
+        metrics: All counters of the launch; none where the capture has only times.
+        roofline: Its point against DRAM, or why it has none.
+    """
+
+    name: str
+    short: str
+    demangled: str
+    grid: Dim3
+    block: Dim3
+    row: Row
+    share: float | None
+    facts: KernelFacts
+    metrics: Counters
+    roofline: RooflinePoint | Unknown
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What is not known of it, and what would bring it."""
+        others = tuple(missing for missing in self.facts.missing if missing.what != "roofline")
+        if isinstance(self.roofline, Unknown):
+            return (*others, Missing("roofline", self.roofline))
+        return others
+
+
+def entries(trace: Trace) -> Iterator[Entry]:
+    """All kernels: launch by launch, in the order of capture, where each has counters of its own.
+
+    A timeline's launches of one name, grid and block are one entry, the longest in total first.
+    """
+    kernels = kernels_of(trace)
+    launches = range(len(kernels.table))
+    rows = kernels.groups() if kernels.table.details is None else map(kernels.launch, launches)
+    for row in rows:
+        yield _entry(kernels, row)
+
+
+def _entry(kernels: Kernels, row: Row) -> Entry:
+    launch = kernels.middle(row)
+    name_id, facts = kernels.table.name_id[launch], kernels.facts(launch)
+    short = kernels.short_names[name_id]
+    share = kernels.share(row.total_ns)
+    return Entry(
+        name=kernels.table.functions[name_id],
+        short=short,
+        demangled=kernels.table.names[name_id],
+        grid=kernels.grid(launch),
+        block=kernels.block(launch),
+        row=row,
+        share=share,
+        facts=facts,
+        metrics=kernels.metrics(launch),
+        roofline=dram_point(facts.roofline, short, share or 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The report in numbers.
+
+    Attributes:
+        kernels: Distinct kernels by name, grid and block.
+        time_by_bound: Shares of the kernels' time, 0 to 1, the largest first.
+        gaps: Of each GPU; empty without a timeline.
+        spans: How many there are of each kind of a timeline, and their time in ns.
+        unknowns: What is missing of how many kernels, the most frequent first.
+    """
+
+    kernels: int
+    launches: int
+    total_ns: float
+    time_by_bound: Mapping[str, float]
+    gaps: tuple[GpuGaps, ...]
+    spans: Mapping[str, tuple[int, int]]
+    unknowns: tuple[tuple[Missing, int], ...]
+
+
+def summary(trace: Trace) -> Summary:
+    """Sum a trace up. Decodes one launch of each kernel."""
+    kernels = kernels_of(trace)
+    rows = kernels.groups()
+    judged = [_entry(kernels, row) for row in rows]
+    return Summary(
+        kernels=len(rows),
+        launches=len(kernels.table),
+        total_ns=kernels.total_ns,
+        time_by_bound=_time_by_bound(judged),
+        gaps=gpu_gaps(trace),
+        spans={kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns)) for kind, spans in trace.spans.items()},
+        unknowns=tuple(Counter(missing for entry in judged for missing in entry.missing).most_common()),
+    )
+
+
+def _time_by_bound(judged: list[Entry]) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for entry in judged:
+        bound = str(entry.facts.bound_name)
+        shares[bound] = shares.get(bound, 0.0) + (entry.share or 0.0)
+    return dict(sorted(shares.items(), key=lambda pair: -pair[1]))

@@ -1,0 +1,100 @@
+"""Print what a report says, without a screen: text, Markdown, HTML, JSON or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmtop.errors import FileError, UsageError
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+FORMATS = ("text", "json", "md", "csv", "html")
+_FALLBACK_SIZE = (100, 24)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("path", metavar="PATH", type=Path, help="a report: .ncu-rep or an nsys SQLite export")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the report and print it.
+
+    Raises:
+        FileError: The report cannot be read, or the output not be written.
+        UsageError: The output is the input.
+    """
+    from llmtop.parsers.registry import load
+
+    if args.output is not None and _is_same(args.output, args.path):
+        raise UsageError(f"{args.output} is the report itself: give another name to -o")
+    trace = load(args.path)
+    if args.output is None:
+        for part in report(trace, args.format, to_terminal=True):
+            sys.stdout.write(part)
+    else:
+        _write(args.output, report(trace, args.format))
+    return 0
+
+
+def report(trace: Trace, kind: str, *, to_terminal: bool = False) -> Iterator[str]:
+    """The report in one of `FORMATS`, in parts."""
+    match kind:
+        case "json":
+            from llmtop.cli.report_json import report_json
+
+            return report_json(trace)
+        case "csv":
+            from llmtop.cli.report_csv import report_csv
+
+            return report_csv(trace)
+        case "md":
+            from llmtop.cli.report_md import report_md
+
+            return report_md(trace)
+        case "html":
+            from llmtop.cli.report_html import report_html
+
+            return report_html(trace)
+        case _:
+            from llmtop.cli.report_text import TextStyle, report_text
+
+            width = shutil.get_terminal_size(_FALLBACK_SIZE).columns
+            if not to_terminal:
+                return report_text(trace, TextStyle(width))
+            return report_text(trace, TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw()))
+
+
+def _is_same(output: Path, path: Path) -> bool:
+    return output.exists() and path.exists() and output.samefile(path)
+
+
+def _write(path: Path, parts: Iterable[str]) -> None:
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(parts)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _is_colourful() -> bool:
+    """Whether headings may be bold: a terminal that nobody asked to be plain (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _can_draw() -> bool:
+    """Whether the output's encoding has the characters that charts are made of."""
+    try:
+        "–µ│⣀█".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""`llmtop report --format csv`: one row a kernel, an empty cell where a value is not known."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from llmtop.analysis.report import Entry, entries
+from llmtop.analysis.views import RooflinePoint
+from llmtop.model import Trace, Unknown
+
+_COLUMNS = (
+    "name", "demangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "calls", "duration_ns",
+    "time_share", "bound", "intensity_flop_per_byte", "flops_per_s", "bytes_per_s", "precision", "roof_fraction",
+    "occupancy_percent", "registers_per_thread", "waves", "top_stall", "top_stall_share", "missing",
+)  # fmt: skip
+
+
+def report_csv(trace: Trace) -> Iterator[str]:
+    """The table, line by line."""
+    yield _line(_COLUMNS)
+    for entry in entries(trace):
+        yield _line(_cells(entry))
+
+
+def _line(cells: tuple[object, ...]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+def _cells(entry: Entry) -> tuple[object, ...]:
+    facts, total = entry.facts, entry.row.total_ns
+    stall = ("", "") if isinstance(facts.stalls, Unknown) else facts.stalls.top
+    return (
+        entry.name,
+        entry.demangled,
+        *entry.grid,
+        *entry.block,
+        entry.row.calls,
+        total if total == total else "",
+        "" if entry.share is None else entry.share,
+        str(facts.bound_name),
+        *_point(entry.roofline),
+        _known(facts.roof_fraction),
+        _known(facts.occupancy),
+        _known(facts.registers),
+        _known(facts.waves),
+        *stall,
+        "; ".join(f"{missing.what}: {missing.why}" for missing in entry.missing),
+    )
+
+
+def _point(point: RooflinePoint | Unknown) -> tuple[object, ...]:
+    if isinstance(point, Unknown):
+        return "", "", "", ""
+    return point.intensity, point.flops_per_s, point.bytes_per_s, point.precision
+
+
+def _known(value: float | Unknown) -> object:
+    return "" if isinstance(value, Unknown) else value

@@ -1,0 +1,138 @@
+"""`llmtop report --format json`: the contract `llmtop.report/1`, described in docs/json-report.md."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from llmtop.analysis.gaps import GpuGaps
+from llmtop.analysis.report import Entry, Summary, entries, summary
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.views import RooflinePoint
+from llmtop.model import Fact, Finding, Issue, Missing, Quantity, Trace, Unknown
+
+SCHEMA = "llmtop.report/1"
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+_NO_TIMELINE = Unknown("the report has no time line", "nsys profile --trace=cuda,nvtx,osrt -- COMMAND")
+
+
+def report_json(trace: Trace) -> Iterator[str]:
+    """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
+    totals = summary(trace)
+    yield f'{{"schema": {_dumps(SCHEMA)},\n"source": {_dumps(_source(trace))},\n"kernels": ['
+    for i, entry in enumerate(entries(trace)):
+        yield (",\n" if i else "\n") + _dumps(_kernel(entry))
+    yield "],\n"
+    rest: dict[str, Json] = {
+        "timeline": _timeline(trace, totals),
+        "findings": [_finding(finding) for finding in diagnose(trace)],
+        "issues": [_issue(issue) for issue in trace.issues],
+        "missing": [_missing(missing) for missing in trace.missing],
+    }
+    yield ",\n".join(f'"{key}": {_dumps(value)}' for key, value in rest.items()) + "}\n"
+
+
+def _dumps(value: Json) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _fact(value: Fact) -> Json:
+    """A value, or why there is none; JSON knows neither NaN nor infinity."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason, "remedy": value.remedy}
+    if isinstance(value, float) and not math.isfinite(value):
+        return _fact(Unknown("the value in the report is not a finite number"))
+    return value
+
+
+def _named(text: str, what: str) -> Json:
+    return _fact(text or Unknown(f"the report does not name its {what}"))
+
+
+def _source(trace: Trace) -> Json:
+    origin = trace.origin
+    return {
+        "kind": origin.kind,
+        "tool_version": _named(origin.tool_version, "tool's version"),
+        "path": origin.path,
+        "gpu": _named(origin.gpu, "GPU"),
+    }
+
+
+def _kernel(entry: Entry) -> Json:
+    total = entry.row.total_ns
+    stalls = entry.facts.stalls
+    return {
+        "name": entry.name,
+        "demangled": entry.demangled,
+        "grid": list(entry.grid),
+        "block": list(entry.block),
+        "calls": entry.row.calls,
+        "duration_ns": _fact(total if total == total else Unknown("duration not collected")),
+        "bound": str(entry.facts.bound_name),
+        "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
+        "metrics": {name: _quantity(quantity) for name, quantity in entry.metrics.items()},
+        "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
+        "missing": [_missing(missing) for missing in entry.missing],
+    }
+
+
+def _point(point: RooflinePoint) -> Json:
+    return {
+        "intensity": point.intensity,
+        "flops_per_s": point.flops_per_s,
+        "bytes_per_s": point.bytes_per_s,
+        "precision": point.precision,
+        "roof_fraction": point.roof_fraction,
+        "quality": str(point.quality),
+    }
+
+
+def _quantity(quantity: Quantity) -> Json:
+    return {"value": _fact(quantity.value), "unit": quantity.unit}
+
+
+def _missing(missing: Missing) -> Json:
+    return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
+
+
+def _finding(finding: Finding) -> Json:
+    return {
+        "rule": finding.rule,
+        "severity": str(finding.severity),
+        "subject": finding.subject,
+        "message": finding.message,
+        "evidence": list(finding.evidence),
+        "action": finding.action,
+        "next_command": finding.next_command,
+        "source": finding.source,
+    }
+
+
+def _issue(issue: Issue) -> Json:
+    return {"severity": str(issue.severity), "code": issue.code, "message": issue.message, "count": issue.count}
+
+
+def _timeline(trace: Trace, totals: Summary) -> Json:
+    if not totals.spans:
+        return _fact(trace.why_missing("timeline") or _NO_TIMELINE)
+    return {
+        "start_ns": trace.start_ns,
+        "end_ns": trace.end_ns,
+        "spans": {kind: {"count": count, "total_ns": total} for kind, (count, total) in totals.spans.items()},
+        "gpus": [_gaps(gaps) for gaps in totals.gaps],
+    }
+
+
+def _gaps(gaps: GpuGaps) -> Json:
+    late = gaps.late_ns if gaps.joined_ns else Unknown("the launches of this work are not in the capture")
+    return {
+        "gpu": gaps.gpu,
+        "busy_ns": gaps.busy_ns,
+        "short_gaps": gaps.short,
+        "short_gap_ns": gaps.short_ns,
+        "late_launch_ns": _fact(late),
+        "pause_ns": gaps.long_ns,
+    }

@@ -1,0 +1,122 @@
+"""`llmtop report --format md`: Markdown for an issue or a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
+from llmtop.analysis.report import Summary, summary
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.views import RooflineView
+from llmtop.cli.report_rows import kernel_rows
+from llmtop.model import Finding, Trace
+from llmtop.units import duration, number, percent, si
+
+_KERNELS = 50
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
+"""What Markdown, its HTML, and the sites that render it could take for more than text: names come from outside."""
+
+
+def report_md(trace: Trace) -> Iterator[str]:
+    """The report, line by line."""
+    for line in _lines(trace):
+        yield line + "\n"
+
+
+def _lines(trace: Trace) -> Iterator[str]:
+    totals = summary(trace)
+    yield from _head(trace, totals)
+    if why := no_kernels(trace):
+        yield f"No kernels: {_escaped(str(why))}"
+    else:
+        yield from _kernels(trace)
+        yield from _roofline(roofline_view(trace))
+    yield from _findings(diagnose(trace))
+    yield from _missing(trace, totals)
+
+
+def _escaped(text: str) -> str:
+    r"""Text that Markdown leaves alone.
+
+    >>> _escaped("f<int>|[x](y)")
+    'f\\<int\\>\\|\\[x\\]\\(y\\)'
+    """
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """A code span that its content cannot close."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"`{text}`"
+
+
+def _head(trace: Trace, totals: Summary) -> Iterator[str]:
+    origin = trace.origin
+    yield f"# {_escaped(origin.path)}"
+    yield ""
+    yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
+    yield ""
+    yield f"{totals.kernels} kernels in {totals.launches} launches, {duration(totals.total_ns)}."
+    bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
+    if bounds:
+        yield f"Of the time, by what limits it: {bounds}."
+    yield ""
+
+
+def _kernels(trace: Trace) -> Iterator[str]:
+    table = kernel_table(trace, Grouping.SHAPE)
+    yield "## Kernels"
+    yield ""
+    yield _row([_escaped(column.title) for column in table.columns])
+    yield _row(["---:" if column.is_number else "---" for column in table.columns])
+    for texts in kernel_rows(table, _KERNELS):
+        yield _row([_escaped(text) for text in texts])
+    if len(table) > _KERNELS:
+        yield f"\n{len(table) - _KERNELS} more are not shown."
+    yield ""
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _roofline(view: RooflineView) -> Iterator[str]:
+    yield "## Roofline"
+    yield ""
+    if view.why_not is not None:
+        yield _escaped(str(view.why_not))
+    else:
+        yield _row(["kernel", "FLOP/byte", "FLOP/s", "precision", "of the roof"])
+        yield _row(["---", "---:", "---:", "---", "---:"])
+    for point in view.points[:_KERNELS]:
+        fraction = "" if point.roof_fraction is None else percent(100 * point.roof_fraction)
+        work = si(point.flops_per_s, "FLOP/s")
+        yield _row([_escaped(point.label), number(point.intensity), work, point.precision, fraction])
+    yield ""
+
+
+def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:
+    yield "## Findings"
+    yield ""
+    for finding in findings:
+        yield f"- **{finding.severity}** {_escaped(finding.subject)}: {_escaped(finding.message)}"
+        yield from (f"  - {_escaped(evidence)}" for evidence in finding.evidence)
+        yield f"  - → {_escaped(finding.action)}"
+        if finding.next_command:
+            yield f"  - {_code(finding.next_command)}"
+    if not findings:
+        yield "None."
+    yield ""
+
+
+def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
+    yield "## Not in this capture"
+    yield ""
+    for missing in trace.missing:
+        yield f"- {_escaped(missing.what)}: {_escaped(str(missing.why))}"
+    for missing, count in totals.unknowns:
+        yield f"- {_escaped(missing.what)} of {count} kernels: {_escaped(str(missing.why))}"
+    for issue in trace.issues:
+        yield f"- {issue.severity}: {_escaped(issue.message)}"

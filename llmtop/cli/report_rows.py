@@ -1,0 +1,31 @@
+"""The kernel table as formatted text, for the formats that print it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmtop.analysis.kernels import KernelRows
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.units import quantity
+
+UNKNOWN = "–"
+
+
+def kernel_rows(table: KernelRows, count: int) -> list[list[str]]:
+    """The cells of the first rows; what is not known is a dash."""
+    return [_texts(table.cells(row), table.columns) for row in range(min(count, len(table)))]
+
+
+def _texts(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
+    return [_text(cell, column) for cell, column in zip(cells, columns, strict=True)]
+
+
+def _text(cell: Cell, column: Column) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Unknown):
+        return UNKNOWN
+    if isinstance(cell, str):
+        return cell
+    return str(cell) if isinstance(cell, int) and column.unit == "1" else quantity(cell, column.unit)

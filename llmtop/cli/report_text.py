@@ -1,0 +1,231 @@
+"""`llmtop report --format text`: tables and charts for a terminal, a log or a mail."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
+from llmtop.analysis.report import Summary, summary
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.views import Column
+from llmtop.cli.report_rows import kernel_rows
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.text import shorten
+from llmtop.units import duration, number, percent, si
+
+_KERNELS = 20
+_STALLED = 10
+_REASONS = 4
+_REFUSED = 5
+_NARROWEST_NAME = 24
+_LONGEST_EVIDENCE = 240
+"""The profiler's own advice runs to paragraphs; the other formats have all of it."""
+_ASCII = str.maketrans(
+    {"–": "-", "·": "|", "…": "~", "→": "->", "×": "x", "µ": "u", "└": "+", "┘": "+", "┌": "+", "┐": "+",
+     "─": "-", "│": "|", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "•": "*"}
+)  # fmt: skip
+"""What a terminal without these characters gets instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextStyle:
+    """What the output can show.
+
+    Attributes:
+        width: Columns.
+        bold: Headings may be bold.
+        ascii_only: Only ASCII can be written.
+    """
+
+    width: int = 100
+    bold: bool = False
+    ascii_only: bool = False
+
+
+def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
+    """The report, line by line."""
+    for line in _lines(trace, style):
+        yield (line.translate(_ASCII) if style.ascii_only else line) + "\n"
+
+
+def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
+    totals = summary(trace)
+    yield from _head(trace, totals, style)
+    if why := no_kernels(trace):
+        yield from _wrapped(f"No kernels: {why}", style, "  ")
+    else:
+        yield from _kernels(trace, style)
+        yield from _roofline(trace, style)
+        yield from _histogram(trace, style)
+        yield from _stalls(trace, style)
+    yield from _timeline(totals, style)
+    yield from _findings(diagnose(trace), style)
+    yield from _missing(trace, totals, style)
+
+
+def _heading(text: str, style: TextStyle) -> Iterator[str]:
+    yield ""
+    yield f"\x1b[1m{text}\x1b[0m" if style.bold else text
+
+
+def _wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = None) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text,
+        max(style.width, 40),
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_on_hyphens=False,
+    )
+
+
+def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
+    origin = trace.origin
+    yield shorten(origin.path, style.width)
+    tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
+    yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
+    if totals.launches:
+        time = f", {duration(totals.total_ns)}" if totals.total_ns else ""
+        yield f"  {totals.kernels} kernels in {totals.launches} launches{time}"
+        bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
+        yield f"  of the time, by what limits it: {bounds}"
+
+
+def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
+    table = kernel_table(trace, Grouping.SHAPE)
+    yield from _heading("Kernels", style)
+    yield from _table(table, min(_KERNELS, len(table)), style.width)
+    if len(table) > _KERNELS:
+        yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
+
+
+def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
+    """The first rows, with as many columns as fit, the name taking what is left over."""
+    rows = kernel_rows(table, count)
+    widths = [
+        max(len(text) for text in [column.title, *texts])
+        for column, texts in zip(table.columns, zip(*rows, strict=True), strict=True)
+    ]
+    widths[0] = min(widths[0], _NARROWEST_NAME)
+    shown = _fitting(table.columns, widths, width)
+    spare = width - 1 - sum(widths[i] + 2 for i in shown)
+    widths[0] = min(widths[0] + max(0, spare), max(len(row[0]) for row in rows))
+    yield _row([column.title for column in table.columns], table.columns, shown, widths)
+    for texts in rows:
+        yield _row(texts, table.columns, shown, widths)
+
+
+def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Leave out columns, the least important first, until the rest fits."""
+    shown = list(range(len(columns)))
+    while len(shown) > 1 and sum(widths[i] + 2 for i in shown) > width:
+        shown.remove(max(shown, key=lambda i: columns[i].shrink))
+    return shown
+
+
+def _row(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
+    cells = []
+    for i in shown:
+        text = shorten(texts[i], widths[i])
+        cells.append(text.rjust(widths[i]) if columns[i].is_number else text.ljust(widths[i]))
+    return ("  " + "  ".join(cells)).rstrip()
+
+
+def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
+    view = roofline_view(trace)
+    yield from _heading("Roofline", style)
+    if view.points:
+        # Imported here: reports without a point need no charts.
+        from llmtop.cli.report_charts import point_marks, roofline_chart
+
+        chart = roofline_chart(view, style.width - 2, 20, ascii_only=style.ascii_only)
+        yield from (f"  {line}" for line in chart.splitlines())
+        for mark, point in point_marks(view)[:_KERNELS]:
+            of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of the roof"
+            where = f"{number(point.intensity)} FLOP/B, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
+            yield f"  {mark} {where}  {shorten(point.label, max(20, style.width - len(where) - 6))}"
+        yield "  roofs: " + ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
+    elif view.why_not is not None:
+        yield from _wrapped(f"no point: {view.why_not}", style, "  ", "    ")
+        return
+    for refusal in view.refusals[:_REFUSED]:
+        yield from _wrapped(f"not on it: {shorten(refusal.label, 40)}: {refusal.why}", style, "  ", "    ")
+    if len(view.refusals) > _REFUSED:
+        yield f"  not on it: {len(view.refusals) - _REFUSED} more"
+
+
+def _roof(level: str, kind: str, value: float) -> str:
+    return f"{level} {si(value, 'B/s' if kind == 'memory' else 'FLOP/s')}"
+
+
+def _histogram(trace: Trace, style: TextStyle) -> Iterator[str]:
+    table = trace.kernels
+    durations = [] if table is None else [ns for ns in table.duration_ns if ns == ns]
+    if len(durations) < 2:
+        return
+    from llmtop.cli.report_charts import duration_histogram
+
+    yield from _heading("Durations (launches)", style)
+    chart = duration_histogram(durations, style.width - 2, 10, ascii_only=style.ascii_only)
+    yield from (f"  {line}" for line in chart.splitlines())
+
+
+def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
+    bars = stall_bars(trace)
+    measured = [bar for bar in bars if bar.shares][:_STALLED]
+    yield from _heading("Warp stalls (share of the waiting)", style)
+    if not measured:
+        why = next((bar.why_not for bar in bars if bar.why_not), Unknown("not collected"))
+        yield from _wrapped(str(why), style, "  ", "    ")
+    name_width = max((min(len(bar.kernel), _NARROWEST_NAME) for bar in measured), default=0)
+    for bar in measured:
+        reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in bar.shares[:_REASONS])
+        busy = " (schedulers are busy: costs little)" if bar.starved is False else ""
+        yield f"  {shorten(bar.kernel, name_width):<{name_width}}  {reasons}{busy}"
+
+
+def _timeline(totals: Summary, style: TextStyle) -> Iterator[str]:
+    if not totals.spans:
+        return
+    yield from _heading("Timeline", style)
+    yield "  " + ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
+    for gaps in totals.gaps:
+        yield from _wrapped(
+            f"{gaps.gpu}: busy {duration(gaps.busy_ns)}, {gaps.short} launch gaps {duration(gaps.short_ns)}, "
+            f"pauses {duration(gaps.long_ns)}",
+            style,
+            "  ",
+        )
+
+
+def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+    yield from _heading("Findings", style)
+    if not findings:
+        yield "  none: the rules that this capture has data for found nothing"
+    for finding in findings:
+        yield from _wrapped(f"{finding.severity}: {finding.subject}: {finding.message}", style, "  ", "    ")
+        for evidence in finding.evidence:
+            brief = textwrap.shorten(evidence, _LONGEST_EVIDENCE, placeholder=" …")
+            yield from _wrapped(brief, style, "    • ", "      ")
+        yield from _wrapped(finding.action, style, "    → ", "      ")
+        if finding.next_command:
+            yield f"    $ {finding.next_command}"
+
+
+def _missing(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
+    """What the capture cannot tell, with what would: of kernels only what a section would bring."""
+    of_kernels = [
+        (f"{missing.what} of {count} kernels", missing.why) for missing, count in totals.unknowns if missing.why.remedy
+    ]
+    listed = [*((missing.what, missing.why) for missing in trace.missing), *of_kernels]
+    notes = [
+        f"{issue.severity}: {issue.message}" + (f" ({issue.count})" if issue.count > 1 else "")
+        for issue in trace.issues
+    ]
+    if listed or notes:
+        yield from _heading("Not in this capture", style)
+    for what, why in listed:
+        yield from _wrapped(f"{what}: {why}", style, "  ", "    ")
+    for note in notes:
+        yield from _wrapped(note, style, "  ", "    ")
