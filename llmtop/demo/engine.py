@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from llmtop.demo.gpu import GpuTransformer, has_cuda
-from llmtop.demo.lifeline import die_with_parent, exit_on_signals, name_process
+from llmtop.demo.lifeline import die_with_parent, exit_on_signals, name_thread
 from llmtop.demo.model import MODELS, Piece, Transformer, work
 from llmtop.demo.options import Options, add_flags, from_flags
 from llmtop.demo.scheduler import Request, Scheduler
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_flags(parser)
     args = parser.parse_args(argv)
     die_with_parent()
-    name_process("EngineCore")
+    name_thread("EngineCore")
     exit_on_signals()
     with socket.socket(fileno=args.control) as control, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         engine = build(from_flags(args))

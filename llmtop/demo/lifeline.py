@@ -17,8 +17,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
 
-def name_process(name: str) -> None:
-    """Set the name that top and /proc/PID/comm show; the kernel keeps 15 bytes."""
+def name_thread(name: str) -> None:
+    """Set the name that top and /proc/PID/task/TID/comm show; the main thread's is the process's. 15 bytes count."""
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -31,6 +31,7 @@ def terminate_at_end_of(descriptor: int) -> None:
     """Send this process SIGTERM when the other end of a pipe is closed."""
 
     def watch() -> None:
+        name_thread("lifeline")
         while os.read(descriptor, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)

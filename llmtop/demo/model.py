@@ -62,7 +62,7 @@ class ModelConfig:
 MODELS = {
     config.name: config
     for config in (
-        ModelConfig("tiny", layers=2, width=64, heads=4, kv_heads=2, mlp_width=128, max_model_len=256),
+        ModelConfig("tiny", layers=2, width=64, heads=4, kv_heads=2, mlp_width=128),
         ModelConfig("small", layers=4, width=256, heads=8, kv_heads=2, mlp_width=704),
         ModelConfig("1b", 16, 2048, 16, 4, 5632, max_model_len=4096, dtype="bfloat16"),
         ModelConfig("7b", 32, 4096, 32, 8, 14336, max_model_len=4096, dtype="bfloat16"),

@@ -113,9 +113,9 @@ class DemoServer:
             return
         line = _read_line(self._ready, time.monotonic() + timeout_s)
         if not line:
-            fault = "took too long to start" if self._server.poll() is None else "could not start"
+            fault = "took too long to start" if line is None else "could not start"
             self.close()
-            raise LlmtopError(f"the demo server {fault}: {' '.join(self.lines(1)) or 'it said nothing'}")
+            raise LlmtopError(f"the demo server {fault}: {'; '.join(self.lines(2)) or 'it said nothing'}")
         announced = json.loads(line)
         self.port, self.description = announced["port"], announced["engine"]
 
@@ -158,12 +158,12 @@ class DemoServer:
                 self._output.feed(data)
 
 
-def _read_line(descriptor: int, deadline_s: float) -> bytes:
-    """One line from a pipe; what there is of it when the pipe ends, nothing when the time is up."""
+def _read_line(descriptor: int, deadline_s: float) -> bytes | None:
+    """One line from a pipe; what there is of it when the pipe ends, None when the time is up."""
     line = b""
     while not line.endswith(b"\n"):
         if not select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-            return b""
+            return None
         data = os.read(descriptor, 4096)
         if not data:
             return line

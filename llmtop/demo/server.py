@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from llmtop.demo.lifeline import child_environment, exit_on_signals, name_process, terminate_at_end_of
+from llmtop.demo.lifeline import child_environment, exit_on_signals, name_thread, terminate_at_end_of
 from llmtop.demo.metrics import Metrics, Timeline
 from llmtop.demo.model import VOCABULARY, encode, token_bytes
 from llmtop.demo.options import Options, add_flags, from_flags
@@ -361,7 +361,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ready", type=int, help="file descriptor to write one JSON line to when ready")
     add_flags(parser)
     args = parser.parse_args(argv)
-    name_process("APIServer")
+    name_thread("APIServer")
     exit_on_signals()
     if args.lifeline is not None:
         terminate_at_end_of(args.lifeline)
@@ -371,8 +371,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"cannot listen on {args.host} port {args.port}: {error.strerror}") from None
     with contextlib.closing(EngineClient(from_flags(args))) as engine:
         Handler.engine = engine
-        # serve_forever wakes up by its interval only to look for shutdown(), which nobody calls.
-        threading.Thread(target=http.serve_forever, args=(3600.0,), name="http", daemon=True).start()
+        threading.Thread(target=accept, args=(http,), name="http", daemon=True).start()
         threading.Thread(target=distribute, args=(engine,), name="engine", daemon=True).start()
         announce(http.server_address[1], engine.description, args.ready)
         try:
@@ -384,8 +383,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
 
 
+def accept(http: Server) -> None:
+    """Serve connections; their threads inherit this one's name."""
+    name_thread("http")
+    http.serve_forever(3600.0)  # it wakes up that often to look for shutdown(), which nobody calls
+
+
 def distribute(engine: EngineClient) -> None:
     """Hand out tokens until the engine is gone, then end this process too: without it there is nothing to serve."""
+    name_thread("engine-io")
     engine.distribute()
     os.kill(os.getpid(), signal.SIGTERM)
 
