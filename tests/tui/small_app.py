@@ -1,0 +1,67 @@
+"""A small program over `LlmtopApp`, for tests in a real terminal: `python -m tests.tui.small_app [crash|late|file]`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from llmtop.tui.terminal import guard
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.strip import Strip
+
+    from llmtop.model import Trace
+    from llmtop.tui.render.look import Look
+
+
+def main(what: str) -> int:
+    """Show one pane; crash as told."""
+    why = guard()
+    if why is not None:
+        sys.stderr.write(f"llmtop: {why}\n")
+        return 1
+    from llmtop.errors import FileError
+    from llmtop.model import Origin, Trace
+    from llmtop.tui.app import LlmtopApp, run_app
+    from llmtop.tui.panes.base import Pane
+    from llmtop.tui.render.lines import line
+
+    class Small(Pane[str]):
+        number = 1
+        title = "Small"
+
+        def view(self, trace: Trace) -> str:
+            return f"ready {trace.end_ns} 内核 12 µs █"
+
+        def draw(self, view: str, width: int, height: int, look: Look) -> list[Strip]:
+            if what == "pane":
+                raise ValueError("in the pane")
+            return [line([(view, "good")], width, look)]
+
+    class SmallApp(LlmtopApp):
+        def compose(self) -> ComposeResult:
+            yield Small()
+
+        def on_mount(self) -> None:
+            self.query_one(Small).show(Trace(Origin("live"), end_ns=7))
+            self.frames = 0
+            self.set_interval(0.02, self.frame)
+
+        def frame(self) -> None:
+            if self.gate.is_open:
+                self.frames += 1
+                self.query_one(Small).show(Trace(Origin("live"), end_ns=self.frames))
+                self.frame_sent()
+
+        def key_x(self) -> None:
+            if what == "crash":
+                raise ValueError("on purpose\x1b[2J\nsecond line")
+            if what == "file":
+                raise FileError("report.ncu-rep is truncated; copy it again")
+
+    return run_app(SmallApp())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))

@@ -1,0 +1,162 @@
+"""The base of every screen: in a real terminal for signals and faults, by pilot for the rest."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.widgets import Static
+
+from llmtop.tui.app import LlmtopApp
+from llmtop.tui.render.look import ROLES, Look
+from llmtop.tui.screens.help import key_lines
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from tests.e2e.terminal import TerminalFactory
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def small(*what: str) -> list[str]:
+    return [sys.executable, "-m", "tests.tui.small_app", *what]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_restores_the_terminal(terminal: TerminalFactory, number: signal.Signals) -> None:
+    program = terminal(small(), cwd=ROOT)
+    program.wait_for("内核")
+    program.signal(number)
+    assert program.wait_exit() == 128 + number
+    assert program.unrestored() == []
+
+
+def test_a_crash_is_one_line_after_the_screen_is_gone(terminal: TerminalFactory) -> None:
+    program = terminal(small("crash"), cwd=ROOT)
+    program.wait_for("ready")
+    program.press("x")
+    assert program.wait_exit() == 1
+    assert program.unrestored() == []
+    text = "\n".join(program.screen_lines())
+    assert "llmtop: ValueError: on purpose␛[2J second line; please report this" in text.replace("\n", "")
+    assert "Traceback" not in text
+
+
+def test_a_fault_of_the_input_is_its_own_sentence(terminal: TerminalFactory) -> None:
+    program = terminal(small("file"), cwd=ROOT)
+    program.wait_for("ready")
+    program.press("x")
+    assert program.wait_exit() == 1
+    assert "llmtop: report.ncu-rep is truncated; copy it again" in program.screen_lines()
+
+
+def test_a_fault_in_a_pane_ends_nothing(terminal: TerminalFactory) -> None:
+    program = terminal(small("pane"), cwd=ROOT)
+    program.wait_for("this pane failed: ValueError: in the pane")
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_frames_go_on_whether_or_not_the_terminal_answers(terminal: TerminalFactory, answers: bool) -> None:
+    program = terminal(small(), cwd=ROOT, answers=answers)
+    program.wait_for(lambda text: re.search(r"ready [3-9]\d* 内核", text))
+    program.press("q")
+    assert program.wait_exit() == 0
+
+
+def test_no_color_means_no_colour_codes(terminal: TerminalFactory) -> None:
+    program = terminal(small(), cwd=ROOT, env={"NO_COLOR": "1", "COLORTERM": "truecolor"})
+    program.wait_for("ready")
+    program.press("q")
+    program.wait_exit()
+    codes = [code for found in re.findall(rb"\x1b\[([0-9;]*)m", program.raw) for code in found.split(b";") if code]
+    assert codes
+    assert {int(code) for code in codes} <= {0, 1, 2, 3, 4, 7, 39, 49}  # weights, and the default colours
+
+
+def test_an_ascii_terminal_gets_ascii(terminal: TerminalFactory) -> None:
+    program = terminal(small(), cwd=ROOT, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    program.wait_for("ready")
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.raw.isascii()
+    assert b"\\u" not in program.raw
+
+
+def test_a_dumb_terminal_is_refused(terminal: TerminalFactory) -> None:
+    program = terminal(small(), cwd=ROOT, env={"TERM": "dumb"})
+    assert program.wait_exit() == 1
+    assert "TERM=dumb cannot show a screen" in "".join(program.screen_lines())
+
+
+class Empty(LlmtopApp):
+    def compose(self) -> ComposeResult:
+        yield Static("content", markup=False)
+
+
+async def test_help_lists_every_key_once() -> None:
+    app = Empty()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        lines = key_lines(app.screen.active_bindings.values())
+        assert ("q", "quit") in lines
+        assert ("?", "help") in lines
+        assert len({text for _, text in lines}) == len(lines)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "Esc closes" in app.screen_text()
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "content" in app.screen_text()
+
+
+async def test_a_screenshot_goes_where_it_is_told_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path / "shots"))
+    app = Empty()
+    async with app.run_test(size=(200, 24), notifications=True) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        written = sorted(path.suffix for path in (tmp_path / "shots").iterdir())
+        assert written == [".svg", ".txt"]
+        assert "content" in next((tmp_path / "shots").glob("*.txt")).read_text()
+        assert [str(tmp_path) in notice.message for notice in app._notifications] == [True]
+
+
+async def test_a_screenshot_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file[b]").write_text("")
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path / "file[b]" / "below"))
+    app = Empty()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        assert [notice.severity for notice in app._notifications] == ["error"]
+
+
+@pytest.mark.parametrize("theme", ["llmtop", "textual-light", "ansi-dark"])
+async def test_every_role_has_a_style_in_every_theme(theme: str) -> None:
+    app = Empty()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.theme = theme
+        await pilot.pause()
+        await pilot.pause()
+        look = app.look_over(app.screen.background_colors[1])
+        assert all(look.style(role).color is not None for role in ROLES)
+        assert look.style("cursor") != look.style("text")
+
+
+async def test_the_dark_theme_is_the_table_that_tests_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    app = Empty()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        fixed = Look()
+        for role in ROLES:
+            style = app.get_component_styles(f"look--{role}").partial_rich_style
+            assert (style.color, style.bold or None) == (fixed.style(role).color, fixed.style(role).bold), role

@@ -1,0 +1,159 @@
+"""Panes: what is sent, what a fault costs, what is not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.content import Content
+
+from llmtop.model import Origin, Trace, Unknown
+from llmtop.tui.app import LlmtopApp
+from llmtop.tui.panes.base import Pane, changed_span
+from llmtop.tui.render.lines import line
+from llmtop.tui.render.look import Look
+from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.pilot import Pilot
+    from textual.strip import Strip
+
+
+def trace(n: int) -> Trace:
+    return Trace(Origin("live"), end_ns=n)
+
+
+class NumberPane(Pane[int]):
+    number = 1
+    title = "Numbers [/b]"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.views = 0
+
+    def view(self, trace: Trace) -> int | Unknown:
+        self.views += 1
+        return trace.end_ns or Unknown("there is no [number] yet", "wait")
+
+    def subtitle(self, view: int) -> Content:
+        return Content(f"[{view}]")
+
+    def draw(self, view: int, width: int, height: int, look: Look) -> list[Strip]:
+        if view == 13:
+            raise ValueError("unlucky [/b] \x1b[2J")
+        return [line([("always the same text, then ", "dim"), (f"{view} 内核", "value")], width, look)] * height
+
+
+class TwoPanes(LlmtopApp):
+    def compose(self) -> ComposeResult:
+        yield NumberPane("one")
+        yield NumberPane("two")
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("LLMTOP_ASCII", raising=False)
+
+
+def panes(app: Any) -> tuple[NumberPane, NumberPane]:
+    return app.query_one("#one", NumberPane), app.query_one("#two", NumberPane)
+
+
+async def test_only_changed_cells_are_sent() -> None:
+    sent: dict[str, int] = {}
+    shown: list[list[str]] = []
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        for n, name in ((1001, "first"), (1001, "same"), (1002, "one digit")):
+            mark = terminal.mark()
+            for pane in panes(pilot.app):
+                pane.show(trace(n))
+            await pilot.pause()
+            sent[name] = terminal.bytes_since(mark)
+            shown.append(terminal.lines)
+
+    await on_terminal(TwoPanes(), (80, 24), drive)
+    assert sent["same"] == 0
+    assert 0 < sent["one digit"] < sent["first"] / 2
+    assert sum("1001 内核" in row for row in shown[0]) == 20
+    assert sum("1002 内核" in row for row in shown[2]) == 20
+    assert "1 Numbers [/b]  [1002]" in shown[2][0]
+
+
+async def test_a_fault_is_one_line_in_its_pane() -> None:
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, two = panes(app)
+        one.show(trace(13))
+        two.show(trace(7))
+        await pilot.pause()
+        text = app.screen_text()
+        assert "this pane failed: ValueError: unlucky [/b] ␛[2J; please" in text
+        assert "7 内核" in text
+        assert [issue.code for issue in app.issues] == ["pane-numberpane"]
+        one.show(trace(14))
+        await pilot.pause()
+        assert "14 内核" in app.screen_text()
+
+
+async def test_an_unknown_says_why_and_what_would_change_it() -> None:
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        panes(app)[0].show(trace(0))
+        await pilot.pause()
+        assert "there is no [number] yet" in app.screen_text()
+        assert "wait" in app.screen_text()
+
+
+async def test_a_hidden_pane_does_no_work_until_it_is_seen() -> None:
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, two = panes(app)
+        one.show(trace(1))
+        two.display = False
+        await pilot.pause()
+        for n in (2, 3):
+            two.show(trace(n))
+            await pilot.pause()
+        assert two.views == 0
+        two.display = True
+        await pilot.pause()
+        assert two.views == 1
+        assert "3 内核" in app.screen_text()
+
+
+async def test_a_resize_fills_the_new_size() -> None:
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        for pane in panes(app):
+            pane.show(trace(5))
+        await pilot.resize_terminal(90, 30)
+        await pilot.pause()
+        assert app.screen_text().count("5 内核") == 26
+
+
+async def test_a_new_theme_is_drawn_in_its_colours() -> None:
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, _ = panes(app)
+        one.show(trace(5))
+        await pilot.pause()
+        before = one.render_line(0)
+        app.theme = "textual-light"
+        await pilot.pause()
+        await pilot.pause()
+        assert list(one.render_line(0)) != list(before)
+        assert one.render_line(0).text == before.text
+
+
+def test_the_changed_span_covers_whole_wide_characters() -> None:
+    look = Look()
+    old, new = (line([("ab", "dim"), (text, "value"), ("cd", "dim")], 12, look) for text in ("内a", "内b"))
+    assert changed_span(old, new) == (2, 5)
+    assert changed_span(old, old) is None
+    narrow, other = line([("abc", "dim")], 12, look), line([("abd", "dim")], 12, look)
+    assert changed_span(narrow, other) == (2, 3)

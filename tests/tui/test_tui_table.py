@@ -1,0 +1,179 @@
+"""The virtual table, driven by keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.tui.app import LlmtopApp
+from llmtop.tui.panes.table import TablePane
+from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+    from textual.pilot import Pilot
+
+COLUMNS = (
+    Column("name", "kernel"),
+    Column("share", "time", "%", 6, 1),
+    Column("roof", "roof", "%", 6, 3),
+)
+WHY = Unknown("not collected", "ncu --section SpeedOfLight")
+
+
+def table(count: int, first: int = 0) -> RowTable:
+    numbers = range(first, first + count)
+    rows = tuple((f"[/b] kernel<{i}>", 100.0 - i, WHY if i % 2 else float(i)) for i in numbers)
+    return RowTable(COLUMNS, rows, tuple(numbers))
+
+
+class CountingTable(RowTable):
+    """Counts how often cells are made."""
+
+    made: list[int] = []  # noqa: RUF012 - a frozen dataclass has no place for it
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        self.made.append(row)
+        return super().cells(row)
+
+
+class TableApp(LlmtopApp):
+    def compose(self) -> ComposeResult:
+        yield TablePane("1 Kernels [/b]")
+
+    @property
+    def pane(self) -> TablePane:
+        return self.query_one(TablePane)
+
+
+def row_of_cursor(app: TableApp) -> object:
+    rows = app.pane.table.rows
+    assert rows is not None
+    return rows.key(app.pane.table.cursor)
+
+
+async def test_only_rows_on_the_screen_are_made() -> None:
+    app = TableApp()
+    rows = table(100_000)
+    counting = CountingTable(rows.columns, rows.rows, rows.keys)
+    async with app.run_test(size=(60, 14)) as pilot:
+        counting.made.clear()
+        app.pane.show_table(counting)
+        await pilot.pause()
+        assert 0 < len(counting.made) < 100
+        await pilot.press("end") if app.pane.table.has_focus else app.pane.table.focus()
+        await pilot.press("end")
+        assert row_of_cursor(app) == 99_999
+        assert "kernel<99999>" in app.screen_text()
+        assert len(counting.made) < 300
+
+
+async def test_moving_the_cursor_sends_two_lines() -> None:
+    sent: list[int] = []
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        pane = pilot.app.query_one(TablePane)
+        pane.show_table(table(100))
+        pane.table.focus()
+        await pilot.pause()
+        mark = terminal.mark()
+        await pilot.press("down")
+        await pilot.pause()
+        sent.append(terminal.bytes_since(mark))
+        assert any("2/100" in row for row in terminal.lines)
+
+    await on_terminal(TableApp(), (120, 40), drive)
+    assert 0 < sent[0] < 1200
+
+
+async def test_keys_move_within_the_rows() -> None:
+    app = TableApp()
+    async with app.run_test(size=(60, 14)) as pilot:
+        app.pane.show_table(table(30))
+        app.pane.table.focus()
+        page = app.pane.table.size.height - 1
+        keys = {"up": 0, "down": 1, "pagedown": 1 + page, "pageup": 1, "end": 29, "j": 29, "home": 0, "k": 0}
+        for key, row in keys.items():
+            await pilot.press(key)
+            assert row_of_cursor(app) == row, key
+
+
+async def test_the_status_line_says_why_a_cell_is_empty() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(30))
+        app.pane.table.focus()
+        await pilot.press("down")
+        await pilot.pause()
+        assert "2/30  ·  roof: not collected (ncu --section SpeedOfLight)" in app.screen_text()
+
+
+async def test_sorting_by_keys_puts_unknown_rows_last_and_goes_to_the_top() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(10))
+        app.pane.table.focus()
+        await pilot.press("less_than_sign", "less_than_sign")
+        await pilot.pause()
+        assert "roof▼" in app.screen_text()
+        assert row_of_cursor(app) == 8
+        await pilot.press("r")
+        assert row_of_cursor(app) == 0
+        await pilot.press("end")
+        assert row_of_cursor(app) in {1, 3, 5, 7, 9}
+
+
+async def test_a_click_on_a_title_sorts_and_a_double_click_on_a_row_chooses() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(10))
+        await pilot.pause()
+        await pilot.click("VirtualTable", offset=(3, 1))
+        await pilot.pause()
+        assert "kernel▲" in app.screen_text()
+        await pilot.click("VirtualTable", offset=(3, 4))
+        assert app.pane.table.cursor == 2
+
+
+async def test_the_cursor_stays_on_its_row_when_rows_change() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(30))
+        app.pane.table.focus()
+        await pilot.press(*["down"] * 12)
+        assert row_of_cursor(app) == 12
+        app.pane.show_table(table(30, first=5))
+        await pilot.pause()
+        assert row_of_cursor(app) == 12
+        assert "kernel<12>" in app.screen_text()
+        app.pane.show_table(table(3, first=50))
+        await pilot.pause()
+        assert row_of_cursor(app) == 50
+
+
+async def test_the_filter_keeps_matching_rows_until_it_is_cleared() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(30))
+        app.pane.table.focus()
+        await pilot.press("slash", "<", "2", "enter")
+        await pilot.pause()
+        assert "1/11 filtered" in app.screen_text()
+        await pilot.press("slash", "x", "enter")
+        await pilot.pause()
+        assert "no row matches the filter" in app.screen_text()
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "1/30" in app.screen_text()
+
+
+async def test_an_empty_table_says_why() -> None:
+    app = TableApp()
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(table(0), Unknown("this capture has no kernels", "ncu COMMAND"))
+        await pilot.pause()
+        assert "this capture has no kernels" in app.screen_text()
