@@ -52,7 +52,10 @@ MAX_SHARE = 0.05
 """Scrapes of a slow server are spread out until they take no more of its time than this ..."""
 MAX_WAIT_NS = 10 * NS_PER_S
 """... but what is shown as "now" must not get older than this."""
-REDISCOVER_NS = 5 * NS_PER_S
+FIRST_LOOK_NS = 5 * NS_PER_S
+LONGEST_LOOK_NS = 60 * NS_PER_S
+"""Looking for the server's port goes through all processes: while it finds nothing, it is done ever less often."""
+_NO_SERVER = Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
 _LARGEST = {v.SERVER_KV_USAGE}
 _MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
 _ALL = tuple(m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server."))
@@ -76,7 +79,7 @@ class PrometheusCollector:
         engines: The servers known; the one of the target's kind is preferred where the names seen allow both.
         fetch: Gets a page; the tests' own, or HTTP.
         find_urls: Looks for the server's metrics again, for servers that open their port late or on another one
-            after a restart. Called at most every 5 s while there is nothing to read.
+            after a restart. Called 5 s after there was nothing to read, then ever less often.
     """
 
     name = "prometheus"
@@ -97,7 +100,8 @@ class PrometheusCollector:
         self._fetch: Fetch = fetch or self._fetcher
         self._find_urls = find_urls
         self._urls = tuple(target.metrics_urls)
-        self._looked_ns = clock()
+        self._look_ns = clock() + FIRST_LOOK_NS
+        self._look_after_ns = FIRST_LOOK_NS
         self._not_before_ns = 0
         self._took_ns = 0
         """Time that this poll has waited for the server; our own work is not the server's cost."""
@@ -109,8 +113,8 @@ class PrometheusCollector:
 
     def missing(self) -> Unknown | None:
         kind = self._target.kind
-        if not self._urls and kind == "process":
-            return Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
+        if not self._urls and kind == "process" and self._find_urls is None:
+            return _NO_SERVER
         engine = next((engine for engine in self._engines if engine.kind == kind), None)
         if engine is not None and not engine.metrics_paths:
             return Unknown(f"{engine.title} exports no metrics", engine.metrics_remedy)
@@ -147,22 +151,26 @@ class PrometheusCollector:
             if not isinstance(answer, Unknown):
                 return answer
             problems.append(answer)
-        return (
-            problems[0]
-            if problems
-            else Unknown(
-                f"{self._target.title} listens on no port yet",
-                "it may still be loading its model: llmtop goes on looking",
-            )
+        return problems[0] if problems else self._why_no_url()
+
+    def _why_no_url(self) -> Unknown:
+        unread = next((missing.why for missing in self._target.missing if missing.what == "target.ports"), None)
+        if unread is not None:
+            return unread
+        if self._target.kind == "process":
+            return _NO_SERVER
+        return Unknown(
+            f"{self._target.title} listens on no port yet", "it may still be loading its model: llmtop goes on looking"
         )
 
     def _look_again(self) -> None:
         now = self._clock()
-        is_reading = self._shown is not None and not self._is_lost
-        if self._find_urls is None or is_reading or now - self._looked_ns < REDISCOVER_NS:
-            return
-        self._looked_ns = now
-        self._urls = tuple(self._find_urls()) or self._urls
+        if self._shown is not None and not self._is_lost:
+            self._look_ns, self._look_after_ns = now + FIRST_LOOK_NS, FIRST_LOOK_NS
+        elif self._find_urls is not None and now >= self._look_ns:
+            self._look_after_ns = min(2 * self._look_after_ns, LONGEST_LOOK_NS)
+            self._look_ns = now + self._look_after_ns
+            self._urls = tuple(self._find_urls()) or self._urls
 
     def _text(self, url: str) -> str | Unknown:
         try:

@@ -10,28 +10,29 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Check, Collector
     from llmtop.model import Engine, Target
 
-    Maker = Callable[[Target | None, Sequence[Engine]], Collector | None]
+    FindUrls = Callable[[], Sequence[str]]
+    Maker = Callable[[Target | None, Sequence[Engine], FindUrls | None], Collector | None]
 
 
-def _nvml(target: Target | None, engines: Sequence[Engine]) -> Collector:
+def _nvml(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
     from llmtop.collectors.nvml import NvmlCollector
 
     return NvmlCollector()
 
 
-def _proc(target: Target | None, engines: Sequence[Engine]) -> Collector | None:
+def _proc(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
     from llmtop.collectors.proc import ProcCollector
 
     return ProcCollector(target, engines) if target else None
 
 
-def _prometheus(target: Target | None, engines: Sequence[Engine]) -> Collector | None:
+def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
     from llmtop.collectors.prometheus import PrometheusCollector
 
-    return PrometheusCollector(target, engines) if target else None
+    return PrometheusCollector(target, engines, find_urls=find_urls) if target else None
 
 
-def _self_cost(target: Target | None, engines: Sequence[Engine]) -> Collector:
+def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
     from llmtop.collectors.selfcost import SelfCostCollector
 
     return SelfCostCollector()
@@ -41,9 +42,14 @@ COLLECTORS: tuple[Maker, ...] = (_nvml, _proc, _prometheus, _self_cost)
 """Each makes its collector for a target, or None where there is nothing for it to do without one."""
 
 
-def live_collectors(target: Target | None, engines: Sequence[Engine]) -> tuple[Collector, ...]:
-    """The collectors for a target, or for this machine's GPUs alone."""
-    made = (make(target, engines) for make in COLLECTORS)
+def live_collectors(
+    target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None = None
+) -> tuple[Collector, ...]:
+    """The collectors for a target, or for this machine's GPUs alone.
+
+    `find_urls` looks for the server's metrics again: a server that is still starting has no port yet.
+    """
+    made = (make(target, engines, find_urls) for make in COLLECTORS)
     return tuple(collector for collector in made if collector is not None)
 
 

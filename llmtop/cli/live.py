@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.errors import TargetError
@@ -64,10 +65,12 @@ def live_session(target: Target | None, interval: float) -> Session:
     """A session, not yet started, with every collector for the target."""
     from llmtop.collectors.registry import live_collectors
     from llmtop.model import Origin
+    from llmtop.servers.recognise import find_urls
     from llmtop.servers.registry import ENGINES
     from llmtop.session import Session
 
-    return Session(live_collectors(target, ENGINES), Origin("live"), interval_s=interval)
+    look_again = partial(find_urls, target.pid) if target is not None else None
+    return Session(live_collectors(target, ENGINES, look_again), Origin("live"), interval_s=interval)
 
 
 def find(pid: int) -> Target:

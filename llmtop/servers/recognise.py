@@ -63,6 +63,14 @@ def find_servers(proc: Path = procfs.PROC) -> list[Target]:
     return [_server(root, root, member_by_pid[root].engine, family, proc) for root in sorted(roots)]
 
 
+def find_urls(pid: int) -> tuple[str, ...]:
+    """Where the metrics of a process's server are by now; none while it does not listen or when it is gone."""
+    try:
+        return find_target(pid).metrics_urls
+    except TargetError:
+        return ()
+
+
 def _classify(pid: int, proc: Path) -> _Member | None:
     command = procfs.command(procfs.arguments(pid, proc))
     if not command:

@@ -17,7 +17,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.collectors.metrics_http import Fetcher, Page
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
-from llmtop.model import Metric, Target, Trace, TrackKind, Unknown
+from llmtop.model import Metric, Missing, Target, Trace, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND, ENGINES
 from tests.collectors import expositions
 from tests.collectors.metrics_server import MetricsServer, metrics_server, send
@@ -336,17 +336,37 @@ def test_urls_are_looked_for_again_until_the_port_opens() -> None:
     pages = lambda url: Page(200, expositions.vllm_v1().encode())  # noqa: E731
     collector = PrometheusCollector(starting, ENGINES, clock, pages, find)
 
-    assert "listens on no port yet" in reason(collector.poll()).reason
-    clock.now += 6_000_000_000
-    assert "listens on no port yet" in reason(collector.poll()).reason
+    def after(seconds: int) -> Trace:
+        clock.now += seconds * 1_000_000_000
+        return collector.poll()
+
+    for seconds in (0, 6, 3):
+        assert "listens on no port yet" in reason(after(seconds)).reason
+    assert len(looks) == 1, "not at every poll"
     found.append("http://127.0.0.1:9000/metrics")
-    clock.now += 1_000_000_000
-    assert "listens on no port yet" in reason(collector.poll()).reason, "not at every poll"
-    clock.now += 5_000_000_000
-    assert "server:9000" in collector.poll().tracks
-    clock.now += 60_000_000_000
-    collector.poll()
+    assert "server:9000" in after(8).tracks
+    assert len(looks) == 2
+    after(600)
     assert len(looks) == 2, "not while it is reading"
+
+
+def test_a_process_that_becomes_a_server_is_read() -> None:
+    clock = Clock()
+    pages = lambda url: Page(200, expositions.sglang().encode())  # noqa: E731
+    plain = replace(target("process"), metrics_urls=())
+    collector = PrometheusCollector(plain, ENGINES, clock, pages, lambda: [URL])
+
+    assert collector.missing() is None
+    assert "no LLM server" in reason(collector.poll()).reason
+    clock.now += 6_000_000_000
+    assert collector.poll().tracks[TRACK].name == "SGLang"
+
+
+def test_ports_that_may_not_be_read_are_the_reason() -> None:
+    hidden = Unknown("which ports it listens on cannot be read", "sudo")
+    starting = replace(target(), metrics_urls=(), missing=(Missing("target.ports", hidden),))
+
+    assert reason(PrometheusCollector(starting, ENGINES).poll()) == hidden
 
 
 def test_a_slow_page_is_said_and_read_less_often() -> None:
