@@ -61,6 +61,10 @@ _PIPES = (
 )
 
 
+_NEEDED = (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR_HMMA)
+"""Without one of these a window says nothing; the other pipes are noted when they are absent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """What a GPU does per second in one GPM window.
@@ -199,8 +203,9 @@ def _ceilings(track: Track, dtype: Fact) -> _Ceilings | Unknown:
 
 
 def _history(trace: Trace, track: str, ceilings: _Ceilings, start_ns: int, end_ns: int) -> list[Rates]:
-    """Rates of every GPM window that ended in the span, oldest first; those without a DRAM value or clock are left out.
+    """Rates of the GPM windows that ended in the span, oldest first.
 
+    One without a value for DRAM, the clock or the main tensor pipe is left out: its sum would be too small.
     All metrics of one GPM window carry the same time.
     """
     dram = trace.get(track, v.GPU_DRAM)
@@ -212,7 +217,7 @@ def _history(trace: Trace, track: str, ceilings: _Ceilings, start_ns: int, end_n
     clocks = _mean_clocks(clock, start_ns, end_ns)
     rates = []
     for t_ns, dram_percent in windows:
-        if t_ns not in clocks:
+        if t_ns not in clocks or t_ns not in pipes[v.GPU_TENSOR_HMMA]:
             continue
         percents = {metric: values[t_ns] for metric, values in pipes.items() if t_ns in values}
         flops = _flops(percents, ceilings, clocks[t_ns])
@@ -286,12 +291,13 @@ def _why_no_point(trace: Trace, track: str, ceilings: _Ceilings, history: list[R
     if not history:
         return _why_no_rates(trace, track, now_ns)
     newest = history[-1]
-    dram = trace.get(track, v.GPU_DRAM)
-    if dram is not None and dram.last is None and (dram.last_t_ns or 0) <= now_ns:
-        return why_absent(trace, track, v.GPU_DRAM)
+    for metric in _NEEDED:
+        series = trace.get(track, metric)
+        if series is not None and series.last is None:
+            return why_absent(trace, track, metric)
     period_ns = newest.t_ns - history[-2].t_ns if len(history) > 1 else 0
     if now_ns - newest.t_ns > max(STALE_NS, 3 * period_ns):
-        return Unknown(f"the last GPM window ended {(now_ns - newest.t_ns) / NS_PER_S:.0f} s ago")
+        return _too_old(now_ns - newest.t_ns)
     if _is_resting(newest, ceilings):
         return Unknown("idle: neither memory nor compute pipes move", "send the server a request")
     if not newest.flops_per_s:
@@ -303,9 +309,18 @@ def _why_no_point(trace: Trace, track: str, ceilings: _Ceilings, history: list[R
 
 def _why_no_rates(trace: Trace, track: str, now_ns: int) -> Unknown:
     dram = trace.get(track, v.GPU_DRAM)
-    if dram is not None and dram.last is not None and dram.last_t_ns is not None:
-        return Unknown(f"the last GPM window ended {(now_ns - dram.last_t_ns) / NS_PER_S:.0f} s ago")
-    return why_absent(trace, track, v.GPU_DRAM)
+    if dram is None or dram.last is None or dram.last_t_ns is None:
+        return why_absent(trace, track, v.GPU_DRAM)
+    if now_ns - dram.last_t_ns > STALE_NS:
+        return _too_old(now_ns - dram.last_t_ns)
+    needed = (latest(trace, track, metric) for metric in _NEEDED)
+    return next((why for why in needed if isinstance(why, Unknown)), Unknown("the last GPM window is incomplete"))
+
+
+def _too_old(age_ns: int) -> Unknown:
+    return Unknown(
+        f"the last GPM window ended {age_ns / NS_PER_S:.0f} s ago", "a driver call may hang: dmesg | grep -i nvrm"
+    )
 
 
 def _is_resting(rates: Rates, ceilings: _Ceilings) -> bool:
@@ -400,6 +415,9 @@ def _notes(trace: Trace, track: Track, ceilings: _Ceilings, history: list[Rates]
         notes.append(f"{sharers} processes share this GPU: the point is of all of them")
     if track.facts.get("mig") == "enabled":
         notes.append("MIG is enabled: the roofs are of the whole GPU")
+    absent = [metric.title for metric in _PIPES if isinstance(latest(trace, track.id, metric), Unknown)]
+    if history and absent:
+        notes.append(f"not counted, because GPM has no value: {', '.join(absent)}")
     fp16 = latest(trace, track.id, v.GPU_FP16)
     if not isinstance(fp16, Unknown) and fp16 >= 1:
         notes.append(f"FP16 work on CUDA cores ({percent(fp16)} of that pipe) is not counted")

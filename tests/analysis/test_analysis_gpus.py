@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmtop.analysis.gpus import (
     GPUS,
@@ -65,6 +67,11 @@ def test_a_gpu_that_is_not_in_the_table_is_not_taken_for_another(nvml_name: str)
     assert isinstance(why, Unknown)
     assert nvml_name in why.reason
     assert why.remedy
+
+
+@given(st.text())
+def test_any_name_gives_a_row_or_a_reason(nvml_name: str) -> None:
+    assert isinstance(find_gpu(nvml_name), Gpu | Unknown)
 
 
 @pytest.mark.parametrize("gpu", [gpu for gpu in GPUS if Check.ARITHMETIC in gpu.checks], ids=lambda gpu: gpu.name)

@@ -41,7 +41,15 @@ METRIC_BY_SAMPLE_NAME = {
     "fp32": v.GPU_FP32,
     "fp16": v.GPU_FP16,
 }
-DECODE = {v.GPU_TENSOR_HMMA: 17.85, v.GPU_DRAM: 84.34, v.GPU_FP32: 0.0, v.GPU_SM_CLOCK: 1929.0}
+DECODE = {
+    v.GPU_TENSOR_HMMA: 17.85,
+    v.GPU_TENSOR_IMMA: 0.0,
+    v.GPU_TENSOR_DFMA: 0.0,
+    v.GPU_DRAM: 84.34,
+    v.GPU_FP32: 0.0,
+    v.GPU_FP64: 0.0,
+    v.GPU_SM_CLOCK: 1800.0,
+}
 
 
 def trace_of(
@@ -206,8 +214,31 @@ def test_a_lost_value_is_not_now() -> None:
 def test_an_old_window_is_not_now() -> None:
     trace = replace(trace_of([(1, DECODE)]), end_ns=31 * NS_PER_S)
     view = live_view(trace, "gpu:0", "bf16")
-    assert (view.points, view.why_not) == ((), Unknown("the last GPM window ended 30 s ago"))
+    assert view.points == ()
+    assert view.why_not is not None
+    assert view.why_not.reason == "the last GPM window ended 30 s ago"
     assert newest_rates(trace, "gpu:0", "bf16") == view.why_not
+
+
+def test_without_a_clock_there_is_no_flops_and_the_clock_is_the_reason() -> None:
+    why = Unknown("the driver does not report it for this GPU")
+    without = {metric: value for metric, value in DECODE.items() if metric is not v.GPU_SM_CLOCK}
+    trace = trace_of([(1, without)], missing=(Missing("gpu:0/gpu.sm_clock", why),))
+    assert live_view(trace, "gpu:0", "bf16").why_not == why
+
+
+def test_a_tensor_pipe_without_a_value_is_not_counted_as_rest() -> None:
+    why = Unknown("GPM had no value for this window")
+    broken = DECODE | {v.GPU_TENSOR_HMMA: None}
+    trace = trace_of([(1, DECODE), (2, broken)], missing=(Missing("gpu:0/gpu.tensor_hmma", why),))
+    view = live_view(trace, "gpu:0", "bf16")
+    assert (view.points, view.why_not) == ((), why)
+
+
+def test_a_lesser_pipe_without_a_value_is_noted() -> None:
+    view = live_view(trace_of([(1, DECODE | {v.GPU_TENSOR_IMMA: None})]), "gpu:0", "bf16")
+    assert view.points
+    assert view.notes == ("not counted, because GPM has no value: IMMA",)
 
 
 def test_without_gpm_the_reason_is_the_collectors() -> None:
