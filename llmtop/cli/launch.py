@@ -71,10 +71,22 @@ def pass_through(command: Sequence[str]) -> int:
     """Run the command with llmtop's own input and output, pass signals on, return its exit code."""
     from llmtop.servers.launch import Launched
 
+    started: list[Launched] = []
+    early: list[int] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        if started:
+            started[0].send_signal(number)
+        else:
+            early.append(number)
+
+    for number in _PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
+            signal.signal(number, pass_on)
     with Launched(command, capture=False) as launched:
-        for number in _PASSED_ON:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
-                signal.signal(number, lambda received, _frame: launched.send_signal(received))
+        started.append(launched)
+        for number in early:
+            launched.send_signal(number)
         code = launched.wait()
     assert code is not None
     return code

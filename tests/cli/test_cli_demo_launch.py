@@ -1,0 +1,140 @@
+"""The two commands that own processes, where there is no screen."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from llmtop.cli.demo import port
+from llmtop.cli.launch import ended_at_once
+from llmtop.cli.run import run
+from llmtop.errors import TargetError
+from llmtop.servers.launch import Launched
+
+DEADLINE_S = 30.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def llmtop(*arguments: str) -> subprocess.Popen[str]:
+    # stdin is no terminal: the commands must not need one without a screen.
+    return subprocess.Popen(
+        [sys.executable, "-m", "llmtop", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_launch_passes_output_and_exit_code_through() -> None:
+    process = llmtop("launch", "--", "sh", "-c", "echo out; echo err >&2; exit 9")
+    assert process.communicate(timeout=DEADLINE_S) == ("out\n", "err\n")
+    assert process.returncode == 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_launch_passes_signals_on(number: signal.Signals) -> None:
+    # A program that answers: whether the signal came, and that its own end is what counts.
+    answering = f"trap 'echo got it; exit 21' {int(number)}; echo ready; while :; do sleep 0.1; done"
+    process = llmtop("launch", "--", "sh", "-c", answering)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "got it\n"
+        assert process.wait(DEADLINE_S) == 21
+
+
+def test_launch_tells_a_signalled_command_as_a_shell_does() -> None:
+    process = llmtop("launch", "sh", "-c", "kill -9 $$")
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 137
+
+
+def test_the_commands_own_options_are_its_own() -> None:
+    process = llmtop("launch", "--", "echo", "--help", "--", "-p")
+    assert process.communicate(timeout=DEADLINE_S)[0] == "--help -- -p\n"
+
+
+def test_launch_without_a_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch"]) == 2
+    assert run(["launch", "--"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_a_command_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch", "--", "no-such-command"]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"llmtop: cannot start no-such-command: No such file.*\n", err)
+
+
+def test_what_a_command_said_before_it_ended_at_once_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with Launched(["sh", "-c", "echo missing model >&2; exit 4"]) as launched:
+        assert launched.wait(DEADLINE_S) == 4
+        with pytest.raises(TargetError, match="sh ended at once with exit code 4"):
+            ended_at_once(launched)
+    assert capsys.readouterr().err == "missing model\n"
+
+
+def test_the_demo_serves_until_a_signal_and_leaves_nothing() -> None:
+    process = llmtop("demo", "--server-only", "--load")
+    with process:
+        assert process.stdout is not None
+        found = re.fullmatch(r"(http://127\.0\.0\.1:\d+) pid (\d+)\n", process.stdout.readline())
+        assert found is not None
+        with urllib.request.urlopen(found[1] + "/health", timeout=DEADLINE_S) as answer:
+            assert answer.status == 200
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert int(found[2]) in {child.pid for child in started}
+        assert len(started) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        until(lambda: not any(child.is_running() for child in started))
+
+
+def test_the_demo_leaves_by_itself_after_the_given_time() -> None:
+    process = llmtop("demo", "--server-only", "--seconds", "0.1", "--device", "cpu")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    assert out.count("\n") == 1
+
+
+def test_the_demo_says_when_its_server_dies() -> None:
+    process = llmtop("demo", "--server-only")
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.kill(int(process.stdout.readline().split()[-1]), signal.SIGKILL)
+        assert process.wait(DEADLINE_S) == 1
+        assert process.stderr.read().startswith("llmtop: the demo server ended with exit code 137")
+
+
+def test_the_demo_needs_a_terminal_before_it_starts_anything() -> None:
+    process = llmtop("demo")
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert err.startswith("llmtop: standard input is not a terminal")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "-1", "65536", "http"])
+def test_ports_are_checked(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not a port"):
+        port(text)
