@@ -91,7 +91,7 @@ class Summary:
         time_by_bound: Shares of the kernels' time, 0 to 1, the largest first.
         gaps: Of each GPU; empty without a timeline.
         spans: How many there are of each kind of a timeline, and their time in ns.
-        unknowns: What is missing of how many kernels, the most frequent first.
+        unknowns: What is missing of kernels and why, with the number of kernels, the most frequent first.
     """
 
     kernels: int
@@ -115,7 +115,7 @@ def summary(trace: Trace) -> Summary:
         time_by_bound=_time_by_bound(judged),
         gaps=gpu_gaps(trace),
         spans={kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns)) for kind, spans in trace.spans.items()},
-        unknowns=tuple(Counter(missing for entry in judged for missing in entry.missing).most_common()),
+        unknowns=_unknowns(judged),
     )
 
 
@@ -123,5 +123,20 @@ def _time_by_bound(judged: list[Entry]) -> dict[str, float]:
     shares: dict[str, float] = {}
     for entry in judged:
         bound = str(entry.facts.bound_name)
-        shares[bound] = shares.get(bound, 0.0) + (entry.share or 0.0)
+        if entry.share is not None:
+            shares[bound] = shares.get(bound, 0.0) + entry.share
     return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+
+
+def _unknowns(judged: list[Entry]) -> tuple[tuple[Missing, int], ...]:
+    """What is missing of many kernels for one reason, in one line: "bound, stalls of 69 kernels"."""
+    counts = Counter(_general(missing) for entry in judged for missing in entry.missing)
+    whats: dict[tuple[Unknown, int], list[str]] = {}
+    for missing, count in counts.most_common():
+        whats.setdefault((missing.why, count), []).append(missing.what)
+    return tuple((Missing(", ".join(names), why), count) for (why, count), names in whats.items())
+
+
+def _general(missing: Missing) -> Missing:
+    """Without what a reason says of one kernel alone, which follows a semicolon."""
+    return Missing(missing.what, Unknown(missing.why.reason.split(";")[0], missing.why.remedy))

@@ -308,7 +308,7 @@ def _refusals(
     if not scalar and not tensor:
         yield Refusal(label, _no_counters(metrics))
     elif not tensor and (busy := _hidden_tensor_percent(metrics, scalar)) is not None:
-        reason = f"the tensor pipe is {percent(busy)} busy and its operations were not counted"
+        reason = f"tensor operations were not counted; the tensor pipe is {percent(busy)} busy"
         yield Refusal(label, Unknown(reason, c.add_section(c.ROOFLINE_TENSOR)))
     elif not any(rate.level == "DRAM" for rate in traffic):
         yield Refusal(label, c.not_collected("DRAM bytes", c.ROOFLINE))

@@ -10,7 +10,7 @@ from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint, RooflineView
-from llmtop.cli.report_rows import kernel_rows
+from llmtop.cli.report_rows import counted, kernel_rows
 from llmtop.model import Finding, Trace
 from llmtop.units import duration, number, percent, si
 
@@ -28,7 +28,7 @@ svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-ser
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Should a name get past the escaping after all, the browser still loads and runs nothing."""
 
-_WIDTH, _HEIGHT, _MARGIN = 860, 420, 70
+_WIDTH, _HEIGHT, _MARGIN, _RIGHT = 860, 420, 90, 24
 
 
 def report_html(trace: Trace) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     origin = trace.origin
     yield f"<h1>{escape(origin.path)}</h1>\n"
     yield f"<p>{escape(' · '.join(part for part in (origin.kind, origin.tool_version, origin.gpu) if part))}<br>\n"
-    yield f"{totals.kernels} kernels in {totals.launches} launches, {duration(totals.total_ns)}"
+    yield f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}, {duration(totals.total_ns)}"
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
     yield f"; of the time, by what limits it: {bounds}</p>\n" if bounds else "</p>\n"
 
@@ -111,7 +111,7 @@ def _plot(view: RooflineView) -> Iterator[str]:
         yield _label(x, _HEIGHT - 22, number(10.0**decade), "middle")
     for decade in range(y_axis[0], y_axis[1] + 1):
         y = _y(10.0**decade, y_axis)
-        yield f'<path d="M{_MARGIN} {y:.1f}H{_WIDTH - 10}" opacity=".15"/>'
+        yield f'<path d="M{_MARGIN} {y:.1f}H{_WIDTH - _RIGHT}" opacity=".15"/>'
         yield _label(_MARGIN - 6, y + 4, si(10.0**decade, "FLOP/s"), "end")
     yield _label(_WIDTH / 2, _HEIGHT - 4, "FLOP per byte of DRAM traffic", "middle") + "\n"
     yield from _roofs(view, x_axis, y_axis)
@@ -128,7 +128,7 @@ def _decades(values: Sequence[float]) -> _Decades:
 
 
 def _x(value: float, axis: _Decades) -> float:
-    return _MARGIN + (math.log10(value) - axis[0]) / (axis[1] - axis[0]) * (_WIDTH - 10 - _MARGIN)
+    return _MARGIN + (math.log10(value) - axis[0]) / (axis[1] - axis[0]) * (_WIDTH - _RIGHT - _MARGIN)
 
 
 def _y(value: float, axis: _Decades) -> float:
@@ -156,8 +156,8 @@ def _roofs(view: RooflineView, x_axis: _Decades, y_axis: _Decades) -> Iterator[s
         end = min(10.0 ** x_axis[1], max(_tops(view), default=10.0 ** y_axis[1]) / slope.value)
         yield _line(start, start * slope.value, end, end * slope.value, x_axis, y_axis)
         yield _label(
-            _x(start, x_axis) + 12,
-            _y(start * slope.value, y_axis) - 4,
+            _x(start, x_axis) + 16,
+            _y(start * slope.value, y_axis) + 14,
             f"{slope.level} {si(slope.value, 'B/s')}",
             "start",
         )
@@ -165,7 +165,9 @@ def _roofs(view: RooflineView, x_axis: _Decades, y_axis: _Decades) -> Iterator[s
         if roof.kind == "compute":
             knee = min((roof.value / slope.value for slope in slopes), default=10.0 ** x_axis[0])
             yield _line(knee, roof.value, 10.0 ** x_axis[1], roof.value, x_axis, y_axis)
-            yield _label(_WIDTH - 12, _y(roof.value, y_axis) - 5, f"{roof.level} {si(roof.value, 'FLOP/s')}", "end")
+            yield _label(
+                _WIDTH - _RIGHT - 2, _y(roof.value, y_axis) - 5, f"{roof.level} {si(roof.value, 'FLOP/s')}", "end"
+            )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, x_axis: _Decades, y_axis: _Decades) -> str:
@@ -213,7 +215,7 @@ def _findings(findings: Iterable[Finding]) -> Iterator[str]:
 
 def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
     lines = [f"{missing.what}: {missing.why}" for missing in trace.missing]
-    lines += [f"{missing.what} of {count} kernels: {missing.why}" for missing, count in totals.unknowns]
+    lines += [f"{missing.what} of {counted(count, 'kernel')}: {missing.why}" for missing, count in totals.unknowns]
     lines += [f"{issue.severity}: {issue.message}" for issue in trace.issues]
     if lines:
         yield "<h2>Not in this capture</h2>\n<ul>" + "".join(f"<li>{escape(line)}</li>\n" for line in lines) + "</ul>\n"

@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflineView
-from llmtop.cli.report_rows import kernel_rows
+from llmtop.cli.report_rows import counted, kernel_rows
 from llmtop.model import Finding, Trace
 from llmtop.units import duration, number, percent, si
 
@@ -58,7 +58,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     yield ""
     yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
     yield ""
-    yield f"{totals.kernels} kernels in {totals.launches} launches, {duration(totals.total_ns)}."
+    yield f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}, {duration(totals.total_ns)}."
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
     if bounds:
         yield f"Of the time, by what limits it: {bounds}."
@@ -117,6 +117,6 @@ def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
     for missing in trace.missing:
         yield f"- {_escaped(missing.what)}: {_escaped(str(missing.why))}"
     for missing, count in totals.unknowns:
-        yield f"- {_escaped(missing.what)} of {count} kernels: {_escaped(str(missing.why))}"
+        yield f"- {_escaped(missing.what)} of {counted(count, 'kernel')}: {_escaped(str(missing.why))}"
     for issue in trace.issues:
         yield f"- {issue.severity}: {_escaped(issue.message)}"

@@ -29,3 +29,13 @@ def _text(cell: Cell, column: Column) -> str:
     if isinstance(cell, str):
         return cell
     return str(cell) if isinstance(cell, int) and column.unit == "1" else quantity(cell, column.unit)
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "launch"), counted(2, "launch"), counted(0, "kernel")
+    ('1 launch', '2 launches', '0 kernels')
+    """
+    plural = "es" if what.endswith("ch") else "s"
+    return f"{count} {what}{'' if count == 1 else plural}"

@@ -10,7 +10,7 @@ from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kerne
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
-from llmtop.cli.report_rows import kernel_rows
+from llmtop.cli.report_rows import counted, kernel_rows
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
@@ -76,6 +76,7 @@ def _wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = Non
         max(style.width, 40),
         initial_indent=indent,
         subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
         break_on_hyphens=False,
     )
 
@@ -87,7 +88,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
     if totals.launches:
         time = f", {duration(totals.total_ns)}" if totals.total_ns else ""
-        yield f"  {totals.kernels} kernels in {totals.launches} launches{time}"
+        yield f"  {counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}{time}"
         bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
         yield f"  of the time, by what limits it: {bounds}"
 
@@ -216,7 +217,9 @@ def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
 def _missing(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     """What the capture cannot tell, with what would: of kernels only what a section would bring."""
     of_kernels = [
-        (f"{missing.what} of {count} kernels", missing.why) for missing, count in totals.unknowns if missing.why.remedy
+        (f"{missing.what} of {counted(count, 'kernel')}", missing.why)
+        for missing, count in totals.unknowns
+        if missing.why.remedy
     ]
     listed = [*((missing.what, missing.why) for missing in trace.missing), *of_kernels]
     notes = [
