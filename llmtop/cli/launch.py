@@ -85,8 +85,8 @@ def pass_through(command: Sequence[str]) -> int:
             signal.signal(number, pass_on)
     with Launched(command, capture=False) as launched:
         started.append(launched)
-        for number in early:
-            launched.send_signal(number)
+        for missed in early:
+            launched.send_signal(missed)
         code = launched.wait()
     assert code is not None
     return code
