@@ -61,20 +61,28 @@ def decode_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> pb.Lau
 
 
 class MetricsOfKernel(Mapping[str, Quantity]):
-    """The scalar metrics of a kernel by name. Values are made when they are looked at."""
+    """The scalar metrics of a kernel by name. Values are made when they are looked at.
 
-    def __init__(self, launch: pb.Launch, names: Sequence[str]) -> None:
-        known = len(names)
-        self._by_name = {names[m.name]: m for m in launch.metrics if m.name < known and m.HasField("value")}
+    Args:
+        launch: The kernel.
+        names: The metric names of the report, by the index that messages use.
+        id_by_name: The same the other way round.
+    """
+
+    def __init__(self, launch: pb.Launch, names: Sequence[str], id_by_name: Mapping[str, int]) -> None:
+        self._names = names
+        self._id_by_name = id_by_name
+        self._by_id = {metric.name: metric for metric in launch.metrics}
 
     def __getitem__(self, name: str) -> Quantity:
-        value = value_of(self._by_name[name].value)
+        value = value_of(self._by_id[self._id_by_name[name]].value)
         if value is None:
             raise KeyError(name)
         return Quantity(value, unit_of(name), SOURCE)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, metric in self._by_name.items() if value_of(metric.value) is not None)
+        known = len(self._names)
+        return (self._names[i] for i, metric in self._by_id.items() if i < known and value_of(metric.value) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -91,15 +99,17 @@ class ReportDetails:
 
     def __init__(self, file: ReportFile, kernels: Sequence[Extent], names: Sequence[str]) -> None:
         self._names = names
+        self._id_by_name = {name: i for i, name in enumerate(names)}
         # A cache of a method would tie this object, and with it the open file, into a reference cycle.
         self._launch = lru_cache(_DECODED_KERNELS)(partial(decode_kernel, file, kernels))
 
     def metrics(self, i: int) -> Mapping[str, Quantity]:
-        return MetricsOfKernel(self._launch(i), self._names)
+        return MetricsOfKernel(self._launch(i), self._names, self._id_by_name)
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
+        wanted = self._id_by_name.get(metric)
         for candidate in self._launch(i).metrics:
-            if candidate.name < len(self._names) and self._names[candidate.name] == metric:
+            if candidate.name == wanted:
                 return _instances(candidate) or Unknown(f"{metric} was not collected per instance")
         return Unknown(f"{metric} was not collected", f"ncu --metrics {metric}")
 
@@ -110,12 +120,11 @@ class ReportDetails:
     def ranges(self, i: int) -> tuple[str, ...]:
         launch = self._launch(i)
         domains = {domain.id: text(domain.name) for domain in launch.nvtx.domains}
+        pushed = [stack for thread in launch.nvtx.threads if thread.id == launch.thread_id for stack in thread.stacks]
+        # Started ranges belong to the process, so they are around what a thread has pushed.
+        groups: tuple[pb.NvtxStarted | pb.NvtxStack, ...] = (*launch.nvtx.started, *pushed)
         return tuple(
-            _range_name(domains.get(stack.domain, ""), text(item.name))
-            for thread in launch.nvtx.threads
-            if thread.id == launch.thread_id
-            for stack in thread.stacks
-            for item in stack.ranges
+            _range_name(domains.get(group.domain, ""), text(item.name)) for group in groups for item in group.ranges
         )
 
     def sections(self, i: int) -> tuple[str, ...]:

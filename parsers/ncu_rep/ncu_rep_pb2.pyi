@@ -229,12 +229,14 @@ class Speedup(_message.Message):
     def __init__(self, type: _Optional[int] = ..., percent: _Optional[float] = ...) -> None: ...
 
 class Nvtx(_message.Message):
-    __slots__ = ("domains", "threads")
+    __slots__ = ("domains", "threads", "started")
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
     domains: _containers.RepeatedCompositeFieldContainer[NvtxDomain]
     threads: _containers.RepeatedCompositeFieldContainer[NvtxThread]
-    def __init__(self, domains: _Optional[_Iterable[_Union[NvtxDomain, _Mapping]]] = ..., threads: _Optional[_Iterable[_Union[NvtxThread, _Mapping]]] = ...) -> None: ...
+    started: _containers.RepeatedCompositeFieldContainer[NvtxStarted]
+    def __init__(self, domains: _Optional[_Iterable[_Union[NvtxDomain, _Mapping]]] = ..., threads: _Optional[_Iterable[_Union[NvtxThread, _Mapping]]] = ..., started: _Optional[_Iterable[_Union[NvtxStarted, _Mapping]]] = ...) -> None: ...
 
 class NvtxDomain(_message.Message):
     __slots__ = ("id", "name")
@@ -265,3 +267,19 @@ class NvtxRange(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     def __init__(self, name: _Optional[bytes] = ...) -> None: ...
+
+class NvtxStarted(_message.Message):
+    __slots__ = ("domain", "ranges")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    domain: int
+    ranges: _containers.RepeatedCompositeFieldContainer[NvtxStartedRange]
+    def __init__(self, domain: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[NvtxStartedRange, _Mapping]]] = ...) -> None: ...
+
+class NvtxStartedRange(_message.Message):
+    __slots__ = ("id", "name")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: bytes
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...

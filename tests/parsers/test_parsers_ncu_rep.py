@@ -19,6 +19,8 @@ from llmtop.parsers.ncu_rep.ncu_rep_pb2 import (
     NvtxDomain,
     NvtxRange,
     NvtxStack,
+    NvtxStarted,
+    NvtxStartedRange,
     NvtxThread,
     Process,
     Rule,
@@ -185,7 +187,7 @@ def test_absent_instances_say_why(folder: Path) -> None:
     )
 
 
-def test_ranges_are_those_of_the_launching_thread(folder: Path) -> None:
+def test_ranges_are_those_of_the_process_and_the_launching_thread(folder: Path) -> None:
     def ranges(domain: int, *names: bytes) -> NvtxStack:
         return NvtxStack(domain=domain, ranges=[NvtxRange(name=name) for name in names])
 
@@ -195,9 +197,10 @@ def test_ranges_are_those_of_the_launching_thread(folder: Path) -> None:
             NvtxThread(id=1, stacks=[ranges(0, b"another thread")]),
             NvtxThread(id=2, stacks=[ranges(0, b"step", b"attention"), ranges(4, b"all-reduce")]),
         ],
+        started=[NvtxStarted(domain=4, ranges=[NvtxStartedRange(id=1, name=b"request 7")])],
     )
     trace = opened(folder, kernel(thread_id=2, nvtx=nvtx))
-    assert details(trace).ranges(0) == ("step", "attention", "NCCL@all-reduce")
+    assert details(trace).ranges(0) == ("NCCL@request 7", "step", "attention", "NCCL@all-reduce")
 
 
 def test_rules_without_a_result_are_left_out(folder: Path) -> None:
