@@ -77,6 +77,8 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(3.3e12, "bytes/s"), quantity(0.5, "ratio"), quantity(1410, "MHz"), quantity(0.021, "s")
     ('3.30 TB/s', '50 %', '1410 MHz', '21.0 ms')
+    >>> quantity(1.98e9, "Hz"), quantity(2.4e11, "sector/s")
+    ('1.98 GHz', '240 Gsector/s')
     """
     if math.isnan(value):
         raise ValueError("NaN is not a quantity: use Unknown")
@@ -97,5 +99,9 @@ def quantity(value: float, unit: str) -> str:
             return percent(value * 100)
         case "1" | "":
             return number(value)
+        case "Hz" | "op/s" | "inst/s" | "sector/s" | "wavefront/s" | "warp/s":
+            return si(value, unit)
+        case "kHz":
+            return si(value * 1e3, "Hz")
         case _:
             return f"{number(value)} {unit}"
