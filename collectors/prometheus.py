@@ -58,6 +58,12 @@ LONGEST_LOOK_NS = 60 * NS_PER_S
 _NO_SERVER = Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
 _LARGEST = {v.SERVER_KV_USAGE}
 _MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
+_SAME_IN_OTHER_WORDS = {
+    v.SERVER_PREFIX_HIT_RATE: v.SERVER_PREFIX_HITS,
+    v.SERVER_PREFIX_HITS: v.SERVER_PREFIX_HIT_RATE,
+    v.SERVER_PREFIX_QUERIES: v.SERVER_PREFIX_HIT_RATE,
+}
+"""Not missed where the other is there: servers have counters or a rate."""
 _ALL = tuple(m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server."))
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
@@ -69,7 +75,7 @@ class _Connected:
     url: str
     engine: Engine
     reader: TextReader
-    version: Fact
+    version: Fact | None
 
 
 class PrometheusCollector:
@@ -226,9 +232,10 @@ class PrometheusCollector:
     def _expected(self) -> Engine | None:
         return next((engine for engine in self._engines if engine.kind == self._target.kind), None)
 
-    def _version(self, url: str, engine: Engine) -> Fact:
+    def _version(self, url: str, engine: Engine) -> Fact | None:
+        """The server's version; None for one that does not tell it over HTTP."""
         if not engine.version_path:
-            return Unknown(f"{engine.title} does not tell its version over HTTP")
+            return None
         where = url.removesuffix(next((path for path in engine.metrics_paths if url.endswith(path)), ""))
         try:
             page = self._timed_fetch(where + engine.version_path)
@@ -252,17 +259,21 @@ class PrometheusCollector:
         track_id = _track_id(connected.url)
         engine = connected.engine
         readings: list[Reading] = []
-        missing: list[Missing] = []
+        unread: dict[Metric, Unknown] = {}
         for metric in _ALL:
             read = _read(engine, metric, exposition)
             if isinstance(read, Unknown):
-                missing.append(Missing(f"{track_id}/{metric.name}", read))
+                unread[metric] = read
             else:
                 readings += (Reading(track_id, each, now, value, source) for each, value, source in read)
         marks = (Mark(now, "server", track_id, "metrics are back"),) if self._is_lost else ()
         self._is_lost = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
-        self._missing = tuple(missing)
+        self._missing = tuple(
+            Missing(f"{track_id}/{metric.name}", why)
+            for metric, why in unread.items()
+            if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
+        )
         facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(self._took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
         return Trace(
@@ -332,7 +343,7 @@ def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -
 
 def _chosen(samples: Sequence[ExposedSample], wanted: Sample) -> list[ExposedSample]:
     where = wanted.where.items()
-    return [sample for sample in samples if all(sample.labels.get(label) in values for label, values in where)]
+    return [sample for sample in samples if all(sample.labels.get(label, "") in values for label, values in where)]
 
 
 def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: Sequence[str], scale: float) -> float | None:
@@ -391,8 +402,9 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
         "engine": engine.title,
         "url": connected.url,
         "model": _label(exposition, engine.model_labels) or target.model,
-        "version": connected.version,
     }
+    if connected.version is not None:
+        facts["version"] = connected.version
     for name, labels in engine.info.items():
         for sample in exposition.samples.get(key(name), ())[:1]:
             facts |= {label: sample.labels[label] for label in labels if label in sample.labels}

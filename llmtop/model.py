@@ -443,7 +443,8 @@ class Sample:
 
     Attributes:
         name: The Prometheus name, with or without `_total`; of a distribution, the name without `_bucket`.
-        where: Only samples whose labels have one of these values: {"finished_reason": ("error", "abort")}.
+        where: Only samples whose labels have one of these values: {"finished_reason": ("error", "abort")}; a
+            label that is not there counts as empty, as in PromQL.
         scale: What turns the server's unit into the metric's: 1e-3 for milliseconds.
     """
 

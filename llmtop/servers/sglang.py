@@ -5,6 +5,9 @@ from __future__ import annotations
 from llmtop import vocabulary as v
 from llmtop.model import Engine, Role, Sample
 
+_ALL_PRIORITIES = {"priority": ("",)}
+"""With priority scheduling the queues are written once as a whole and once more for each priority."""
+
 ENGINE = Engine(
     kind="sglang",
     title="SGLang",
@@ -19,8 +22,8 @@ ENGINE = Engine(
     prefixes=("sglang_",),
     metrics_remedy="start SGLang with --enable-metrics",
     names={
-        v.SERVER_RUNNING: (Sample("sglang_num_running_reqs"),),
-        v.SERVER_WAITING: (Sample("sglang_num_queue_reqs"),),
+        v.SERVER_RUNNING: (Sample("sglang_num_running_reqs", _ALL_PRIORITIES),),
+        v.SERVER_WAITING: (Sample("sglang_num_queue_reqs", _ALL_PRIORITIES),),
         v.SERVER_KV_USAGE: (Sample("sglang_token_usage"),),
         v.SERVER_PREEMPTIONS: (Sample("sglang_num_retracted_requests"),),  # 0.5.8; gauges before, no counter
         v.SERVER_PROMPT_TOKENS: (Sample("sglang_prompt_tokens"),),
@@ -46,6 +49,7 @@ ENGINE = Engine(
     },
     model_flags=("--model-path", "--model", "--served-model-name"),
     model_after=("serve",),
+    model_labels=("model_name", "name"),  # "name" in 0.3 and 0.4
     # With --enable-metrics-for-all-schedulers every rank tells the same story.
     replicas=("tp_rank", "pp_rank", "moe_ep_rank"),
 )
