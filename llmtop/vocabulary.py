@@ -103,6 +103,29 @@ class ThreadCause(StrEnum):
     OTHER = "other"
 
 
+# What probes in the kernel count (collectors/ebpf). Sums over the time a probe was attached, which the OBSERVED
+# counters tell: rates are made with them, not with the wall clock, because probes that cost too much are taken off.
+THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
+"""Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""
+THREAD_WAKES = Metric("thread.wakes", "wakes", counter=True, title="woken")
+"""How often the thread was woken; labelled with who did it: a TID, or "0" for a timer or an interrupt."""
+# On tracks "process:<pid>"; SYSCALL_* are labelled with the system call's name, LIBRARY_* with the function's.
+SCHEDULER_OBSERVED = Metric("scheduler.observed", "ns", counter=True, title="scheduler probes attached")
+PROCESS_RUN_QUEUE_LATENCY = Metric("process.run_queue_latency", "ns", title="run-queue latency")
+"""A distribution (see `bucket`): from being runnable to being on a CPU."""
+PROCESS_GIL_WAITS = Metric("process.gil_waits", "waits", counter=True, title="GIL waits")
+"""futex waits that timed out after 5 ms: a CPython thread that asked for the GIL and did not get it."""
+SYSCALL_OBSERVED = Metric("syscall.observed", "ns", counter=True, title="system-call probes attached")
+SYSCALL_TIMED = Metric("syscall.timed", "ns", counter=True, title="system calls timed")
+"""The part of SYSCALL_OBSERVED in which latencies and errors were taken too."""
+SYSCALL_COUNT = Metric("syscall.count", "calls", counter=True, title="calls")
+SYSCALL_ERRORS = Metric("syscall.errors", "calls", counter=True, title="errors")
+SYSCALL_TIME = Metric("syscall.time", "ns", counter=True, title="time in calls")
+SYSCALL_LATENCY = Metric("syscall.latency", "ns", title="call latency")
+LIBRARY_COUNT = Metric("library.count", "calls", counter=True, title="library calls")
+LIBRARY_TIME = Metric("library.time", "ns", counter=True, title="time in library calls")
+LIBRARY_LATENCY = Metric("library.latency", "ns", title="library call latency")
+
 # cgroup and host, on tracks "process:<root>" and "host".
 CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup throttled")
 CGROUP_PERIODS_THROTTLED = Metric("cgroup.periods_throttled", "periods", counter=True)
@@ -112,6 +135,7 @@ HOST_LOAD = Metric("host.load", "1", title="load average, 1 min")
 # llmtop itself, on track "self".
 SELF_CPU = Metric("self.cpu", "ns", counter=True, title="own CPU")
 SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
+SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
 
 def labelled(metric: Metric, label: str) -> Metric:
