@@ -246,8 +246,8 @@ class Gpu:
 
     def _read_processes(self, news: News) -> None:
         try:
-            graphics = _by_pid(self._ask(lambda: self._nvml.nvmlDeviceGetGraphicsRunningProcesses(self.device)))
-            compute = _by_pid(self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self.device)))
+            graphics = _by_pid(self._ask(lambda: self._nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self.device)))
+            compute = _by_pid(self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self.device)))
         except self._nvml.NVMLError as error:
             news.missing.append(Missing(f"{self.track.id}/processes", explain(error)))
             return

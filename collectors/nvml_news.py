@@ -45,8 +45,8 @@ class News:
             self.readings.append(Reading(track, metric, self.t_ns, None, source))
 
     def gap_all(self, track: str) -> None:
-        """End every line of a track and of those under it, with what this poll said of them so far."""
-        self.readings = [reading for reading in self.readings if not _is_under(track, reading.track)]
+        """End every line of a track and of those under it, and take back the values that this poll had of them."""
+        self.readings = [one for one in self.readings if one.value is None or not _is_under(track, one.track)]
         for owner, name in list(self.alive):
             if _is_under(track, owner):
                 self.gap(owner, self.alive[owner, name])

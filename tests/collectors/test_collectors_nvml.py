@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
@@ -572,6 +572,8 @@ FAULTS = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=st.lists(st.tuples(st.integers(0, 1), FAULTS), max_size=12))
+@example(faults=[(0, ("gpm_least_window_ms", 0)), (0, ("fail_all", UNKNOWN))])
+@example(faults=[(0, ("fail.nvmlDeviceGetGraphicsRunningProcesses_v3", FUNCTION_NOT_FOUND))])
 def test_no_sequence_of_faults_ends_it_or_leaves_an_old_value(
     machine: FakeNvml, faults: list[tuple[int, tuple[str, object]]]
 ) -> None:
