@@ -184,10 +184,10 @@ class Family:
     parents: dict[int, int]
 
     def ancestors(self, pid: int) -> list[int]:
-        """The parent, its parent, and so on, without init."""
+        """The parent, its parent, and so on, PID 1 included: in a container that is often the server itself."""
         line: list[int] = []
         parent = self.parents.get(pid, 0)
-        while parent > 1 and parent not in line:
+        while parent > 0 and parent not in line:
             line.append(parent)
             parent = self.parents.get(parent, 0)
         return line

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Target, Unknown
 from llmtop.servers import listening
@@ -272,6 +275,60 @@ def test_hostile_command_lines_are_cleaned() -> None:
 
     assert target.model == "[/b]␛[2J\ufffd\ufffd"
     assert "\x1b" not in str(target.facts["command"])
+
+
+def fake_proc(folder: Path, processes: dict[int, tuple[int, str]]) -> Path:
+    """A /proc of parents and command lines."""
+    for pid, (parent, command) in processes.items():
+        (folder / str(pid)).mkdir()
+        fields = " ".join(["0"] * 20)
+        (folder / str(pid) / "stat").write_text(f"{pid} (python (3)) S {parent} {fields}")
+        (folder / str(pid) / "status").write_text(f"Name:\tpython\nTgid:\t{pid}\n")
+        (folder / str(pid) / "cmdline").write_text(command.replace(" ", "\0") + "\0")
+        (folder / str(pid) / "comm").write_text("python\n")
+        (folder / str(pid) / "fd").mkdir()
+        (folder / str(pid) / "fd" / "3").symlink_to(f"/dev/nvidia{pid % 8}")
+        (folder / str(pid) / "fd" / "4").symlink_to("/dev/nvidiactl")
+    return folder
+
+
+def test_a_server_that_is_process_1_of_its_container(tmp_path: Path) -> None:
+    proc = fake_proc(tmp_path, {1: (0, "python3 /opt/vllm serve m"), 4_194_306: (1, "VLLM::EngineCore")})
+
+    target = find_target(4_194_306, proc)
+
+    assert target.root_pid == 1
+    assert [process.role for process in target.processes] == ["APIServer", "EngineCore"]
+
+
+def test_gpus_are_the_devices_held_open_by_any_member(tmp_path: Path) -> None:
+    processes = {4_194_306: (1, "python3 -m sglang.launch_server"), 4_194_307: (4_194_306, "sglang::scheduler_TP0")}
+
+    target = find_target(4_194_306, fake_proc(tmp_path, processes))
+
+    assert target.gpus == (2, 3)
+
+
+def test_parents_that_go_in_circles_end(tmp_path: Path) -> None:
+    proc = fake_proc(tmp_path, {4_194_306: (4_194_307, "a"), 4_194_307: (4_194_306, "b")})
+
+    assert find_target(4_194_306, proc).kind == "process"
+
+
+@given(st.binary(max_size=15), st.lists(st.integers(0, 2**63), min_size=21, max_size=40))
+def test_a_process_name_never_shifts_the_fields(name: bytes, numbers: list[int]) -> None:
+    line = b"7 (" + name + b") S " + " ".join(map(str, numbers)).encode()
+
+    # Fields of proc_pid_stat(5) are counted from 1; the numbers here begin with field 4.
+    assert procfs.parse_stat(line) == procfs.Stat(
+        "S", numbers[0], numbers[10] + numbers[11], numbers[16], numbers[18], numbers[20]
+    )
+
+
+@given(st.binary(max_size=300))
+def test_no_stat_line_makes_it_fail(content: bytes) -> None:
+    procfs.parse_stat(content)
+    procfs.parse_stat(b"7 (x) S " + content)
 
 
 def test_the_port_that_was_asked_for_comes_first() -> None:
