@@ -12,6 +12,7 @@ from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.compressed import compression_of, unpacked
 from llmtop.parsers.ncu_rep import NcuRepParser
 from llmtop.parsers.nsys import NsysSqliteParser
+from llmtop.text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,16 @@ def load(path: Path) -> Trace:
     Raises:
         FileError: It cannot be read, is of no known format, or is damaged beyond use: one line that says which.
     """
+    try:
+        trace = _load(path)
+    except FileError as error:
+        # Names of files are foreign text too, and messages of libraries may have several lines.
+        raise FileError(clean(str(error))) from error
+    return replace(trace, origin=replace(trace.origin, path=clean(str(path))))
+
+
+def _load(path: Path) -> Trace:
+    """Read a report, unpacked where it is compressed; messages name the file as it was given."""
     head = read_head(path)
     with ExitStack() as stack:
         plain = path
@@ -56,10 +67,9 @@ def load(path: Path) -> Trace:
             plain = stack.enter_context(unpacked(path, kind))
             head = read_head(plain)
         try:
-            trace = parser_for(head, plain).parse(plain)
+            return parser_for(head, plain).parse(plain)
         except FileError as error:
             raise FileError(str(error).replace(str(plain), str(path))) from error
-    return replace(trace, origin=replace(trace.origin, path=str(path)))
 
 
 def read_head(path: Path) -> bytes:

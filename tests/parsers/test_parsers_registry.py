@@ -99,6 +99,15 @@ def test_unknown_files_are_told_apart(tmp_path: Path, name: str, content: bytes,
     assert refusal(path).endswith(f"llmtop opens {SUPPORTED}")
 
 
+def test_hostile_file_names_are_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2J\n\udcff.ncu-rep"
+    path.write_bytes(report(kernel())[:-2])
+    said = refusal(path)
+    assert said.startswith(f"{tmp_path}/a␛[2J␊\ufffd.ncu-rep is truncated")
+    path.write_bytes(report(kernel()))
+    assert load(path).origin.path == f"{tmp_path}/a␛[2J␊\ufffd.ncu-rep"
+
+
 @given(content=st.binary(min_size=1, max_size=200))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_end_in_a_sentence(tmp_path: Path, content: bytes) -> None:
