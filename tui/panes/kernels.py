@@ -167,7 +167,9 @@ class KernelScreen(ModalScreen[None]):
     KernelScreen.-low #about { height: 7; }
     KernelScreen.-low LaunchRooflinePane { display: none; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,backspace", "leave", "back", tooltip="Back to the list")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,backspace", "dismiss", "back", tooltip="Back to the list")
+    ]
 
     def __init__(self, trace: Trace, launch: int) -> None:
         super().__init__()
@@ -194,10 +196,3 @@ class KernelScreen(ModalScreen[None]):
 
     def on_resize(self) -> None:
         self.set_class(self.size.height < 30 or self.size.width < 100, "-low")
-
-    def action_leave(self) -> None:
-        """Clear the filter first, then go back."""
-        if self.listing.table.filter_text:
-            self.listing.action_clear_filter()
-        else:
-            self.dismiss()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-    from llmtop.analysis.views import TableView
+    from llmtop.analysis.views import Cell, TableView
+
+FRAME_S = 0.04
+"""Rows that take longer than this to make are left for the next frame: keys are answered while a report decodes."""
 
 _NOTHING = Unknown("nothing has been read yet")
 _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
@@ -81,6 +85,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
         self._rows: TableView | None = None
         self._why_empty = _NOTHING
         self._placed: tuple[Placed, ...] = ()
+        self._made: dict[int, Sequence[Cell]] = {}
 
     # -- what is shown -----------------------------------------------------------------------------------------
 
@@ -112,7 +117,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
         rows = self._source.filtered(self.filter_text) if self.filter_text else self._source
         if self.sort is not None:
             rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
-        self._rows = rows
+        self._rows, self._made = rows, {}
         found = (i for i in range(len(rows)) if rows.key(i) == key) if key is not None else iter(())
         self._resize_rows()
         self.move_to(next(found, 0))
@@ -234,8 +239,21 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
         self._placed = place_columns(rows.columns, width)
         top = round(self.scroll_y)
         shown = range(top, min(len(rows), top + height - 1))
-        body = [row(self._placed, rows.cells(i), width, look, is_cursor=i == self.cursor) for i in shown]
+        self._make(rows, shown)
+        coming = [look.glyphs.ellipsis] + [None] * (len(rows.columns) - 1)
+        cells = ((i, self._made.get(i, coming)) for i in shown)
+        body = [row(self._placed, made, width, look, is_cursor=i == self.cursor) for i, made in cells]
         return fill([header(self._placed, self.sort, width, look), *body], width, height, look)
+
+    def _make(self, rows: TableView, shown: range) -> None:
+        """Make the cells of rows, as many as a frame has time for; the others come with the next."""
+        start = time.perf_counter()
+        for i in shown:
+            if i not in self._made:
+                if time.perf_counter() - start > FRAME_S:
+                    self.call_after_refresh(self._paint)
+                    return
+                self._made[i] = rows.cells(i)
 
 
 class StatusLine(DiffedWidget):
@@ -306,6 +324,12 @@ class TablePane(Vertical):
     def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
         """Take new rows; see `VirtualTable.show_table`."""
         self.table.show_table(table, why_empty)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc clears a filter only where there is one; else it is the screen's."""
+        if action == "clear_filter":
+            return bool(self.table.filter_text) or self.has_class("-filtering")
+        return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         """Open the filter."""

@@ -1,0 +1,101 @@
+"""Made-up reports for the explorer's tests."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from llmtop.model import (
+    Instances,
+    Issue,
+    KernelTable,
+    Missing,
+    Origin,
+    Quantity,
+    RuleResult,
+    Severity,
+    Trace,
+    Unknown,
+)
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+HOSTILE = (
+    "[/b]",
+    "[@click=app.quit]click me[/]",
+    "esc\x1b]52;c;ZXZpbA==\x07\x1b[2J",
+    "\u202eevil right to left",
+    "内核 matmul 행렬",
+    "void at::native::<unnamed>::silu_kernel(...)::[lambda() (instance 1)]::operator ()() const",
+    "long<" + "float, " * 1500 + ">",
+    "$primary [red]idx[/usr/lib] \\",
+)
+
+
+class FakeDetails:
+    """What a report holds of launch i: the same metrics, rules and sections for each."""
+
+    def __init__(
+        self, metrics: Mapping[str, Quantity], rules: tuple[RuleResult, ...], sections: tuple[str, ...]
+    ) -> None:
+        self._metrics, self._rules, self._sections = metrics, rules, sections
+
+    def metrics(self, i: int) -> Mapping[str, Quantity]:
+        return self._metrics
+
+    def instances(self, i: int, metric: str) -> Instances | Unknown:
+        return Unknown("no instances")
+
+    def rules(self, i: int) -> tuple[RuleResult, ...]:
+        return self._rules
+
+    def ranges(self, i: int) -> tuple[str, ...]:
+        return ("step [/b]", "layer 3")
+
+    def sections(self, i: int) -> tuple[str, ...]:
+        return self._sections
+
+
+METRICS = {
+    "gpu__time_duration.sum": Quantity(1_500_000.0, "ns", "ncu"),
+    "launch__registers_per_thread": Quantity(168, "", "ncu"),
+    "made_up__[/b].ratio": Quantity(0.25, "ratio", "ncu"),
+    "made_up__nothing.avg": Quantity(float("nan"), "%", "ncu"),
+    "breakdown:made_up": Quantity("a__b, c__d", "", "ncu"),
+}
+RULES = (
+    RuleResult(
+        "SOLBottleneck",
+        "Bottleneck [/b]",
+        "SpeedOfLight",
+        (("optimization", "This [workload] is memory-bound. Look at the Memory Workload Analysis section."),),
+        (("global", 12.5), ("local", 40.0)),
+        (("made_up__ratio", 0.25),),
+    ),
+)
+
+
+def report(names: Sequence[str] = HOSTILE, *, details: bool = True) -> Trace:
+    """A report with a launch of each name, the first the longest."""
+    count = len(names)
+    cleaned = tuple(clean(name) for name in names)
+    zeros = array("q", [0] * count)
+    return Trace(
+        Origin("ncu-rep", "made-up[/b].ncu-rep", "2025.3.1", "NVIDIA Made-Up GPU", {"command": "./made [/b]"}),
+        kernels=KernelTable(
+            cleaned,
+            tuple(name[:60] for name in cleaned),
+            array("q", range(count)),
+            (array("q", [i + 1 for i in range(count)]), array("q", [1] * count), array("q", [1] * count)),
+            (array("q", [128] * count), array("q", [1] * count), array("q", [1] * count)),
+            array("q", [-1] * count),
+            array("d", [1e6 / (i + 1) for i in range(count)]),
+            zeros,
+            zeros,
+            FakeDetails(METRICS, RULES, ("SpeedOfLight", "BrandNewSection")) if details else None,
+        ),
+        issues=(Issue(Severity.WARNING, "rows-skipped", "rows that could not be read were skipped", 3),),
+        missing=(Missing("timeline", Unknown("no time line [/b]", "nsys profile COMMAND")),),
+    )

@@ -1,0 +1,240 @@
+"""The explorer, driven by keys; on made-up reports, and on the ones that come with llmtop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from llmtop.errors import FileError
+from llmtop.model import Origin, Trace
+from llmtop.tui.panes.kernels import KernelScreen
+from llmtop.tui.screens.explore import VIEWS, ExploreApp, Loading, explore, start_loading
+from tests.tui.report_traces import HOSTILE, report
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from tests.e2e.terminal import TerminalFactory
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xz"))
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    for name in ("NO_COLOR", "LLMTOP_ASCII", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def read(result: Trace | Exception | None, name: str = "made-up.ncu-rep") -> Loading:
+    future: Future[Trace] = Future()
+    if isinstance(result, Trace):
+        future.set_result(result)
+    elif result is not None:
+        future.set_exception(result)
+    return Loading(Path(name), future)
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """Wait for what a key set off: mounts, the thread that makes a view, the frame after it."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 60)])
+async def test_every_view_opens_at_every_size(size: tuple[int, int]) -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=size, notifications=True) as pilot:
+        for i, (name, _) in enumerate(VIEWS, 1):
+            await pilot.press(str(i))
+            await settle(pilot)
+            assert f"[{i} {name}]" in app.screen_text()
+            assert "failed" not in app.screen_text()
+        assert app.issues == []
+
+
+async def test_hostile_names_are_only_text() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(200, 40), notifications=True) as pilot:
+        await settle(pilot)
+        text = app.screen_text()
+        assert "[@click=app.quit]click me[/]" in text
+        assert "内核 matmul 행렬" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        for _ in HOSTILE[:4]:
+            await pilot.press("down", "enter")
+            await settle(pilot)
+            assert isinstance(app.screen, KernelScreen)
+            await pilot.press("escape")
+            await settle(pilot)
+        assert app.return_code is None or app.return_code == 0
+        assert app.is_running
+
+
+async def test_tab_goes_round_the_views_and_back() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await pilot.press("tab")
+        await settle(pilot)
+        assert "[2 Stalls]" in app.screen_text()
+        await pilot.press("shift+tab", "shift+tab")
+        await settle(pilot)
+        assert "[6 Session]" in app.screen_text()
+
+
+async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "made_up__[/b].ratio" in text
+        assert "25 %" in text
+        assert "NVTX: step [/b] > layer 3" in text
+        await pilot.press("slash", *"nothing", "enter")
+        await settle(pilot)
+        assert "made_up__nothing.avg" in app.screen_text()
+        assert "the tool wrote no number (NaN)" in app.screen_text()
+        assert "made_up__[/b]" not in app.screen_text()
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "made_up__[/b].ratio" in app.screen_text()
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "[1 Kernels]" in app.screen_text()
+
+
+async def test_kernels_are_grouped_in_other_ways() -> None:
+    app = ExploreApp([read(report(["a", "b", "a"]))])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        for said in ("by name and shape", "by name", "every launch", "by name and shape"):
+            assert f" {said} " in app.screen_text()
+            await pilot.press("b")
+            await settle(pilot)
+
+
+async def test_sections_show_what_the_tools_rules_said_and_unknown_sections_too() -> None:
+    app = ExploreApp([read(report(["gemm"]))])
+    async with app.run_test(size=(140, 40)) as pilot:
+        await pilot.press("4")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "This [workload] is memory-bound. Look at the Memory Workload Analysis section." in text
+        assert "estimated speedup: 12 % (global)" in text
+        assert "BrandNewSection" in text
+        await pilot.press("down")
+        await settle(pilot)
+        assert "collected; no rule had anything to say of it" in app.screen_text()
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, KernelScreen)
+
+
+async def test_the_session_shows_facts_issues_and_what_is_missing() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("6")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "./made [/b]" in text
+        assert "rows that could not be read were skipped (3 times)" in text
+        assert "timeline: no time line [/b] (nsys profile COMMAND)" in text
+
+
+async def test_a_report_without_kernels_says_so_in_every_view() -> None:
+    app = ExploreApp([read(Trace(Origin("ncu-rep")))])
+    async with app.run_test(size=(100, 30)) as pilot:
+        for i in range(1, 7):
+            await pilot.press(str(i))
+            await settle(pilot)
+            assert ("kernel" if i != 5 else "no rule found") in app.screen_text().split("Session", 1)[1]
+        assert app.issues == []
+
+
+async def test_a_file_that_is_being_read_says_so_and_then_shows() -> None:
+    go = threading.Event()
+
+    def slowly(path: Path) -> Trace:
+        assert go.wait(20)
+        return report()
+
+    app = ExploreApp(start_loading([ROOT / "pyproject.toml"], slowly))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        assert "reading pyproject.toml (" in app.screen_text()
+        assert "KiB)" in app.screen_text()
+        await pilot.press("2")
+        go.set()
+        app_loading = app.screen.loadings[0]  # type: ignore[attr-defined]
+        assert isinstance(app_loading.future.result(20), Trace)
+        await settle(pilot)
+        assert "[2 Stalls]" in app.screen_text()
+        assert "reading" not in app.screen_text()
+
+
+async def test_one_bad_file_costs_its_own_tab() -> None:
+    bad = read(FileError("bad[/b].ncu-rep is truncated; copy it again"), "bad[/b].ncu-rep")
+    app = ExploreApp([bad, read(report(), "good.ncu-rep")])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        assert "[good.ncu-rep]" in app.screen_text()
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert "bad[/b].ncu-rep is truncated; copy it again" in app.screen_text()
+        await pilot.press("right_square_bracket", "6")
+        await settle(pilot)
+        assert "NVIDIA Made-Up GPU" in app.screen_text()
+
+
+async def test_a_fault_of_a_parser_is_said_in_the_tab() -> None:
+    app = ExploreApp([read(KeyError("[/b]"), "a.ncu-rep"), read(None, "b.ncu-rep")])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        assert "a.ncu-rep: reading failed: KeyError: '[/b]'; please report this" in app.screen_text()
+
+
+def test_nothing_that_can_be_read_is_an_error_before_the_screen(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"missing\.ncu-rep"):
+        explore([tmp_path / "missing.ncu-rep", tmp_path / "also.ncu-rep"])
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+async def test_every_view_of_the_shipped_samples_opens(path: Path) -> None:
+    loadings = start_loading([path])
+    loadings[0].future.result(60)
+    app = ExploreApp(loadings)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        for i in range(1, len(VIEWS) + 1):
+            await pilot.press(str(i))
+            await settle(pilot)
+            assert "failed" not in app.screen_text()
+        await pilot.press("1")
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "Metrics" in app.screen_text()
+        assert app.issues == []
+
+
+def test_it_opens_in_a_terminal_and_leaves_it_as_it_was(terminal: TerminalFactory) -> None:
+    argv = [sys.executable, "-m", "llmtop", "open", str(SAMPLES[-2])]
+    program = terminal(argv, columns=120, lines=40, cwd=ROOT)
+    program.wait_for("[1 Kernels]")
+    program.resize(60, 20)
+    program.press("3")
+    program.wait_for("[3 Roofline]")
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []
