@@ -67,10 +67,14 @@ _ITL_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.1, math.inf)
 
 @dataclass(frozen=True)
 class Scene:
-    """What the synthetic machine does. `gauges` override single GPU or server values; None leaves a metric out."""
+    """What the synthetic machine does.
+
+    `is_idle` stops its counters. `values` override GPU or server values; None leaves a metric out.
+    """
 
     gpus: int = 1
     is_moving: bool = True
+    is_idle: bool = False
     has_server: bool = True
     has_threads: bool = True
     hostile: str = ""
@@ -86,6 +90,7 @@ def wave(tick: int, low: float, high: float, period: int, scene: Scene) -> float
 
 def poll(scene: Scene, tick: int, t_ns: int) -> Trace:
     """What all collectors together report at one tick, one second after another."""
+    tick = 0 if scene.is_idle else tick
     readings = [*_gpus(scene, tick, t_ns), *_own(tick, t_ns)]
     if scene.has_server:
         readings += _server(scene, tick, t_ns)

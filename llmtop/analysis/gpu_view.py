@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Cell
 
 HISTORY_NS = 120 * NS_PER_S
+"""For one GPU; several have a line each, which has no room for graphs."""
 Values = tuple[float | None, ...]
 
 
@@ -68,7 +69,8 @@ class GpuRow:
 def gpu_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
     """All GPUs by index, or why none is seen."""
     tracks = gpu_tracks(trace)
-    return tuple(_row(trace, track) for track in tracks) if tracks else why_kind_missing(trace, TrackKind.GPU)
+    window_ns = HISTORY_NS if len(tracks) == 1 else 0
+    return tuple(_row(trace, t, window_ns) for t in tracks) if tracks else why_kind_missing(trace, TrackKind.GPU)
 
 
 def gpu_processes(trace: Trace, gpu: str) -> tuple[GpuProcess, ...]:
@@ -117,11 +119,11 @@ def _gpu_cells(row: GpuRow) -> tuple[Cell, ...]:
     )
 
 
-def _row(trace: Trace, track: Track) -> GpuRow:
+def _row(trace: Trace, track: Track, window_ns: int) -> GpuRow:
     def now(metric: Metric) -> float | Unknown:
         return latest(trace, track.id, metric)
 
-    activity, why = _activity(trace, track.id)
+    activity, why = _activity(trace, track.id, window_ns)
     mask = now(v.GPU_CLOCK_REASONS)
     return GpuRow(
         track=track.id,
@@ -136,7 +138,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         sm_clock=now(v.GPU_SM_CLOCK),
         temperature=now(v.GPU_TEMPERATURE),
         limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
-        links=tuple(_gauge(trace, track.id, m) for m in _LINKS if (trace.get(track.id, m) is not None)),
+        links=tuple(_gauge(trace, track.id, m, 0) for m in _LINKS if (trace.get(track.id, m) is not None)),
         processes=gpu_processes(trace, track.id),
     )
 
@@ -144,16 +146,16 @@ def _row(trace: Trace, track: Track) -> GpuRow:
 _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX)
 
 
-def _activity(trace: Trace, gpu: str) -> tuple[tuple[Gauge, ...], Unknown | None]:
-    gpm = tuple(_gauge(trace, gpu, metric) for metric in (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR))
+def _activity(trace: Trace, gpu: str, window_ns: int) -> tuple[tuple[Gauge, ...], Unknown | None]:
+    gpm = tuple(_gauge(trace, gpu, metric, window_ns) for metric in (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR))
     why = next((gauge.value for gauge in gpm if isinstance(gauge.value, Unknown)), None)
     if all(isinstance(gauge.value, Unknown) for gauge in gpm):
-        return (_gauge(trace, gpu, v.GPU_UTIL),), why
+        return (_gauge(trace, gpu, v.GPU_UTIL, window_ns),), why
     return gpm, why
 
 
-def _gauge(trace: Trace, gpu: str, metric: Metric) -> Gauge:
-    values = tuple(value for _, value in history(trace, gpu, metric, HISTORY_NS))
+def _gauge(trace: Trace, gpu: str, metric: Metric, window_ns: int) -> Gauge:
+    values = tuple(value for _, value in history(trace, gpu, metric, window_ns)) if window_ns else ()
     return Gauge(metric.title, latest(trace, gpu, metric), metric.unit, source(trace, gpu, metric), values)
 
 

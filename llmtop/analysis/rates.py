@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import le
 from typing import TYPE_CHECKING
 
 from llmtop.model import NS_PER_S, Unknown
@@ -37,7 +38,12 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
     if series is None or not len(series):
         return TOO_FEW
     end_ns = now_ns if now_ns is not None else series.last_t_ns or 0
-    points = _points_from(series, end_ns - window_ns, end_ns)
+    window = _window(series, end_ns - window_ns, end_ns)
+    values, times = window.values, window.times
+    # Nearly always there is no gap and no restart: hundreds of counters a frame are compared without a Python loop.
+    if len(values) > 1 and all(map(le, values, values[1:])):
+        return Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
+    points = [(t, value) for t, value in window if value is not None]
     if len(points) < 2:
         return TOO_FEW
     amount = sum(_growth(before, after) for (_, before), (_, after) in pairwise(points))
@@ -64,11 +70,13 @@ def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
     )
 
 
-def _points_from(series: Series, start_ns: int, end_ns: int) -> list[tuple[int, float]]:
-    """The samples with a value from the last one at or before `start_ns` on."""
-    before = [(t, value) for t, value in series.between(start_ns - (end_ns - start_ns), start_ns) if value is not None]
-    within = [(t, value) for t, value in series.between(start_ns + 1, end_ns) if value is not None]
-    return before[-1:] + within
+def _window(series: Series, start_ns: int, end_ns: int) -> Series:
+    """The samples of the window, from the last one with a value at or before its start on."""
+    before = series.between(2 * start_ns - end_ns, start_ns)
+    first_ns = before.last_t_ns
+    if first_ns is not None and before.last is None:
+        first_ns = max((t for t, value in before if value is not None), default=None)
+    return series.between(start_ns + 1 if first_ns is None else first_ns, end_ns)
 
 
 def _growth(before: float, after: float) -> float:
