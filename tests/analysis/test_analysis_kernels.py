@@ -1,0 +1,294 @@
+"""Kernels: verdicts, groups, the lazy table, names that stay apart, and the views over a whole report."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.analysis.bounds import Bound, Verdict, kernel_bound, lean
+from llmtop.analysis.kernel_names import base_name, short_names
+from llmtop.analysis.kernels import (
+    Grouping,
+    kernel_table,
+    kernels_of,
+    no_kernels,
+    roofline_view,
+    stall_bars,
+    stall_tree,
+)
+from llmtop.model import Missing, Origin, Trace, Unknown, Value
+from tests.kernel_traces import (
+    COMPUTE,
+    DRAM,
+    DRAM_COUNTERS,
+    MEMORY,
+    OCCUPANCY,
+    SAMPLES,
+    STALL,
+    Launch,
+    counters,
+    decoded,
+    fp32_counters,
+    report,
+)
+
+FULL: dict[str, Value] = {
+    **DRAM_COUNTERS,
+    **fp32_counters(fma=500),
+    COMPUTE: 20.0,
+    MEMORY: 90.0,
+    OCCUPANCY: 45.0,
+    "launch__registers_per_thread": 32,
+    "launch__waves_per_multiprocessor": 4.0,
+    STALL.format("wait"): 3.0,
+    STALL.format("barrier"): 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "bound"),
+    [
+        (90, 84.9, Bound.COMPUTE),
+        (90, 85, Bound.BALANCED),
+        (85, 90, Bound.BALANCED),
+        (84.9, 90, Bound.MEMORY),
+        (6, 96, Bound.MEMORY),
+        (59.9, 3, Bound.LATENCY),
+        (60, 3, Bound.COMPUTE),
+        (0, 0, Bound.LATENCY),
+    ],
+)
+def test_the_bound_follows_from_two_percentages(compute: float, memory: float, bound: Bound) -> None:
+    verdict = kernel_bound(counters({COMPUTE: compute, MEMORY: memory}))
+    assert isinstance(verdict, Verdict)
+    assert verdict.bound is bound
+
+
+def test_a_kernel_that_saturates_its_caches_waits_for_memory() -> None:
+    verdict = kernel_bound(counters({COMPUTE: 5.8, MEMORY: 96.0, DRAM: 0.04}))
+    assert isinstance(verdict, Verdict)
+    assert verdict.bound is Bound.MEMORY
+    assert verdict.leaning is Bound.COMPUTE, "by DRAM alone"
+    assert verdict.why == "compute 5.8 %, memory 96 % (DRAM 0.0 %) of peak"
+
+
+@pytest.mark.parametrize("values", [{}, {COMPUTE: 50.0}, {MEMORY: 50.0}, {COMPUTE: math.nan, MEMORY: 1.0}])
+def test_without_both_there_is_no_verdict(values: dict[str, Value]) -> None:
+    why = Unknown("compute and memory throughput not collected", "ncu --section SpeedOfLight")
+    assert kernel_bound(counters(values)) == why
+
+
+STUDY = SAMPLES / "dsocr_v2"
+
+
+@pytest.mark.skipif(not STUDY.exists(), reason="the kernel study is not here")
+def test_leaning_reproduces_the_classes_of_the_study() -> None:
+    rows = list(csv.DictReader((STUDY / "metrics_summary.csv").read_text().splitlines()))
+    assert len(rows) == 20
+    for row in rows:
+        leaning = lean(float(row["sm_throughput_pct"]), float(row["dram_throughput_pct"]))
+        assert str(leaning) == row["classification"].removesuffix("_bound"), row["kernel_id"]
+
+
+def test_facts_say_what_a_basic_report_lacks() -> None:
+    facts = kernels_of(report(Launch("k", metrics={COMPUTE: 10.0, MEMORY: 80.0}))).facts(0)
+    remedies = {missing.what: missing.why.remedy for missing in facts.missing}
+    assert remedies == {
+        "roofline": "ncu --section SpeedOfLight_RooflineChart --section SpeedOfLight_HierarchicalTensorRooflineChart",
+        "occupancy": "ncu --section Occupancy",
+        "registers": "ncu --section LaunchStats",
+        "waves": "ncu --section LaunchStats",
+        "stalls": "ncu --section WarpStateStats",
+    }
+    assert kernels_of(report(Launch("k", metrics=FULL))).facts(0).missing == ()
+
+
+def test_a_timeline_knows_durations_and_how_to_get_the_rest() -> None:
+    trace = report(Launch("k", ns=500), Launch("k", ns=1500), counted=False)
+    table = kernel_table(trace, "shape")
+    cells = dict(zip([column.key for column in table.columns], table.cells(0), strict=True))
+    assert (cells["calls"], cells["duration"], cells["mean"]) == (2, 2000, 1000)
+    for key in ("bound", "roofline", "occupancy", "stall"):
+        cell = cells[key]
+        assert isinstance(cell, Unknown)
+        assert cell.remedy.startswith("profile it with: ncu --section SpeedOfLight ")
+
+
+def named_cells(trace: Trace, grouped: Grouping | str, row: int = 0) -> dict[str, object]:
+    table = kernel_table(trace, grouped)
+    return dict(zip([column.key for column in table.columns], table.cells(row), strict=True))
+
+
+def test_a_row_has_the_numbers_of_its_kernel() -> None:
+    cells = named_cells(report(Launch("k", 3000.0, FULL), Launch("other", 1000.0)), Grouping.LAUNCH)
+    assert cells == {
+        "name": "k", "share": 75.0, "duration": 3000.0, "bound": "memory", "roofline": 50.0, "occupancy": 45.0,
+        "stall": "wait 75 %", "grid": "64", "block": "128", "registers": 32, "launch": 0,
+    }  # fmt: skip
+
+
+def test_groups_are_by_shape_or_by_name_and_the_longest_comes_first() -> None:
+    trace = report(
+        Launch("a", 100), Launch("b", 500), Launch("a", 300, grid=(8, 1, 1)), Launch("a", 200), Launch("b", 100)
+    )
+    by_shape, by_name = kernels_of(trace).groups(Grouping.SHAPE), kernels_of(trace).groups(Grouping.NAME)
+    assert [(list(row.launches), row.total_ns) for row in by_shape] == [([1, 4], 600), ([0, 3], 300), ([2], 300)]
+    assert [(list(row.launches), row.total_ns) for row in by_name] == [([0, 2, 3], 600), ([1, 4], 600)]
+    a = by_name[0]
+    assert (a.calls, a.mean_ns, a.min_ns, a.max_ns) == (3, 200, 100, 300)
+
+
+def test_the_median_call_stands_for_its_group() -> None:
+    trace = report(
+        Launch("k", 900, {OCCUPANCY: 1.0}), Launch("k", 100, {OCCUPANCY: 2.0}), Launch("k", 110, {OCCUPANCY: 3.0})
+    )
+    assert named_cells(trace, Grouping.SHAPE)["occupancy"] == 3.0
+
+
+def test_unknown_durations_are_neither_zero_nor_in_the_way() -> None:
+    trace = report(Launch("k", math.nan), Launch("j", 50))
+    table = kernel_table(trace)
+    assert [table.cells(row)[0] for row in range(2)] == ["j", "k"]
+    cells = named_cells(trace, Grouping.LAUNCH, row=1)
+    assert cells["duration"] == Unknown("duration not collected", "ncu --section SpeedOfLight")
+    assert cells["share"] == cells["duration"]
+
+
+def test_a_table_decodes_only_what_is_seen() -> None:
+    trace = report(*(Launch("k", 1000 - i, FULL) for i in range(50)))
+    table = kernel_table(trace)
+    assert decoded(trace) == []
+    assert len(table.sorted_by("duration", descending=False).filtered("K")) == 50
+    assert decoded(trace) == [], "times and names are in the columns"
+    table.cells(3)
+    table.cells(3)
+    assert decoded(trace) == [3]
+    table.sorted_by("occupancy", descending=True)
+    assert sorted(decoded(trace)) == list(range(50))
+
+
+def test_sorting_puts_unknown_values_last_either_way() -> None:
+    trace = report(Launch("a", metrics={OCCUPANCY: 5.0}), Launch("b"), Launch("c", metrics={OCCUPANCY: 9.0}))
+    table = kernel_table(trace)
+    for descending, order in ((True, ["c", "a", "b"]), (False, ["a", "c", "b"])):
+        ordered = table.sorted_by("occupancy", descending=descending)
+        assert [ordered.cells(row)[0] for row in range(3)] == order
+
+
+def test_filtering_looks_into_the_full_name() -> None:
+    trace = report(Launch("void ns::gemm<float>(int)", function="gemm"), Launch("void ns::copy(int)", function="copy"))
+    found = kernel_table(trace).filtered("GEMM<FLO")
+    assert [found.cells(row)[0] for row in range(len(found))] == ["gemm"]
+    assert found.key(0) == 0
+    assert len(kernel_table(trace).filtered("nothing")) == 0
+
+
+def test_a_trace_without_kernels_says_why() -> None:
+    why = Unknown("the capture has no CUDA kernels", "nsys profile")
+    trace = Trace(Origin("nsys-sqlite"), missing=(Missing("kernels", why),))
+    assert len(kernel_table(trace)) == 0
+    assert no_kernels(trace) == why
+    assert roofline_view(trace).why_not == why
+    assert stall_bars(trace) == ()
+
+
+def test_the_roofline_has_a_dot_for_each_shape_as_heavy_as_its_time() -> None:
+    trace = report(
+        Launch("k", 600, FULL),
+        Launch("k", 200, FULL),
+        Launch("copy", 150, {**DRAM_COUNTERS, **fp32_counters(fma=0)}),
+        Launch("bare", 50, {COMPUTE: 1.0, MEMORY: 2.0}),
+    )
+    view = roofline_view(trace)
+    assert [(point.label, point.weight) for point in view.points] == [("k", 0.8)]
+    assert {roof.level: roof.value for roof in view.roofs} == {"DRAM": 2e12, "FP32": 2e13}
+    assert {refusal.label: refusal.why.reason for refusal in view.refusals} == {
+        "copy": "no floating-point operations; it moves data at 50 % of the DRAM peak",
+        "bare": "no FLOP counters were collected; of peak: compute 1.0 %, memory 2.0 %",
+    }
+    assert view.why_not is None
+
+
+def test_the_roofs_are_the_highest_of_all_clocks() -> None:
+    slow = {**FULL, "dram__cycles_elapsed.avg.per_second": 1e9}
+    view = roofline_view(report(Launch("a", metrics=slow), Launch("b", metrics=FULL)))
+    assert next(roof.value for roof in view.roofs if roof.level == "DRAM") == 2e12
+
+
+def test_one_launch_shows_all_levels_and_why_it_cannot() -> None:
+    trace = report(Launch("k", metrics=FULL), Launch("bare"))
+    assert [point.level for point in roofline_view(trace, 0).points] == ["DRAM"]
+    why = roofline_view(trace, 1).why_not
+    assert why is not None
+    assert why.remedy.startswith("ncu --section SpeedOfLight_RooflineChart")
+
+
+def test_stall_bars_are_as_long_as_their_kernels() -> None:
+    trace = report(Launch("k", 750, FULL), Launch("bare", 250))
+    bars = stall_bars(trace)
+    assert [(bar.kernel, bar.total, bar.shares) for bar in bars] == [
+        ("k", 0.75, (("wait", 0.75), ("barrier", 0.25))),
+        ("bare", 0.25, ()),
+    ]
+    assert bars[1].why_not == Unknown("warp stalls not collected", "ncu --section WarpStateStats")
+    assert stall_tree(trace).root.total == 75.0
+
+
+ADD = "void at::elementwise_kernel<(int)128, at::CUDAFunctor_add<float>>(int, T3)"
+MUL = "void at::elementwise_kernel<(int)128, at::CUDAFunctor_mul<float>>(int, T3)"
+
+
+def test_short_names_keep_what_differs() -> None:
+    assert short_names([ADD, MUL], ["elementwise_kernel"] * 2) == (
+        "elementwise_kernel<CUDAFunctor_add>",
+        "elementwise_kernel<CUDAFunctor_mul>",
+    )
+    assert short_names([ADD], ["elementwise_kernel"]) == ("elementwise_kernel",)
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("sgemm(int)", "sgemm"),
+        ("void (anonymous namespace)::f<int>(T1)", "f"),
+        ("silu[lambda() (instance 1)]", "silu[lambda"),
+        ("nvjet_sm90_tst", "nvjet_sm90_tst"),
+        ("", ""),
+    ],
+)
+def test_the_base_name_is_the_function(name: str, base: str) -> None:
+    assert base_name(name) == base
+
+
+@given(st.lists(st.text(st.sampled_from("ab<>(),: 12[]"), max_size=40), unique=True, max_size=12))
+def test_short_names_are_as_distinct_as_the_names(names: list[str]) -> None:
+    shorts = short_names(names, ["f"] * len(names))
+    assert len(set(shorts)) == len(names)
+
+
+def test_names_of_ten_kilobytes_stay_apart_and_quick() -> None:
+    long = "f<" + "std::tuple<int>, " * 6000
+    shorts = short_names([long + "a>", long + "b>"], ["f", "f"])
+    assert len(set(shorts)) == 2
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(SAMPLES).rglob("*.ncu-rep*")) or [None], ids=lambda path: path and path.name
+)
+def test_every_sample_has_a_table_and_views(path: Path | None) -> None:
+    if path is None:
+        pytest.skip("the sample reports are not here")
+    from llmtop.parsers.registry import load
+
+    trace = load(path)
+    table = kernel_table(trace, Grouping.SHAPE)
+    assert [len(table.cells(row)) for row in range(len(table))] == [len(table.columns)] * len(table)
+    view = roofline_view(trace)
+    assert len(view.points) + len(view.refusals) == len(table)
+    assert all(0 < (point.roof_fraction or 0) < 1.1 for point in view.points)
+    assert len(stall_bars(trace)) == len(table)

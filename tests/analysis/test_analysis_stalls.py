@@ -1,0 +1,91 @@
+"""Warp stalls: two families of names, what is no stall, and what limits the trust in shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from llmtop.analysis.stalls import Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.model import Unknown, Value
+from tests.kernel_traces import STALL, counters
+
+
+def stalls(values: Mapping[str, Value]) -> Stalls:
+    result = kernel_stalls(counters(values))
+    assert isinstance(result, Stalls)
+    return result
+
+
+def ratios(**by_reason: float) -> dict[str, Value]:
+    return {STALL.format(reason): value for reason, value in by_reason.items()}
+
+
+def samples(suffix: str = "", **by_reason: int) -> dict[str, Value]:
+    return {f"smsp__pcsamp_warps_issue_stalled_{reason}{suffix}": value for reason, value in by_reason.items()}
+
+
+def test_issuing_is_no_stall() -> None:
+    found = stalls(ratios(selected=1.0, long_scoreboard=6.0, wait=2.0))
+    assert found.shares == (("long_scoreboard", 0.75), ("wait", 0.25))
+    assert found.unit == "cycles per issued instruction"
+
+
+def test_being_ready_is_not_the_top_stall() -> None:
+    assert stalls(ratios(not_selected=9.0, wait=3.0)).top == ("wait", 0.25)
+    assert stalls(ratios(not_selected=9.0)).top == ("not_selected", 1.0)
+
+
+def test_sampled_reasons_carry_the_names_of_counted_ones() -> None:
+    found = stalls(samples(no_instructions=600, warpgroup_arrive=1800, selected=10_000))
+    assert found.shares == (("gmma", 0.75), ("no_instruction", 0.25))
+    assert found.unit == "samples"
+
+
+def test_samples_without_an_issue_are_preferred_and_not_mixed_with_all() -> None:
+    found = stalls(samples(wait=5000, barrier=5000) | samples("_not_issued", wait=3000, barrier=1000))
+    assert found.shares == (("wait", 0.75), ("barrier", 0.25))
+
+
+def test_counted_stalls_are_preferred_over_samples() -> None:
+    assert stalls(ratios(wait=1.0) | samples(barrier=9000)).values == (("wait", 1.0),)
+
+
+def test_few_or_dropped_samples_are_said() -> None:
+    found = stalls(samples(wait=90) | {"smsp__pcsamp_dropped_bytes": 4096})
+    assert found.notes == ("the sampling buffer overflowed: shares miss part of the kernel", "only 90 samples")
+    assert stalls(samples(wait=90_000)).notes == ()
+
+
+@pytest.mark.parametrize(("rate", "starved"), [(0.79, True), (0.8, False), (None, None)])
+def test_stalls_matter_where_schedulers_starve(rate: float | None, starved: bool | None) -> None:
+    issue = {} if rate is None else {"smsp__issue_active.avg.per_cycle_active": rate}
+    assert stalls({**ratios(wait=1.0), **issue}).starved is starved
+
+
+@pytest.mark.parametrize("values", [{}, ratios(wait=0.0), {STALL.format("wait"): "n/a"}])
+def test_no_stalls_name_the_section(values: dict[str, Value]) -> None:
+    assert kernel_stalls(counters(values)) == Unknown("warp stalls not collected", "ncu --section WarpStateStats")
+
+
+def test_an_unknown_reason_of_a_newer_chip_is_left_out_rather_than_guessed() -> None:
+    assert stalls(ratios(wait=1.0, utcmma_throttle=5.0)).values == (("wait", 1.0),)
+
+
+def test_the_tree_weighs_reasons_by_time_both_ways() -> None:
+    one = stall_bar("one", 0, 0.75, stalls(ratios(wait=1.0, barrier=1.0)))
+    two = stall_bar("two", 1, 0.2, stalls(ratios(wait=4.0)))
+    unmeasured = stall_bar("three", 2, 0.05, Unknown("not collected"))
+    tree = stall_tree((one, two, unmeasured))
+    assert [(node.name, node.total) for node in tree.root.children] == [("one", 75.0), ("two", pytest.approx(20.0))]
+    turned = stall_tree((one, two, unmeasured), reason_first=True)
+    assert [node.name for node in turned.root.children] == ["wait", "barrier"]
+    assert [node.total for node in turned.root.children] == pytest.approx([57.5, 37.5])
+    assert tree.root.total == pytest.approx(95.0), "what was not measured has no width"
+
+
+def test_an_empty_tree_says_why() -> None:
+    assert stall_tree((stall_bar("k", 0, 1.0, Unknown("not collected", "ncu")),)).why_not == Unknown(
+        "not collected", "ncu"
+    )
+    assert stall_tree(()).why_not == Unknown("no kernels")

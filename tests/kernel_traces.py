@@ -1,0 +1,140 @@
+"""Reports made of dictionaries, for tests of what is done with them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llmtop.model import (
+    Instances,
+    KernelTable,
+    Origin,
+    Quantity,
+    RuleResult,
+    SpanTable,
+    Trace,
+    Unknown,
+    Value,
+)
+
+SAMPLES = Path(__file__).parents[2] / "shared" / "samples"
+LADDER = SAMPLES / "h100_sgemm_ladder.ncu-rep.xz"
+LLAMA = SAMPLES / "h100_llama_decode_b8.ncu-rep.xz"
+TIMELINE = SAMPLES / "h100_llama_prefill_decode.sqlite"
+
+COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
+WAVES = "launch__waves_per_multiprocessor"
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+GHZ = 1e9
+DRAM_COUNTERS: Mapping[str, float] = {
+    "dram__bytes.sum.per_second": 1000 * GHZ,
+    "dram__bytes.sum.peak_sustained": 1000.0,
+    "dram__cycles_elapsed.avg.per_second": 2 * GHZ,
+}
+"""1 of 2 TB/s."""
+CLOCKS: Mapping[str, float] = {
+    "smsp__cycles_elapsed.avg.per_second": GHZ,
+    "sm__cycles_elapsed.avg.per_second": GHZ,
+}
+
+
+def fp32_counters(fma: float, *, add: float = 0.0, peak: float = 20_000.0) -> dict[str, float]:
+    """Counters of fused multiply-adds and additions per cycle at 1 GHz; the peak is in operations per cycle."""
+    op = "smsp__sass_thread_inst_executed_op_"
+    return {
+        **CLOCKS,
+        f"{op}fadd_pred_on.sum.per_cycle_elapsed": add,
+        f"{op}fmul_pred_on.sum.per_cycle_elapsed": 0.0,
+        f"derived__{op}ffma_pred_on_x2": 2 * fma,
+        "derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2": peak,
+    }
+
+
+def counters(values: Mapping[str, Value]) -> dict[str, Quantity]:
+    """Metrics without units."""
+    return {name: Quantity(value, "", "ncu") for name, value in values.items()}
+
+
+@dataclass
+class FakeDetails:
+    """Counters and rule results in memory; `asked` is what was decoded."""
+
+    values: Sequence[Mapping[str, Value]]
+    results: Mapping[int, tuple[RuleResult, ...]] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+    def metrics(self, i: int) -> Mapping[str, Quantity]:
+        self.asked.append(i)
+        return counters(self.values[i])
+
+    def instances(self, i: int, metric: str) -> Instances | Unknown:
+        return Unknown("not collected")
+
+    def rules(self, i: int) -> tuple[RuleResult, ...]:
+        return self.results.get(i, ())
+
+    def ranges(self, i: int) -> tuple[str, ...]:
+        return ()
+
+    def sections(self, i: int) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a report."""
+
+    name: str
+    ns: float = 1000.0
+    metrics: Mapping[str, Value] = field(default_factory=dict)
+    grid: tuple[int, int, int] = (64, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    function: str = ""
+    rules: tuple[RuleResult, ...] = ()
+
+
+def report(*launches: Launch, gpu: str = "NVIDIA H100", counted: bool = True) -> Trace:
+    """A report of these launches; without counters if not `counted`."""
+    names = tuple(dict.fromkeys(launch.name for launch in launches))
+    functions = tuple(
+        next(launch.function or launch.name for launch in launches if launch.name == name) for name in names
+    )
+    rules = {i: launch.rules for i, launch in enumerate(launches)}
+    details = FakeDetails([launch.metrics for launch in launches], rules) if counted else None
+    x, y, z = (array("q", (launch.grid[axis] for launch in launches)) for axis in range(3))
+    bx, by, bz = (array("q", (launch.block[axis] for launch in launches)) for axis in range(3))
+    unknown = array("q", [-1]) * len(launches)
+    table = KernelTable(
+        names,
+        functions,
+        array("q", (names.index(launch.name) for launch in launches)),
+        (x, y, z),
+        (bx, by, bz),
+        unknown,
+        array("d", (launch.ns for launch in launches)),
+        unknown,
+        unknown,
+        details,
+    )
+    return Trace(Origin("ncu-rep", "made.ncu-rep", "2025.3", gpu), kernels=table)
+
+
+def decoded(trace: Trace) -> list[int]:
+    """The launches whose counters were read so far."""
+    assert trace.kernels is not None
+    assert isinstance(trace.kernels.details, FakeDetails)
+    return trace.kernels.details.asked
+
+
+def spans(kind: str, rows: Sequence[tuple[int, int, int]], track: str = "gpu:0/process:1/stream:7") -> SpanTable:
+    """Spans of (start, end, join key) on one track."""
+    zeros = array("q", [0]) * len(rows)
+    start, end, join = (array("q", (row[i] for row in rows)) for i in range(3))
+    return SpanTable(kind, (kind,), (track,), zeros, zeros, start, end, join, array("d", [float("nan")]) * len(rows))
