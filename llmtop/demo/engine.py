@@ -27,8 +27,8 @@ from llmtop.demo.model import MODELS, Piece, Transformer, work
 from llmtop.demo.options import Options, add_flags, from_flags
 from llmtop.demo.scheduler import Request, Scheduler
 
-_SUITABLE = {"tiny": (64, 8), "small": (192, 8), "1b": (8192, 64), "7b": (4096, 64)}
-"""KV blocks and batch size by model: small enough for a burst of the demo's load to fill the cache."""
+_SUITABLE = {"tiny": (64, 8, 256), "small": (192, 8, 256), "1b": (1536, 64, 2048), "7b": (1536, 64, 2048)}
+"""KV blocks, batch size and tokens in a step by model: a burst of the demo's load just fills the cache."""
 _LARGE_MODEL_MEMORY = 30 << 30
 """Free GPU memory that the 7b model needs, with its cache: 13 GiB of weights and room to work."""
 
@@ -108,18 +108,12 @@ def build(options: Options) -> Engine:
     config = MODELS[suitable_model(on_gpu) if options.model == "auto" else options.model]
     dtype = {"auto": "bfloat16"}.get(options.dtype, options.dtype) if on_gpu else "float32"
     config = replace(config, dtype=dtype)
-    blocks, max_num_seqs = _SUITABLE[config.name]
-    blocks, max_num_seqs = options.kv_blocks or blocks, options.max_num_seqs or max_num_seqs
+    given = (options.kv_blocks, options.max_num_seqs, options.max_step_tokens)
+    blocks, seqs, tokens = (value or suitable for value, suitable in zip(given, _SUITABLE[config.name], strict=True))
     kind = GpuTransformer if on_gpu else Transformer
     return Engine(
         kind(config, blocks, options.block_size, options.seed),
-        Scheduler(
-            blocks,
-            options.block_size,
-            max_num_seqs,
-            options.max_step_tokens,
-            prefix_caching=options.prefix_caching,
-        ),
+        Scheduler(blocks, options.block_size, seqs, tokens, prefix_caching=options.prefix_caching),
     )
 
 

@@ -56,9 +56,25 @@ class GpuTransformer(Transformer):
         return host
 
     def plan_attention(self, pieces: Sequence[Piece]) -> Callable[[Array, Array], Array]:
-        """One kernel for all sequences when each has one new token; else one after the other."""
-        if any(len(piece.tokens) > 1 for piece in pieces):
-            return super().plan_attention(pieces)
+        """One kernel for all sequences with one new token; the others, parts of prompts, one after the other."""
+        bounds = np.cumsum([0] + [len(piece.tokens) for piece in pieces])
+        decodes = [i for i, piece in enumerate(pieces) if len(piece.tokens) == 1]
+        rows = self.array(bounds[decodes])
+        attend_decodes = self._plan_decodes([pieces[i] for i in decodes]) if decodes else None
+        parts = [(bounds[i], piece, self.array(piece.blocks)) for i, piece in enumerate(pieces) if i not in decodes]
+
+        def attend(queries: Array, cache: Array) -> Array:
+            outputs = self.xp.empty_like(queries)
+            if attend_decodes is not None:
+                outputs[rows] = attend_decodes(queries[rows], cache)
+            for start, piece, table in parts:
+                end = start + len(piece.tokens)
+                outputs[start:end] = self.attend_one(queries[start:end], cache, piece, table)
+            return outputs
+
+        return attend
+
+    def _plan_decodes(self, pieces: Sequence[Piece]) -> Callable[[Array, Array], Array]:
         longest = max(len(piece.blocks) for piece in pieces)
         tables = np.zeros((len(pieces), longest), dtype=np.int64)
         for row, piece in zip(tables, pieces, strict=True):

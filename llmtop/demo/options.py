@@ -20,7 +20,7 @@ class Options:
         dtype: Of weights and KV cache; "auto" is bfloat16 on a GPU and float32, the only one there, on the CPU.
         kv_blocks: KV blocks of `block_size` tokens; 0 is what suits the model.
         max_num_seqs: Requests computed at the same time; 0 is what suits the model.
-        max_step_tokens: Tokens computed in one step.
+        max_step_tokens: Tokens computed in one step; 0 alike.
         seed: Makes the weights.
     """
 
@@ -30,7 +30,7 @@ class Options:
     kv_blocks: int = 0
     block_size: int = 16
     max_num_seqs: int = 0
-    max_step_tokens: int = 256
+    max_step_tokens: int = 0
     prefix_caching: bool = True
     seed: int = 0
 
@@ -61,7 +61,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv-blocks", type=int, default=0, help="KV cache blocks (0: what suits the model)")
     parser.add_argument("--block-size", type=int, default=16, help="tokens in a KV cache block")
     parser.add_argument("--max-num-seqs", type=int, default=0, help="requests in a batch (0: what suits the model)")
-    parser.add_argument("--max-step-tokens", type=int, default=256, help="tokens computed in one step")
+    parser.add_argument("--max-step-tokens", type=int, default=0, help="tokens in one step (0: what suits the model)")
     parser.add_argument("--no-prefix-caching", dest="prefix_caching", action="store_false")
     parser.add_argument("--seed", type=int, default=0, help="makes the model's random weights")
 

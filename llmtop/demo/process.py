@@ -21,6 +21,8 @@ from llmtop.lines import Lines
 READY_S = 120.0
 """Making the weights of the largest model on a busy GPU machine takes some tens of seconds."""
 _STOP_S = 5.0
+_CPU_RATE, _GPU_RATE = 4, 6
+"""Requests a second that keep the device busy and leave it room; six times that, as in a burst, is too much."""
 
 
 class DemoServer:
@@ -120,8 +122,9 @@ class DemoServer:
         self.port, self.description = announced["port"], announced["engine"]
 
     def start_load(self, *flags: str) -> None:
-        """Start the load generator on this server, with flags of `llmtop.demo.load`."""
-        self._load = self._start("llmtop.demo.load", [f"--url={self.url}", *flags])
+        """Start the load generator on this server, with flags of `llmtop.demo.load`, at a rate that suits it."""
+        rate = _GPU_RATE if self.description["device"] == "cuda" else _CPU_RATE
+        self._load = self._start("llmtop.demo.load", [f"--url={self.url}", f"--rate={rate}", *flags])
 
     def close(self) -> None:
         """End all processes; returns when they are gone."""
