@@ -26,6 +26,12 @@ def _proc(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls 
     return ProcCollector(target, engines) if target else None
 
 
+def _ebpf(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
+    from llmtop.collectors.ebpf.collector import EbpfCollector
+
+    return EbpfCollector(target) if target else None
+
+
 def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
     from llmtop.collectors.prometheus import PrometheusCollector
 
@@ -35,10 +41,14 @@ def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: Fin
 def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
     from llmtop.collectors.selfcost import SelfCostCollector
 
-    return SelfCostCollector()
+    if target is None:
+        return SelfCostCollector()
+    from llmtop.collectors.ebpf.process import running_helpers
+
+    return SelfCostCollector(helpers=running_helpers)
 
 
-COLLECTORS: tuple[Maker, ...] = (_nvml, _proc, _prometheus, _self_cost)
+COLLECTORS: tuple[Maker, ...] = (_nvml, _proc, _ebpf, _prometheus, _self_cost)
 """Each makes its collector for a target, or None where there is nothing for it to do without one."""
 
 
@@ -56,5 +66,6 @@ def live_collectors(
 def checks() -> tuple[Check, ...]:
     """What each source can see here, for `llmtop doctor`."""
     from llmtop.collectors import host_checks, nvml
+    from llmtop.collectors.ebpf import collector as ebpf
 
-    return (*nvml.checks(), *host_checks.checks())
+    return (*nvml.checks(), *host_checks.checks(), *ebpf.checks())

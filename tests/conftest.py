@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(autouse=True)
+def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load no probes into the kernel of the machine, except in the tests that are about them."""
+    monkeypatch.setenv("LLMTOP_NO_EBPF", "1")
+
+
 @pytest.fixture(scope="session")
 def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compiled stand-in for libnvidia-ml.so.1."""

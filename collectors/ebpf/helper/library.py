@@ -1,0 +1,206 @@
+"""Calls of the CUDA driver, the CUDA runtime and NCCL, by probes on the libraries that a process really maps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .governor import NS_PER_HIT
+from .programs import SLOTS, compile_program, load
+from .system import BatchReader, read
+
+FUNCTIONS = {
+    r"libcuda\.so": (
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "cuGraphLaunch",
+        "cuStreamSynchronize",
+        "cuEventSynchronize",
+        "cuCtxSynchronize",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyDtoDAsync_v2",
+        "cuMemcpyAsync",
+        "cuMemAlloc_v2",
+        "cuMemFree_v2",
+        "cuMemAllocAsync",
+    ),
+    r"libcudart\.so": (
+        "cudaLaunchKernel",
+        "cudaLaunchKernelExC",
+        "cudaGraphLaunch",
+        "cudaStreamSynchronize",
+        "cudaEventSynchronize",
+        "cudaDeviceSynchronize",
+        "cudaMemcpyAsync",
+        "cudaMemcpy",
+        "cudaMalloc",
+        "cudaFree",
+    ),
+    r"libnccl\.so": (
+        "ncclAllReduce",
+        "ncclAllGather",
+        "ncclReduceScatter",
+        "ncclBroadcast",
+        "ncclSend",
+        "ncclRecv",
+        "ncclGroupEnd",
+    ),
+}
+_NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
+_LOOK_EVERY = 5
+"""Libraries are mapped while a server starts; their list is read so often, in ticks."""
+REST_TICKS = 60
+"""How long a function stays without probes that was called too often."""
+
+
+@dataclass
+class _Function:
+    """The probes on one function of one process."""
+
+    path: str
+    last_count: int = 0
+    attached: bool = False
+    rests: int = 0
+
+
+@dataclass
+class _Process:
+    """What is known of one process's libraries."""
+
+    paths: set[str] = field(default_factory=set)
+    functions: dict[str, _Function] = field(default_factory=dict)
+
+
+class Library:
+    """The probes on library functions. Compiled when the first process maps one of the libraries.
+
+    Args:
+        budget_ns: What the probes may cost per second, in ns: they are taken off the busiest functions first.
+    """
+
+    def __init__(self, bpf: Any, budget_ns: float) -> None:
+        self._bpf = bpf
+        self._budget_ns = budget_ns
+        self._module: Any = None
+        self._reader: BatchReader | None = None
+        self._processes: dict[int, _Process] = {}
+        self._sent: dict[tuple[int, int], tuple[int, int]] = {}
+        self._ticks = 0
+        self.notes: dict[str, str] = {}
+        """What is not probed now and why, by function."""
+
+    def read(self, pids: Iterable[int], elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
+        """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
+        for pid in gone:
+            self._processes.pop(pid, None)
+            self._sent = {key: sent for key, sent in self._sent.items() if key[0] != pid}
+        if self._ticks % _LOOK_EVERY == 0:
+            self._look(pids)
+        self._ticks += 1
+        self._end_rests()
+        return self._changed(elapsed_s) if self._reader else []
+
+    def renew(self, pid: int) -> None:
+        """A process became another program: its probes are gone with its memory."""
+        self._processes.pop(pid, None)
+
+    def _look(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            process = self._processes.setdefault(pid, _Process())
+            for path, names in mapped_libraries(pid).items():
+                if path not in process.paths:
+                    process.paths.add(path)
+                    self._attach_all(pid, process, path, names)
+
+    def _attach_all(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
+        if self._module is None:
+            self._compile()
+        for name in names:
+            function = _Function(f"/proc/{pid}/root{path}")
+            if self._attach(pid, name, function):
+                process.functions[name] = function
+
+    def _compile(self) -> None:
+        pairs = "".join(
+            f"int enter_{n}(struct pt_regs *ctx) {{ return enter({n}); }}\n"
+            f"int leave_{n}(struct pt_regs *ctx) {{ return leave({n}); }}\n"
+            for n in _NUMBERS.values()
+        )
+        self._module = compile_program(self._bpf, "library", end=pairs)
+        self._reader = BatchReader.of(self._module["functions"], "II", f"QQ{SLOTS}Q")
+        for number in _NUMBERS.values():
+            load(self._module, f"enter_{number}", self._bpf.KPROBE)
+            load(self._module, f"leave_{number}", self._bpf.KPROBE)
+
+    def _attach(self, pid: int, name: str, function: _Function) -> bool:
+        """Put probes on a function; false where this version of the library has none of that name."""
+        number = _NUMBERS[name]
+        try:
+            self._module.attach_uretprobe(name=function.path, sym=name, fn_name=f"leave_{number}", pid=pid)
+            self._module.attach_uprobe(name=function.path, sym=name, fn_name=f"enter_{number}", pid=pid)
+        except Exception:  # bcc raises nothing narrower; an absent symbol is no fault
+            return False
+        function.attached = True
+        return True
+
+    def _detach(self, pid: int, name: str, function: _Function) -> None:
+        self._module.detach_uprobe(name=function.path, sym=name, pid=pid)
+        self._module.detach_uretprobe(name=function.path, sym=name, pid=pid)
+        function.attached = False
+        function.rests = REST_TICKS
+
+    def _changed(self, elapsed_s: float) -> list[list[Any]]:
+        assert self._reader is not None
+        names = {number: name for name, number in _NUMBERS.items()}
+        changed: list[list[Any]] = []
+        rates: list[tuple[float, int, str]] = []
+        for (tgid, number), (count, ns, *slots) in self._reader.entries():
+            name = names[number]
+            process = self._processes.get(tgid)
+            function = process.functions.get(name) if process else None
+            if function is None:
+                continue
+            rates.append(((count - function.last_count) / elapsed_s, tgid, name))
+            function.last_count = count
+            if self._sent.get((tgid, number)) != (count, ns):
+                self._sent[tgid, number] = (count, ns)
+                changed.append([tgid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n}])
+        self._guard(rates)
+        return changed
+
+    def _guard(self, rates: list[tuple[float, int, str]]) -> None:
+        """Take probes off the busiest functions until the rest fit the budget."""
+        spent = sum(rate for rate, _, _ in rates) * NS_PER_HIT["library"]
+        for rate, tgid, name in sorted(rates, reverse=True):
+            if spent <= self._budget_ns:
+                return
+            spent -= rate * NS_PER_HIT["library"]
+            function = self._processes[tgid].functions[name]
+            if function.attached:
+                self._detach(tgid, name, function)
+                share = rate * NS_PER_HIT["library"] / 1e7
+                self.notes[name] = f"{rate:.0f} calls/s would cost {share:.1f} % of a core: counted again in a minute"
+
+    def _end_rests(self) -> None:
+        for pid, process in self._processes.items():
+            for name, function in process.functions.items():
+                if not function.attached:
+                    function.rests -= 1
+                    if function.rests <= 0 and self._attach(pid, name, function):
+                        self.notes.pop(name, None)
+
+
+def mapped_libraries(pid: int) -> dict[str, tuple[str, ...]]:
+    """The libraries a process maps that we have functions of, by their path as the process sees it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in read(f"/proc/{pid}/maps").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith("/") and fields[5] not in found:
+            name = fields[5].rpartition("/")[2]
+            for pattern, functions in FUNCTIONS.items():
+                if re.match(pattern, name):
+                    found[fields[5]] = functions
+    return found

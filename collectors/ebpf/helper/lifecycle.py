@@ -1,0 +1,93 @@
+"""Which processes are looked at: those asked for, and their children from the moment they are forked."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from . import system
+from .programs import HITS, compile_program, load
+from .system import BatchReader, UnavailableError
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What happened to processes and threads since the last look."""
+
+    born: tuple[int, ...]
+    gone: tuple[int, ...]
+    renewed: tuple[int, ...]
+    ended_threads: tuple[tuple[int, int], ...]
+    """(tid, tgid) pairs."""
+
+
+class Lifecycle:
+    """The list of processes, kept in the kernel so that a child's first event is seen."""
+
+    def __init__(self, bpf: Any) -> None:
+        self._module = compile_program(bpf, "lifecycle", owns_targets=True)
+        for tracepoint, function in (
+            ("sched:sched_process_fork", "on_fork"),
+            ("sched:sched_process_exit", "on_exit"),
+            ("sched:sched_process_exec", "on_exec"),
+        ):
+            load(self._module, function, bpf.TRACEPOINT)
+            try:
+                self._module.attach_tracepoint(tp=tracepoint, fn_name=function)
+            except Exception as error:  # bcc raises nothing narrower
+                raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
+        self._targets = BatchReader.of(self._module["targets"], "I", "I")
+        self._ended = BatchReader.of(self._module["ended"], "I", "I")
+        self._renewed = BatchReader.of(self._module["renewed"], "I", "Q")
+        self.processes: dict[int, str] = {}
+        """Start times by PID: with both, a process is named for good."""
+        self._threads: set[int] = set()
+        self._hits = self._module["hits"]
+
+    def add(self, pid: int) -> bool:
+        """Look at a process from now on; false when there is none."""
+        started = system.start_time(pid)
+        if not started:
+            return False
+        self.processes[pid] = started
+        marks = self._module["marks"]
+        marks[ctypes.c_uint32(pid & (len(marks) - 1))] = ctypes.c_uint64(1)
+        self._module["targets"][ctypes.c_uint32(pid)] = ctypes.c_uint32(0)
+        return True
+
+    def remove(self, pid: int) -> None:
+        """Look away from a process."""
+        self.processes.pop(pid, None)
+        try:
+            del self._module["targets"][ctypes.c_uint32(pid)]
+        except KeyError:  # it was never there, or ended
+            return
+
+    def changes(self) -> Changes:
+        """Bring the list up to date."""
+        ended = tuple((tid, tgid) for (tid,), (tgid,) in self._ended.entries(take=True))
+        renewed = tuple(tgid for (tgid,), _ in self._renewed.entries(take=True))
+        gone = tuple(pid for pid, started in self.processes.items() if system.start_time(pid) != started)
+        for pid in gone:
+            self.remove(pid)
+        born = tuple(self._new_processes())
+        self._threads -= {tid for tid, _ in ended}
+        return Changes(born, gone, renewed, ended)
+
+    def _new_processes(self) -> list[int]:
+        """Children that the kernel put on the list; new threads are there too, under ids that mean nothing."""
+        born = []
+        for (tid,), _ in self._targets.entries():
+            if tid in self.processes or tid in self._threads:
+                continue
+            if system.is_process(tid):
+                self.processes[tid] = system.start_time(tid)
+                born.append(tid)
+            else:
+                self._threads.add(tid)
+        return born
+
+    def hits(self) -> dict[str, int]:
+        """How often each kind of probe ran, since the start."""
+        return {name: sum(self._hits[ctypes.c_int(place)]) for place, name in enumerate(HITS)}

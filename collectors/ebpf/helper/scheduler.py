@@ -1,0 +1,308 @@
+"""Threads off the CPU: what they sleep in, how long they queue, who wakes them, and from where they went to sleep."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import system
+from .programs import SLOTS, compile_program, load
+from .symbols import StackTable, Symbols
+from .system import BatchReader, UnavailableError
+
+_TRACEPOINTS = (("sched:sched_switch", "on_switch"), ("sched:sched_wakeup", "on_wakeup"))
+_RUNS = 0xFFFFFFFF
+_NO_CALL = 0xFFFF
+_SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}
+"""State letters as sched_switch reports them."""
+_SWEEP_EVERY = 30
+_MOST_WAKERS = 3
+"""Per thread and look; a thread that dozens wake is woken by a few mostly."""
+
+Place = tuple[int, int, int]
+"""Where a thread sleeps: (tid, system call, state)."""
+
+
+class _Thread(NamedTuple):
+    """struct thread of programs/scheduler.c without its histogram."""
+
+    since: int
+    runnable: int
+    on_ns: int
+    queue_ns: int
+    asleep_ns: int
+    tgid: int
+    state: int
+    call: int
+    descriptor: int
+    waker: int
+    voluntary: int
+    involuntary: int
+    user_stack: int
+    kernel_stack: int
+    epoch: int
+
+    @property
+    def sleeps(self) -> bool:
+        return self.state not in (_RUNS, 0) and self.since > 0
+
+
+_LAYOUT = "5Q7I2iI28I"
+_FIELDS = 15
+
+
+class Scheduler:
+    """The probes on switches and wake-ups."""
+
+    def __init__(self, bpf: Any, symbols: Symbols) -> None:
+        self._symbols = symbols
+        self._module, self.knows_calls = _compiled(bpf)
+        self._threads = BatchReader.of(self._module["threads"], "I", _LAYOUT)
+        self._waits = BatchReader.of(self._module["waits"], "IHH", "QQII")
+        self._wakes = BatchReader.of(self._module["wakes"], "II", "Q")
+        self._stack_times = BatchReader.of(self._module["stack_times"], "IHHiiII", "Q")
+        self._stacks = StackTable(self._module["stacks"], symbols)
+        self._epoch = 1
+        self._every = 0
+        self._stacks_since = 0
+        self._last_ns = 0
+        self._slept: dict[Place, int] = {}
+        """The longest time told of each place: what is told never shrinks."""
+        self._descriptors: dict[Place, int] = {}
+        self._owed: dict[Place, int] = {}
+        """Sleep that no stack has been told for yet."""
+        self._ended_slots: dict[int, list[int]] = {}
+        self._sent_slots: dict[int, list[int]] = {}
+        self._sent_wakes: dict[tuple[int, int], int] = {}
+        self._reads = 0
+        self.is_on = False
+
+    def set_on(self, on: bool) -> None:
+        """Attach or detach."""
+        if on == self.is_on:
+            return
+        for tracepoint, function in _TRACEPOINTS:
+            if on:
+                self._attach(tracepoint, function)
+            else:
+                self._module.detach_tracepoint(tracepoint)
+        if not on:
+            self._module["threads"].clear()  # where they are now is not seen, so it must not be counted later
+        self.is_on = on
+
+    def _attach(self, tracepoint: str, function: str) -> None:
+        try:
+            self._module.attach_tracepoint(tp=tracepoint, fn_name=function)
+        except Exception as error:  # bcc raises nothing narrower
+            raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
+
+    def set_stacks(self, every: int, now: int) -> None:
+        """Take the stack of one sleep in `every`; 0 for none."""
+        if every and not self._every:
+            self._stacks_since = now
+            self._owed.clear()
+        self._every = every
+        self._set(0, every)
+        self._set(1, self._epoch)
+
+    def seed(self, tgid: int, now: int) -> None:
+        """Tell the kernel of threads that slept before it looked: else a thread that never wakes is never seen.
+
+        What it has learned itself meanwhile is left as it is. Sleep is counted from now: what came before was
+        not measured.
+        """
+        table = self._module["threads"]
+        marks = self._module["marks"]
+        for tid in system.threads(tgid):
+            state = _SLEEPING.get(system.thread_state(tgid, tid))
+            if state is None:
+                continue
+            call, descriptor = system.sleeping_in(tgid, tid) or (_NO_CALL, 0)
+            value = struct.pack(
+                "=" + _LAYOUT, now, 0, 0, 0, 0, tgid, state, call, descriptor, 0, 0, 0, -1, -1, 0, *[0] * SLOTS
+            )
+            marks[ctypes.c_uint32(tid & (len(marks) - 1))] = ctypes.c_uint64(1)
+            leaf = table.Leaf.from_buffer_copy(value)
+            system.add_to_map(table.map_fd, ctypes.c_uint32(tid), leaf)
+
+    def read(self, now: int, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
+        """What changed: sums since the start."""
+        threads: dict[int, _Thread] = {}
+        slots: dict[int, list[int]] = {tgid: list(counts) for tgid, counts in self._ended_slots.items()}
+        dead = {tid for tid, _ in ended} | self._strays()
+        for (tid,), value in self._threads.entries():
+            thread = threads[tid] = _Thread(*value[:_FIELDS])
+            _add(slots, thread.tgid, value[_FIELDS:])
+            if tid in dead:
+                _add(self._ended_slots, thread.tgid, value[_FIELDS:])
+        waits = self._told(now, threads)
+        told = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes(threads)}
+        told["stacks"] = self._stack_shares(now, threads) if self._every else []
+        self._forget(dead, set(gone))
+        self._last_ns = now
+        return told
+
+    def _strays(self) -> set[int]:
+        """Threads that slept once more between their end and their last switch, and so came back to the map."""
+        self._reads += 1
+        if self._reads % _SWEEP_EVERY:
+            return set()
+        owners = {tid: value[5] for (tid,), value in self._threads.entries()}
+        alive = {tid for tgid in set(owners.values()) for tid in system.threads(tgid)}
+        return set(owners) - alive
+
+    def lost(self) -> int:
+        """Events that found no room in the maps."""
+        return int(self._module["lost"][ctypes.c_int(0)].value)
+
+    def _told(self, now: int, threads: dict[int, _Thread]) -> list[list[int]]:
+        """[tgid, tid, call, state, descriptor, ns]: closed sleeps, and those that go on, up to now."""
+        slept: dict[Place, int] = {}
+        owners: dict[Place, int] = {}
+        for (tid, call, state), (ns, _, tgid, descriptor) in self._waits.entries():
+            slept[tid, call, state] = ns
+            owners[tid, call, state] = tgid
+            self._descriptors[tid, call, state] = descriptor
+        for tid, thread in threads.items():
+            if thread.sleeps:
+                place = (tid, thread.call, thread.state)
+                slept[place] = slept.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
+                owners[place] = thread.tgid
+                self._descriptors[place] = thread.descriptor
+        told = []
+        for place, ns in slept.items():
+            grown = ns - self._slept.get(place, 0)
+            if grown > 0:
+                self._slept[place] = ns
+                self._owed[place] = self._owed.get(place, 0) + grown
+                told.append([owners[place], *place, self._descriptors[place], ns])
+        return told
+
+    def _changed_slots(self, slots: dict[int, list[int]]) -> list[list[Any]]:
+        changed = [(tgid, counts) for tgid, counts in slots.items() if self._sent_slots.get(tgid) != counts]
+        self._sent_slots.update(changed)
+        return [[tgid, {slot: count for slot, count in enumerate(counts) if count}] for tgid, counts in changed]
+
+    def _changed_wakes(self, threads: dict[int, _Thread]) -> list[list[int]]:
+        """[tgid, tid, waker, count] of the wakers that woke a thread most since the last look; 0 is no thread."""
+        grown: dict[int, list[tuple[int, int, int]]] = {}
+        for (tid, waker), (count,) in self._wakes.entries():
+            more = count - self._sent_wakes.get((tid, waker), 0)
+            if more and tid in threads:
+                grown.setdefault(tid, []).append((more, waker, count))
+        told = []
+        for tid, wakers in grown.items():
+            for _, waker, count in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
+                self._sent_wakes[tid, waker] = count
+                told.append([threads[tid].tgid, tid, waker, count])
+        return told
+
+    def _stack_shares(self, now: int, threads: dict[int, _Thread]) -> list[list[Any]]:
+        """[tgid, tid, call, state, descriptor, frames, ns] of what was slept since the last look.
+
+        Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
+        there. Where none was seen yet, it is owed until one is.
+        """
+        seen: dict[Place, dict[tuple[str, ...], int]] = {}
+        for (tid, call, state, user, kernel, tgid, epoch), (ns,) in self._stack_times.entries(take=True):
+            if epoch == self._epoch:
+                _weigh(seen, (tid, call, state), self._stacks.frames(tgid, user, kernel), ns)
+        for tid, thread in threads.items():
+            if thread.sleeps:
+                self._weigh_sleeper(seen, now, tid, thread)
+        told = []
+        for place, weights in seen.items():
+            owed, total = self._owed.pop(place, 0), sum(weights.values())
+            thread_of = threads.get(place[0])
+            if owed and total and thread_of:
+                descriptor = self._descriptors.get(place, 0)
+                told += [
+                    [thread_of.tgid, *place, descriptor, frames, owed * ns // total] for frames, ns in weights.items()
+                ]
+        if self._stacks.is_full:
+            self._clear_stacks()
+        return told
+
+    def _weigh_sleeper(
+        self, seen: dict[Place, dict[tuple[str, ...], int]], now: int, tid: int, thread: _Thread
+    ) -> None:
+        ns = max(1, now - max(thread.since, self._last_ns))
+        place = (tid, thread.call, thread.state)
+        if thread.epoch == self._epoch:
+            _weigh(seen, place, self._stacks.frames(thread.tgid, thread.user_stack, thread.kernel_stack), ns)
+        elif thread.since <= self._stacks_since:
+            # It has slept since before stacks were asked for: only the kernel's side can still be had.
+            _weigh(seen, place, tuple(system.kernel_stack(thread.tgid, tid)), ns)
+
+    def _clear_stacks(self) -> None:
+        """Stop taking stacks, void the ids that sleepers hold, empty the map, go on."""
+        self._set(0, 0)
+        self._epoch += 1
+        self._stacks.clear()
+        self._set(1, self._epoch)
+        self._set(0, self._every)
+
+    def _set(self, place: int, value: int) -> None:
+        self._module["settings"][ctypes.c_int(place)] = ctypes.c_uint32(value)
+
+    def forget_names(self, tgid: int) -> None:
+        """A process became another program."""
+        self._stacks.forget(tgid)
+
+    def _forget(self, dead: set[int], gone: set[int]) -> None:
+        """Drop ended threads, here and in the kernel, or its maps would fill."""
+        if not dead and not gone:
+            return
+        for place in [place for place in self._slept if place[0] in dead]:
+            for book in (self._slept, self._descriptors, self._owed):
+                book.pop(place, None)
+            key = self._module["waits"].Key(*place)
+            _delete(self._module["waits"], key)
+        for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
+            del self._sent_wakes[pair]
+            _delete(self._module["wakes"], self._module["wakes"].Key(*pair))
+        for tid in dead:
+            _delete(self._module["threads"], ctypes.c_uint32(tid))
+        for tgid in gone:
+            self._ended_slots.pop(tgid, None)
+            self._sent_slots.pop(tgid, None)
+            self._stacks.forget(tgid)
+
+
+def _compiled(bpf: Any) -> tuple[Any, bool]:
+    """The program, and whether it can tell the system call that a thread sleeps in.
+
+    That needs helpers of Linux 5.15 and the kernel's type information.
+    """
+    has_types = Path("/sys/kernel/btf/vmlinux").exists()
+    for registers in (True, False) if has_types else (False,):
+        module = compile_program(bpf, "scheduler", flags=(f"-DTASK_REGISTERS={int(registers)}",))
+        try:
+            for _, function in _TRACEPOINTS:
+                load(module, function, bpf.TRACEPOINT)
+        except UnavailableError:
+            if registers:
+                continue
+            raise
+        return module, registers
+    raise AssertionError("unreachable")
+
+
+def _add(slots: dict[int, list[int]], tgid: int, counts: Iterable[int]) -> None:
+    known = slots.get(tgid)
+    slots[tgid] = [a + b for a, b in zip(known, counts)] if known else list(counts)
+
+
+def _weigh(seen: dict[Place, dict[tuple[str, ...], int]], place: Place, frames: tuple[str, ...], ns: int) -> None:
+    stacks = seen.setdefault(place, {})
+    stacks[frames] = stacks.get(frames, 0) + ns
+
+
+def _delete(table: Any, key: Any) -> None:
+    try:
+        del table[key]
+    except KeyError:  # it was not there
+        return

@@ -1,0 +1,108 @@
+"""Addresses to names."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_RENEW_AFTER_TICKS = 10
+MOST_IDS = 6000
+"""Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
+
+
+class Symbols:
+    """Names of functions by process and address, remembered.
+
+    bcc's cache of a process does not see libraries that were mapped after it was made, so a process with unknown
+    addresses is looked at anew from time to time.
+    """
+
+    def __init__(self, bpf: Any) -> None:
+        self._bpf = bpf
+        self._names: dict[tuple[int, int], str] = {}
+        self._unknown: dict[int, int] = {}
+
+    def user(self, tgid: int, address: int) -> str:
+        """A function of a process, or the library it is in, in brackets."""
+        name = self._names.get((tgid, address))
+        if name is None:
+            name = self._names[tgid, address] = self._user_name(tgid, address)
+        return name
+
+    def kernel(self, address: int) -> str:
+        """A function of the kernel, marked as such."""
+        name = self._names.get((-1, address))
+        if name is None:
+            found = self._bpf.ksym(address)
+            name = self._names[-1, address] = found.decode("utf-8", "replace") + "_[k]"
+        return name
+
+    def _user_name(self, tgid: int, address: int) -> str:
+        name, _, module = self._bpf._sym_cache(tgid).resolve(address, True)
+        if name:
+            return str(name.decode("utf-8", "replace"))
+        if module:
+            return f"[{os.path.basename(module).decode('utf-8', 'replace')}]"
+        self._unknown.setdefault(tgid, 0)
+        return "[unknown]"
+
+    def forget(self, tgid: int) -> None:
+        """A process ended or became another program."""
+        self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
+        self._unknown.pop(tgid, None)
+        self._bpf._sym_caches.pop(tgid, None)
+
+    def tick(self) -> None:
+        """Called once a second."""
+        for tgid in list(self._unknown):
+            self._unknown[tgid] += 1
+            if self._unknown[tgid] > _RENEW_AFTER_TICKS:
+                self.forget(tgid)
+
+
+class StackTable:
+    """The stacks of one BPF stack map, named."""
+
+    def __init__(self, table: Any, symbols: Symbols) -> None:
+        self._table = table
+        self._symbols = symbols
+        self._frames: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._ids: set[int] = set()
+
+    def frames(self, tgid: int, user: int, kernel: int) -> tuple[str, ...]:
+        """Root first: the program's functions, then the kernel's. Negative ids are stacks that were not had."""
+        return self._part(tgid, user) + self._part(-1, kernel)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to clear it."""
+        return len(self._ids) > MOST_IDS
+
+    def clear(self) -> None:
+        """Forget all stacks; ids from before mean nothing afterwards."""
+        self._table.clear()
+        self._frames.clear()
+        self._ids.clear()
+
+    def forget(self, tgid: int) -> None:
+        """A process ended or became another program: the same id may now name other functions."""
+        self._frames = {key: frames for key, frames in self._frames.items() if key[0] != tgid}
+
+    def _part(self, tgid: int, stack: int) -> tuple[str, ...]:
+        if stack < 0:
+            return ()
+        frames = self._frames.get((tgid, stack))
+        if frames is None:
+            self._ids.add(stack)
+            frames = self._frames[tgid, stack] = self._name(tgid, stack)
+        return frames
+
+    def _name(self, tgid: int, stack: int) -> tuple[str, ...]:
+        try:
+            addresses = [address for address in self._table[self._table.Key(stack)].ip if address]
+        except KeyError:
+            return ()
+        addresses.reverse()
+        if tgid < 0:
+            return tuple(self._symbols.kernel(address) for address in addresses)
+        return tuple(self._symbols.user(tgid, address) for address in addresses)

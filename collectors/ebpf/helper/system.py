@@ -1,0 +1,206 @@
+"""What the helper asks of the kernel directly, without bcc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import signal
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator
+
+TRACEFS = Path("/sys/kernel/tracing")
+_PR_SET_PDEATHSIG = 1
+_CLONE_NEWNS = 0x20000
+_MS_NOSUID_NODEV_NOEXEC = 0x2 | 0x4 | 0x8
+_MS_SLAVE_REC = (1 << 19) | (1 << 14)
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""The inode of the machine's own PID namespace: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
+_BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_MAP_UPDATE = 2
+_NOEXIST = 1
+_MAP_LOOKUP_BATCH, _MAP_LOOKUP_AND_DELETE_BATCH = 24, 25
+_ENOENT, _E2BIG, _EEXIST = 2, 7, 17
+_TRACING_PROGRAMS = {2: "kprobe", 5: "tracepoint", 7: "perf event", 17: "raw tracepoint", 26: "fentry"}
+"""Kinds of BPF program that run on the events we time: enum bpf_prog_type in include/uapi/linux/bpf.h."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class UnavailableError(Exception):
+    """Something that this machine or user does not allow: why, and what would change it."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends; what it attached ends with it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(0)
+
+
+def see_tracepoints() -> None:
+    """Make tracefs visible to this process alone, where the machine has not mounted it.
+
+    The mount is made in a mount namespace of our own, so that nothing of the machine changes.
+    """
+    if (TRACEFS / "events").is_dir() or Path("/sys/kernel/debug/tracing/events").is_dir():
+        return
+    remedy = "sudo mount -t tracefs tracefs /sys/kernel/tracing"
+    if _libc.unshare(_CLONE_NEWNS) or _libc.mount(b"none", b"/", None, _MS_SLAVE_REC, None):
+        raise UnavailableError(f"tracefs is not mounted ({os.strerror(ctypes.get_errno())})", remedy)
+    if _libc.mount(b"tracefs", os.fsencode(TRACEFS), b"tracefs", _MS_NOSUID_NODEV_NOEXEC, None):
+        raise UnavailableError(f"tracefs cannot be mounted ({os.strerror(ctypes.get_errno())})", remedy)
+
+
+def check_pid_namespace() -> None:
+    """The kernel tells probes the machine's own PIDs: from inside another namespace they name other processes."""
+    if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
+        raise UnavailableError(
+            "llmtop runs in a PID namespace of its own, probes see the host's PIDs",
+            "run llmtop on the host, or its container with --pid=host",
+        )
+
+
+@dataclass(frozen=True)
+class BatchReader:
+    """Reads a whole BPF hash map in one system call (Linux 5.6)."""
+
+    descriptor: int
+    capacity: int
+    key: struct.Struct
+    value: struct.Struct
+
+    @classmethod
+    def of(cls, table: Any, key: str, value: str) -> BatchReader:
+        """A reader of a bcc table; the formats are the C structures' layouts.
+
+        Raises:
+            ValueError: They are not.
+        """
+        reader = cls(table.map_fd, table.max_entries, struct.Struct("=" + key), struct.Struct("=" + value))
+        sizes = (ctypes.sizeof(table.Key), ctypes.sizeof(table.Leaf))
+        if sizes != (reader.key.size, reader.value.size):
+            raise ValueError(f"layout of a map: {sizes} is not {(reader.key.size, reader.value.size)}")
+        return reader
+
+    def entries(self, *, take: bool = False) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """All entries; `take` removes them as they are read."""
+        keys = ctypes.create_string_buffer(self.capacity * self.key.size)
+        values = ctypes.create_string_buffer(self.capacity * self.value.size)
+        place = ctypes.c_uint64()
+        attributes = ctypes.create_string_buffer(
+            struct.pack(
+                "=QQQQIIQQ",
+                0,
+                ctypes.addressof(place),
+                ctypes.addressof(keys),
+                ctypes.addressof(values),
+                self.capacity,
+                self.descriptor,
+                0,
+                0,
+            )
+        )
+        command = _MAP_LOOKUP_AND_DELETE_BATCH if take else _MAP_LOOKUP_BATCH
+        failed = _bpf(command, attributes)
+        if failed and ctypes.get_errno() != _ENOENT:  # ENOENT: that was the last bucket
+            raise OSError(ctypes.get_errno(), "reading a BPF map failed")
+        count = struct.unpack_from("=I", attributes, 32)[0]
+        return zip(
+            self.key.iter_unpack(memoryview(keys)[: count * self.key.size]),
+            self.value.iter_unpack(memoryview(values)[: count * self.value.size]),
+        )
+
+
+def add_to_map(descriptor: int, key: Any, value: Any) -> None:
+    """Put an entry into a BPF map unless there is one under this key already."""
+    attributes = ctypes.create_string_buffer(
+        struct.pack("=IIQQQ", descriptor, 0, ctypes.addressof(key), ctypes.addressof(value), _NOEXIST)
+    )
+    if _bpf(_MAP_UPDATE, attributes) and ctypes.get_errno() not in (_EEXIST, _E2BIG):
+        raise OSError(ctypes.get_errno(), "writing a BPF map failed")
+
+
+def _bpf(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+    """bpf(2); the buffer's closing NUL is not part of its argument."""
+    return int(_libc.syscall(_BPF_SYSCALL[platform.machine()], command, attributes, len(attributes) - 1))
+
+
+def read(path: str) -> str:
+    """A file of /proc; empty when it is gone."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str:
+    """With the PID it names a process for good; empty when there is none. Field 22 of proc_pid_stat(5)."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
+
+
+def thread_state(tgid: int, tid: int) -> str:
+    """The state letter of a thread; empty when it is gone."""
+    return read(f"/proc/{tgid}/task/{tid}/stat").rpartition(") ")[2][:1]
+
+
+def threads(tgid: int) -> list[int]:
+    """The threads of a process; none when it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{tgid}/task")]
+    except OSError:
+        return []
+
+
+def is_process(tid: int) -> bool:
+    """Whether an id is a process's and not just a thread's; false when it is gone."""
+    return f"\nTgid:\t{tid}\n" in read(f"/proc/{tid}/status")
+
+
+def sleeping_in(tgid: int, tid: int) -> tuple[int, int] | None:
+    """The system call that a thread sleeps in and that call's first argument; None when it is in none."""
+    fields = read(f"/proc/{tgid}/task/{tid}/syscall").split()
+    if len(fields) < 2 or not fields[0].isdigit():
+        return None
+    return int(fields[0]), int(fields[1], 16) & 0xFFFFFFFF
+
+
+def kernel_stack(tgid: int, tid: int) -> list[str]:
+    """Where in the kernel a thread sleeps, outermost first."""
+    lines = read(f"/proc/{tgid}/task/{tid}/stack").splitlines()
+    return [match.group(1) + "_[k]" for line in reversed(lines) if (match := re.match(r"\[<\w+>\] (\w[\w.]*)", line))]
+
+
+def other_tracers() -> list[tuple[int, str, str]]:
+    """Processes of others that hold BPF programs on events: (PID, name, kinds of program)."""
+    tracers = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            kinds = _programs_of(int(name))
+            if kinds:
+                tracers.append((int(name), read(f"/proc/{name}/comm").strip(), ", ".join(sorted(kinds))))
+    return tracers
+
+
+def _programs_of(pid: int) -> set[str]:
+    kinds = set()
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            if os.readlink(f"{folder}/{name}") == "anon_inode:bpf-prog":
+                found = re.search(r"^prog_type:\s*(\d+)", read(f"/proc/{pid}/fdinfo/{name}"), re.MULTILINE)
+                kind = _TRACING_PROGRAMS.get(int(found.group(1))) if found else None
+                kinds |= {kind} if kind else set()
+    except OSError:  # it ended, or closed the file, while we looked
+        return kinds
+    return kinds

@@ -1,0 +1,41 @@
+/* Follows the children of the processes looked at, and their end.
+ *
+ * Every program on a plain tracepoint returns 1: a 0 would take the event away from all other perf users. */
+
+BPF_HASH(ended, u32, u32, 16384);	/* tid -> tgid */
+BPF_HASH(renewed, u32, u64, 1024);	/* tgid -> when it called exec */
+
+int on_fork(struct tracepoint__sched__sched_process_fork *args)
+{
+	u32 parent = bpf_get_current_pid_tgid() >> 32, child = args->child_pid;
+	if (!is_target(parent))
+		return 1;
+	count_hit(HIT_LIFECYCLE);
+	/* A new thread comes here too. Its id is never looked up as a process's: it only takes room until it ends. */
+	targets.update(&child, &parent);
+	set_mark(child);
+	return 1;
+}
+
+int on_exit(struct tracepoint__sched__sched_process_exit *args)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tgid = id >> 32, tid = id;
+	if (!is_target(tgid))
+		return 1;
+	count_hit(HIT_LIFECYCLE);
+	ended.update(&tid, &tgid);
+	/* The first thread may end before the others: the helper takes processes off the list. */
+	if (tid != tgid)
+		targets.delete(&tid);
+	return 1;
+}
+
+int on_exec(struct tracepoint__sched__sched_process_exec *args)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u64 now = bpf_ktime_get_ns();
+	if (is_target(tgid))
+		renewed.update(&tgid, &now);
+	return 1;
+}

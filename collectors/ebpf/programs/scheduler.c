@@ -1,0 +1,225 @@
+/* Threads on and off the CPU: why they left it, how long they slept and how long they queued to come back.
+ *
+ * Plain tracepoints, because they hand out thread ids and not kernel structures; all return 1 (see lifecycle.c). */
+
+#define ENDED 0x30	/* EXIT_DEAD | EXIT_ZOMBIE */
+#define NO_CALL 0xffff
+#define NO_STACK -1
+
+struct thread {
+	u64 since;		/* when it came on the CPU, or left it */
+	u64 runnable;		/* when it was woken or preempted; 0 while it sleeps or runs */
+	u64 on_ns;
+	u64 queue_ns;
+	u64 asleep_ns;
+	u32 tgid;
+	u32 state;		/* RUNS, or the state it left the CPU in */
+	u32 call;		/* the system call it sleeps in */
+	u32 descriptor;		/* that call's first argument */
+	u32 waker;
+	u32 voluntary;
+	u32 involuntary;
+	s32 user_stack;
+	s32 kernel_stack;
+	u32 epoch;		/* of the stack ids: they are void after a clearing of the stacks */
+	u32 slots[SLOTS];	/* of waits in the run queue */
+};
+#define RUNS 0xffffffff
+
+struct wait_key {
+	u32 tid;
+	u16 call;
+	u16 state;
+};
+
+struct wait {
+	u64 ns;
+	u64 count;
+	u32 tgid;
+	u32 descriptor;
+};
+
+struct wake_key {
+	u32 tid;
+	u32 waker;
+};
+
+struct stack_key {
+	u32 tid;
+	u16 call;
+	u16 state;
+	s32 user_stack;
+	s32 kernel_stack;
+	u32 tgid;
+	u32 epoch;
+};
+
+BPF_HASH(threads, u32, struct thread, 16384);
+BPF_HASH(waits, struct wait_key, struct wait, 16384);
+BPF_HASH(wakes, struct wake_key, u64, 8192);
+BPF_HASH(stack_times, struct stack_key, u64, 8192);
+BPF_STACK_TRACE(stacks, 8192);
+BPF_ARRAY(settings, u32, 2);	/* [0] one stack in so many, 0 for none; [1] the epoch of the stack ids */
+BPF_ARRAY(lost, u64, 1);
+
+#if TASK_REGISTERS
+/* Newer than bcc's list of helpers (Linux 5.11 and 5.15; the numbers are ABI). */
+static void *(*get_current_task_btf)(void) = (void *)158;
+static void *(*task_pt_regs)(void *task) = (void *)175;
+
+static __always_inline void note_call(struct thread *thread)
+{
+	struct pt_regs *regs = task_pt_regs(get_current_task_btf());
+#if defined(__x86_64__)
+	struct { u64 di, orig_ax; } saved;	/* they lie side by side in pt_regs */
+	saved.di = 0;
+	saved.orig_ax = NO_CALL;
+	bpf_probe_read_kernel(&saved, sizeof(saved), &regs->di);
+	thread->descriptor = saved.di;
+	thread->call = saved.orig_ax < NO_CALL ? saved.orig_ax : NO_CALL;
+#elif defined(__aarch64__)
+	s32 number = -1;
+	bpf_probe_read_kernel(&number, sizeof(number), &regs->syscallno);
+	bpf_probe_read_kernel(&thread->descriptor, sizeof(u32), &regs->orig_x0);
+	thread->call = number >= 0 && number < NO_CALL ? number : NO_CALL;
+#endif
+}
+#else
+static __always_inline void note_call(struct thread *thread)
+{
+	thread->call = NO_CALL;
+}
+#endif
+
+static __always_inline void note_stack(void *args, struct thread *thread)
+{
+	u32 place = 0;
+	u32 *every = settings.lookup(&place);
+	thread->user_stack = thread->kernel_stack = NO_STACK;
+	thread->epoch = 0;
+	/* By chance and not by turns: a thread that sleeps in two places by turns would show only one of them. */
+	if (!every || !*every || (*every > 1 && bpf_get_prandom_u32() % *every))
+		return;
+	place = 1;
+	u32 *epoch = settings.lookup(&place);
+	if (!epoch)
+		return;
+	thread->epoch = *epoch;
+	thread->user_stack = stacks.get_stackid(args, BPF_F_USER_STACK);
+	thread->kernel_stack = stacks.get_stackid(args, 0);
+	count_hit(HIT_STACK);
+}
+
+static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 now)
+{
+	struct thread *thread = threads.lookup(&tid);
+	if (state & ENDED) {	/* the helper may have dropped it already: it must not come back */
+		if (thread)
+			thread->since = 0;
+		return;
+	}
+	if (!thread) {
+		struct thread fresh = {.tgid = tgid, .state = RUNS};
+		thread = threads.lookup_or_try_init(&tid, &fresh);
+		if (!thread) {
+			lost.increment(0);
+			return;
+		}
+		set_mark(tid);
+	}
+	count_hit(HIT_SWITCH);
+	if (thread->state == RUNS && thread->since)
+		thread->on_ns += now - thread->since;
+	thread->since = now;
+	thread->state = state;
+	thread->runnable = state ? 0 : now;
+	if (!state) {
+		thread->involuntary++;
+		return;
+	}
+	thread->voluntary++;
+	note_call(thread);
+	note_stack(args, thread);
+}
+
+static __always_inline void add_wait(u32 tid, struct thread *thread, u64 ns)
+{
+	struct wait_key key = {.tid = tid, .call = thread->call, .state = thread->state};
+	struct wait fresh = {.tgid = thread->tgid}, *wait = waits.lookup_or_try_init(&key, &fresh);
+	if (!wait) {
+		lost.increment(0);
+		return;
+	}
+	wait->ns += ns;
+	wait->count++;
+	wait->descriptor = thread->descriptor;
+}
+
+static __always_inline void add_stack(u32 tid, struct thread *thread, u64 ns)
+{
+	struct stack_key key = {.tid = tid, .call = thread->call, .state = thread->state,
+		.user_stack = thread->user_stack, .kernel_stack = thread->kernel_stack,
+		.tgid = thread->tgid, .epoch = thread->epoch};
+	u64 none = 0, *total = stack_times.lookup_or_try_init(&key, &none);
+	if (total)
+		*total += ns;
+}
+
+static __always_inline void enter(u32 tid, u64 now)
+{
+	if (!is_marked(tid))
+		return;
+	struct thread *thread = threads.lookup(&tid);
+	if (!thread)
+		return;
+	if (thread->state == RUNS || !thread->since) {
+		thread->since = now;
+		return;
+	}
+	u64 woken = thread->runnable ? thread->runnable : now;
+	if (thread->state) {
+		u64 ns = woken - thread->since;
+		thread->asleep_ns += ns;
+		add_wait(tid, thread, ns);
+		if (thread->epoch)
+			add_stack(tid, thread, ns);
+		struct wake_key key = {.tid = tid, .waker = thread->waker};
+		wakes.increment(key);
+	}
+	u64 queued = now - woken;
+	thread->queue_ns += queued;
+	u32 slot = slot_of(queued);
+	if (slot < SLOTS)
+		thread->slots[slot]++;
+	thread->state = RUNS;
+	thread->runnable = 0;
+	thread->epoch = 0;
+	thread->since = now;
+}
+
+int on_switch(struct tracepoint__sched__sched_switch *args)
+{
+	u64 now = bpf_ktime_get_ns();
+	/* The thread that leaves is still the current one. */
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	if (is_target(tgid))
+		leave(args, tgid, args->prev_pid, args->prev_state & 0xff, now);
+	else
+		count_hit(HIT_FOREIGN_SWITCH);
+	enter(args->next_pid, now);
+	return 1;
+}
+
+int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
+{
+	u32 tid = args->pid;
+	if (!is_marked(tid))
+		return 1;
+	struct thread *thread = threads.lookup(&tid);
+	if (!thread || thread->state == RUNS || !thread->state || thread->runnable)
+		return 1;
+	thread->runnable = bpf_ktime_get_ns();
+	/* Thread 0 is the idle task: an interrupt or a timer did it. */
+	thread->waker = bpf_get_current_pid_tgid();
+	return 1;
+}

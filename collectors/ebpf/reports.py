@@ -1,0 +1,197 @@
+"""What the helper reports, as readings and stacks."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.collectors.thread_causes import cause_of_syscall
+from llmtop.model import NS_PER_S, Metric, Reading, Stack
+from llmtop.text import clean
+from llmtop.vocabulary import ThreadCause
+
+SOURCE = "eBPF"
+ON_CPU = "on-cpu"
+"""The state of stacks that were seen running; all others have a ThreadCause's value."""
+WINDOW_NS = 30 * NS_PER_S
+"""Stacks are summed up over so long: what was long ago is not where the server waits."""
+MOST_STACKS = 3000
+LOWEST_LOG2 = 8
+LAST_SLOT = 27
+"""Slots of latencies as programs/common.h has them: below 2^8 ns, 2^9 ns ... and all above."""
+_STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
+_NO_CALL = 0xFFFF
+
+
+class Reports:
+    """Turns counters of the helper into readings, and keeps the stacks of the last seconds."""
+
+    def __init__(self, file_of: Callable[[int, int], str | None] | None = None) -> None:
+        self._file_of = file_of or _file_of
+        self._seen: set[tuple[str, str]] = set()
+        self._metrics: dict[tuple[str, str], Metric] = {}
+        self._buckets: dict[tuple[str, int], Metric] = {}
+        self._slept: dict[tuple[int, int, int], int] = {}
+        self._blocked: dict[tuple[str, ThreadCause], int] = {}
+        self._stacks: deque[tuple[int, dict[tuple[str, str, tuple[str, ...]], float]]] = deque()
+        self._names: dict[str, str] = {}
+
+    def readings(self, report: Mapping[str, Any]) -> tuple[Reading, ...]:
+        """The readings of one sample.
+
+        A counter that has not moved has no reading. One that appears had been 0 while it was looked for, so it is
+        given that value at the sample before.
+        """
+        t_ns, before_ns = int(report["t"]), int(report["t"]) - int(report["elapsed"])
+        readings: list[Reading] = []
+        for track, metric, value in self._values(report):
+            key = (track, metric.name)
+            if key not in self._seen:
+                self._seen.add(key)
+                readings.append(Reading(track, metric, before_ns, 0.0, SOURCE))
+            readings.append(Reading(track, metric, t_ns, value, SOURCE))
+        self._forget(report.get("gone", ()))
+        return tuple(readings)
+
+    def stacks(self, report: Mapping[str, Any]) -> tuple[Stack, ...]:
+        """The stacks of the last `WINDOW_NS`, the heaviest first, with one more report taken in."""
+        self._stacks.append((int(report["t"]), self._weights(report)))
+        while self._stacks[0][0] < int(report["t"]) - WINDOW_NS:
+            self._stacks.popleft()
+        sums: dict[tuple[str, str, tuple[str, ...]], float] = {}
+        for _, weights in self._stacks:
+            for key, ns in weights.items():
+                sums[key] = sums.get(key, 0.0) + ns
+        heaviest = sorted(sums.items(), key=lambda item: -item[1])[:MOST_STACKS]
+        return tuple(Stack(frames, ns, "ns", state, track) for (track, state, frames), ns in heaviest)
+
+    def gaps(self, t_ns: int, prefixes: tuple[str, ...]) -> tuple[Reading, ...]:
+        """Readings without a value for all series of these names: their probes were taken off."""
+        return tuple(
+            Reading(track, Metric(name, "", counter=True), t_ns, None, SOURCE)
+            for track, name in self._seen
+            if name.startswith(prefixes)
+        )
+
+    def _values(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
+        yield from self._system_calls(report)
+        yield from self._sleeps(report.get("waits", ()))
+        for pid, slots in report.get("queue", ()):
+            yield from self._distribution(f"process:{pid}", v.PROCESS_RUN_QUEUE_LATENCY, slots)
+        for pid, tid, waker, count in report.get("wakes", ()):
+            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, str(waker)), float(count)
+        for pid, count in report.get("switch_timeouts", ()):
+            yield f"process:{pid}", v.PROCESS_GIL_WAITS, float(count)
+        yield from self._library_calls(report.get("functions", ()))
+        hits = report.get("hits")
+        if hits:
+            yield "self", v.SELF_PROBE_HITS, float(sum(hits.values()))
+
+    def _system_calls(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
+        names = {int(number): clean(name) for number, name in report.get("names", {}).items()}
+        for pid, call, count, errors, ns, slots in report.get("calls", ()):
+            track, name = f"process:{pid}", names.get(call, f"syscall_{call}")
+            yield track, self._labelled(v.SYSCALL_COUNT, name), float(count)
+            if slots:  # else it was counted only
+                yield track, self._labelled(v.SYSCALL_ERRORS, name), float(errors)
+                yield track, self._labelled(v.SYSCALL_TIME, name), float(ns)
+                yield from self._distribution(track, self._labelled(v.SYSCALL_LATENCY, name), slots)
+        observed = report.get("observed", {})
+        for pid in {entry[0] for entry in report.get("calls", ())} | {entry[0] for entry in report.get("waits", ())}:
+            for part, metric in _OBSERVED.items():
+                yield f"process:{pid}", metric, float(observed.get(part, 0))
+
+    def _library_calls(self, functions: Iterable[list[Any]]) -> Iterator[tuple[str, Metric, float]]:
+        for pid, name, count, ns, slots in functions:
+            track, label = f"process:{pid}", clean(name)
+            yield track, self._labelled(v.LIBRARY_COUNT, label), float(count)
+            yield track, self._labelled(v.LIBRARY_TIME, label), float(ns)
+            yield from self._distribution(track, self._labelled(v.LIBRARY_LATENCY, label), slots)
+
+    def _sleeps(self, waits: Iterable[list[int]]) -> Iterator[tuple[str, Metric, float]]:
+        """Sums by cause. Growth is added to today's cause: the same call may sleep on another file tomorrow."""
+        grown: set[tuple[str, ThreadCause]] = set()
+        for pid, tid, call, state, descriptor, ns in waits:
+            place = (tid, call, state)
+            more = ns - self._slept.get(place, 0)
+            self._slept[place] = ns
+            key = (f"thread:{pid}/{tid}", self._cause(pid, call, state, descriptor))
+            self._blocked[key] = self._blocked.get(key, 0) + max(0, more)
+            grown.add(key)
+        for track, cause in grown:
+            yield track, self._labelled(v.THREAD_BLOCKED, cause.value), float(self._blocked[track, cause])
+
+    def _distribution(
+        self, track: str, metric: Metric, slots: Mapping[str, int]
+    ) -> Iterator[tuple[str, Metric, float]]:
+        """Counts at or below each bound, from the first slot with any to the last."""
+        counts = {int(slot): count for slot, count in slots.items()}
+        running = 0
+        for slot in range(min(counts), min(max(counts) + 1, LAST_SLOT)):
+            running += counts.get(slot, 0)
+            yield track, self._bucket(metric, slot), float(running)
+        yield track, self._bucket(metric, LAST_SLOT), float(sum(counts.values()))
+
+    def _weights(self, report: Mapping[str, Any]) -> dict[tuple[str, str, tuple[str, ...]], float]:
+        weights: dict[tuple[str, str, tuple[str, ...]], float] = {}
+        for pid, tid, call, state, descriptor, frames, ns in report.get("stacks", ()):
+            cause = self._cause(pid, call, state, descriptor).value
+            key = (f"thread:{pid}/{tid}", cause, self._clean(frames))
+            weights[key] = weights.get(key, 0.0) + ns
+        for pid, tid, frames, ns in report.get("running", ()):
+            key = (f"thread:{pid}/{tid}", ON_CPU, self._clean(frames))
+            weights[key] = weights.get(key, 0.0) + ns
+        return weights
+
+    def _cause(self, pid: int, call: int, state: int, descriptor: int) -> ThreadCause:
+        """What a sleep is about: the call first, then the state it sleeps in."""
+        if state in (4, 8):
+            return ThreadCause.STOPPED
+        if call != _NO_CALL:
+            found = cause_of_syscall(f"{call} {descriptor:x}", lambda number: self._file_of(pid, number))
+            if found is not None:
+                return found
+        return _STATES.get(state, ThreadCause.OTHER)
+
+    def _clean(self, frames: Iterable[str]) -> tuple[str, ...]:
+        names = self._names
+        return tuple(names.get(frame) or names.setdefault(frame, clean(frame)) for frame in frames)
+
+    def _labelled(self, metric: Metric, label: str) -> Metric:
+        key = (metric.name, label)
+        found = self._metrics.get(key)
+        if found is None:
+            found = self._metrics[key] = v.labelled(metric, label)
+        return found
+
+    def _bucket(self, metric: Metric, slot: int) -> Metric:
+        key = (metric.name, slot)
+        found = self._buckets.get(key)
+        if found is None:
+            found = self._buckets[key] = v.bucket(metric, upper_bound(slot))
+        return found
+
+    def _forget(self, gone: Iterable[int]) -> None:
+        ended = {f"process:{pid}" for pid in gone}
+        if ended:
+            self._seen = {key for key in self._seen if key[0] not in ended}
+
+
+_OBSERVED = {"calls": v.SYSCALL_OBSERVED, "timed": v.SYSCALL_TIMED, "scheduler": v.SCHEDULER_OBSERVED}
+
+
+def upper_bound(slot: int) -> float:
+    """The longest duration in ns that a slot holds.
+
+    >>> upper_bound(0), upper_bound(27)
+    (256.0, inf)
+    """
+    return math.inf if slot >= LAST_SLOT else float(1 << (LOWEST_LOG2 + slot))
+
+
+def _file_of(pid: int, descriptor: int) -> str | None:
+    return procfs.read_link(f"/proc/{pid}/fd/{descriptor}")

@@ -1,0 +1,1 @@
+/* bcc includes it; nothing of it is used */
