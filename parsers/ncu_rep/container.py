@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _LENGTH = 4
 _MAX_HEADER = 256 << 20
-"""A block header carries strings and session facts; the largest seen is 0.1 MB."""
+"""A block header carries strings and session facts; the largest seen is 0.1 MB. More is damage, not truncation."""
+_MAX_PAYLOAD = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,14 @@ def read_blocks(file: ReportFile) -> Iterator[Block]:
     """
     if file.read(Extent(0, min(len(MAGIC), file.size))) != MAGIC:
         raise FileError(f"{file.path} is not an Nsight Compute report: it does not start with NVR")
-    offset = _message_at(file, len(MAGIC), "the file header", file.size).end
+    offset = _message_at(file, len(MAGIC), "the file header").end
     number = 0
     while offset < file.size:
-        extent = _message_at(file, offset, f"the header of block {number}", file.size)
+        extent = _message_at(file, offset, f"the header of block {number}")
         header = _header(file, extent, number)
         end = extent.end + header.payload_size
+        if header.payload_size > _MAX_PAYLOAD:
+            raise _corrupted(file, f"block {number} claims {binary_bytes(header.payload_size)}")
         if end > file.size:
             raise _truncated(file, f"block {number} of the chain", end - file.size)
         yield _block(file, header, number, extent.end, end)
@@ -105,24 +108,25 @@ def read_blocks(file: ReportFile) -> Iterator[Block]:
         number += 1
 
 
-def _message_at(file: ReportFile, offset: int, what: str, limit: int) -> Extent:
-    """The extent of the length-prefixed message at `offset`, which must end at `limit` at the latest."""
-    if offset + _LENGTH > limit:
-        raise _truncated(file, what, offset + _LENGTH - limit)
+def _message_at(file: ReportFile, offset: int, what: str) -> Extent:
+    """The extent of the length-prefixed header at `offset`."""
+    if offset + _LENGTH > file.size:
+        raise _truncated(file, what, offset + _LENGTH - file.size)
     extent = Extent(offset + _LENGTH, file.length_at(offset))
-    if extent.end > limit:
-        raise _truncated(file, what, extent.end - limit)
+    if extent.size > _MAX_HEADER:
+        raise _corrupted(file, f"{what} claims {binary_bytes(extent.size)}")
+    if extent.end > file.size:
+        raise _truncated(file, what, extent.end - file.size)
     return extent
 
 
 def _header(file: ReportFile, extent: Extent, number: int) -> BlockHeader:
     """Decode a block header."""
-    if extent.size <= _MAX_HEADER:
-        try:
-            return BlockHeader.FromString(file.read(extent))
-        except DecodeError:
-            pass
-    raise _corrupted(file, f"the header of block {number}, at byte {extent.offset}, does not decode")
+    try:
+        return BlockHeader.FromString(file.read(extent))
+    except DecodeError as error:
+        where = f"the header of block {number}, at byte {extent.offset},"
+        raise _corrupted(file, f"{where} does not decode") from error
 
 
 def _block(file: ReportFile, header: BlockHeader, number: int, start: int, end: int) -> Block:

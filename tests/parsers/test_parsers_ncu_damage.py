@@ -168,6 +168,15 @@ def test_header_that_does_not_decode_is_named(target: Path) -> None:
         read_report(target)
 
 
+def test_absurd_lengths_are_corruption(target: Path) -> None:
+    target.write_bytes(FILE_HEADER + b"\xff\xff\xff\xff")
+    with pytest.raises(FileError, match=r"is corrupted: the header of block 0 claims 4.00 GiB"):
+        read_report(target)
+    target.write_bytes(FILE_HEADER + message(BlockHeader(payload_size=1 << 62).SerializeToString()))
+    with pytest.raises(FileError, match=r"is corrupted: block 0 claims 4096 PiB"):
+        read_report(target)
+
+
 @pytest.mark.parametrize("source", ncu_reports(), ids=lambda path: path.name)
 def test_every_report_cut_short_is_refused(source: Path, target: Path) -> None:
     data = content(source)
