@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ import pytest
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
 from llmtop.tui.panes.kernels import KernelScreen
+from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import VIEWS, ExploreApp, Loading, explore, start_loading
 from tests.tui.report_traces import HOSTILE, report
 
@@ -45,7 +47,9 @@ def read(result: Trace | Exception | None, name: str = "made-up.ncu-rep") -> Loa
 async def settle(pilot: Pilot[Any]) -> None:
     """Wait for what a key set off: mounts, the thread that makes a view, the frame after it."""
     await pilot.pause()
-    await pilot.app.workers.wait_for_complete()
+    for thread in threading.enumerate():
+        if thread.name == ANALYSIS_THREAD:
+            await asyncio.to_thread(thread.join, 60)
     await pilot.pause()
     await pilot.pause()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
@@ -12,6 +13,7 @@ from textual.message import Message
 
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
+from llmtop.text import clean
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.lines import Part, line, prose
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.strip import Strip
+    from textual.widget import Widget
 
     from llmtop.analysis.views import Column
     from llmtop.model import Trace
 
 V = TypeVar("V")
 ANALYSING = Unknown("analysing")
+ANALYSIS_THREAD = "llmtop analysis"
 
 
 class KernelWanted(Message):
@@ -38,6 +42,33 @@ class KernelWanted(Message):
         self.launch = launch
 
 
+class Analysed(Message, bubble=False):
+    """What a thread made of a trace: the result, or the error that it ended with."""
+
+    def __init__(self, trace: Trace, result: Any) -> None:
+        super().__init__()
+        self.trace = trace
+        self.result = result
+
+
+def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]) -> None:
+    """Do `work`, which may decode much of a report, on a thread; the widget gets an `Analysed`.
+
+    A daemon thread of our own, because leaving the program would wait for the threads of Textual's workers.
+    """
+
+    def run() -> None:
+        result: Any
+        try:
+            result = work(trace)
+        except Exception as error:  # the border of the thread: the pane shows it
+            result = error
+        if widget.is_running:
+            widget.post_message(Analysed(trace, result))
+
+    threading.Thread(target=run, name=ANALYSIS_THREAD, daemon=True).start()
+
+
 class ReportPane(Pane[V]):
     """A pane whose view may decode much of a report: it is made on a thread, once, when the pane is first seen."""
 
@@ -45,23 +76,16 @@ class ReportPane(Pane[V]):
         if self._stale and self._trace is not None:
             self._stale = False
             self._view = ANALYSING
-            self.run_worker(partial(self._analyse, self._trace), thread=True, exclusive=True, exit_on_error=False)
+            analyse_on_thread(self, self._trace, self.view)
         self._paint()
 
-    def _analyse(self, trace: Trace) -> None:
-        try:
-            view = self.view(trace)
-        except Exception as error:  # the border: a fault in a view costs only its pane
-            self.app.call_from_thread(self._take_fault, error)
+    def on_analysed(self, message: Analysed) -> None:
+        if message.trace is not self._trace:
+            return
+        if isinstance(message.result, Exception):
+            self._fail(message.result)
         else:
-            self.app.call_from_thread(self._take, view)
-
-    def _take(self, view: V | Unknown) -> None:
-        self._view = view
-        self._paint()
-
-    def _take_fault(self, error: Exception) -> None:
-        self._fail(error)
+            self._view = message.result
         self._paint()
 
 
@@ -185,17 +209,10 @@ class ListPane(Vertical):
         """Take the trace; the work starts at once, as a list is made when it is first seen."""
         self._trace = trace
         self.listing.show_table(RowTable(self.COLUMNS, (), ()), ANALYSING)
-        self.run_worker(partial(self._work, trace), thread=True, exclusive=True, exit_on_error=False)
+        analyse_on_thread(self, trace, self.analyse)
 
-    def _work(self, trace: Trace) -> None:
-        try:
-            rows = self.analyse(trace)
-        except Exception as error:  # the border: a fault in a view costs only its pane
-            self.app.call_from_thread(self._take, _fault(error))
-        else:
-            self.app.call_from_thread(self._take, rows)
-
-    def _take(self, rows: RowTable | Unknown) -> None:
+    def on_analysed(self, message: Analysed) -> None:
+        rows = _fault(message.result) if isinstance(message.result, Exception) else message.result
         if isinstance(rows, Unknown):
             self.listing.show_table(RowTable(self.COLUMNS, (), ()), rows)
         else:
@@ -216,7 +233,7 @@ class ListPane(Vertical):
 
 
 def _fault(error: Exception) -> Unknown:
-    return Unknown(f"this pane failed: {type(error).__name__}: {error}; please report this")
+    return Unknown(f"this pane failed: {type(error).__name__}: {clean(str(error))}; please report this")
 
 
 def table_of(columns: tuple[Column, ...], rows: dict[Hashable, tuple[Any, ...]]) -> RowTable:
