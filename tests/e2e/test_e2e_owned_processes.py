@@ -1,0 +1,62 @@
+"""Commands that own processes, on a screen: how they end, and what is left."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from tests.e2e.terminal import Terminal, TerminalFactory
+
+DEADLINE_S = 30.0
+LLMTOP = [sys.executable, "-m", "llmtop"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def family(program: Terminal) -> list[psutil.Process]:
+    return psutil.Process(program.pid).children(recursive=True)
+
+
+def test_the_screen_tells_how_the_command_ended_and_returns_its_code(terminal: TerminalFactory) -> None:
+    program = terminal([*LLMTOP, "launch", "--", "sh", "-c", "echo loading; sleep 60; exit 3"])
+    program.wait_for("live")
+    (sleep,) = [child for child in family(program) if child.name() == "sleep"]
+    sleep.terminate()
+    program.wait_for("exited with code 3")
+    program.press("q")
+    assert program.wait_exit() == 3
+    assert program.unrestored() == []
+
+
+def test_the_log_pane_shows_what_the_command_prints(terminal: TerminalFactory) -> None:
+    shown = r"printf '\033[31mcolour\033[0m [/b] %s\n' end; sleep 60"
+    program = terminal([*LLMTOP, "launch", "--", "sh", "-c", shown], columns=120, lines=40)
+    program.wait_for("colour [/b] end")
+    started = family(program)
+    program.press("q")
+    assert program.wait_exit() == 0
+    until(lambda: not any(child.is_running() for child in started))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_demo_takes_its_processes_with_it(terminal: TerminalFactory, number: signal.Signals) -> None:
+    program = terminal([*LLMTOP, "demo", "--device", "cpu"], columns=120, lines=40)
+    program.wait_for(lambda text: "tok/s" in text and "EngineCore" in text)
+    started = family(program)
+    assert len(started) >= 3
+    program.signal(number)
+    program.wait_exit()
+    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in started))
+    if number != signal.SIGKILL:
+        assert program.unrestored() == []
+        assert program.exit_code == 128 + number
