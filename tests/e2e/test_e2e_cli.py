@@ -1,0 +1,314 @@
+"""The real command line in a real pseudo-terminal: what a user meets, from the first key to the prompt after."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import Terminal, TerminalFactory
+from tests.parsers.sample_reports import DECODE, LADDER, kernel, report
+
+ROOT = Path(__file__).resolve().parents[2]
+LLMTOP = [sys.executable, "-m", "llmtop"]
+HOSTILE = (
+    b"a[/b]c [@click=app.quit]d \x1b[2Je\x1b]0;owned\x07 \xe2\x80\xaef \xe4\xbd\xa0\xe5\xa5\xbd [lambda() (instance 1)]"
+)
+COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+
+
+def llmtop(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LLMTOP, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, **options},
+    )
+
+
+@contextmanager
+def demo_server() -> Iterator[int]:
+    """The demo's server without a screen; its process id."""
+    process = subprocess.Popen(
+        [*LLMTOP, "demo", "--server-only"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"pid (\d+)", said)
+        assert found, said
+        yield int(found[1])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+def leaves_cleanly(terminal: Terminal, exit_code: int = 0) -> None:
+    assert terminal.wait_exit() == exit_code
+    assert terminal.unrestored() == []
+
+
+def escape_from(terminal: Terminal, shown: str) -> None:
+    """Press Escape and wait for its effect: a key sent with it would be read as Alt and that key."""
+    terminal.press("escape")
+    terminal.wait_for(lambda text: shown not in text)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (40, 12)])
+def test_open_shows_a_report_and_leaves(terminal: TerminalFactory, columns: int, lines: int) -> None:
+    screen = terminal([*LLMTOP, "open", str(LADDER)], columns=columns, lines=lines)
+    screen.wait_for("sgemm")
+    for digit in "2345671":
+        screen.press(digit)
+    screen.wait_for("sgemm")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_open_survives_resizing(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "open", str(DECODE)], columns=120, lines=40)
+    screen.wait_for("nvjet")
+    for columns, lines in ((80, 24), (20, 5), (200, 60), (1, 1), (120, 40)):
+        screen.resize(columns, lines)
+    screen.wait_for("nvjet")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_hostile_names_are_shown_not_obeyed(terminal: TerminalFactory, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.ncu-rep"
+    path.write_bytes(report(kernel(HOSTILE), kernel(b"wide\xe4\xbd\xa0" * 3000)))
+    screen = terminal([*LLMTOP, "open", str(path)], columns=200, lines=30)
+    text = screen.wait_for("a[/b]c")
+    assert "[@click=app.quit]d" in text
+    assert "你好" in text.replace(" ", "") or "你 好" in text
+    screen.press("enter")
+    screen.wait_for("Metrics")
+    escape_from(screen, "Metrics")
+    screen.press("q")
+    leaves_cleanly(screen)
+    assert b"\x1b]0;owned" not in screen.raw
+    assert "\u202e".encode() not in screen.raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_restores_the_terminal(terminal: TerminalFactory, number: signal.Signals) -> None:
+    screen = terminal([*LLMTOP, "open", str(LADDER)])
+    screen.wait_for("sgemm")
+    screen.signal(number)
+    leaves_cleanly(screen, 128 + number)
+
+
+CRASHING_PANE = """
+import sys
+from llmtop.tui.panes.server import ServerPane
+def draw(self, *args, **options): raise RuntimeError("boom [/b]")
+ServerPane.draw = ServerPane.view = draw
+from llmtop.cli import main
+sys.exit(main(["--attach", sys.argv[1], "--interval", "0.25"]))
+"""
+
+
+def test_a_crash_in_a_pane_costs_only_that_pane(terminal: TerminalFactory) -> None:
+    screen = terminal([sys.executable, "-c", CRASHING_PANE, str(os.getpid())], columns=120, lines=40)
+    screen.wait_for("this pane failed: RuntimeError: boom [/b]")
+    screen.wait_for("on-CPU")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_attach_to_a_server_by_any_of_its_processes(terminal: TerminalFactory) -> None:
+    with demo_server() as pid:
+        children = [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        for attach_to in (pid, *children[:1]):
+            screen = terminal([*LLMTOP, "--attach", str(attach_to), "--interval", "0.25"], columns=120, lines=40)
+            screen.wait_for("llmtop demo")
+            screen.wait_for("EngineCore")
+            screen.wait_for(lambda text: re.search(r"run \d+ wait \d+", text))
+            screen.press("q")
+            leaves_cleanly(screen)
+
+
+def test_keys_of_the_live_screen(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"])
+    screen.wait_for("live")
+    screen.press("space")
+    screen.wait_for("paused")
+    screen.press("space")
+    screen.wait_for("live")
+    screen.press("?")
+    screen.wait_for("Esc closes")
+    escape_from(screen, "Esc closes")
+    screen.press("d")
+    screen.wait_for("Diagnosis")
+    escape_from(screen, "Diagnosis")
+    screen.press("4", "z")
+    screen.wait_for("4 Threads")
+    screen.press("z")
+    screen.resize(120, 40)
+    screen.wait_for("CPU-GPU")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_live_screen_leaves_by_itself(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "--attach", str(os.getpid()), "--seconds", "1"])
+    leaves_cleanly(screen)
+
+
+def test_launch_shows_the_log_and_returns_the_commands_exit_code(terminal: TerminalFactory) -> None:
+    command = "echo loading weights; read line; exit 7"
+    screen = terminal(
+        [*LLMTOP, "launch", "--", "sh", "-c", f"{command} < {os.devnull}; sleep 30"], columns=120, lines=40
+    )
+    screen.wait_for("loading weights")
+    screen.press("q")
+    assert screen.wait_exit() is not None
+    assert screen.unrestored() == []
+
+
+def test_no_color_writes_no_colour(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "open", str(LADDER)], env={"NO_COLOR": "1"})
+    screen.wait_for("sgemm")
+    screen.press("q")
+    leaves_cleanly(screen)
+    parameters = {p for code in COLOUR.findall(screen.raw) for p in code[2:-1].split(b";") if p}
+    colours = {p for p in parameters if 30 <= int(p) <= 49 and int(p) not in (39, 49)} | (parameters & {b"38", b"48"})
+    assert not colours
+
+
+def test_ascii_locale_gets_ascii(terminal: TerminalFactory) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    screen = terminal([*LLMTOP, "open", str(LADDER)], env=ascii_only)
+    screen.wait_for("sgemm")
+    screen.press("3")
+    screen.wait_for("FLOP")
+    screen.press("q")
+    leaves_cleanly(screen)
+    assert screen.raw.isascii()
+
+
+def test_live_without_an_answering_terminal(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"], answers=False)
+    screen.wait_for("live")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+BAD_USES = [
+    (["report", "no-such-file"], 1, "no-such-file"),
+    (["open", str(LADDER)], 1, "not a terminal"),
+    (["report", os.devnull], 1, os.devnull),
+    (["report", "."], 1, "directory"),
+    (["report", "Makefile"], 1, "Makefile"),
+    (["snapshot", "--json", "--attach", "4194305"], 1, "4194305"),
+    (["snapshot", "--json", "--attach", "zero"], 2, "not a process id"),
+    (["snapshot"], 2, "--json"),
+    (["--attach", "4194305"], 1, ""),
+    (["4242"], 2, "--attach 4242"),
+    (["Makefile"], 2, "llmtop open Makefile"),
+    (["frobnicate"], 2, "frobnicate"),
+    (["--interval", "0"], 2, "interval"),
+    (["report", "README.md", "--format", "xml"], 2, "xml"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "says"), BAD_USES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+)
+def test_bad_use_is_one_line_and_an_exit_code(arguments: list[str], exit_code: int, says: str) -> None:
+    done = llmtop(*arguments)
+    assert done.returncode == exit_code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if exit_code == 1:
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("llmtop: ")
+
+
+def test_dumb_terminal_is_told_what_to_use_instead(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "open", str(LADDER)], env={"TERM": "dumb"})
+    assert screen.wait_exit() == 1
+    assert "TERM=dumb" in screen.screen_text()
+    assert b"\x1b[?1049h" not in screen.raw
+
+
+def test_missing_file_is_told_before_the_screen(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "open", "no-such-file"])
+    assert screen.wait_exit() == 1
+    assert "no-such-file" in screen.screen_text()
+    assert b"\x1b[?1049h" not in screen.raw
+
+
+def test_damaged_report_is_one_line(tmp_path: Path, terminal: TerminalFactory) -> None:
+    path = tmp_path / "cut.ncu-rep"
+    path.write_bytes(report(kernel(), kernel())[:-7])
+    done = llmtop("report", str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "truncated" in done.stderr
+    screen = terminal([*LLMTOP, "open", str(path)], columns=200)
+    assert screen.wait_exit() == 1
+    assert "truncated" in screen.screen_text()
+
+
+def test_closed_pipe_is_no_fault() -> None:
+    pipeline = f"{sys.executable} -m llmtop report {LADDER} --format json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {pipeline}"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.stderr == ""
+
+
+def test_snapshot_of_a_server_is_strict_json() -> None:
+    with demo_server() as pid:
+        done = llmtop("snapshot", "--json", "--attach", str(pid), "--seconds", "1")
+    document = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"not strict JSON: {name}"))
+    assert document["schema"] == "llmtop.snapshot/1"
+    assert {process["role"] for process in document["target"]["processes"]} >= {"APIServer", "EngineCore"}
+    assert document["server"]["running"]["value"] >= 0
+    assert all(0 <= thread["on_cpu"] <= 1.01 for thread in document["threads"] if isinstance(thread["on_cpu"], float))
+
+
+def test_snapshot_sees_the_gpu(fake_nvml_library: Path, tmp_path: Path) -> None:
+    from tests.fake_nvml.build import FakeNvml
+
+    machine = FakeNvml(fake_nvml_library, tmp_path / "control")
+    done = llmtop("snapshot", "--json", "--seconds", "1", **machine.env)
+    document = json.loads(done.stdout)
+    (gpu,) = document["gpus"]
+    assert gpu["name"].startswith("NVIDIA H100")
+    assert gpu["dram"] is not None
+
+
+def test_live_screen_shows_the_gpu(fake_nvml_library: Path, tmp_path: Path, terminal: TerminalFactory) -> None:
+    from tests.fake_nvml.build import FakeNvml
+
+    machine = FakeNvml(fake_nvml_library, tmp_path / "control")
+    screen = terminal(
+        [*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"], columns=120, lines=40, env=dict(machine.env)
+    )
+    screen.wait_for("FLOP/B")
+    screen.wait_for("GPM")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_doctor_lists_what_it_can_and_cannot_see() -> None:
+    document = json.loads(llmtop("doctor", "--json").stdout)
+    assert document["schema"] == "llmtop.doctor/1"
+    assert all(check["reason"] for check in document["checks"] if not check["ok"])
+    text = llmtop("doctor").stdout
+    assert all(check["what"] in text for check in document["checks"])
