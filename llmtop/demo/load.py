@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from llmtop.demo.lifeline import exit_on_signals, terminate_at_end_of
 
 PHASES = "steady:20,burst:6,steady:14,idle:5"
-RATE = 4.0
+RATE = 3.0
 CONCURRENCY = 256
 FACTORS = {"steady": 1.0, "burst": 6.0, "idle": 0.0}
 """Arrivals in a phase as a multiple of the rate. A burst is more than the small model can compute on one core."""

@@ -21,7 +21,7 @@ from llmtop.lines import Lines
 READY_S = 120.0
 """Making the weights of the largest model on a busy GPU machine takes some tens of seconds."""
 _STOP_S = 5.0
-_CPU_RATE, _GPU_RATE = 4, 6
+_CPU_RATE, _GPU_RATE = 3, 6
 """Requests a second that keep the device busy and leave it room; six times that, as in a burst, is too much."""
 
 

@@ -73,7 +73,7 @@ def checked(body: bytes, max_model_len: int) -> Ask:
     """
     try:
         fields = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: brackets a hundred thousand deep
         raise RequestError(f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise RequestError("the body is not a JSON object")

@@ -18,9 +18,13 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from llmtop.demo import DemoServer, Options
+from llmtop.demo.model import VOCABULARY
+from llmtop.demo.server import RequestError, checked
 from llmtop.errors import LlmtopError
 
 DEADLINE_S = 30.0
@@ -134,6 +138,7 @@ def test_tokens_may_be_the_prompt(server: DemoServer) -> None:
         (b"{", "JSON"),
         (b"", "JSON"),
         (b"\xff\xfe", "JSON"),
+        (b"[" * 100_000, "JSON"),
         (b"[1]", "object"),
         (b"{}", "prompt"),
         (b'{"prompt": ["a"]}', "prompt"),
@@ -147,6 +152,8 @@ def test_tokens_may_be_the_prompt(server: DemoServer) -> None:
         (b'{"prompt": "a", "max_tokens": 384}', "exceed"),
         (b'{"prompt": "a", "temperature": -1}', "temperature"),
         (b'{"prompt": "a", "temperature": NaN}', "temperature"),
+        (b'{"prompt": "a", "max_tokens": 1e999}', "max_tokens"),
+        (b'{"prompt": "a", "max_tokens": 1' + b"0" * 400 + b"}", "max_tokens"),
         (b'{"prompt": "a", "seed": -1}', "seed"),
         (b'{"prompt": "a", "stream_options": 3}', "stream_options"),
     ],
@@ -155,6 +162,22 @@ def test_a_bad_request_is_told_what_is_wrong(server: DemoServer, body: bytes, wo
     status, answer = exchange(server, "POST", "/v1/completions", body)
     assert status == 400
     assert word in json.loads(answer)["error"]["message"]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+)
+fields = st.sampled_from(["prompt", "max_tokens", "temperature", "seed", "stream", "stream_options"])
+
+
+@given(st.binary(max_size=60) | st.dictionaries(fields, values).map(lambda asked: json.dumps(asked).encode()))
+def test_any_body_is_understood_or_refused(body: bytes) -> None:
+    with contextlib.suppress(RequestError):
+        ask = checked(body, MAX_MODEL_LEN)
+        assert 1 <= ask.max_tokens <= MAX_MODEL_LEN - len(ask.prompt)
+        assert 0 <= ask.temperature <= 100
+        assert all(0 <= token < VOCABULARY for token in ask.prompt)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("POST", "/v1/chat"), ("GET", "/v1/completions")])
