@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llmtop.analysis.stalls import StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
+from llmtop.tui.panes import stalls
 from llmtop.tui.panes.kernels import KernelScreen
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import VIEWS, ExploreApp, Loading, explore, start_loading
@@ -117,6 +119,28 @@ async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert "[1 Kernels]" in app.screen_text()
+
+
+async def test_stalls_turn_into_an_icicle_that_keys_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = (("long_scoreboard", 0.75), ("wait", 0.25))
+    bars = (StallBar("gemm[/b]", 0, 0.6, shares), StallBar("内核", 1, 0.3, shares[1:]))
+    monkeypatch.setattr(stalls, "stall_bars", lambda trace: bars)
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("2")
+        await settle(pilot)
+        assert "share of each kernel's waiting" in app.screen_text()
+        await pilot.press("f", "down", "down", "right")
+        await settle(pilot)
+        assert "▏gemm[/b]" in app.screen_text()
+        assert "22 %  wait" in app.screen_text()
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "▏内核" not in app.screen_text()
+        await pilot.press("escape", "f")
+        await settle(pilot)
+        assert "reason, then kernel" in app.screen_text()
+        assert "▏内核" in app.screen_text()
 
 
 async def test_kernels_are_grouped_in_other_ways() -> None:

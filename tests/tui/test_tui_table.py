@@ -121,7 +121,7 @@ async def test_sorting_by_keys_puts_unknown_rows_last_and_goes_to_the_top() -> N
         await pilot.pause()
         assert "roof▼" in app.screen_text()
         assert row_of_cursor(app) == 8
-        await pilot.press("r")
+        await pilot.press("R")
         assert row_of_cursor(app) == 0
         await pilot.press("end")
         assert row_of_cursor(app) in {1, 3, 5, 7, 9}

@@ -1,16 +1,22 @@
-"""What the warps of each kernel wait for."""
+"""What the warps of each kernel wait for: as bars, or as an icicle from either side."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.content import Content
 
 from llmtop.analysis.kernels import no_kernels, stall_bars
-from llmtop.analysis.stalls import StallBar
+from llmtop.analysis.stalls import StallBar, stall_tree
+from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, PagedPane
-from llmtop.tui.render.bars import bar_rows, draw_stall_bars
+from llmtop.tui.render.bars import bar_rows, draw_stall_bars, ranked_reasons
+from llmtop.tui.render.flame import Path, draw_flame, step_aside, step_down
+from llmtop.tui.render.look import STALLS
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -18,36 +24,129 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-class StallsPane(PagedPane[tuple[StallBar, ...]]):
-    """A stacked bar for each kernel, the longest kernel first."""
+class Shape(Enum):
+    """How the stalls are drawn."""
+
+    BARS = "share of each kernel's waiting"
+    KERNEL_FIRST = "share of all time: kernel, then reason"
+    REASON_FIRST = "share of all time: reason, then kernel"
+
+
+_NEXT = {
+    Shape.BARS: Shape.KERNEL_FIRST,
+    Shape.KERNEL_FIRST: Shape.REASON_FIRST,
+    Shape.REASON_FIRST: Shape.BARS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StallsView:
+    """The bars, and the trees made of them."""
+
+    bars: tuple[StallBar, ...]
+    trees: dict[Shape, StackTree]
+    roles: dict[str, str]
+
+    def role_of(self, node: StackNode) -> str:
+        """The role of a frame: a reason has the same one as in the bars."""
+        if node.kind == "reason":
+            return self.roles.get(node.name, STALLS[-1])
+        return "accent" if node.kind == "kernel" else "dim"
+
+
+def stalls_view(bars: tuple[StallBar, ...]) -> StallsView:
+    """All that the pane draws of the bars."""
+    trees = {
+        Shape.KERNEL_FIRST: stall_tree(bars),
+        Shape.REASON_FIRST: stall_tree(bars, reason_first=True),
+    }
+    return StallsView(bars, trees, dict(zip(ranked_reasons(bars), STALLS, strict=False)))
+
+
+class StallsPane(PagedPane[StallsView]):
+    """A stacked bar for each kernel, the longest first; `f` turns it into an icicle over all kernels' time."""
 
     number = 2
     title = "Stalls"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "details", tooltip="Details of the row"),
+        Binding("f", "shape", "flame", tooltip="Bars, or an icicle by kernel, or by reason"),
+        Binding("left,h", "aside(-1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
+        Binding("right,l", "aside(1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
+        Binding("escape,backspace,0", "out", "out", show=False, tooltip="In an icicle: all of it again"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.shape = Shape.BARS
+        self.path: Path = ()
+        self.zoom: Path = ()
         self._top = 0
 
-    def view(self, trace: Trace) -> tuple[StallBar, ...] | Unknown:
+    def view(self, trace: Trace) -> StallsView | Unknown:
         if why := no_kernels(trace):
             return why
         bars = stall_bars(trace)
         if not any(bar.shares for bar in bars):
             return bars[0].why_not or Unknown("no stalls were collected")
-        return bars
+        return stalls_view(bars)
 
-    def draw(self, view: tuple[StallBar, ...], width: int, height: int, look: Look) -> list[Strip]:
-        rows = bar_rows(view, width, height, look)
+    def subtitle(self, view: StallsView) -> Content:
+        return Content(self.shape.value)
+
+    def draw(self, view: StallsView, width: int, height: int, look: Look) -> list[Strip]:
+        if self.shape is not Shape.BARS:
+            tree = view.trees[self.shape]
+            return draw_flame(tree, width, height, look, selected=self.path, zoom=self.zoom, role_of=view.role_of)
+        rows = bar_rows(view.bars, width, height, look)
         self._top = min(max(self._top, self.at - rows + 1), self.at)
-        return draw_stall_bars(view, width, height, look, cursor=self.at, top=self._top)
+        return draw_stall_bars(view.bars, width, height, look, cursor=self.at, top=self._top)
+
+    @property
+    def _tree(self) -> StackTree | None:
+        """The tree on the screen; None for bars."""
+        return self._view.trees.get(self.shape) if isinstance(self._view, StallsView) else None
 
     def count(self) -> int:
-        return len(self._view) if isinstance(self._view, tuple) else 1
+        return len(self._view.bars) if isinstance(self._view, StallsView) else 1
+
+    def action_shape(self) -> None:
+        """Draw in the next shape."""
+        self.shape = _NEXT[self.shape]
+        self.path = self.zoom = ()
+        self.redraw()
+
+    def action_move(self, step: int) -> None:
+        """The next kernel; in an icicle the frame above or below."""
+        tree = self._tree
+        if tree is None:
+            super().action_move(step)
+            return
+        self.path = step_down(tree.root, self.path) if step > 0 else self.path[:-1]
+        self._keep_in_zoom()
+
+    def action_aside(self, step: int) -> None:
+        """In an icicle: the frame beside this one."""
+        tree = self._tree
+        if tree is not None:
+            self.path = step_aside(tree.root, self.path, step)
+            self._keep_in_zoom()
+
+    def action_out(self) -> None:
+        """In an icicle: show all of it again."""
+        self.zoom = ()
+        self.redraw()
+
+    def _keep_in_zoom(self) -> None:
+        """Widen the zoom to what holds the selected frame: it must be on the screen."""
+        while self.path[: len(self.zoom)] != self.zoom:
+            self.zoom = self.zoom[:-1]
+        self.redraw()
 
     def action_choose(self) -> None:
-        """Ask the screen for the kernel's details."""
-        if isinstance(self._view, tuple):
-            self.post_message(KernelWanted(self._view[self.at].launch))
+        """Ask the screen for the kernel's details; in an icicle zoom into the frame."""
+        if self._tree is not None:
+            self.zoom = self.path
+            self.redraw()
+        elif isinstance(self._view, StallsView):
+            self.post_message(KernelWanted(self._view.bars[self.at].launch))

@@ -57,7 +57,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
             show=False,
             tooltip="Sort by the column left or right",
         ),
-        Binding("r", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        Binding("R", "reverse", "reverse", show=False, tooltip="Reverse the order"),
         Binding("enter", "choose", "details", tooltip="Details of the row"),
     ]
 

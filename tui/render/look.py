@@ -21,6 +21,7 @@ class Glyphs:
         eighths: Left parts of a cell, thinnest first; one character where a cell cannot be divided.
         fills: The parts of a stacked bar: neighbours differ; without colours all do.
         dots: Marks of a plot by size, smallest first; `now`, `estimate` and `upper_bound` are the special ones.
+        edge: Where a frame of a flame graph begins.
         unknown: Stands in a table where a value is not known.
         good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
     """
@@ -46,6 +47,7 @@ class Glyphs:
     warn: str
     bad: str
     separator: str
+    edge: str
     arrow: str
 
 
@@ -71,6 +73,7 @@ UNICODE = Glyphs(
     warn="▲",
     bad="■",
     separator="·",
+    edge="▏",
     arrow="→",
 )
 MONO = replace(UNICODE, fills="█▓▒░▚▞▙▟")
@@ -98,6 +101,7 @@ ASCII = Glyphs(
     warn="!",
     bad="#",
     separator="-",
+    edge="|",
     arrow="->",
 )
 

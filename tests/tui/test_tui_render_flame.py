@@ -1,0 +1,92 @@
+"""The icicle as text at fixed sizes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.analysis.views import StackNode, StackTree
+from llmtop.model import Unknown
+from llmtop.tui.render.flame import draw_flame, node_at, place_frames, step_aside, step_down
+from llmtop.tui.render.look import ASCII, Look
+
+PLAIN = Look(ASCII)
+
+
+def node(name: str, total: float, *children: StackNode) -> StackNode:
+    return StackNode(name, "kernel", total, total - sum(child.total for child in children), children)
+
+
+ROOT = node("all", 100, node("gemm[/b]", 60, node("wait", 45), node("barrier", 15)), node("内核", 30, node("wait", 30)))
+TREE = StackTree(ROOT, "%")
+
+
+def drawn(width: int, height: int, **options: tuple[int, ...]) -> list[str]:
+    strips = draw_flame(TREE, width, height, PLAIN, **options)  # type: ignore[arg-type]
+    assert [strip.cell_length for strip in strips] == [width] * height
+    return [strip.text for strip in strips]
+
+
+def test_a_frame_is_as_wide_as_its_share() -> None:
+    assert drawn(20, 5) == [
+        "|all                ",
+        "|gemm[/b]   |????   ",
+        "|wait    |b~|wait   ",
+        "                    ",
+        "100 %  own 10 %  all",
+    ]
+
+
+def test_a_zoomed_frame_fills_the_width_under_what_holds_it() -> None:
+    assert drawn(20, 4, zoom=(0,), selected=(0, 1)) == [
+        "|all                ",
+        "|gemm[/b]           ",
+        "|wait          |bar~",
+        "15 %  barrier       ",
+    ]
+
+
+def test_frames_thinner_than_a_cell_are_not_visited() -> None:
+    wide = node("all", 1e6, node("large", 1e6 - 1000), *(node(f"f{i}", 1.0) for i in range(1000)))
+    rows = place_frames(wide, 80, 3)
+    assert [frame.node.name for frame in rows[1]][:1] == ["large"]
+    assert len(rows[1]) <= 2
+
+
+def test_without_stacks_it_says_why() -> None:
+    tree = StackTree(node("all", 0), "ns", Unknown("no stacks", "--stacks"))
+    text = [strip.text.strip() for strip in draw_flame(tree, 30, 4, PLAIN)]
+    assert text == ["", "no stacks", "--stacks", ""]
+    assert [strip.text for strip in draw_flame(StackTree(node("all", 0), "ns"), 3, 2, PLAIN)] == ["   ", "   "]
+
+
+def test_steps_stay_in_the_tree() -> None:
+    assert step_down(ROOT, ()) == (0,)
+    assert step_down(ROOT, (0,)) == (0, 0)
+    assert step_down(ROOT, (0, 0)) == (0, 0)
+    assert step_aside(ROOT, (0,), 1) == (1,)
+    assert step_aside(ROOT, (1,), 1) == (1,)
+    assert step_aside(ROOT, (), 1) == ()
+    assert node_at(ROOT, (1, 0)).name == "wait"
+
+
+trees = st.recursive(
+    st.builds(lambda total: node("leaf", total), st.floats(0, 1e9)),
+    lambda children: st.lists(children, max_size=4).map(lambda of: node("n", sum(one.total for one in of), *of)),
+    max_leaves=20,
+)
+
+
+@given(trees, st.integers(1, 60), st.integers(1, 8))
+def test_frames_lie_within_their_parents(root: StackNode, width: int, depth: int) -> None:
+    rows = place_frames(root, width, depth)
+    spans = {frame.path: (frame.start, frame.stop) for row in rows for frame in row}
+    for path, (start, stop) in spans.items():
+        assert 0 <= start < stop <= width
+        if path:
+            assert spans[path[:-1]][0] <= start
+            assert stop <= spans[path[:-1]][1]
+    for row in rows:
+        assert all(left.stop <= right.start for left, right in pairwise(row))
