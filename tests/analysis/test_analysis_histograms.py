@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop.analysis.histograms import Distribution, Quantile, average, distribution, quantile
@@ -85,6 +85,7 @@ def test_buckets_that_disagree_stay_monotone() -> None:
     assert seen.counts == (5, 5, 6, 6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.floats(0.01, 1.0))
 def test_quantiles_lie_within_their_bucket_and_rise_with_q(grown: list[int], q: float) -> None:
     counts = [float(sum(grown[: i + 1])) for i in range(4)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop.analysis.rates import Increase, increase, rate, rate_samples
@@ -60,6 +60,7 @@ def test_rate_samples_stand_at_the_later_time() -> None:
     assert rate_samples(series(1, 2)) == ((2 * NS_PER_S, 1.0),)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), max_size=30), st.integers(1, 60))
 def test_rates_are_never_negative(values: list[float | None], window_s: int) -> None:
     measured = rate(series(*values), window_s * NS_PER_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
@@ -64,6 +64,7 @@ def test_clock_skew_never_makes_more_than_the_whole() -> None:
     assert shares.blocked_total == pytest.approx(0)
 
 
+@settings(deadline=None)
 @given(
     st.floats(0, 1), st.floats(0, 1), st.dictionaries(st.sampled_from(["futex", "epoll", "disk"]), st.integers(0, 5))
 )

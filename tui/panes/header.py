@@ -55,7 +55,7 @@ def draw_header(view: Header, state: Part, width: int, look: Look) -> Strip:
         kept.remove(max(kept, key=lambda field: field[0]))
     parts: list[Part] = []
     for i, (_, field) in enumerate(kept):
-        parts += [*([bar] if i else []), *field]
+        parts += [*([bar] if i else []), *((text.replace("–", look.glyphs.unknown), role) for text, role in field)]
     return line(parts, width, look)
 
 
@@ -72,7 +72,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
         more = f" +{view.others}" if view.others else ""
         fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
     if isinstance(view.gpus, Unknown):
-        fields.append((8, [("no GPU", "warn")]))
+        fields.append((4, [("no GPU", "warn")]))
     else:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"

@@ -37,7 +37,7 @@ def _one(row: GpuRow, width: int, height: int, look: Look) -> list[Strip]:
     if row.why_no_activity is not None:
         strips += prose(str(row.why_no_activity), width, look, "dim")
     if row.links:
-        strips.append(line(_links(row.links), width, look))
+        strips.append(line(_links(row.links, look), width, look))
     return strips + _processes(row.processes, width, height - len(strips), look)
 
 
@@ -70,8 +70,8 @@ def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
 
 def _state(row: GpuRow, look: Look) -> list[Part]:
     """Memory, power, clock, temperature, and what holds the clock down."""
-    parts: list[Part] = [*_memory(row), ("  ", "text"), *_power(row), ("  ", "text")]
-    parts.append((_text(row.sm_clock, "MHz"), "text"))
+    parts: list[Part] = [*_memory(row, look), ("  ", "text"), *_power(row, look), ("  ", "text")]
+    parts.append((_text(row.sm_clock, "MHz", look), "text"))
     if not isinstance(row.temperature, Unknown):
         parts.append((f"  {row.temperature:.0f} °C", "text"))
     return [*parts, *_limits(row, look)]
@@ -86,29 +86,33 @@ def _limits(row: GpuRow, look: Look) -> list[Part]:
     return [(f"  {look.glyphs.warn} {', '.join(row.limits)}", "warn")]
 
 
-def _memory(row: GpuRow) -> list[Part]:
-    used = "–" if isinstance(row.memory_used, Unknown) else f"{row.memory_used / _GB:.1f}"
+def _memory(row: GpuRow, look: Look) -> list[Part]:
+    used = look.glyphs.unknown if isinstance(row.memory_used, Unknown) else f"{row.memory_used / _GB:.1f}"
     total = row.memory_total
     of = f"/{total / _GB:.0f}" if isinstance(total, int | float) else ""
     return [("mem ", "dim"), (f"{used}{of} GiB", "value")]
 
 
-def _power(row: GpuRow) -> list[Part]:
+def _power(row: GpuRow, look: Look) -> list[Part]:
     of = "" if isinstance(row.power_limit, Unknown) else f"/{row.power_limit:.0f}"
-    used = "–" if isinstance(row.power, Unknown) else f"{row.power:.0f}"
+    used = look.glyphs.unknown if isinstance(row.power, Unknown) else f"{row.power:.0f}"
     return [(f"{used}{of} W", "text")]
 
 
-def _links(links: Sequence[Gauge]) -> list[Part]:
+def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
     parts: list[Part] = []
     for gauge in links:
-        parts += [(f"{gauge.title} ", "dim"), (f"{_text(gauge.value, gauge.unit)}  ", "text")]
+        parts += [(f"{gauge.title} ", "dim"), (f"{_text(gauge.value, gauge.unit, look)}  ", "text")]
     return parts
 
 
 def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Look) -> list[Strip]:
     return [
-        line([(f"{one.pid:>8} ", "dim"), (pad(_size(one.memory), 10, look), "text"), (one.name, "text")], width, look)
+        line(
+            [(f"{one.pid:>8} ", "dim"), (pad(_size(one.memory, look), 10, look), "text"), (one.name, "text")],
+            width,
+            look,
+        )
         for one in processes[: max(0, room)]
     ]
 
@@ -162,9 +166,9 @@ def _short(row: GpuRow, bars: int, look: Look) -> list[Part]:
     return [*parts, *_limits(row, look)]
 
 
-def _text(value: float | Unknown, unit: str) -> str:
-    return "–" if isinstance(value, Unknown) else quantity(value, unit)
+def _text(value: float | Unknown, unit: str, look: Look) -> str:
+    return look.glyphs.unknown if isinstance(value, Unknown) else quantity(value, unit)
 
 
-def _size(value: float | Unknown) -> str:
-    return "–" if isinstance(value, Unknown) else binary_bytes(value)
+def _size(value: float | Unknown, look: Look) -> str:
+    return look.glyphs.unknown if isinstance(value, Unknown) else binary_bytes(value)

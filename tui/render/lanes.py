@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.model import NS_PER_S
@@ -153,7 +153,8 @@ def _axis(marks: Sequence[LaneMark], start_ns: int, end_ns: int, plot: int, widt
         cells[column] = look.glyphs.up
     newest: Part = (inside[-1].text, _mark_role(inside[-1])) if inside else ("", "dim")
     head: Part = (pad(newest[0], _TITLE + _VALUE, look) + " ", newest[1])
-    return line([head, *((cell, roles.get(i, "dim")) for i, cell in enumerate(cells))], width, look)
+    runs = groupby(range(plot), key=lambda i: roles.get(i, "dim"))
+    return line([head, *(("".join(cells[i] for i in run), role) for role, run in runs)], width, look)
 
 
 def _axis_labels(span_s: float, plot: int, taken: Container[int]) -> str:

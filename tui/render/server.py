@@ -77,6 +77,7 @@ def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
 
 
 def _draw_cell(cell: _Cell, width: int, look: Look) -> Strip:
+    cell = replace(cell, parts=tuple((text.replace("–", look.glyphs.unknown), role) for text, role in cell.parts))
     if width < _ROOMY_CELL:
         label: list[Part] = [(pad(cell.short, 4, look) + " ", "dim")] if cell.short else []
         return line([*label, *cell.parts], width, look)

@@ -29,7 +29,7 @@ from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from textual import events
     from textual.app import ComposeResult
@@ -66,8 +66,8 @@ class LiveScreen(Screen[None]):
         Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
         Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
-        Binding("left", "scrub(-1)", "back", key_display="←", tooltip="Go 5 s back or forward in time"),
-        Binding("right", "scrub(1)", "on", key_display="→", show=False, tooltip="Go 5 s back or forward in time"),
+        Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
+        Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
         Binding("escape", "live", "live", show=False, tooltip="Back to now, and out of a zoomed pane"),
         Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes"),
         *(
@@ -283,6 +283,7 @@ class LiveApp(LlmtopApp):
         session: Not yet started; the app starts and stops it.
         launched: The command that llmtop started, for the log pane and its end.
         seconds: Leave by itself after so long.
+        clock: Seconds, for the distance between frames.
     """
 
     CSS_PATH: ClassVar[Any] = [LlmtopApp.CSS_PATH, LlmtopApp.CSS_PATH.with_name("live.tcss")]
@@ -294,14 +295,16 @@ class LiveApp(LlmtopApp):
         *,
         launched: Launched | None = None,
         seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
+        self._clock = clock
         self.session = session
         self.live = LiveScreen(session, target, launched)
         self._seconds = seconds
         self._is_news = False
-        self._last_frame_s = 0.0
-        self._started_s = time.monotonic()
+        self._last_frame_s = float("-inf")
+        self._started_s = clock()
 
     def get_default_screen(self) -> Screen[None]:
         """The live screen at the bottom of the stack."""
@@ -331,7 +334,7 @@ class LiveApp(LlmtopApp):
         """Draw when there is news, the interval has passed, and the terminal has kept up."""
         if not self._is_news or self.live.is_paused or not self.live.is_mounted:
             return
-        now = time.monotonic()
+        now = self._clock()
         is_starting = now - self._started_s < 2 * self.session.interval_s
         least = _FIRST_FRAMES_S if is_starting else self.session.interval_s
         if now - self._last_frame_s < least * 0.95 or not self.gate.is_open:

@@ -1,0 +1,277 @@
+"""The live panes as text at fixed sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textual.strip import Strip
+
+from llmtop.analysis.gpu_view import GpuRow, gpu_rows
+from llmtop.analysis.lanes import lanes_view
+from llmtop.analysis.live_summary import header
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.server import ServerView, server_view
+from llmtop.analysis.threads import ThreadsView, threads_view
+from llmtop.model import NS_PER_S, Finding, Issue, Severity, Unknown
+from llmtop.tui.panes.findings import draw_findings
+from llmtop.tui.panes.header import draw_header
+from llmtop.tui.render.gpu import draw_gpus
+from llmtop.tui.render.lanes import aligned, draw_lanes, resample, tall_spark
+from llmtop.tui.render.look import ASCII, Look
+from llmtop.tui.render.server import draw_server
+from llmtop.tui.render.threads import draw_threads
+from llmtop.tui.screens.diagnosis import diagnosis, draw_diagnosis
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
+
+LOOK = Look()
+STEADY = Scene(is_moving=False)
+
+
+def text(strips: Sequence[Strip]) -> list[str]:
+    return [strip.text.rstrip() for strip in strips]
+
+
+def server(scene: Scene = STEADY) -> ServerView:
+    view = server_view(live_trace(scene))
+    assert isinstance(view, ServerView)
+    return view
+
+
+def threads(scene: Scene = STEADY) -> ThreadsView:
+    view = threads_view(live_trace(scene))
+    assert isinstance(view, ThreadsView)
+    return view
+
+
+def gpus(scene: Scene = STEADY) -> tuple[GpuRow, ...]:
+    rows = gpu_rows(live_trace(scene))
+    assert not isinstance(rows, Unknown)
+    return rows
+
+
+# -- server ------------------------------------------------------------------------------------------------------
+
+
+def test_server_in_a_corner_shows_what_matters_most() -> None:
+    assert text(draw_server(server(), 38, 3, LOOK)) == [
+        "out  2431 tok/s     run 64 wait 12",
+        "TTFT 190ms/2.00s    ITL  21.1ms/50.0ms",
+        "KV   87 %           in   12100 tok/s",
+    ]
+
+
+def test_server_with_room_adds_graphs() -> None:
+    assert text(draw_server(server(), 62, 6, LOOK)) == [
+        "output   2431 tok/s     ██████  requests run 64 wait 12 ██████",
+        "TTFT     190 ms  p99 2.00 s     ITL      21.1 ms  p99 50.0 ms",
+        "KV cache 87 %           ▇▇▇▇▇▇  prompt   12100 tok/s    ██████",
+        "preempt  3 /min         ▁▁▁▁▁▁  finished 38 req/s       ██████",
+        "queued   100 ms  p99 900 ms     prefix   41 %",
+        "e2e      –                      failed   0 req/s        ▁▁▁▁▁▁",
+    ]
+
+
+def test_server_with_more_room_says_why_numbers_are_missing() -> None:
+    assert text(draw_server(server(), 62, 9, LOOK))[6:] == [
+        "– end to end p50, end to end p99: no reading of end-to-end",
+        "latency yet",
+    ]
+
+
+# -- threads -----------------------------------------------------------------------------------------------------
+
+
+def test_threads_are_bars_that_need_no_colour() -> None:
+    assert text(draw_threads(threads(), 78, 4, LOOK)) == [
+        "EngineCore       █████████████████▓▓░░░ cpu  78 % rq  9 % futex 13 %",
+        "APIServer/vllm … ███████░░░░░░░░░░░░░░░ cpu  31 % rq  1 % epoll 68 %",
+        "APIServer/ZMQbg… █░░░░░░░░░░░░░░░░░░░░░ cpu   4 % rq  0 % epoll 96 %",
+        "2 more threads: zoom with z",
+    ]
+
+
+def test_threads_with_room_show_roles_first() -> None:
+    rows = text(draw_threads(threads(), 78, 7, LOOK))
+    assert rows[0] == "EngineCore 0.79 cores/3   APIServer 0.35 cores/2"
+    assert len(rows) == 6
+
+
+def test_new_threads_say_that_they_are_new() -> None:
+    view = threads_view(live_trace(ticks=1))
+    assert isinstance(view, ThreadsView)
+    assert "not enough samples yet" in text(draw_threads(view, 78, 4, LOOK))[0]
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------
+
+
+def test_one_gpu_in_full() -> None:
+    assert text(draw_gpus(gpus(), 62, 6, LOOK)) == [
+        "SM       96 % ███████████████████▏ ███████████████████████████",
+        "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+        "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
+        "PCIe rx 400 MB/s  PCIe tx 200 MB/s",
+        "    4300 70.2 GiB  VLLM::EngineCore",
+    ]
+
+
+def test_one_gpu_in_a_corner() -> None:
+    assert text(draw_gpus(gpus(), 38, 3, LOOK)) == [
+        "SM       96 % █▉    DRAM     83 % █▋",
+        "tensor   18 % ▍",
+        "mem 71.5/80 GiB  654/700 W  1929 MHz …",
+    ]
+
+
+def test_several_gpus_are_a_table() -> None:
+    rows = text(draw_gpus(gpus(Scene(gpus=2, is_moving=False)), 62, 6, LOOK))
+    assert rows == [
+        "        SM    DRAM  tensor  mem GiB  power W   MHz  °C",
+        "0     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
+        "1     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
+    ]
+
+
+def test_more_gpus_than_rows_are_counted() -> None:
+    assert text(draw_gpus(gpus(Scene(gpus=8)), 62, 4, LOOK))[-1] == "5 more GPUs: zoom with z"
+
+
+def test_gpu_without_gpm_says_why() -> None:
+    rows = text(draw_gpus(gpus(AMPERE), 62, 6, LOOK))
+    assert rows[0].startswith("GPU busy  100 %")
+    assert "GPM needs Hopper or newer (use the server's own estimate:" in rows[2]
+
+
+# -- lanes -------------------------------------------------------------------------------------------------------
+
+
+def test_lanes_share_columns() -> None:
+    rows = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 60, 8, LOOK))
+    assert rows == [
+        "DRAM                83 % ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "tensor              18 % ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+        "SM                  96 % ███████████████████████████████████",
+        "tokens        2431 tok/s ███████████████████████████████████",
+        "waiting               12 ███████████████████████████████████",
+        "engine CPU          78 % ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆",
+        "engine run-q       9.0 % ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄",
+        "preemption               -60 s▲                          now",
+    ]
+
+
+def test_little_room_keeps_one_lane_of_each_kind() -> None:
+    rows = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 60, 4, LOOK))
+    assert [row.split()[0] for row in rows] == ["DRAM", "tokens", "engine", "preemption"]
+
+
+def test_missing_lane_shows_its_reason() -> None:
+    rows = text(draw_lanes(lanes_view(live_trace(NO_GPU)), 80, 8, LOOK))
+    assert rows[0] == "DRAM         – no NVIDIA driver library was found (install the NVIDIA driver)"
+    assert rows[3].startswith("tokens        2")
+
+
+def test_a_sample_stands_until_the_next_and_then_leaves_a_gap() -> None:
+    second = NS_PER_S
+    samples = [(0, 1.0), (second, 2.0), (2 * second, None), (3 * second, 4.0)]
+    assert resample(samples, 0, 8 * second, 8)[:4] == [1.0, 2.0, None, 4.0]
+    assert resample(samples, 0, 8 * second, 8)[-1] is None
+    assert resample(samples, 0, 4 * second, 8) == [1.0, 1.0, 2.0, 2.0, None, None, 4.0, 4.0]
+
+
+def test_several_samples_in_a_column_show_the_largest() -> None:
+    assert resample([(0, 1.0), (1, 9.0), (2, None), (3, 2.0)], 0, 4, 1) == [9.0]
+
+
+def test_axis_moves_by_whole_columns() -> None:
+    a = aligned(1_000, 61_000, 60)
+    assert a == aligned(1_000 - 999, 61_000 - 999, 60)
+    assert a[1] - a[0] == 60_000
+
+
+def test_tall_graph_fills_its_rows_from_below() -> None:
+    assert tall_spark([0.0, 50.0, 100.0, None], 4, 2, LOOK, 0.0, 100.0) == ["  █ ", "▁██ "]
+
+
+# -- header, findings, diagnosis -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (
+            160,
+            " llmtop  │ vLLM │ Llama-3.1-8B bf16 │ pid 4242 +1 │ H100 ×1 │ tok/s 2431 │ run 64 wait 12 │ KV 87 % │ "
+            "live │ self 2.0 % 58 MB",
+        ),
+        (80, " llmtop  │ vLLM │ tok/s 2431 │ run 64 wait 12 │ KV 87 % │ live"),
+        (40, " llmtop  │ tok/s 2431 │ live"),
+        (12, "live"),
+    ],
+)
+def test_header_drops_what_matters_least(width: int, shown: str) -> None:
+    assert draw_header(header(live_trace(STEADY), TARGET), ("live", "good"), width, LOOK).text.rstrip() == shown
+
+
+def finding(severity: Severity, message: str) -> Finding:
+    return Finding("rule", severity, "subject", message, ("evidence (source)",), "do this")
+
+
+def test_findings_line_has_a_shape_for_each_severity() -> None:
+    rows = [text(draw_findings((finding(severity, "m"),), 40, 1, LOOK))[0] for severity in Severity]
+    assert rows == [" ● d: why  m  → do this", " ▲ d: why  m  → do this", " ■ d: why  m  → do this"]
+
+
+def test_findings_line_counts_what_it_hides() -> None:
+    three = tuple(finding(Severity.INFO, str(i)) for i in range(3))
+    assert text(draw_findings(three, 40, 1, LOOK)) == [" ● +2 more: d  0  → do this"]
+    assert text(draw_findings(three, 40, 2, LOOK)) == [" ● d: why  0  → do this", " ● +1 more: d  1  → do this"]
+
+
+def test_diagnosis_wraps_beside_its_labels() -> None:
+    issue = Issue(Severity.WARNING, "late", "a poll was late", count=3)
+    lines = draw_diagnosis(tuple(diagnosis(live_trace(NO_GPU), (issue,))), 50, LOOK)
+    rows = ["".join(part for part, _ in line) for line in lines]
+    assert all(len(row) <= 50 for row in rows)
+    assert " ▲ EngineCore waits for a CPU 9 % of the time" in rows
+    assert "   do   give the server more cores (at least 2 +" in rows
+    assert "        one per GPU), cap thread pools" in rows
+    assert " nvml: no NVIDIA driver library was found" in rows
+    assert " ▲ a poll was late (3 times)" in rows
+
+
+# -- all sizes ---------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 220), st.integers(1, 60), st.sampled_from([LOOK, Look(ASCII)]))
+def test_every_line_has_the_width_it_was_given(width: int, height: int, look: Look) -> None:
+    for scene in _SCENES:
+        trace = _TRACES[scene]
+        drawn = [
+            draw_lanes(lanes_view(trace), width, height, look),
+            draw_findings(diagnose(trace), width, height, look),
+        ]
+        if not isinstance(view := server_view(trace), Unknown):
+            drawn.append(draw_server(view, width, height, look))
+        if not isinstance(rows := threads_view(trace), Unknown):
+            drawn.append(draw_threads(rows, width, height, look))
+        if not isinstance(devices := gpu_rows(trace), Unknown):
+            drawn.append(draw_gpus(devices, width, height, look))
+        drawn.append([draw_header(header(trace, TARGET), ("live", "good"), width, look)])
+        for strips in drawn:
+            assert len(strips) <= height
+            assert {strip.cell_length for strip in strips} <= {width}
+
+
+_SCENES = ("all", "many", "ampere", "nothing", "hostile")
+_TRACES = {
+    "all": live_trace(),
+    "many": live_trace(Scene(gpus=8), ticks=5),
+    "ampere": live_trace(AMPERE, ticks=5),
+    "nothing": live_trace(NOTHING),
+    "hostile": live_trace(Scene(hostile="内核[/b]é́" * 50), ticks=5),
+}

@@ -1,0 +1,414 @@
+"""The live screen's behaviour: keys, sizes, time, missing parts, hostile text, and when a frame is drawn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from llmtop.model import NS_PER_S, Origin, Trace
+from llmtop.session import Session
+from llmtop.tui.panes.threads import ThreadsPane
+from llmtop.tui.screens.diagnosis import DiagnosisScreen
+from llmtop.tui.screens.live import LiveApp, News
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, SyntheticCollector, live_trace
+from tests.tui.live_app import fixed_app, session_of
+from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
+
+HOSTILE = ("[/b]", "[@click=app.quit]x", "[red]", "␛[2J", "内核内核", "אבג", "a" * 10_000)
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    for name in ("NO_COLOR", "LLMTOP_ASCII"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@asynccontextmanager
+async def running(app: LiveApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[Any]]:
+    async with app.run_test(size=size, notifications=True) as pilot:
+        app.live.refresh_trace()
+        await pilot.pause()
+        yield pilot
+        assert app.issues == [] or [issue.code for issue in app.issues] == ["pane-threadspane"]
+
+
+async def press(pilot: Pilot[Any], *keys: str) -> None:
+    await pilot.press(*keys)
+    await pilot.pause()
+
+
+async def wait_until(pilot: Pilot[Any], is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await pilot.pause(0.01)
+
+
+def shown_numbers(app: LiveApp) -> list[int]:
+    return [number for number, pane in app.live.panes.items() if pane.display and pane.size.area]
+
+
+# -- what is where ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (200, 60)])
+async def test_all_panes_are_shown(size: tuple[int, int]) -> None:
+    app = fixed_app()
+    async with running(app, size):
+        assert shown_numbers(app) == [1, 2, 3, 4, 6]
+        text = app.screen_text()
+        for part in ("1 Roofline", "2 Server", "3 GPU", "4 Threads", "6 CPU-GPU", "2471 tok/s", "q quit"):
+            assert part in text
+
+
+@pytest.mark.parametrize("size", [(40, 12), (59, 40), (120, 17)])
+async def test_little_room_shows_one_pane_and_the_findings(size: tuple[int, int]) -> None:
+    app = fixed_app()
+    async with running(app, size) as pilot:
+        assert shown_numbers(app) == [1]
+        assert "memory-bound" in app.screen_text() or "EngineCore" in app.screen_text()
+        await press(pilot, "3")
+        assert shown_numbers(app) == [3]
+        assert "DRAM" in app.screen_text()
+        assert app.screen_text().startswith(" llmtop ")
+
+
+async def test_a_resize_brings_the_other_panes_back() -> None:
+    app = fixed_app()
+    async with running(app, (40, 12)) as pilot:
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert shown_numbers(app) == [1, 2, 3, 4, 6]
+
+
+async def test_digits_focus_and_tab_cycles() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        assert app.focused is app.live.panes[1]
+        await press(pilot, "4")
+        assert app.focused is app.live.panes[4]
+        await press(pilot, "tab")
+        assert app.focused is app.live.panes[6]
+        await press(pilot, "5", "7")
+        assert app.focused is app.live.panes[6]
+
+
+async def test_zoom_gives_a_pane_the_screen_and_takes_it_back() -> None:
+    app = fixed_app()
+    async with running(app, (80, 24)) as pilot:
+        await press(pilot, "2", "z")
+        assert shown_numbers(app) == [2]
+        assert app.live.panes[2].size.height > 15
+        assert "queue" in app.screen_text()
+        await press(pilot, "z")
+        assert shown_numbers(app) == [1, 2, 3, 4, 6]
+        await press(pilot, "z", "escape")
+        assert shown_numbers(app) == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [("4", ("blocked on", "pt_nccl_watchdg", "futex 100 %")), ("3", ("4300", "71.5 GiB"))]
+)
+async def test_zoomed_rows_are_a_table_that_follows_the_trace(number: str, words: tuple[str, ...]) -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        await press(pilot, number, "z")
+        assert all(word in app.screen_text() for word in words)
+        before = app.screen_text()
+        session_of(app).now = live_trace(ticks=94)
+        app.live.refresh_trace()
+        await pilot.pause()
+        assert app.screen_text() != before
+        assert app.live.table.table.has_focus
+
+
+async def test_zoom_of_a_pane_without_rows_keeps_its_reason() -> None:
+    app = fixed_app(NO_GPU)
+    async with running(app) as pilot:
+        await press(pilot, "3", "z")
+        assert shown_numbers(app) == [3]
+        assert "no NVIDIA driver library was found" in app.screen_text()
+
+
+async def test_eight_gpus_have_a_line_each() -> None:
+    app = fixed_app(Scene(gpus=8))
+    async with running(app):
+        rows = [row for row in app.screen_text().splitlines() if "1929" in row and "%" in row]
+        assert len(rows) == 8
+
+
+async def test_next_gpu_moves_roofline_and_lanes() -> None:
+    app = fixed_app(Scene(gpus=2), target=replace(TARGET, gpus=()))
+    async with running(app) as pilot:
+        assert "(gpu:0)" in app.screen_text()
+        await press(pilot, "n")
+        assert "(gpu:1)" in app.screen_text()
+        assert "DRAM gpu1" in app.screen_text()
+        await press(pilot, "n")
+        assert "(gpu:0)" in app.screen_text()
+
+
+# -- time ------------------------------------------------------------------------------------------------------
+
+
+async def test_pause_stops_drawing_not_collecting() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        await press(pilot, "space")
+        before = app.screen_text()
+        assert "paused" in before
+        session_of(app).now = live_trace(ticks=95)
+        app.post_message(News())
+        await pilot.pause()
+        assert app.screen_text() == before
+        await press(pilot, "space")
+        assert "live 1 Hz" in app.screen_text()
+        assert app.screen_text() != before
+
+
+async def test_arrows_scrub_back_and_escape_returns() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        now = app.screen_text()
+        await press(pilot, "left", "left")
+        assert "10 s ago" in app.screen_text()
+        assert app.live.at_ns == session_of(app).now.end_ns - 10 * NS_PER_S
+        await press(pilot, "right")
+        assert "5 s ago" in app.screen_text()
+        await press(pilot, "escape")
+        assert app.screen_text() == now
+
+
+async def test_scrubbed_moment_stays_while_time_goes_on() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        await press(pilot, "left")
+        at_ns = app.live.at_ns
+        session_of(app).now = live_trace(ticks=100)
+        app.live.refresh_trace()
+        await pilot.pause()
+        assert app.live.at_ns == at_ns
+        assert "15 s ago" in app.screen_text()
+
+
+async def test_scrubbing_ends_at_the_oldest_sample_and_at_now() -> None:
+    app = fixed_app(ticks=12)
+    async with running(app) as pilot:
+        await press(pilot, *["left"] * 6)
+        assert app.live.at_ns == session_of(app).now.start_ns
+        await press(pilot, *["right"] * 6)
+        assert app.live.at_ns is None
+
+
+# -- what is known and what is not -------------------------------------------------------------------------------
+
+
+async def test_without_a_gpu_the_rest_works() -> None:
+    app = fixed_app(NO_GPU)
+    async with running(app):
+        text = app.screen_text()
+        assert text.count("install the NVIDIA driver") >= 2
+        assert "2471 tok/s" in text
+        assert "no GPU" in text
+
+
+async def test_without_gpm_the_gpu_pane_shows_what_there_is_and_why_not_more() -> None:
+    app = fixed_app(AMPERE)
+    async with running(app):
+        text = app.screen_text()
+        assert "GPU busy" in text
+        assert "GPM needs Hopper or newer" in text
+
+
+async def test_nothing_known_is_a_screen_of_reasons() -> None:
+    app = fixed_app(NOTHING)
+    async with running(app, (80, 24)):
+        text = app.screen_text()
+        assert "refuses connections" in text
+        assert "not ours to read" in text
+        assert "no findings" in text
+        assert " 0 tok/s" not in text
+
+
+async def test_before_the_first_poll_panes_say_so() -> None:
+    app = fixed_app()
+    session_of(app).now = Trace(Origin("live"))
+    async with running(app):
+        assert "no gpu seen yet" in app.screen_text()
+
+
+async def test_without_a_target_the_gpus_are_watched() -> None:
+    app = fixed_app(target=None)
+    async with running(app):
+        text = app.screen_text()
+        assert "llmtop --attach PID" in text
+        assert "DRAM" in text
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: name[:18])
+async def test_hostile_names_are_only_text(name: str) -> None:
+    target = replace(TARGET, title=name, model=name)
+    app = fixed_app(Scene(hostile=name), target=target)
+    async with running(app) as pilot:
+        assert name[:3] in app.screen_text()
+        await press(pilot, "4", "z")
+        assert name[:3] in app.screen_text()
+        await press(pilot, "d")
+        assert isinstance(app.screen, DiagnosisScreen)
+
+
+async def test_diagnosis_shows_evidence_and_reasons() -> None:
+    app = fixed_app(AMPERE)
+    async with running(app) as pilot:
+        await press(pilot, "d")
+        text = app.screen_text()
+        assert "run-queue wait 9.0 % (schedstat)" in text
+        assert "gpu:0/gpm: GPM needs Hopper or newer" in text
+        await press(pilot, "escape")
+        assert app.screen is app.live
+
+
+async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> object:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(ThreadsPane, "view", fail)
+    app = fixed_app()
+    async with running(app) as pilot:
+        assert "this pane failed: ValueError: broken" in app.screen_text()
+        assert "2471 tok/s" in app.screen_text()
+        await press(pilot, "d")
+        assert "this pane failed" in app.screen_text()
+
+
+@pytest.mark.parametrize("scene", [Scene(), AMPERE, NOTHING], ids=["all", "no GPM", "nothing"])
+async def test_ascii_terminals_get_ascii(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> None:
+    monkeypatch.setenv("LLMTOP_ASCII", "1")
+    app = fixed_app(scene)
+    async with running(app) as pilot:
+        for keys in ((), ("left",), ("escape", "4", "z")):
+            await press(pilot, *keys)
+            strange = {character for character in app.screen_text() if not character.isascii()}
+            assert strange <= {"°", "µ"}
+
+
+# -- a launched command ------------------------------------------------------------------------------------------
+
+
+class FakeLaunched:
+    code: int | None = None
+
+    def lines(self, n: int) -> tuple[str, ...]:
+        return tuple(f"line {i} [/b]" for i in range(300))[-n:]
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+async def test_log_pane_shows_the_last_lines_and_the_end() -> None:
+    launched = FakeLaunched()
+    base = fixed_app()
+    app = LiveApp(base.session, TARGET, launched=launched)  # type: ignore[arg-type]
+    async with running(app) as pilot:
+        assert "line 299 [/b]" in app.screen_text()
+        launched.code = 3
+        app.live.refresh_trace()
+        await pilot.pause()
+        assert app.screen_text().count("exited with code 3") == 2
+        await press(pilot, "7", "z")
+        assert "line 270 [/b]" in app.screen_text()
+
+
+# -- frames ------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_one_frame_an_interval_however_much_news() -> None:
+    clock = Clock()
+    base = fixed_app()
+    app = LiveApp(base.session, TARGET, clock=clock)
+    frames = []
+    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        clock.now = 110.0
+        for _ in range(20):
+            app.on_news(News())
+        await pilot.pause()
+        assert frames == [110.0]
+        clock.now = 111.0
+        await wait_until(pilot, lambda: len(frames) == 2)
+        assert frames == [110.0, 111.0]
+
+
+async def test_no_news_no_frame() -> None:
+    clock = Clock()
+    app = LiveApp(fixed_app().session, TARGET, clock=clock)
+    frames = []
+    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        clock.now = 200.0
+        app._frame_if_due()
+        await pilot.pause()
+        assert frames == []
+
+
+async def test_a_shut_gate_holds_the_frame_until_it_opens() -> None:
+    clock = Clock()
+    app = LiveApp(fixed_app().session, TARGET, clock=clock)
+    frames = []
+    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        app.gate.frame_sent()
+        clock.now = 200.0
+        app.on_news(News())
+        assert frames == []
+        app.gate.answered()
+        await wait_until(pilot, lambda: frames == [200.0])
+
+
+async def test_a_real_session_is_drawn_and_stopped() -> None:
+    session = Session((SyntheticCollector(Scene()),), Origin("live"), interval_s=0.05)
+    app = LiveApp(session, TARGET)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_until(pilot, lambda: "run 64 wait" in app.screen_text())
+        await pilot.press("q")
+    assert not any(thread.is_alive() for thread in session._threads)
+    assert app.return_code == 0
+
+
+async def test_it_leaves_by_itself_after_the_given_time() -> None:
+    app = LiveApp(fixed_app().session, TARGET, seconds=0.05)
+    async with app.run_test() as pilot:
+        await wait_until(pilot, lambda: not app.is_running or app._exit)
+    assert app.return_code == 0
+
+
+@pytest.mark.parametrize(("scene", "budget"), [(Scene(is_idle=True), 1_000), (Scene(), 12_000)], ids=["idle", "moving"])
+async def test_a_frame_stays_within_its_bytes(scene: Scene, budget: int) -> None:
+    app = fixed_app(scene)
+    frames: list[int] = []
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        for ticks in (90, 91, 92, 93):
+            session_of(app).now = live_trace(scene, ticks)
+            mark = terminal.mark()
+            app.live.refresh_trace()
+            await pilot.pause()
+            frames.append(terminal.bytes_since(mark))
+
+    await on_terminal(app, (120, 40), drive)
+    assert max(frames[1:]) <= budget
