@@ -60,9 +60,9 @@ class LlmtopApp(App[int]):
     TITLE = "llmtop"
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"look--{role}" for role in ROLES}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit"),
-        Binding("question_mark", "help", "help", key_display="?"),
-        Binding("s", "save_screen", "screenshot", show=False),
+        Binding("q", "quit", "quit", tooltip="Leave"),
+        Binding("question_mark", "help", "help", key_display="?", tooltip="This list"),
+        Binding("s", "save_screen", "screenshot", show=False, tooltip="Save the screen as SVG and as text"),
     ]
 
     def __init__(self) -> None:

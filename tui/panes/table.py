@@ -34,7 +34,7 @@ _NOTHING = Unknown("nothing has been read yet")
 _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
 
 
-class VirtualTable(ScrollView, DiffedWidget, can_focus=True):
+class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=False):
     """Shows a `TableView`: only the rows on the screen are ever made.
 
     The cursor stays on its row when new rows come; sorting by hand goes to the top. Space is given up column by column,
