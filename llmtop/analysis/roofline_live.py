@@ -407,7 +407,9 @@ def _notes(trace: Trace, track: Track, ceilings: _Ceilings, history: list[Rates]
     notes = []
     if ceilings.why_band is not None:
         ends = " or ".join(ceilings.band)
-        notes.append(f"precision not known ({ceilings.why_band.reason}): tensor work counts as {ends}")
+        notes.append(
+            f"precision not known ({ceilings.why_band.reason}; llmtop --dtype tells it): tensor work counts as {ends}"
+        )
     if history:
         notes.extend(_clock_note(trace, track, ceilings, history[-1].sm_mhz))
     sharers = sum(process.parent == track.id for process in trace.tracks_of(TrackKind.GPU_PROCESS))

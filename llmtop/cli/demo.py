@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
             server.start_load(f"--seed={args.seed}")
         if args.server_only:
             return serve(server, args.seconds)
-        return live.watch(live.find(server.pid), seconds=args.seconds, interval=args.interval)
+        target = live.told_dtype(live.find(server.pid), live.dtype(server.description["dtype"]))
+        return live.watch(target, seconds=args.seconds, interval=args.interval)
 
 
 def serve(server: DemoServer, seconds: float | None) -> int:

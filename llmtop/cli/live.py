@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.errors import TargetError
+from llmtop.model import Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Target
@@ -21,7 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--attach", metavar="PID", type=process_id, help="watch the server this process belongs to"
     )
+    add_dtype_argument(parser)
     add_watch_arguments(parser)
+
+
+def add_dtype_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare what tells FP8 from BF16 where the server does not: GPM counts both on one pipe."""
+    parser.add_argument(
+        "--dtype", metavar="TYPE", type=dtype, help="what the server computes in (bf16, fp8 ...), where it does not say"
+    )
 
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
     refuse_unfit_terminal()
     target = find(args.attach) if args.attach is not None else choose()
-    return watch(target, seconds=args.seconds, interval=args.interval)
+    return watch(told_dtype(target, args.dtype), seconds=args.seconds, interval=args.interval)
 
 
 def watch(
@@ -80,6 +90,11 @@ def find(pid: int) -> Target:
     return find_target(pid)
 
 
+def told_dtype(target: Target | None, dtype: str | None) -> Target | None:
+    """The target with the dtype that the user gave, which counts for more than what was found."""
+    return replace(target, dtype=dtype) if target is not None and dtype is not None else target
+
+
 def choose() -> Target | None:
     """The only server on this machine, the one the user picks, or None when there is none."""
     from llmtop.servers.recognise import find_servers
@@ -113,6 +128,20 @@ def process_id(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
     return int(text)
+
+
+def dtype(text: str) -> str:
+    """An argparse type: a precision by any of its names.
+
+    >>> dtype("bfloat16")
+    'bf16'
+    """
+    from llmtop.analysis.gpus import precision_of
+
+    precision = precision_of(text)
+    if isinstance(precision, Unknown):
+        raise argparse.ArgumentTypeError(f"{text!r} is no precision: bf16, fp16, fp32, tf32, fp64, fp8, int8 or fp4")
+    return precision
 
 
 def interval(text: str) -> float:

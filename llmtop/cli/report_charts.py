@@ -37,8 +37,7 @@ def roofline_chart(view: RooflineView, width: int, height: int, *, ascii_only: b
     # The heaviest kernel is drawn last, so that it is not hidden.
     for mark, point in reversed(list(zip(_POINT_MARKS, points, strict=False))):
         plotext.scatter([math.log10(point.intensity)], [math.log10(point.flops_per_s)], marker=mark)
-    _ticks(low, high, view)
-    return _built()
+    return _built(_ticks(low, high, view, width))
 
 
 def point_marks(view: RooflineView) -> list[tuple[str, RooflinePoint]]:
@@ -56,12 +55,19 @@ def duration_histogram(durations_ns: Sequence[float], width: int, height: int, *
         counts[min(bins - 1, int((value - low) * _BINS_PER_DECADE))] += 1
     labels = [duration(10 ** (low + i / _BINS_PER_DECADE)) for i in range(bins)]
     _start(width, height)
-    plotext.bar(labels, counts, width=0.8, marker="#" if ascii_only else "sd")
+    plotext.bar(range(bins), counts, width=0.8, marker="#" if ascii_only else "sd")
+    shown = _every(bins, width - len(str(max(counts))), len("00.0 ms"))
+    plotext.xticks(list(shown), [" "] * len(shown))
     top = max(counts)
     plotext.ylim(0, top)
     ticks = sorted({0, top // 2, top})
     plotext.yticks(ticks, [str(tick) for tick in ticks])
-    return _built()
+    return _built([labels[i] for i in shown])
+
+
+def _every(count: int, width: int, label: int) -> range:
+    """The ticks whose labels fit side by side. Of labels that do not, plotext drops other ones at every run."""
+    return range(0, count, max(1, math.ceil(count * (label + 2) / max(1, width))))
 
 
 def _start(width: int, height: int) -> None:
@@ -71,10 +77,20 @@ def _start(width: int, height: int) -> None:
     plotext.theme("clear")
 
 
-def _built() -> str:
-    """The chart without colour codes and without the blanks that fill its lines."""
+def _built(labels: Sequence[str]) -> str:
+    """The chart without colour codes and trailing blanks, with labels under the ticks of its lower axis.
+
+    Plotext would put labels left or right of their ticks as Python's hash seed falls.
+    """
     lines = plotext.uncolorize(plotext.build()).splitlines()
     plotext.clear_figure()
+    axis = max(i for i, line in enumerate(lines) if "└" in line)
+    under = ""
+    ticks = [column for column, character in enumerate(lines[axis]) if character == "┬"]
+    for column, label in zip(ticks, labels, strict=True):
+        start = min(column - len(label) // 2, len(lines[axis]) - len(label))
+        under = under.ljust(max(0, start)) + label
+    lines[axis + 1] = under
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -89,14 +105,17 @@ def _steps(low: float, high: float, count: int = 200) -> list[float]:
     return [low + (high - low) * i / count for i in range(count + 1)] if high > low else []
 
 
-def _ticks(low: float, high: float, view: RooflineView) -> None:
+def _ticks(low: float, high: float, view: RooflineView, width: int) -> list[str]:
+    """Set the ticks of both axes; returns the labels of the lower one."""
     tops = [math.log10(roof.value) for roof in view.roofs if roof.kind == "compute"]
     values = [*tops, *(math.log10(point.flops_per_s) for point in view.points)] or [0.0, 1.0]
     bottom, top = math.floor(min(values)), math.ceil(max(values) + 0.1)
-    xs = [float(x) for x in range(int(low), int(high) + 1)]
+    decades = range(int(low), int(high) + 1)
+    xs = [float(decades[i]) for i in _every(len(decades), width - len("100 TFLOP/s"), len("10000"))]
     ys = [float(y) for y in range(bottom, top + 1)]
     plotext.xlim(low, high)
     plotext.ylim(bottom, top)
-    plotext.xticks(xs, [number(10**x) for x in xs])
+    plotext.xticks(xs, [" "] * len(xs))
     plotext.yticks(ys, [si(10**y, "FLOP/s") for y in ys])
     plotext.xlabel("FLOP per byte of DRAM traffic")
+    return [number(10**x) for x in xs]

@@ -90,7 +90,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
         time = f", {duration(totals.total_ns)}" if totals.total_ns else ""
         yield f"  {counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}{time}"
         bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
-        yield f"  of the time, by what limits it: {bounds}"
+        yield from _wrapped(f"of the time, by what limits it: {bounds}", style, "  ", "    ")
 
 
 def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -146,7 +146,8 @@ def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
             of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of the roof"
             where = f"{number(point.intensity)} FLOP/B, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
             yield f"  {mark} {where}  {shorten(point.label, max(20, style.width - len(where) - 6))}"
-        yield "  roofs: " + ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
+        roofs = ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
+        yield from _wrapped(f"roofs: {roofs}", style, "  ", "    ")
     elif view.why_not is not None:
         yield from _wrapped(f"no point: {view.why_not}", style, "  ", "    ")
         return
@@ -190,7 +191,8 @@ def _timeline(totals: Summary, style: TextStyle) -> Iterator[str]:
     if not totals.spans:
         return
     yield from _heading("Timeline", style)
-    yield "  " + ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
+    spans = ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
+    yield from _wrapped(spans, style, "  ")
     for gaps in totals.gaps:
         yield from _wrapped(
             f"{gaps.gpu}: busy {duration(gaps.busy_ns)}, {gaps.short} launch gaps {duration(gaps.short_ns)}, "

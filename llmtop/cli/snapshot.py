@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from llmtop.cli.live import find, live_session, process_id, seconds
+from llmtop.cli.live import add_dtype_argument, find, live_session, process_id, seconds, told_dtype
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
     parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
+    add_dtype_argument(parser)
     parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
 
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Look for a while, then print one JSON document."""
     from llmtop.analysis.live_summary import snapshot_document
 
-    target = find(args.attach) if args.attach is not None else None
+    target = told_dtype(find(args.attach), args.dtype) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
     session = live_session(target, window_s / 3)
     session.start()

@@ -104,7 +104,8 @@ def _dtype(
     if given is None:
         return Unknown(
             "neither the command line nor a config.json that can be read says the model's dtype",
-            f"start the server with {engine.dtype_flags[0]}, or give llmtop read access to the model's folder",
+            f"start the server with {engine.dtype_flags[0]}, give llmtop read access to the model's folder, "
+            "or say it: llmtop --attach PID --dtype bf16",
         )
     return _DTYPES.get(given.lower(), clean(given))
 

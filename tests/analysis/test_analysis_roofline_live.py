@@ -145,7 +145,10 @@ def test_an_unknown_dtype_gives_a_band_from_bf16_to_fp8() -> None:
     assert view.points[0].flops_per_s == pytest.approx(low)
     assert view.points[0].precision == "bf16..fp8"
     assert [roof.level for roof in view.roofs] == ["DRAM", "bf16", "fp8"]
-    assert "precision not known (the server does not say): tensor work counts as bf16 or fp8" in view.notes
+    assert (
+        "precision not known (the server does not say; llmtop --dtype tells it): tensor work counts as bf16 or fp8"
+        in view.notes
+    )
 
 
 def test_a_known_dtype_gives_no_band() -> None:
