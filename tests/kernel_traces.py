@@ -19,10 +19,11 @@ from llmtop.model import (
     Value,
 )
 
-SAMPLES = Path(__file__).parents[2] / "shared" / "samples"
-LADDER = SAMPLES / "h100_sgemm_ladder.ncu-rep.xz"
-LLAMA = SAMPLES / "h100_llama_decode_b8.ncu-rep.xz"
-TIMELINE = SAMPLES / "h100_llama_prefill_decode.sqlite"
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT.parent / "shared" / "samples"
+LADDER = ROOT / "sample_traces" / "ncu" / "2025.3.1" / "sgemm-ladder.ncu-rep.xz"
+LLAMA = LADDER.with_name("llama-decode.ncu-rep.xz")
+TIMELINE = ROOT / "sample_traces" / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz"
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"

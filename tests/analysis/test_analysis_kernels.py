@@ -22,10 +22,13 @@ from llmtop.analysis.kernels import (
     stall_tree,
 )
 from llmtop.model import Missing, Origin, Trace, Unknown, Value
+from llmtop.parsers.registry import load
 from tests.kernel_traces import (
     COMPUTE,
     DRAM,
     DRAM_COUNTERS,
+    LADDER,
+    LLAMA,
     MEMORY,
     OCCUPANCY,
     SAMPLES,
@@ -277,14 +280,11 @@ def test_names_of_ten_kilobytes_stay_apart_and_quick() -> None:
     assert len(set(shorts)) == 2
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path(SAMPLES).rglob("*.ncu-rep*")) or [None], ids=lambda path: path and path.name
-)
-def test_every_sample_has_a_table_and_views(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("the sample reports are not here")
-    from llmtop.parsers.registry import load
+REPORTS = [LADDER, LLAMA, *sorted((SAMPLES / "public").glob("*.ncu-rep"))]
 
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_every_sample_has_a_table_and_views(path: Path) -> None:
     trace = load(path)
     table = kernel_table(trace, Grouping.SHAPE)
     assert [len(table.cells(row)) for row in range(len(table))] == [len(table.columns)] * len(table)

@@ -238,7 +238,6 @@ def test_a_capture_without_launches_does_not_blame_the_cpu() -> None:
     assert "CPU was late" not in " ".join(finding.evidence)
 
 
-@pytest.mark.skipif(not LADDER.exists(), reason="the sample reports are not here")
 def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     found = {(finding.rule, finding.subject) for finding in diagnose(load(LADDER))}
     assert ("kernel-access-pattern", "sgemm_naive") in found

@@ -17,7 +17,8 @@ from llmtop.parsers.nsys import MAGIC, NsysSqliteParser
 from llmtop.parsers.registry import load
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "samples"
-EXPORTS = sorted(SAMPLES.rglob("*.sqlite"))
+EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
+OURS = Path(__file__).parents[2] / "sample_traces" / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz"
 
 PID_A, PID_B = 111, 222
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -334,9 +335,8 @@ def test_kernel_sums_equal_those_of_plain_sql(path: Path) -> None:
     assert {name: (len(d), sum(d), min(d), max(d)) for name, d in durations.items()} == expected
 
 
-@needs_samples
 def test_the_llm_capture_has_its_phases() -> None:
-    trace = load(SAMPLES / "h100_llama_prefill_decode.sqlite")
+    trace = load(OURS)
     assert _phase_counts(trace.spans["nvtx"]) == {"prefill": 1, "decode": 6}
     assert trace.origin.gpu == "NVIDIA H100 80GB HBM3"
     assert "not-a-real-secret" not in str(trace.origin)

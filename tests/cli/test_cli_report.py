@@ -1,0 +1,320 @@
+"""`llmtop report`: every format of real reports, hostile names, and outputs that must not be written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from llmtop.cli import main
+from llmtop.cli.report import FORMATS, report
+from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.model import Issue, Origin, RuleResult, Severity, Trace
+from llmtop.parsers.registry import load
+from tests.kernel_traces import (
+    COMPUTE,
+    DRAM,
+    DRAM_COUNTERS,
+    LADDER,
+    LLAMA,
+    MEMORY,
+    ROOT,
+    SAMPLES,
+    STALL,
+    TIMELINE,
+    Launch,
+    fp32_counters,
+)
+from tests.kernel_traces import report as made
+
+GOLDEN = Path(__file__).parent / "data" / "report_ladder_100.txt"
+DOCUMENTED = ROOT / "docs" / "json-report.md"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `llmtop report` in the project's root, 100 columns wide; returns standard output."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def command(*arguments: str | Path, code: int = 0) -> str:
+        assert main(["report", *map(str, arguments)]) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return command
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Strict JSON: the words that Python adds to it are faults."""
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    found = re.search(r"```json\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
+    assert found is not None
+    return parsed(found[1])
+
+
+def test_the_text_of_the_ladder_is_as_approved(run: Run) -> None:
+    assert run(LADDER.relative_to(ROOT)).splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("path", [LADDER, LLAMA, TIMELINE], ids=lambda path: path.name)
+def test_json_follows_its_documented_schema(run: Run, schema: dict[str, Any], path: Path) -> None:
+    jsonschema.validate(parsed(run(path, "--format", "json")), schema)
+
+
+PUBLIC = sorted(path for kind in ("ncu-rep", "sqlite") for path in (SAMPLES / "public").glob(f"*.{kind}"))
+
+
+@pytest.mark.skipif(not PUBLIC, reason="the public samples are not here")
+@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.name)
+def test_json_of_other_peoples_reports_follows_the_schema(run: Run, schema: dict[str, Any], path: Path) -> None:
+    jsonschema.validate(parsed(run(path, "--format", "json")), schema)
+
+
+def test_the_schema_can_fail(schema: dict[str, Any]) -> None:
+    document = parsed("".join(report(made(Launch("k")), "json")))
+    jsonschema.validate(document, schema)
+    document["kernels"][0]["duration_ns"] = None
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
+
+
+def test_json_has_every_metric_of_every_launch_in_the_order_of_capture(run: Run) -> None:
+    document, table = parsed(run(LADDER, "--format", "json")), load(LADDER).kernels
+    assert table is not None
+    assert table.details is not None
+    assert [kernel["demangled"] for kernel in document["kernels"]] == [table.name(i) for i in range(len(table))]
+    for i, kernel in enumerate(document["kernels"]):
+        stored = {name: quantity.value for name, quantity in table.details.metrics(i).items()}
+        assert {name: metric["value"] for name, metric in kernel["metrics"].items()} == stored
+        assert kernel["duration_ns"] == table.duration_ns[i]
+        assert sum(kernel["stalls"].values()) == pytest.approx(1.0)
+
+
+def test_json_of_the_ladder_tells_its_kernels_apart(run: Run) -> None:
+    kernels = {kernel["name"]: kernel for kernel in parsed(run(LADDER, "--format", "json"))["kernels"]}
+    assert {name: kernel["bound"] for name, kernel in kernels.items()} == {
+        "sgemm_naive": "memory",
+        "sgemm_coalesced": "balanced",
+        "sgemm_smem": "memory",
+        "smem_conflict": "memory",
+        "stream_copy": "memory",
+    }
+    naive = kernels["sgemm_naive"]["roofline"]
+    assert naive["precision"] == "FP32"
+    assert naive["flops_per_s"] * kernels["sgemm_naive"]["duration_ns"] / 1e9 == pytest.approx(2 * 2048**3, rel=0.005)
+    assert kernels["stream_copy"]["roofline"] is None
+    assert [missing["what"] for missing in kernels["stream_copy"]["missing"]] == ["roofline"]
+
+
+def test_values_that_json_cannot_say_are_unknown() -> None:
+    trace = made(Launch("k", math.nan, {"a": math.nan, "b": math.inf, "c": "text"}), gpu="")
+    document = parsed("".join(report(trace, "json")))
+    (kernel,) = document["kernels"]
+    assert kernel["metrics"]["a"]["value"] == {
+        "unknown": "the value in the report is not a finite number",
+        "remedy": "",
+    }
+    assert kernel["metrics"]["b"]["value"]["unknown"]
+    assert kernel["metrics"]["c"] == {"value": "text", "unit": ""}
+    assert kernel["duration_ns"] == {"unknown": "duration not collected", "remedy": ""}
+    assert kernel["bound"] == "unknown"
+    assert document["source"]["gpu"]["unknown"] == "the report does not name its GPU"
+
+
+def test_a_timeline_has_sums_and_gaps_in_json(run: Run) -> None:
+    document = parsed(run(TIMELINE, "--format", "json"))
+    assert sum(kernel["calls"] for kernel in document["kernels"]) == 1425
+    (gpu,) = document["timeline"]["gpus"]
+    assert gpu["short_gap_ns"] > gpu["busy_ns"] > 20_000_000
+    assert document["findings"][0]["rule"] == "launch-gaps"
+    remedies = {missing["remedy"] for kernel in document["kernels"] for missing in kernel["missing"]}
+    assert len(remedies) == 1
+    assert remedies.pop().startswith("profile it with: ncu --section SpeedOfLight")
+
+
+def test_csv_has_one_row_a_kernel_and_empty_cells_for_the_unknown(run: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(LADDER, "--format", "csv"))))
+    assert [row["name"] for row in rows] == [
+        "sgemm_naive", "sgemm_coalesced", "sgemm_smem", "smem_conflict", "stream_copy",
+    ]  # fmt: skip
+    assert float(rows[0]["duration_ns"]) == 35312896
+    assert sum(float(row["time_share"]) for row in rows) == pytest.approx(1)
+    assert rows[4]["intensity_flop_per_byte"] == ""
+    assert rows[4]["missing"].startswith("roofline: no floating-point operations")
+
+
+HOSTILE = "void f<a|b>[/b] [@click=app.quit]x</td><script>alert(1)</script> `code` \u202eabc 漢字"
+HOSTILE_METRICS = {
+    **DRAM_COUNTERS,
+    **fp32_counters(fma=10),
+    COMPUTE: 5.0,
+    MEMORY: 90.0,
+    DRAM: 90.0,
+    STALL.format("wait"): 1.0,
+}
+
+
+def hostile() -> Trace:
+    rule = RuleResult("R", "R", "S", (("optimization", f"see {HOSTILE}"),), (("global", 50.0),))
+    trace = made(Launch(HOSTILE, 1000, HOSTILE_METRICS, rules=(rule,)), gpu=HOSTILE)
+    return Trace(
+        Origin("ncu-rep", f"{HOSTILE}.ncu-rep", "1", HOSTILE),
+        kernels=trace.kernels,
+        issues=(Issue(Severity.WARNING, "x", HOSTILE),),
+    )
+
+
+class Elements(HTMLParser):
+    """The elements of a page and its text; fails where one is not closed."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        assert not any(name.startswith("on") or name in ("href", "src") for name, _ in attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("trace", [hostile(), made(Launch("k")), made()], ids=["hostile", "bare", "empty"])
+def test_html_is_whole_inert_and_has_names_as_they_are(trace: Trace) -> None:
+    page = Elements()
+    page.feed("".join(report(trace, "html")))
+    assert page.open == []
+    assert "script" not in page.seen
+    if trace.origin.gpu == HOSTILE:
+        assert page.text.count("</td><script>alert(1)</script>") >= 5
+
+
+def test_html_of_a_real_report_draws_its_roofline() -> None:
+    page = Elements()
+    page.feed("".join(report(load(LADDER), "html")))
+    assert page.open == []
+    assert {"svg", "circle", "table"} <= page.seen
+
+
+def test_markdown_cells_stay_cells() -> None:
+    lines = "".join(report(hostile(), "md")).splitlines()
+    table = [re.sub(r"\\.", "", line) for line in lines if line.startswith("| ")]
+    assert len({line.count("|") for line in table[:3]}) == 1
+    prose = re.sub(r"`+[^`]*`+|\\.", "", "\n".join(lines))
+    assert "<" not in prose
+    assert "[" not in prose
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_text_fits_its_width_but_for_commands_that_are_copied(width: int) -> None:
+    for line in "".join(report_text(load(LADDER), TextStyle(width))).splitlines():
+        assert len(line) <= width or line.startswith("    $ ") or " --section" in line or "_" in line, line
+
+
+def test_ascii_text_is_ascii() -> None:
+    for path in (LADDER, TIMELINE):
+        assert "".join(report_text(load(path), TextStyle(100, ascii_only=True))).isascii()
+
+
+def test_headings_are_bold_only_when_asked() -> None:
+    trace = load(LADDER)
+    assert "\x1b" not in "".join(report_text(trace, TextStyle(100)))
+    assert "\x1b[1mKernels\x1b[0m" in "".join(report_text(trace, TextStyle(100, bold=True)))
+
+
+def test_a_report_without_kernels_says_so_in_every_format() -> None:
+    for kind in FORMATS:
+        text = "".join(report(Trace(Origin("nsys-sqlite", "x.sqlite")), kind))
+        assert text
+        if kind in ("text", "md", "html"):
+            assert "the capture has no kernels" in text
+
+
+def test_the_output_goes_to_a_file(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "report.csv"
+    assert run(LADDER, "--format", "csv", "-o", output) == ""
+    assert output.read_text(encoding="utf-8").startswith("name,demangled,")
+
+
+def test_the_input_is_never_overwritten(run: Run, tmp_path: Path) -> None:
+    copy, link = tmp_path / "r.ncu-rep.xz", tmp_path / "link"
+    copy.write_bytes(LADDER.read_bytes())
+    link.hardlink_to(copy)
+    for output in (copy, link, tmp_path / "." / "r.ncu-rep.xz"):
+        assert "is the report itself" in run(copy, "-o", output, code=2)
+    assert copy.read_bytes() == LADDER.read_bytes()
+
+
+def test_an_output_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
+    message = run(LADDER, "-o", tmp_path / "no" / "where.txt", code=1)
+    assert message.count("\n") == 1
+    assert "cannot be written" in message
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"NVR\0", b"{}", b"SQLite format 3\0"], ids=["none", "empty", "ncu", "json", "sqlite"]
+)
+def test_bad_input_is_one_line_and_leaves_the_output_alone(run: Run, tmp_path: Path, content: bytes | None) -> None:
+    path, output = tmp_path / "bad.ncu-rep", tmp_path / "out.txt"
+    output.write_text("before")
+    if content is not None:
+        path.write_bytes(content)
+    message = run(path, "-o", output, code=1)
+    assert message.count("\n") == 1
+    assert str(path) in message
+    assert output.read_text() == "before"
+
+
+def test_no_screen_is_loaded_and_an_ascii_locale_survives() -> None:
+    """In a process of its own: what this one has imported says nothing."""
+    script = (
+        "import sys; from llmtop.cli import main; code = main(sys.argv[1:]);"
+        "loaded = {'textual', 'rich', 'pandas', 'numpy'} & set(sys.modules);"
+        "print(loaded or '', file=sys.stderr); sys.exit(code)"
+    )
+    environment = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONIOENCODING": "ascii",
+    }
+    command = [sys.executable, "-W", "error", "-c", script, "report", str(LADDER)]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, env=environment, timeout=60, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, b"")
+    assert done.stdout.isascii()
+    assert b"\x1b" not in done.stdout
+    assert b"?" not in done.stdout, "a character that the locale lacks and we do not replace"
