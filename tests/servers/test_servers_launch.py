@@ -57,7 +57,6 @@ def test_a_signal_reaches_the_whole_group_and_becomes_128_plus_its_number() -> N
         until(lambda: command.line_count == 1)
         (child,) = command.lines(1)
         assert command.poll() is None
-        command.send_signal(signal.SIGINT)
         command.send_signal(signal.SIGKILL)
         assert command.wait(DEADLINE_S) == 128 + signal.SIGKILL
         until(lambda: not is_running(int(child)))
