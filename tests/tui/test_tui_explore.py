@@ -14,10 +14,12 @@ import pytest
 from llmtop.analysis.stalls import StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
+from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
 from llmtop.tui.panes.kernels import KernelScreen
 from llmtop.tui.panes.report import ANALYSIS_THREAD
-from llmtop.tui.screens.explore import VIEWS, ExploreApp, Loading, explore, start_loading
+from llmtop.tui.screens.explore import explore
+from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.bars import draw_stall_bars
 from llmtop.tui.render.roofline import draw_roofline
-from llmtop.tui.screens.explore import ExploreApp
+from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.tui.report_traces import report
 from tests.tui.test_tui_explore import read, settle
 
