@@ -77,6 +77,13 @@ def model_of(trace: Trace, target: Target | None) -> Fact:
     return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
 
 
+def lost_target(trace: Trace, target: Target | None) -> Unknown | None:
+    """Why nothing is known of the target's processes any more: it has exited, say; None while they are seen."""
+    if target is None or f"process:{target.root_pid}" in trace.tracks:
+        return None
+    return trace.why_missing("proc")
+
+
 def own_cpu(trace: Trace) -> float | Unknown:
     """CPU time of llmtop itself per second, as a share of one core."""
     used = counter_rate(trace, "self", v.SELF_CPU, _SELF_WINDOW_NS)
@@ -108,12 +115,15 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         seconds: The window that rates, shares and latencies are taken over.
     """
     window_ns = int(seconds * NS_PER_S)
-    server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
-    threads = threads_view(trace, window_ns)
+    server: ServerView | Unknown = NO_TARGET
+    threads: ThreadsView | Unknown = NO_TARGET
+    if target is not None:
+        server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
+        threads = threads_view(trace, window_ns)
     rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
     return {
         "schema": SNAPSHOT_SCHEMA,
-        "host": _host(trace),
+        "host": _host(trace, target),
         "target": _target(trace, target),
         "window_s": seconds,
         "gpus": [_gpu(trace, track) for track in gpu_tracks(trace)],
@@ -161,12 +171,12 @@ def _fact(value: Fact) -> Json:
     return value
 
 
-def _host(trace: Trace) -> dict[str, Json]:
+def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
     facts = {key: _fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
-    return facts | {
-        "cpu_pressure_percent": _fact(latest(trace, "host", v.HOST_CPU_PRESSURE)),
-        "load_1min": _fact(latest(trace, "host", v.HOST_LOAD)),
-    }
+    for key, metric in (("cpu_pressure_percent", v.HOST_CPU_PRESSURE), ("load_1min", v.HOST_LOAD)):
+        is_read = trace.get("host", metric) is not None
+        facts[key] = _fact(latest(trace, "host", metric) if is_read or target else NO_TARGET)
+    return facts
 
 
 def _target(trace: Trace, target: Target | None) -> Json:

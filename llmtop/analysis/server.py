@@ -77,6 +77,8 @@ class ServerView:
     title: str
     facts: Mapping[str, Fact]
     stats: Mapping[str, Stat]
+    lost: Unknown | None = None
+    """Why its endpoint does not answer now; what is still shown is of the window before."""
 
     def value(self, concept: str) -> float | Unknown:
         """The value of a concept."""
@@ -98,7 +100,7 @@ def server_view(
         return why_kind_missing(trace, TrackKind.SERVER)
     make = _Maker(trace, track.id, rate_window_ns, latency_window_ns)
     stats = {stat.concept: stat for stat in make.all()}
-    return ServerView(track.id, track.name, track.facts, stats)
+    return ServerView(track.id, track.name, track.facts, stats, trace.why_missing(track.id, "server"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,8 @@ def test_one_gpu_in_full() -> None:
 
 def test_one_gpu_in_a_corner() -> None:
     assert text(draw_gpus(gpus(), 38, 3, LOOK)) == [
-        "SM       96 % █▉    DRAM     83 % █▋",
-        "tensor   18 % ▍",
+        "SM       96 % ███▉  DRAM     83 % ███▍",
+        "tensor   18 % ▊",
         "mem 71.5/80 GiB  654/700 W  1929 MHz …",
     ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from llmtop.model import NS_PER_S, Origin, Trace
+from llmtop.model import NS_PER_S, Missing, Origin, Trace, Unknown
 from llmtop.session import Session
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -236,6 +236,21 @@ async def test_nothing_known_is_a_screen_of_reasons() -> None:
         assert "not ours to read" in text
         assert "no findings" in text
         assert " 0 tok/s" not in text
+
+
+async def test_target_that_exited_is_said_in_the_header() -> None:
+    why = Unknown("vLLM (pid 4242) has exited", "start it and attach to its new PID")
+    app = fixed_app(Scene(has_threads=False, missing=(Missing("proc", why),)))
+    async with running(app):
+        assert "│ vLLM (pid 4242) has exited │" in app.screen_text().splitlines()[0]
+
+
+async def test_lost_endpoint_is_said_above_its_last_numbers() -> None:
+    why = Unknown("nothing listens at http://127.0.0.1:8000/metrics", "it may still be starting")
+    app = fixed_app(Scene(missing=(Missing("server", why),)))
+    async with running(app):
+        assert "nothing listens at http://127.0.0.1:8000/metrics (it may" in app.screen_text()
+        assert "TTFT" in app.screen_text()
 
 
 async def test_before_the_first_poll_panes_say_so() -> None:

@@ -36,6 +36,4 @@ class ServerPane(Pane[ServerView]):
         return draw_server(view, width, height, look)
 
     def subtitle(self, view: ServerView) -> Content:
-        sources = sorted({stat.source for stat in view.stats.values() if stat.source})
-        latencies = f"latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s"
-        return Content("  ".join([*sources, latencies]))
+        return Content(f"{view.title}  latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _GB = 1 << 30
+_LEAST_GRAPH = 4
 _ROLES = {"SM": "series2", "DRAM": "memory", "tensor": "compute", "GPU busy": "series2"}
 
 
@@ -60,10 +61,10 @@ def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
         return line([name, (f"{look.glyphs.unknown} {gauge.value}", "dim")], width, look)
     value: Part = (quantity(gauge.value, gauge.unit).rjust(6) + " ", "value")
     room = width - width_of(name[0]) - width_of(value[0])
-    bar_width = max(0, min(20, room // 2))
+    bar_width = max(0, min(20, room // 2) if room >= 2 * _LEAST_GRAPH else room)
     graph_width = room - bar_width - 1
     parts = [name, value, (bar(gauge.value / 100, bar_width, look), role)]
-    if graph_width >= 4:
+    if graph_width >= _LEAST_GRAPH:
         parts += [(" ", "text"), (spark(gauge.history[-graph_width:], graph_width, look, high=100.0), role)]
     return line(parts, width, look)
 

@@ -6,7 +6,7 @@ import statistics
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from llmtop.model import NS_PER_S
+from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.lines import Part, line, pad, spark
 from llmtop.units import quantity
 
@@ -36,8 +36,14 @@ def draw_lanes(view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
     plot = max(1, width - _TITLE - _VALUE - 1)
     start_ns, end_ns = aligned(view.start_ns, view.end_ns, plot)
     strips: list[Strip] = []
-    for i, lane in enumerate(lanes):
-        strips += _lane(lane, _ROLES[i % len(_ROLES)], start_ns, end_ns, plot, rows, width, look)
+    explained: set[Unknown] = set()
+    for lane in lanes:
+        if lane.why_not is not None:
+            strips += _reason(lane, lane.why_not not in explained, rows, width, look)
+            explained.add(lane.why_not)
+            continue
+        role = _ROLES[view.lanes.index(lane) % len(_ROLES)]  # a lane keeps its colour when others are left out
+        strips += _lane(lane, role, start_ns, end_ns, plot, rows, width, look)
     if height > 1:
         strips.append(_axis(view.marks, start_ns, end_ns, plot, width, look))
     return strips[:height]
@@ -108,9 +114,6 @@ def _lane(
     lane: Lane, role: str, start_ns: int, end_ns: int, plot: int, rows: int, width: int, look: Look
 ) -> list[Strip]:
     title: Part = (pad(lane.title, _TITLE, look), "dim")
-    if lane.why_not is not None:
-        first = line([title, (f"{look.glyphs.unknown} {lane.why_not}", "dim")], width, look)
-        return [first, *(line([], width, look) for _ in range(rows - 1))]
     values = resample(lane.samples, start_ns, end_ns, plot)
     newest = lane.samples[-1][1] if lane.samples else None
     value: Part = (pad(_newest(newest, lane.unit, look), _VALUE, look, right=True) + " ", "value")
@@ -118,6 +121,13 @@ def _lane(
     below: Part = (" " * (_TITLE + _VALUE + 1), "text")
     heads = [[title, value]] + [[below]] * (rows - 1)
     return [line([*head, (row, role)], width, look) for head, row in zip(heads, graph, strict=True)]
+
+
+def _reason(lane: Lane, is_new: bool, rows: int, width: int, look: Look) -> list[Strip]:
+    """Why a lane is empty; three lanes of one absent GPU say it once."""
+    why = f"{look.glyphs.unknown} {lane.why_not}" if is_new else look.glyphs.unknown
+    first = line([(pad(lane.title, _TITLE, look), "dim"), (why, "dim")], width, look)
+    return [first, *(line([], width, look) for _ in range(rows - 1))]
 
 
 def _newest(value: float | None, unit: str, look: Look) -> str:

@@ -36,6 +36,13 @@ class _Cell:
 
 def draw_server(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
     """The most important numbers first, in as many columns as it takes; then why others are missing."""
+    if view.lost is not None and height > 1:
+        lost = prose(str(view.lost), width, look, "warn")[: max(1, height // 2)]
+        return [*lost, *_draw_stats(view, width, height - len(lost), look)]
+    return _draw_stats(view, width, height, look)
+
+
+def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
     roomy = _columns(12, width, height)
     cell_width = (width - _GAP * (roomy - 1)) // roomy
     cells = _cells(view, is_roomy=cell_width >= _ROOMY_CELL)

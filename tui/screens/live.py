@@ -11,9 +11,11 @@ from textual.message import Message
 from textual.screen import Screen
 
 from llmtop.analysis.gpu_view import gpu_rows, gpus_table
+from llmtop.analysis.live_summary import lost_target
 from llmtop.analysis.readings import as_of, gpu_tracks
 from llmtop.analysis.threads import threads_table, threads_view
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.text import shorten
 from llmtop.tui.app import LlmtopApp, run_app
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.findings import FindingsLine
@@ -157,6 +159,8 @@ class LiveScreen(Screen[None]):
             self.header.say("paused (space: go on)", "selected")
         elif code is not None:
             self.header.say(f"exited with code {code}", "bad" if code else "warn")
+        elif (gone := lost_target(trace, self.target)) is not None:
+            self.header.say(shorten(gone.reason, 44), "bad")
         else:
             self.header.say(f"{glyphs[1]} live {1 / self.session.interval_s:.2g} Hz", "good")
 
