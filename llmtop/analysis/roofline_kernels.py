@@ -193,8 +193,9 @@ _PACKED_HALF = ("hadd_pred_on_x2", "hmul_pred_on_x2", "hfma_pred_on_x4")
 def _tensor_work(metrics: Counters) -> Iterator[Rate]:
     """Tensor operations by input type; already operations, so without a factor of two."""
     clock = number(metrics, "sm__cycles_elapsed.avg.per_second")
-    # Reports have thousands of counters and every type is looked up by pattern, so look among these only.
-    counted = {name: value for name, value in metrics.items() if name.startswith("sm__ops_path_tensor_")}
+    if first(metrics, c.TENSOR_PERCENT) == 0:
+        return  # Going through thousands of names for zeros is what costs most in a large report.
+    counted = {name: metrics[name] for name in metrics if name.startswith("sm__ops_path_tensor_")}
     by_type: dict[str, dict[str, str]] = {}
     for name in counted:
         if match := _TENSOR.fullmatch(name):

@@ -36,9 +36,14 @@ _FAMILIES = (
 )
 """Best first: counted for every warp, then sampled."""
 
+_LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
+"""Cycles between two issues of a warp: the sum of all reasons of the first family, issuing included."""
+_ROUNDING = 0.01
+OTHER = "other"
+"""Reasons by names that are not in `REASONS`."""
+
 _SAME_REASON = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma"}
 """Names of the sampled family where they differ from the counted one."""
-_NOT_A_STALL = "selected"
 _HARMLESS = frozenset({"not_selected"})
 """Another warp issued in this cycle: the scheduler was busy."""
 
@@ -62,7 +67,9 @@ REASONS: Mapping[str, str] = {
     "tex_throttle": "the queue of texture instructions is full",
     "wait": "a fixed latency between two instructions",
 }
-"""What each reason means."""
+"""What each reason means. "selected" is not among them: that warp issued."""
+
+_REASON_BY_NAME = {reason: reason for reason in REASONS} | _SAME_REASON
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +110,29 @@ def kernel_stalls(metrics: Counters) -> Stalls | Unknown:
     for family in _FAMILIES:
         values = _of_family(metrics, family)
         if sum(values.values()) > 0:
+            values |= _unnamed(metrics, family, values)
             ranked = tuple(sorted(values.items(), key=lambda pair: -pair[1]))
             return Stalls(ranked, family.unit, _starved(metrics), tuple(_notes(metrics, family, values)))
     return c.not_collected("warp stalls", c.WARP_STATE)
 
 
 def _of_family(metrics: Counters, family: _Family) -> dict[str, float]:
+    """Look the known reasons up: going through all names of a report costs a hundred times more."""
     values: dict[str, float] = {}
-    for name in metrics:
-        if not (name.startswith(family.prefix) and name.endswith(family.suffix)):
-            continue
-        reason = name[len(family.prefix) : len(name) - len(family.suffix)]
-        reason = _SAME_REASON.get(reason, reason)
-        if reason in REASONS and reason != _NOT_A_STALL and (value := number(metrics, name)) is not None:
+    for name, reason in _REASON_BY_NAME.items():
+        value = number(metrics, f"{family.prefix}{name}{family.suffix}")
+        if value is not None and value > 0:
             values[reason] = value
-    return {reason: value for reason, value in values.items() if value > 0}
+    return values
+
+
+def _unnamed(metrics: Counters, family: _Family, values: Mapping[str, float]) -> dict[str, float]:
+    """What the total has beyond the reasons we know, so that a newer chip's reasons do not vanish from the shares."""
+    total, issuing = number(metrics, _LATENCY), number(metrics, f"{family.prefix}selected{family.suffix}")
+    if family is not _FAMILIES[0] or total is None or issuing is None:
+        return {}
+    rest = total - issuing - sum(values.values())
+    return {OTHER: rest} if rest > _ROUNDING * total else {}
 
 
 def _starved(metrics: Counters) -> bool | None:

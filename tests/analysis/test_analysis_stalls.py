@@ -68,8 +68,13 @@ def test_no_stalls_name_the_section(values: dict[str, Value]) -> None:
     assert kernel_stalls(counters(values)) == Unknown("warp stalls not collected", "ncu --section WarpStateStats")
 
 
-def test_an_unknown_reason_of_a_newer_chip_is_left_out_rather_than_guessed() -> None:
-    assert stalls(ratios(wait=1.0, utcmma_throttle=5.0)).values == (("wait", 1.0),)
+LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
+
+
+def test_reasons_of_a_newer_chip_do_not_vanish_from_the_shares() -> None:
+    newer = ratios(selected=1.0, wait=4.0, utcmma_throttle=5.0)
+    assert stalls({**newer, LATENCY: 10.0}).shares == (("other", pytest.approx(5 / 9)), ("wait", pytest.approx(4 / 9)))
+    assert stalls({**ratios(selected=1.0, wait=4.0), LATENCY: 5.02}).values == (("wait", 4.0),), "rounding"
 
 
 def test_the_tree_weighs_reasons_by_time_both_ways() -> None:
