@@ -32,7 +32,7 @@ class Reports:
 
     def __init__(self, file_of: Callable[[int, int], str | None] | None = None) -> None:
         self._file_of = file_of or _file_of
-        self._seen: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], float] = {}
         self._metrics: dict[tuple[str, str], Metric] = {}
         self._buckets: dict[tuple[str, int], Metric] = {}
         self._slept: dict[tuple[int, int, int], int] = {}
@@ -50,10 +50,14 @@ class Reports:
         readings: list[Reading] = []
         for track, metric, value in self._values(report):
             key = (track, metric.name)
-            if key not in self._seen:
-                self._seen.add(key)
+            told = self._told.get(key)
+            if told == value:
+                continue
+            if told is None:
                 readings.append(Reading(track, metric, before_ns, 0.0, SOURCE))
-            readings.append(Reading(track, metric, t_ns, value, SOURCE))
+            if told is not None or value:
+                readings.append(Reading(track, metric, t_ns, value, SOURCE))
+            self._told[key] = value
         self._forget(report.get("gone", ()))
         return tuple(readings)
 
@@ -73,7 +77,7 @@ class Reports:
         """Readings without a value for all series of these names: their probes were taken off."""
         return tuple(
             Reading(track, Metric(name, "", counter=True), t_ns, None, SOURCE)
-            for track, name in self._seen
+            for track, name in self._told
             if name.startswith(prefixes)
         )
 
@@ -128,10 +132,12 @@ class Reports:
     def _distribution(
         self, track: str, metric: Metric, slots: Mapping[str, int]
     ) -> Iterator[tuple[str, Metric, float]]:
-        """Counts at or below each bound, from the first slot with any to the last."""
+        """Counts at or below each bound, from the one below the first slot with any to the last."""
         counts = {int(slot): count for slot, count in slots.items()}
+        if not counts:
+            return
         running = 0
-        for slot in range(min(counts), min(max(counts) + 1, LAST_SLOT)):
+        for slot in range(max(0, min(counts) - 1), min(max(counts) + 1, LAST_SLOT)):
             running += counts.get(slot, 0)
             yield track, self._bucket(metric, slot), float(running)
         yield track, self._bucket(metric, LAST_SLOT), float(sum(counts.values()))
@@ -178,7 +184,7 @@ class Reports:
     def _forget(self, gone: Iterable[int]) -> None:
         ended = {f"process:{pid}" for pid in gone}
         if ended:
-            self._seen = {key for key in self._seen if key[0] not in ended}
+            self._told = {key: value for key, value in self._told.items() if key[0] not in ended}
 
 
 _OBSERVED = {"calls": v.SYSCALL_OBSERVED, "timed": v.SYSCALL_TIMED, "scheduler": v.SCHEDULER_OBSERVED}

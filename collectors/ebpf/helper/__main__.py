@@ -109,6 +109,7 @@ class Helper:
         report["lost"] = sum(part.lost() for part in (self._calls, self._scheduler) if part)
         report["missing"] = self.missing
         report["unprobed"] = self._library.notes
+        report["probed"] = self._library.probed
         self._last_ns = now
         return report
 

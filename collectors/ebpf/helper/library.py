@@ -92,6 +92,11 @@ class Library:
         self.notes: dict[str, str] = {}
         """What is not probed now and why, by function."""
 
+    @property
+    def probed(self) -> int:
+        """How many functions have probes on them now, over all processes."""
+        return sum(function.attached for process in self._processes.values() for function in process.functions.values())
+
     def read(self, pids: Iterable[int], elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
         """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
         for pid in gone:

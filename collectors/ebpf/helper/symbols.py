@@ -42,7 +42,7 @@ class Symbols:
         if name:
             return str(name.decode("utf-8", "replace"))
         if module:
-            return f"[{os.path.basename(module).decode('utf-8', 'replace')}]"
+            return f"[{os.path.basename(module).decode('utf-8', 'replace').strip('[]')}]"
         self._unknown.setdefault(tgid, 0)
         return "[unknown]"
 

@@ -144,9 +144,14 @@ def read(path: str) -> str:
 
 
 def start_time(pid: int) -> str:
-    """With the PID it names a process for good; empty when there is none. Field 22 of proc_pid_stat(5)."""
+    """With the PID it names a process for good; empty when it has ended. Fields of proc_pid_stat(5).
+
+    A first thread that has ended stays as a zombie while others run on, and while nobody waits for the process.
+    """
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 else ""
+    if len(fields) < 20 or (fields[0] in "ZX" and int(fields[17]) <= 1):
+        return ""
+    return fields[19]
 
 
 def thread_state(tgid: int, tid: int) -> str:

@@ -1,0 +1,143 @@
+"""The collector: what it gives, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from llmtop.collectors.ebpf import collector as module
+from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.collector import OFF, USE_SUDO, EbpfCollector, checks, why_not
+from llmtop.collectors.ebpf.process import running_helpers
+from llmtop.model import Missing, Reading, Target, TargetProcess, Trace, Unknown
+from tests.collectors.ebpf.probes import eventually
+from tests.workloads.programs import Workload
+
+
+def target(pid: int) -> Target:
+    return Target(pid, pid, "process", "a program", (TargetProcess(pid, "", "a program"),))
+
+
+def reason(why: Unknown | None) -> str:
+    assert why is not None
+    assert why.remedy
+    return why.reason
+
+
+def missing(trace: Trace) -> dict[str, str]:
+    return {one.what: str(one.why) for one in trace.missing}
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OFF, "1")
+    assert reason(why_not()) == f"switched off by {OFF}"
+
+
+def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_kernel", lambda: (5, 4))
+    assert reason(why_not()) == "Linux 5.4 is too old for the probes"
+
+
+def test_a_system_without_python_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SYSTEM_PYTHON", Path("/nonexistent/python3"))
+    assert why_not() == Unknown("/nonexistent/python3 is not there, so bcc is not", "sudo apt install python3-bpfcc")
+
+
+def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(module, "may_load", lambda: False)
+    why = why_not()
+    assert reason(why) == "only root may load probes"
+    assert "sudo llmtop" in str(why)
+
+
+def test_sudo_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(module, "may_load", lambda: False)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setenv(USE_SUDO, "1")
+    assert why_not() is None
+
+
+def test_a_containers_root_without_rights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(module, "may_load", lambda: False)
+    assert reason(why_not()) == "this container's root may not load probes"
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_doctor_loads_the_probes_for_a_moment() -> None:
+    (check,) = checks()
+    assert check.what == "eBPF probes"
+    assert str(check.state).startswith("system calls, scheduler and stacks")
+    assert running_helpers() == ()
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
+    with Workload(workload, "nanosleep") as program, EbpfCollector(target(program.pid), interval_s=0.1) as collector:
+        first = collector.poll()
+        assert missing(first) == {"ebpf": "the probes are being compiled (wait a second)"}
+        assert len(running_helpers()) == 1
+        traces: list[Trace] = []
+
+        def poll() -> Trace:
+            traces.append(collector.poll())
+            return traces[-1]
+
+        assert eventually(lambda: poll().readings)
+        program.start()
+        account = program.account()
+        before_ns = time.monotonic_ns()
+        assert eventually(lambda: any(reading.t_ns > before_ns for reading in poll().readings))
+        assert eventually(lambda: any("sleep_here" in stack.frames for stack in poll().stacks))
+    readings = [reading for trace in traces for reading in trace.readings]
+    assert {reading.source for reading in readings} == {"eBPF"}
+    slept = _last(readings, f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep")
+    assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=0.05)
+    calls = _last(readings, f"process:{program.pid}", "syscall.count|clock_nanosleep")
+    assert 20 <= calls <= 60  # 15 ms of sleep, 5 ms of work, by turns for a second
+    sleeping = [stack for trace in traces for stack in trace.stacks if "sleep_here" in stack.frames]
+    assert {stack.state for stack in sleeping} == {"nanosleep"}
+    assert running_helpers() == ()
+
+
+def _last(readings: list[Reading], track: str, name: str) -> float:
+    value = [reading.value for reading in readings if (reading.track, reading.metric.name) == (track, name)][-1]
+    assert value is not None
+    return value
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_a_killed_helper_is_one_line_and_is_started_again(workload: Path) -> None:
+    now = [0]
+    with (
+        Workload(workload, "spin") as program,
+        EbpfCollector(target(program.pid), interval_s=0.1, clock=lambda: now[0]) as collector,
+    ):
+        assert eventually(lambda: not missing(collector.poll()))
+        os.kill(running_helpers()[0], signal.SIGKILL)
+        assert eventually(lambda: "ebpf" in missing(collector.poll()))
+        why = missing(collector.poll())["ebpf"]
+        assert why == "the probes' process ended: it was ended by SIGKILL (it is started again in 30 seconds)"
+        now[0] += 31_000_000_000
+        assert eventually(lambda: not missing(collector.poll()))
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+    (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
+    monkeypatch.setattr(process, "_HERE", copy)
+    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
+        assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
+        assert eventually(lambda: collector.poll() and not running_helpers())
+        assert collector.poll().missing == (_NO_BCC,)
+
+
+_NO_BCC = Missing("ebpf", Unknown("bcc cannot be imported: no such library", "sudo apt install python3-bpfcc"))

@@ -1,0 +1,84 @@
+"""The budget: what is shed, in which order, and when it comes back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.collectors.ebpf.helper.governor import LADDER, REST_S, Governor, Load, cost
+
+QUIET = Load(calls=1000, switches=500)
+ONE_PERCENT = 0.01
+rates = st.floats(0, 1e7)
+loads = st.builds(Load, rates, rates, rates, rates, rates)
+
+
+def settle(governor: Governor, load: Load, seconds: int) -> None:
+    for _ in range(seconds):
+        governor.judge(load, 1.0)
+
+
+def test_the_cost_of_a_load_is_hits_times_cost() -> None:
+    own, foreign = cost(Load(calls=10_000, foreign_calls=50_000, switches=1000), LADDER[0])
+    assert own == 10_000 * 180 + 1000 * 700 + 1000 * 2300
+    assert foreign == 50_000 * 40
+
+
+def test_a_quiet_server_is_looked_at_in_full() -> None:
+    governor = Governor(ONE_PERCENT, stacks=True)
+    settle(governor, QUIET, 100)
+    assert governor.effort == LADDER[0]
+    assert not governor.shed
+
+
+def test_a_burst_of_a_second_sheds_nothing() -> None:
+    governor = Governor(ONE_PERCENT, stacks=True)
+    governor.judge(Load(calls=10_000_000), 1.0)
+    settle(governor, QUIET, 1)
+    assert not governor.shed
+
+
+def test_stacks_are_sampled_before_anything_else_is_given_up() -> None:
+    governor = Governor(ONE_PERCENT, stacks=True)
+    settle(governor, Load(calls=1000, switches=5000), 2)
+    assert (governor.effort.stack_every, governor.effort.calls, governor.effort.scheduler) == (4, "timed", True)
+
+
+def test_calls_are_counted_before_they_are_given_up() -> None:
+    governor = Governor(ONE_PERCENT)
+    settle(governor, Load(calls=100_000), 2)
+    assert governor.effort.calls == "counted"
+    settle(governor, Load(calls=1_000_000), 2)
+    assert (governor.effort.calls, governor.effort.scheduler) == ("off", True)
+
+
+def test_the_cost_to_others_counts_as_much() -> None:
+    governor = Governor(ONE_PERCENT)
+    settle(governor, Load(foreign_calls=1_000_000), 2)
+    assert governor.effort.calls == "off"
+
+
+def test_what_was_shed_is_tried_again_and_then_less_often() -> None:
+    governor = Governor(ONE_PERCENT)
+    heavy = Load(calls=1_000_000)
+    settle(governor, heavy, 2)
+    seconds_until_back = []
+    for _ in range(3):
+        seconds = 0
+        while governor.effort.calls == "off":
+            governor.judge(Load(), 1.0)  # no hits are seen while the probes are off
+            seconds += 1
+        seconds_until_back.append(seconds)
+        settle(governor, heavy, 2)
+    assert seconds_until_back[0] >= REST_S
+    assert seconds_until_back == sorted(set(seconds_until_back))
+
+
+@given(st.lists(loads, min_size=4, max_size=30), st.booleans())
+def test_a_steady_load_ends_within_the_budget_or_at_the_last_rung(history: list[Load], stacks: bool) -> None:
+    governor = Governor(ONE_PERCENT, stacks=stacks)
+    for load in history:
+        governor.judge(load, 1.0)
+    settle(governor, history[-1], 2)
+    within = max(cost(history[-1], governor.effort)) <= governor.budget_ns
+    assert within or governor.rung == len(LADDER) - 1 or governor._seconds_over < 2

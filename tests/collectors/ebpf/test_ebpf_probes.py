@@ -1,0 +1,285 @@
+"""Real probes on programs that know the truth."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.process import HelperProcess
+from tests.collectors.ebpf.probes import eventually, probing, programs_in_kernel
+from tests.workloads.programs import HERE as WORKLOADS
+from tests.workloads.programs import Workload
+
+pytestmark = pytest.mark.usefixtures("kernel_probes")
+X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are x86-64's")
+NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READV = 35, 230, 202, 19
+FIVE_POINTS = 0.05
+
+
+def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
+    with Workload(workload, "count") as program, probing(program.pid) as probes:
+        program.start()
+        child = program.account()["child"]
+        probes.until(lambda _: probes.calls(child).get("getsid", [0])[0] == 321)
+        probes.next()
+        calls = probes.calls(program.pid)
+    assert {name: calls[name][:2] for name in ("getppid", "pread64", "getpgid")} == {
+        "getppid": [12345, 0],
+        "pread64": [1000, 0],
+        "getpgid": [4000, 0],  # by four threads that have ended since
+    }
+    assert calls["close"][1] == 777  # of a file that never was
+
+
+def test_spinning_is_counted_and_not_timed(workload: Path) -> None:
+    with Workload(workload, "count") as program, probing(program.pid) as probes:
+        program.start()
+        program.account()
+        probes.next()
+        calls = probes.calls(program.pid)
+    spins = [calls[name] for name in ("sched_yield", "epoll_wait (no wait)", "ppoll (no wait)")]
+    assert spins == [[5000, 0, 0, {}], [600, 0, 0, {}], [500, 0, 0, {}]]
+    assert calls["epoll_wait"][0] == 3
+    assert calls["epoll_wait"][2] >= 3 * 1_000_000
+
+
+@X86_64
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("nanosleep", (NANOSLEEP, CLOCK_NANOSLEEP)), ("futex", (FUTEX,)), ("pipe", (READV,))]
+)
+def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str, calls: tuple[int, ...]) -> None:
+    with Workload(workload, mode) as program, probing(program.pid) as probes:
+        program.start()
+        account = program.account()
+        probes.next()
+        slept = probes.slept(program.pid, program.pid)
+    truth = account["in_wait"] / account["wall"]
+    assert sum(slept.get(call, 0) for call in calls) / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+
+
+def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
+    with Workload(workload, "one-cpu") as program, probing(program.pid) as probes:
+        program.start()
+        account = program.account()
+        probes.next()
+        long_waits = sum(
+            count for pid, slots in probes.all("queue")[-2:] for slot, count in slots.items() if int(slot) >= 12
+        )
+    assert account["queued"] > 200_000_000
+    assert long_waits >= 10, "waits above half a millisecond"
+
+
+@X86_64
+def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
+    """It went to sleep before there was a probe, so no probe will tell."""
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        first, last = probes.next(), probes.next()
+    (slept_first,), (slept_last,) = ([entry[5] for entry in report["waits"]] for report in (first, last))
+    assert slept_last - slept_first == pytest.approx(last["t"] - first["t"], rel=0.01)
+
+
+@pytest.mark.parametrize(("mode", "function"), [("nanosleep", "sleep_here"), ("futex", "wait_for_turn")])
+def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, function: str) -> None:
+    with Workload(workload, mode) as program, probing(program.pid, options=["--stacks"]) as probes:
+        program.start()
+        account = program.account()
+        probes.next()
+        stacks = [entry for entry in probes.all("stacks") if entry[1] == program.pid]
+    there = sum(entry[6] for entry in stacks if function in entry[5])
+    truth = account["in_wait"] / account["wall"]
+    assert there / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+    outermost_first = next(entry[5] for entry in stacks if function in entry[5])
+    assert outermost_first.index("main") < outermost_first.index(function) < len(outermost_first) - 1
+    assert outermost_first[-1].endswith("_[k]")
+
+
+def test_on_cpu_stacks_name_the_function_that_runs(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid, options=["--stacks"]) as probes:
+        program.start()
+        program.account()
+        probes.next()
+        running = probes.all("running")
+    assert all(entry[0] == program.pid for entry in running)
+    here = sum(entry[3] for entry in running if "spin_here" in entry[2])
+    assert here == pytest.approx(1e9, rel=0.35)  # a second, less what others took of the CPU
+
+
+def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workload: Path) -> None:
+    with (
+        Workload(sys.executable, WORKLOADS / "gil_fight.py") as fight,
+        Workload(workload, "futex") as sleeper,
+        probing(fight.pid, sleeper.pid) as probes,
+    ):
+        fight.start()
+        sleeper.start()
+        sleeper.account()
+        report = probes.until(lambda _: dict(probes.all("switch_timeouts")).get(fight.pid, 0) >= 20)
+    assert report["kind"] == "sample"
+    assert sleeper.pid not in dict(probes.all("switch_timeouts"))
+
+
+def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
+    with Workload(cuda_program, "200") as program, probing(program.pid) as probes:
+        probes.until(lambda report: report.get("probed") == 3)
+        program.start()
+        program.account()
+        probes.next()
+    functions = {entry[1]: entry[2:] for entry in probes.all("functions")}
+    assert {name: entry[0] for name, entry in functions.items()} == {
+        "cuLaunchKernel": 1600,
+        "cuGraphLaunch": 200,
+        "cuStreamSynchronize": 200,
+    }
+    assert functions["cuStreamSynchronize"][1] >= 200 * 2_000_000
+    assert functions["cuLaunchKernel"][1] >= 1600 * 2_000
+    assert sum(functions["cuLaunchKernel"][2].values()) == 1600
+
+
+def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> None:
+    options = ["--budget", "0.01"]
+    with Workload(cuda_program, "1000000") as program, probing(program.pid, options=options) as probes:
+        probes.until(lambda report: report.get("probed") == 3)
+        program.start()
+        report = probes.until(lambda report: report.get("unprobed"))
+    assert "calls/s would cost" in report["unprobed"]["cuLaunchKernel"]
+    assert "cuStreamSynchronize" not in report["unprobed"]
+
+
+def test_a_process_that_becomes_another_program_is_still_counted(workload: Path) -> None:
+    with Workload(workload, "exec", "x") as program, probing(program.pid, options=["--stacks"]) as probes:
+        program.start()
+        assert program._line() == "ready"  # the second program's
+        program.start()
+        program.account()
+        probes.next()
+        assert probes.calls(program.pid)["getppid"][0] == 12345
+
+
+def test_a_process_that_ends_is_reported_once(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        probes.next()
+        os.kill(program.pid, signal.SIGKILL)
+        gone = probes.until(lambda report: report.get("gone"))
+        assert gone["gone"] == [program.pid]
+        assert probes.next()["gone"] == []
+
+
+def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path) -> None:
+    """A program that returns 0 on a plain tracepoint takes the event from everybody else."""
+    for tool in ("perf", "unshare", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool} to count events beside the probes")
+    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 0.5"
+    with Workload(workload, "nanosleep") as program, probing(program.pid) as probes:
+        probes.next()
+        program.start()
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script, str(program.pid)], capture_output=True, text=True, check=False
+        )
+    counted = re.search(r"^(\d+),,sched:sched_switch", done.stderr, re.MULTILINE)
+    assert counted, done.stderr
+    assert int(counted.group(1)) > 10
+
+
+def test_nothing_of_the_machine_is_changed(workload: Path) -> None:
+    mounts = Path("/proc/mounts").read_text()
+    with Workload(workload, "spin") as program, probing(program.pid):
+        assert Path("/proc/mounts").read_text() == mounts
+    assert Path("/proc/mounts").read_text() == mounts
+
+
+def test_probes_end_with_the_helper(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        pid = probes.helper._process.pid
+        assert programs_in_kernel(pid) >= 7
+        probes.helper.close()
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_probes_end_when_their_owner_is_killed(workload: Path) -> None:
+    """Nobody gets to say goodbye."""
+    owner_script = (
+        "import sys\n"
+        "from llmtop.collectors.ebpf.process import HelperProcess\n"
+        "helper = HelperProcess([sys.argv[1]])\n"
+        "print(helper._process.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with Workload(workload, "spin") as program:
+        owner = subprocess.Popen(
+            [sys.executable, "-c", owner_script, str(program.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with owner:
+            assert owner.stdout is not None
+            helper = int(owner.stdout.readline())
+            assert eventually(lambda: programs_in_kernel(helper) >= 7)
+            owner.kill()
+        assert eventually(lambda: not Path(f"/proc/{helper}").exists() or _is_zombie(helper))
+        assert programs_in_kernel(helper) == 0
+
+
+def _is_zombie(pid: int) -> bool:
+    return ") Z" in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_others_with_probes_are_told_of(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as first, probing(program.pid) as second:
+        others = {pid for pid, _, _ in second.said[0]["others"]}
+    assert first.helper._process.pid in others
+
+
+def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+    (copy / "programs" / "calls.c").write_text("int on_call(void *ctx) { return nonsense; }\n")
+    monkeypatch.setattr(process, "_HERE", copy)
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        assert probes.said[0]["missing"] == {
+            "syscalls": ["calls.c does not compile: use of undeclared identifier 'nonsense'", ""]
+        }
+        assert probes.next()["waits"]
+
+
+def test_a_missing_bcc_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+    (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
+    monkeypatch.setattr(process, "_HERE", copy)
+    helper = HelperProcess([str(os.getpid())])
+    try:
+        assert eventually(lambda: helper.reports() == [_BCC_MISSING] or helper.is_at_end)
+    finally:
+        helper.close()
+
+
+_BCC_MISSING = {
+    "kind": "unavailable",
+    "reason": "bcc cannot be imported: no such library",
+    "remedy": "sudo apt install python3-bpfcc",
+}
+
+
+def test_another_pid_namespace_is_one_line() -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare to make a PID namespace")
+    script = (
+        "import os, select\n"
+        "from llmtop.collectors.ebpf.process import HelperProcess\n"
+        "helper = HelperProcess([str(os.getpid())])\n"
+        "select.select([helper], [], [], 20)\n"
+        "print(helper.reports()[0]['reason'])\n"
+        "helper.close()\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "PID namespace of its own" in done.stdout, done.stderr

@@ -1,0 +1,141 @@
+"""Reports of the helper as readings and stacks; no probe is loaded here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop import vocabulary as v
+from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.reports import WINDOW_NS, Reports
+from llmtop.model import NS_PER_S, Reading
+
+T = 100 * NS_PER_S
+READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
+
+
+def report(t_ns: int = T, **parts: Any) -> dict[str, Any]:
+    return {"kind": "sample", "t": t_ns, "elapsed": NS_PER_S, **parts}
+
+
+def values(readings: tuple[Reading, ...]) -> dict[tuple[str, str], list[float | None]]:
+    found: dict[tuple[str, str], list[float | None]] = {}
+    for reading in readings:
+        found.setdefault((reading.track, reading.metric.name), []).append(reading.value)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _x86_64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmtop.collectors.thread_causes.cause_of_syscall.__defaults__", ("x86_64",))
+
+
+def test_a_call_becomes_counters_with_a_start_at_zero() -> None:
+    calls = [[7, 0, 5, 1, 9000, {"3": 2, "5": 3}]]
+    found = values(Reports().readings(report(calls=calls, names={"0": "read"}, observed={"calls": 10, "timed": 8})))
+    assert found["process:7", "syscall.count|read"] == [0, 5]
+    assert found["process:7", "syscall.errors|read"] == [0, 1]
+    assert found["process:7", "syscall.time|read"] == [0, 9000]
+    assert found["process:7", "syscall.observed"] == [0, 10]
+    assert found["process:7", "syscall.timed"] == [0, 8]
+    latencies = {name: counts for (_, name), counts in found.items() if name.startswith("syscall.latency")}
+    assert latencies == {
+        "syscall.latency|read|1024": [0],
+        "syscall.latency|read|2048": [0, 2],
+        "syscall.latency|read|4096": [0, 2],
+        "syscall.latency|read|8192": [0, 5],
+        "syscall.latency|read|inf": [0, 5],
+    }
+
+
+def test_the_start_is_at_the_sample_before() -> None:
+    readings = Reports().readings(report(calls=[[7, 0, 5, 0, 9, {"0": 5}]], names={"0": "read"}))
+    count = [reading for reading in readings if reading.metric.name == "syscall.count|read"]
+    assert [reading.t_ns for reading in count] == [T - NS_PER_S, T]
+
+
+def test_a_counter_that_has_not_moved_has_no_reading() -> None:
+    reports = Reports()
+    first, second = [[7, 0, 5, 0, 9, {"0": 5}]], [[7, 0, 6, 0, 9, {"0": 6}]]
+    reports.readings(report(calls=first, names={"0": "read"}))
+    found = values(reports.readings(report(T + NS_PER_S, calls=second, names={"0": "read"})))
+    assert found["process:7", "syscall.count|read"] == [6]
+    assert ("process:7", "syscall.errors|read") not in found
+
+
+def test_a_call_that_was_only_counted_has_no_errors_and_no_time() -> None:
+    found = values(Reports().readings(report(calls=[[7, 24, 5, 0, 0, {}]], names={"24": "sched_yield"})))
+    assert ("process:7", "syscall.count|sched_yield") in found
+    assert not [name for _, name in found if name.startswith(("syscall.errors", "syscall.time|", "syscall.latency"))]
+
+
+def test_a_distribution_without_observations_has_no_readings() -> None:
+    assert values(Reports().readings(report(queue=[[7, {}]]))) == {}
+
+
+def test_the_last_slot_is_all_above() -> None:
+    found = values(Reports().readings(report(queue=[[7, {"26": 1, "27": 2}]])))
+    assert found["process:7", "process.run_queue_latency|1.71799e+10"] == [0, 1]
+    assert found["process:7", "process.run_queue_latency|inf"] == [0, 3]
+
+
+def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
+    files = {3: "pipe:[1]", 4: "socket:[2]"}
+    reports = Reports(file_of=lambda pid, number: files.get(number))
+    waits = [[7, 8, FUTEX, 1, 0, 50], [7, 8, READ, 1, 3, 20], [7, 8, EPOLL_WAIT, 1, 9, 30], [7, 8, NO_CALL, 2, 0, 4]]
+    found = values(reports.readings(report(waits=waits)))
+    causes = {name.partition("|")[2]: counts[-1] for (_, name), counts in found.items() if "thread.blocked" in name}
+    assert causes == {"futex": 50, "pipe": 20, "epoll": 30, "uninterruptible": 4}
+    later = values(reports.readings(report(T + NS_PER_S, waits=[[7, 8, READ, 1, 4, 120]])))
+    assert later == {
+        ("thread:7/8", "thread.blocked|socket"): [0, 100],  # the pipe keeps what it had
+        **{key: counts for key, counts in later.items() if key[0] == "process:7"},
+    }
+
+
+def test_stacks_are_summed_over_the_window_and_then_forgotten() -> None:
+    reports = Reports()
+    stack = [7, 8, FUTEX, 1, 0, ["main", "lock"], 100]
+    first = reports.stacks(report(stacks=[stack], running=[[7, 8, ["main", "work"], 300]]))
+    assert [(one.frames, one.weight, one.state, one.track) for one in first] == [
+        (("main", "work"), 300.0, "on-cpu", "thread:7/8"),
+        (("main", "lock"), 100.0, "futex", "thread:7/8"),
+    ]
+    assert reports.stacks(report(T + NS_PER_S, stacks=[stack]))[1].weight == 200.0
+    assert [one.weight for one in reports.stacks(report(T + WINDOW_NS + 1, stacks=[stack]))] == [200.0]
+
+
+def test_names_from_outside_are_cleaned() -> None:
+    stacks = Reports().stacks(report(running=[[7, 8, ["a\x1b[2Jb", "[/b]"], 1]]))
+    assert stacks[0].frames == ("a␛[2Jb", "[/b]")
+    found = values(Reports().readings(report(functions=[[7, "cu\x9bX", 1, 2, {"0": 1}]])))
+    assert ("process:7", "library.count|cu\ufffdX") in found
+
+
+def test_probes_that_are_taken_off_leave_gaps() -> None:
+    reports = Reports()
+    reports.readings(report(waits=[[7, 8, FUTEX, 1, 0, 50]], queue=[[7, {"3": 1}]]))
+    gaps = values(reports.gaps(T, ("thread.blocked",)))
+    assert gaps == {("thread:7/8", "thread.blocked|futex"): [None]}
+
+
+def test_a_process_that_is_gone_starts_again_at_zero() -> None:
+    reports = Reports()
+    calls = [[7, 0, 5, 0, 9, {"0": 5}]]
+    reports.readings(report(calls=calls, names={"0": "read"}, gone=[7]))
+    again = values(reports.readings(report(T + NS_PER_S, calls=calls, names={"0": "read"})))
+    assert again["process:7", "syscall.count|read"] == [0, 5]
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_report_are_passed_over(line: bytes) -> None:
+    parsed = process._parsed(line)
+    assert parsed is None or isinstance(parsed, dict)
+
+
+def test_probe_hits_are_llmtops_own() -> None:
+    found = values(Reports().readings(report(hits={"call": 3, "switch": 4})))
+    assert found["self", v.SELF_PROBE_HITS.name] == [0, 7]
