@@ -19,7 +19,7 @@ from textual.theme import Theme
 from llmtop.errors import LlmtopError
 from llmtop.text import clean
 from llmtop.tui.gate import FrameGate
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
@@ -115,8 +115,10 @@ class LlmtopApp(App[int]):
 
     def _on_theme(self, _: Theme) -> None:
         self._looks.clear()
-        for pane in self.screen.query(Pane):
-            pane.redraw()
+        for screen in self.screen_stack:
+            for widget in screen.query("*"):
+                if isinstance(widget, DiffedWidget):  # a query by class knows only the first base of a widget
+                    widget.redraw()
 
     # -- frames ------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,39 @@ async def test_tab_goes_round_the_views_and_back() -> None:
         assert "[6 Session]" in app.screen_text()
 
 
+async def test_tabs_and_keys_can_be_clicked() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        row = app.screen_text().splitlines()
+        await pilot.click(offset=(row[1].index("4 Sections") + 2, 1))
+        await settle(pilot)
+        assert "[4 Sections]" in app.screen_text()
+        await pilot.press("1")
+        await settle(pilot)
+        await pilot.click(offset=(row[29].index("group by") + 2, 29))
+        await settle(pilot)
+        assert " by name " in app.screen_text()
+        await pilot.click(offset=(row[29].index("help") + 1, 29))
+        await settle(pilot)
+        assert "Esc closes" in app.screen_text()
+
+
+async def test_a_new_theme_reaches_every_line() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        app.theme = "textual-light"
+        await settle(pilot)
+        backgrounds = {
+            segment.style.bgcolor.name
+            for strip in app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.style and segment.style.bgcolor
+        }
+        assert "#121212" not in backgrounds
+
+
 async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
     app = ExploreApp([read(report())])
     async with app.run_test(size=(120, 40)) as pilot:

@@ -13,15 +13,21 @@ from llmtop.tui.screens.help import key_name
 if TYPE_CHECKING:
     from textual import events
     from textual.binding import ActiveBinding
+    from textual.dom import DOMNode
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A piece of a bar: its text, its role, and the action that a click runs (none if empty)."""
+    """A piece of a bar: its text, its role, and the action that a click runs (none if empty).
+
+    Attributes:
+        node: Whose action it is; None for one that names its target ("screen.view(0)").
+    """
 
     text: str
     role: str
     action: str = ""
+    node: DOMNode | None = None
 
 
 class Bar(DiffedWidget):
@@ -42,7 +48,6 @@ class Bar(DiffedWidget):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw again, as after a change of colours."""
         width = self.size.width
         if width:
             self.send_frame([line([(item.text, item.role) for item in self._items], width, look_of(self))])
@@ -53,7 +58,7 @@ class Bar(DiffedWidget):
             right += width_of(item.text)
             if event.x < right:
                 if item.action:
-                    await self.run_action(item.action)
+                    await self.app.run_action(item.action, item.node or self)
                 return
 
 
@@ -75,7 +80,8 @@ def key_items(bindings: Iterable[ActiveBinding]) -> list[Item]:
         if binding.show and active.enabled and binding.description:
             key = binding.key_display or key_name(binding.key)
             text = binding.description
-            pair = Item(f" {key} ", "accent", binding.action), Item(f"{text} ", "dim", binding.action)
+            act = binding.action, active.node
+            pair = Item(f" {key} ", "accent", *act), Item(f"{text} ", "dim", *act)
             items.setdefault(text, pair)  # one action may have several keys: the first is shown
     return [item for pair in items.values() for item in pair]
 

@@ -85,6 +85,10 @@ class DiffedWidget(Widget):
         if regions:
             self.refresh(*regions)
 
+    def redraw(self) -> None:
+        """Draw again what is known: the colours changed, a cursor moved."""
+        raise NotImplementedError
+
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips):
             return self._strips[y]
@@ -144,7 +148,6 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
             self._renew()
 
     def redraw(self) -> None:
-        """Draw again what is known: a cursor moved, an option changed."""
         if self.is_seen:
             self._paint()
 

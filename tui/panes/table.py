@@ -220,7 +220,6 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
             self._paint()
 
     def redraw(self) -> None:
-        """Draw again, as after a change of colours."""
         self._paint()
 
     def _paint(self) -> None:
@@ -274,7 +273,6 @@ class StatusLine(DiffedWidget):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw again, as after a change of colours."""
         width, look = self.size.width, look_of(self)
         if width:
             shown = cut(self._text, width, look)
