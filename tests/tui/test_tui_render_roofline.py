@@ -107,7 +107,9 @@ def test_a_point_without_place_is_listed_not_drawn() -> None:
 
 
 def test_refusals_are_grouped_by_reason() -> None:
-    refusals = tuple(Refusal(f"k{i}", Unknown(f"no FLOPs: {i} % of DRAM", "ncu --section X")) for i in range(5))
+    refusals = tuple(
+        Refusal(f"k{i}", Unknown(f"no FLOPs{';:'[i % 2]} {i} % of DRAM", "ncu --section X")) for i in range(5)
+    )
     text = drawn(RooflineView("", (DRAM, BF16), (point("k", 10, 1e13),), refusals=refusals), 80, 24)
     assert text[-1] == "5 not drawn · no FLOPs (ncu --section X)"
 

@@ -111,14 +111,14 @@ class SectionsPane(ListPane):
         return tuple(paragraphs)
 
 
-_URGENCY = ("error", "warning", "optimization")
+_ADVICE = ("error", "optimization", "warning")
 
 
-def _urgency(row: SectionRow) -> tuple[int, float]:
+def _urgency(row: SectionRow) -> tuple[int, float, int]:
     """Advice first, by what it may be worth of all kernels' time; then the rest, as collected."""
-    rank = 0 if row.severity in _URGENCY else 1 if row.severity != "collected" else 2
+    rank = 0 if row.severity in _ADVICE else 1 if row.severity != "collected" else 2
     worth = row.worth[1] if row.worth is not None and row.worth[0] == "global" else 0.0
-    return rank, -worth * (row.share or 0.0)
+    return rank, -worth * (row.share or 0.0), _ADVICE.index(row.severity) if rank == 0 else 0
 
 
 def _cells(row: SectionRow) -> tuple[str | float | Unknown | None, ...]:

@@ -60,11 +60,12 @@ def place_frames(root: StackNode, width: int, depth: int, zoom: Path = ()) -> li
 def _place_children(rows: list[list[Frame]], parent: Frame, depth: int) -> None:
     if depth >= len(rows) or parent.node.total <= 0:
         return
-    cells = (parent.stop - parent.start) / parent.node.total
-    position = float(parent.start)
+    width, before = parent.stop - parent.start, 0.0
     for i, child in enumerate(parent.node.children):
-        start, position = position, position + child.total * cells
-        first, last = round(start), min(round(position), parent.stop)
+        after = before + child.total
+        first = parent.start + round(width * (before / parent.node.total))
+        last = parent.start + min(width, round(width * (after / parent.node.total)))
+        before = after
         if last > first:
             frame = Frame((*parent.path, i), child, first, last)
             rows[depth].append(frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _SMALL, _LARGE = 0.02, 0.15
 """Shares of the time from which a dot is drawn larger."""
 
 _UNIT = "FLOP/s"
+_SECOND_HALF = re.compile(r"[:;] ")
 _OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -120,13 +122,13 @@ def _notes(view: RooflineView, width: int, most: int, look: Look) -> list[Strip]
 def _refused(view: RooflineView) -> Iterable[tuple[str, str]]:
     """Refusals by reason, the most frequent first; points that logarithms cannot place are one group.
 
-    Reasons that differ only after a colon (a measured value, say) are one; alone, a reason keeps its end.
+    Reasons that differ only in a second half (a measured value, say) are one; alone, a reason keeps it.
     """
     groups: dict[tuple[str, str], list[tuple[str, Unknown]]] = {}
     refused = [(refusal.label, refusal.why) for refusal in view.refusals]
     refused += [(point.label, _OFF_SCALE) for point in view.points if not can_place(point)]
     for label, why in refused:
-        groups.setdefault((why.reason.partition(": ")[0], why.remedy), []).append((label, why))
+        groups.setdefault((_SECOND_HALF.split(why.reason, maxsplit=1)[0], why.remedy), []).append((label, why))
     for (reason, remedy), members in sorted(groups.items(), key=lambda item: -len(item[1])):
         if len(members) == 1:
             yield members[0][0], str(members[0][1])
