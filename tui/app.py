@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App
+from rich.style import Style
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 
@@ -27,6 +28,7 @@ from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
 if TYPE_CHECKING:
     from textual import events
     from textual.color import Color
+    from textual.screen import Screen
 
     from llmtop.model import Issue
 
@@ -107,8 +109,6 @@ class LlmtopApp(App[int]):
         return look
 
     def _make_look(self, background: Color) -> Look:
-        from rich.style import Style
-
         over = Style(bgcolor=background.rich_color)
         styles = {role: over + self.get_component_styles(f"look--{role}").partial_rich_style for role in ROLES}
         return Look(self._glyphs, styles)
@@ -171,10 +171,10 @@ class LlmtopApp(App[int]):
         """What the screen shows, without colours."""
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips()) + "\n"
 
-    def get_system_commands(self, screen: object) -> Iterable[object]:  # type: ignore[override]
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette's commands: Textual's own, without its screenshot (ours also writes text)."""
         hidden = {"Screenshot", "Keys"}
-        return (command for command in super().get_system_commands(screen) if command.title not in hidden)  # type: ignore[arg-type]
+        return (command for command in super().get_system_commands(screen) if command.title not in hidden)
 
 
 def run_app(app: LlmtopApp, *, mouse: bool | None = None) -> int:

@@ -116,6 +116,20 @@ async def test_help_lists_every_key_once() -> None:
         assert "content" in app.screen_text()
 
 
+async def test_the_palette_opens_without_a_second_screenshot_command() -> None:
+    app = Empty()
+    async with app.run_test(size=(100, 40), notifications=True) as pilot:
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert "Theme" in titles
+        assert "Screenshot" not in titles
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+
+
 async def test_a_screenshot_goes_where_it_is_told_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path / "shots"))
     app = Empty()
