@@ -5,7 +5,8 @@ Keys of the machine: `gpus` (number), `init`-like failures as `fail.nvmlInitWith
 
 Keys of a GPU, for `set_gpu`: `name`, `uuid`, `cores`, `bus_width`, `cc_major`, `cc_minor`, `max_sm_mhz`,
 `max_memory_mhz`, `memory_total`, `memory_used`, `memory_reserved`, `power_mw`, `power_limit_mw`, `energy_mj`,
-`clock_reasons`, `sm_mhz`, `memory_mhz`, `temperature`, `util`, `util_memory`, `mig`, `compute` and `graphics`
+`clock_reasons`, `sm_mhz`, `memory_mhz`, `temperature`, `util`, `util_memory`, `pcie_gen`, `pcie_width`
+(and `max_` of both), `mig`, `compute` and `graphics`
 ("pid:bytes pid:na"), `gpm` (0 or 1), `gpm.<id>` (a number or "nan"), `gpm_code.<id>`, `gpm_least_window_ms` (below it
 the driver's trap: DRAM NaN, all else 0.0), `lost` (1: "GPU is lost" from everything), `fail_all` (a code from
 everything), `fail.<function>`, `hang.<function>`, `wave` (relative swing of moving values), `xid` with `xid_count`.

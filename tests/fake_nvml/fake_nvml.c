@@ -329,6 +329,44 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *out) {
     out->memory = (unsigned)number((int)device->index, "util_memory", 55);
     return SUCCESS;
 }
+/* ---- what other monitors look up at start, so that they can be measured beside llmtop ---- */
+
+GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, number(gpu, "max_pcie_gen", 5))
+GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, number(gpu, "max_pcie_width", 16))
+GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, number(gpu, "pcie_gen", 5))
+GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, number(gpu, "pcie_width", 16))
+int nvmlDeviceGetFanSpeed(Device *device, unsigned *out) {
+    (void)out;
+    DEVICE(device);
+    return NOT_SUPPORTED;
+}
+int nvmlDeviceGetTemperatureThreshold(Device *device, int which, unsigned *out) {
+    (void)which;
+    DEVICE(device);
+    *out = 92;
+    return SUCCESS;
+}
+int nvmlDeviceGetEncoderUtilization(Device *device, unsigned *out, unsigned *period_us) {
+    DEVICE(device);
+    *out = 0;
+    *period_us = 167000;
+    return SUCCESS;
+}
+int nvmlDeviceGetDecoderUtilization(Device *device, unsigned *out, unsigned *period_us) {
+    DEVICE(device);
+    *out = 0;
+    *period_us = 167000;
+    return SUCCESS;
+}
+/* The real one blocks for its window of 20 ms. */
+int nvmlDeviceGetPcieThroughput(Device *device, int direction, unsigned *out_kb_s) {
+    struct timespec window = { 0, 20000000 };
+    DEVICE(device);
+    nanosleep(&window, NULL);
+    *out_kb_s = (unsigned)moving((int)device->index, direction ? "pcie_rx_kb_s" : "pcie_tx_kb_s", 120000);
+    return SUCCESS;
+}
+
 typedef struct { unsigned long long total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *out) {
     DEVICE(device);
