@@ -73,6 +73,8 @@ class TrackKind(StrEnum):
     HOST = "host"
     SELF = "self"
     GPU = "gpu"
+    GPU_INSTANCE = "gpu_instance"
+    """A MIG slice of a GPU."""
     GPU_PROCESS = "gpu_process"
     SERVER = "server"
     PROCESS = "process"

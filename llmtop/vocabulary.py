@@ -28,6 +28,9 @@ GPU_PCIE_TX = Metric("gpu.pcie_tx", "bytes/s", title="PCIe tx")
 GPU_PCIE_RX = Metric("gpu.pcie_rx", "bytes/s", title="PCIe rx")
 GPU_NVLINK_TX = Metric("gpu.nvlink_tx", "bytes/s", title="NVLink tx")
 GPU_NVLINK_RX = Metric("gpu.nvlink_rx", "bytes/s", title="NVLink rx")
+GPU_C2C_TX = Metric("gpu.c2c_tx", "bytes/s", title="C2C tx")
+"""Between the GPU and the Grace CPU of its own package; GPUs without such a link have no reading and no reason."""
+GPU_C2C_RX = Metric("gpu.c2c_rx", "bytes/s", title="C2C rx")
 GPU_MEMORY_USED = Metric("gpu.memory_used", "bytes", title="memory")
 GPU_POWER = Metric("gpu.power", "W", title="power")
 GPU_POWER_LIMIT = Metric("gpu.power_limit", "W", title="power limit")
@@ -37,9 +40,44 @@ GPU_MEMORY_CLOCK = Metric("gpu.memory_clock", "MHz", title="memory clock")
 GPU_TEMPERATURE = Metric("gpu.temperature", "°C", title="temperature")
 GPU_CLOCK_REASONS = Metric("gpu.clock_reasons", "bitmask", title="throttle")
 """NVML clock event reasons; `analysis.gpus` has the words."""
+GPU_THROTTLED = Metric("gpu.throttled", "ns", counter=True, title="throttled")
+"""Time in which the clock was held down since the driver was loaded: `labelled(GPU_THROTTLED, reason)`, with the
+reasons of `ThrottleReason`. Read every 5 s, as all that follows for GPUs."""
+GPU_TEMPERATURE_MEMORY = Metric("gpu.temperature_memory", "°C", title="memory temperature")
+GPU_ECC_CORRECTED = Metric("gpu.ecc_corrected", "errors", counter=True, title="ECC errors corrected")
+"""Since the driver was loaded or the GPU reset (NVML's volatile count); never of the GPU's whole life."""
+GPU_ECC_UNCORRECTED = Metric("gpu.ecc_uncorrected", "errors", counter=True, title="ECC errors not corrected")
+GPU_ROWS_CORRECTED = Metric("gpu.rows_corrected", "rows", title="rows remapped for corrected errors")
+"""Memory rows replaced over the GPU's life; the fact "row_remapping" says whether one waits or failed."""
+GPU_ROWS_UNCORRECTED = Metric("gpu.rows_uncorrected", "rows", title="rows remapped for uncorrected errors")
+GPU_PCIE_GENERATION = Metric("gpu.pcie_generation", "1", title="PCIe generation")
+"""What the link runs at now: idle GPUs go down to save power. The most is in the fact "pcie_max_generation"."""
+GPU_PCIE_WIDTH = Metric("gpu.pcie_width", "lanes", title="PCIe width")
+"""The most is in the fact "pcie_max_width"; a link that is narrower under load is a fault."""
+GPU_PCIE_REPLAYS = Metric("gpu.pcie_replays", "replays", counter=True, title="PCIe replays")
+GPU_NVLINK_ACTIVE = Metric("gpu.nvlink_active", "links", title="NVLinks up")
+"""Of as many as the fact "nvlinks" says; a GPU without NVLink has neither."""
+GPU_NVLINK_ERRORS = Metric("gpu.nvlink_errors", "errors", counter=True, title="NVLink errors")
+"""Over all links; `labelled(GPU_NVLINK_ERRORS, kind)` with "replay", "recovery" and "crc"."""
+
+
+class ThrottleReason(StrEnum):
+    """What held the clock down: the labels of GPU_THROTTLED."""
+
+    POWER_CAP = "power_cap"
+    SYNC_BOOST = "sync_boost"
+    SOFTWARE_THERMAL = "software_thermal"
+    HARDWARE_THERMAL = "hardware_thermal"
+    POWER_BRAKE = "power_brake"
+
+
+# MIG instance, on tracks "gpu:<index>/mig:<GPU instance>" of kind GPU_INSTANCE: the GPM metrics above, of the instance
+# (shares are of its own SMs and memory slices), GPU_MEMORY_USED, and the facts name, uuid, profile ("1g.10gb"),
+# memory_total (bytes), sm_count, compute_instances.
 # GPU process, on tracks "gpu:<index>/process:<pid>".
 GPU_PROCESS_MEMORY = Metric("gpu_process.memory", "bytes", title="GPU memory")
 GPU_PROCESS_SM = Metric("gpu_process.sm", "%", title="SM share")
+"""Share of time in which a kernel of the process ran (NVML's duty cycle, by process). Not a share of SMs."""
 
 # Server, on tracks "server:<port>".
 SERVER_RUNNING = Metric("server.running", "requests", title="running")
