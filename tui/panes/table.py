@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.views import Cell, TableView
 
-FRAME_S = 0.04
+FRAME_S = 0.025
 """Rows that take longer than this to make are left for the next frame: keys are answered while a report decodes."""
 
 _NOTHING = Unknown("nothing has been read yet")
@@ -212,6 +212,9 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         self._resize_rows()
         self.move_to(self.cursor)
 
+    def on_show(self) -> None:
+        self._paint()
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw after scrolling; the base class would send all cells again."""
         if self.show_vertical_scrollbar:
@@ -250,7 +253,8 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         for i in shown:
             if i not in self._made:
                 if time.perf_counter() - start > FRAME_S:
-                    self.call_after_refresh(self._paint)
+                    if self.is_on_screen:
+                        self.call_after_refresh(self._paint)
                     return
                 self._made[i] = rows.cells(i)
 
