@@ -187,6 +187,22 @@ async def test_arrows_scrub_back_and_escape_returns() -> None:
         assert app.screen_text() == now
 
 
+async def test_escape_in_a_table_clears_the_filter_then_time_then_zoom() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        await press(pilot, "4", "z", "left", "slash", *"nccl")
+        assert "pt_nccl" in app.screen_text()
+        assert "ZMQbg" not in app.screen_text()
+        await press(pilot, "escape")
+        assert "ZMQbg" in app.screen_text()
+        assert app.live.at_ns is not None
+        await press(pilot, "escape")
+        assert app.live.at_ns is None
+        assert app.live.table.display
+        await press(pilot, "escape")
+        assert not app.live.table.display
+
+
 async def test_scrubbed_moment_stays_while_time_goes_on() -> None:
     app = fixed_app()
     async with running(app) as pilot:

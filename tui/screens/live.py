@@ -70,7 +70,8 @@ class LiveScreen(Screen[None]):
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
         Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
         Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
-        Binding("escape", "live", "live", show=False, tooltip="Back to now, and out of a zoomed pane"),
+        # Before the table's own binding: its filter is cleared first, here.
+        Binding("escape", "live", "live", show=False, priority=True, tooltip="Back to now, and out of a zoomed pane"),
         Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes"),
         *(
             Binding(digit, f"pane({digit})", "pane", show=False, tooltip="Focus a pane by its number")
@@ -259,8 +260,10 @@ class LiveScreen(Screen[None]):
         self.refresh_trace()
 
     def action_live(self) -> None:
-        """Back to now; then out of a zoomed pane."""
-        if self.at_ns is not None or self.is_paused:
+        """Clear the table's filter; or else back to now; or else out of a zoomed pane."""
+        if self.table.display and self.table.has_class("-filtering"):
+            self.table.action_clear_filter()
+        elif self.at_ns is not None or self.is_paused:
             self.at_ns = self._held = None
             self.refresh_trace()
         elif self._zoomed:
