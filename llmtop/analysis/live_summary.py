@@ -11,7 +11,8 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
-from llmtop.analysis.roofline_live import dram_bytes_per_s, live_view
+from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server import ServerView, Stat, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
