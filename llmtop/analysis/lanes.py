@@ -26,10 +26,15 @@ RUN_QUEUE_TOP = 25.0
 """Top of the run-queue lane in %: on a scale to 100 the few per cent that already hurt would not show."""
 
 
-def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS) -> Lanes:
-    """The lanes of one GPU (a track id; the first where None), of the server, and of its engine thread."""
+def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS, *, has_server: bool = True) -> Lanes:
+    """The lanes of one GPU (a track id; the first where None), of the server, and of its engine thread.
+
+    Without a server under observation (`has_server` False) there are only those of the GPU.
+    """
     start_ns = trace.end_ns - window_ns
-    lanes = (*_gpu_lanes(trace, gpu, window_ns), *_server_lanes(trace, window_ns), *_engine_lanes(trace, window_ns))
+    lanes = tuple(_gpu_lanes(trace, gpu, window_ns))
+    if has_server:
+        lanes = (*lanes, *_server_lanes(trace, window_ns), *_engine_lanes(trace, window_ns))
     marks = (mark for mark in trace.marks if start_ns <= mark.t_ns <= trace.end_ns)
     return Lanes(start_ns, trace.end_ns, lanes, tuple(LaneMark(m.t_ns, m.text, m.severity.value) for m in marks))
 

@@ -133,6 +133,8 @@ def test_several_gpus_are_a_table() -> None:
         "        SM    DRAM  tensor  mem GiB  power W   MHz  °C",
         "0     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
         "1     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
+        "0      4300 70.2 GiB  VLLM::EngineCore",
+        "1      4300 70.2 GiB  VLLM::EngineCore",
     ]
 
 

@@ -279,9 +279,11 @@ async def test_before_the_first_poll_panes_say_so() -> None:
 async def test_without_a_target_the_gpus_are_watched() -> None:
     app = fixed_app(target=None)
     async with running(app):
+        assert shown_numbers(app) == [1, 3, 6]
         text = app.screen_text()
-        assert "llmtop --attach PID" in text
         assert "DRAM" in text
+        assert "VLLM::EngineCore" in text
+        assert "engine CPU" not in text
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: name[:18])

@@ -33,7 +33,7 @@ class LanesPane(Pane[Lanes]):
 
     def view(self, trace: Trace) -> Lanes:
         gpus = target_gpus(trace, self.target)
-        return lanes_view(trace, gpus[self.gpu % len(gpus)].id if gpus else None)
+        return lanes_view(trace, gpus[self.gpu % len(gpus)].id if gpus else None, has_server=self.target is not None)
 
     def draw(self, view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
         return draw_lanes(view, width, height, look)

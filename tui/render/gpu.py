@@ -107,15 +107,24 @@ def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
     return parts
 
 
-def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Look) -> list[Strip]:
+def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Look, prefix: str = "") -> list[Strip]:
     return [
         line(
-            [(f"{one.pid:>8} ", "dim"), (pad(_size(one.memory, look), 10, look), "text"), (one.name, "text")],
+            [
+                (prefix, "title"),
+                (f"{one.pid:>8} ", "dim"),
+                (pad(_size(one.memory, look), 10, look), "text"),
+                _name(one),
+            ],
             width,
             look,
         )
         for one in processes[: max(0, room)]
     ]
+
+
+def _name(process: GpuProcess) -> Part:
+    return process.name, "text"
 
 
 # -- several ---------------------------------------------------------------------------------------------------
@@ -133,7 +142,10 @@ def _several(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> lis
         hidden = len(strips) - height + 1
         strips = [*strips[: height - 1], line([(f"{hidden} more GPUs: zoom with z", "dim")], width, look)]
     reasons = {str(row.why_no_activity) for row in rows if row.why_no_activity is not None}
-    return strips + [strip for reason in sorted(reasons) for strip in prose(reason, width, look, "dim")]
+    strips += [strip for reason in sorted(reasons) for strip in prose(reason, width, look, "dim")]
+    for row in rows:
+        strips += _processes(row.processes, width, height - len(strips), look, f"{row.index:<3}")
+    return strips
 
 
 def _bar_width(rows: Sequence[GpuRow], width: int) -> int:

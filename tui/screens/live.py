@@ -48,6 +48,8 @@ _TALL = 36
 _KEYS_ROWS = 18
 _MANY_GPUS = 4
 """From here on a line for each needs more height than the numbers of the server."""
+_OF_A_SERVER = (2, 4)
+"""Panes that give their room to the GPUs when there is no server to watch; their digits still work in a zoom."""
 _STEP_NS = 5 * NS_PER_S
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
@@ -203,7 +205,8 @@ class LiveScreen(Screen[None]):
         self.set_class(self.size.width >= _WIDE, "-wide")
         self.set_class(self.size.height >= _TALL, "-tall")
         for number, pane in self.panes.items():
-            pane.display = not alone or (number == self._current and not as_table)
+            is_of_use = self.target is not None or number not in _OF_A_SERVER
+            pane.display = is_of_use if not alone else number == self._current and not as_table
             pane.set_class(pane.display, "-shown")
         self.table.display = as_table
         for container in self._inner_containers():
