@@ -114,7 +114,7 @@ def test_one_gpu_in_full() -> None:
         "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
         "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
         "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
-        "PCIe rx 400 MB/s  PCIe tx 200 MB/s",
+        "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
         "    4300 70.2 GiB  VLLM::EngineCore",
     ]
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _GB = 1 << 30
 _LEAST_GRAPH = 4
+_LINK = 23
+"""Cells that the rate of one link takes."""
 _ROLES = {"SM": "series2", "DRAM": "memory", "tensor": "compute", "GPU busy": "series2"}
 
 
@@ -37,8 +39,9 @@ def _one(row: GpuRow, width: int, height: int, look: Look) -> list[Strip]:
     strips.append(line(_state(row, look), width, look))
     if row.why_no_activity is not None:
         strips += prose(str(row.why_no_activity), width, look, "dim")
-    if row.links:
-        strips.append(line(_links(row.links, look), width, look))
+    across = max(1, width // _LINK)
+    for start in range(0, len(row.links), across):
+        strips.append(line(_links(row.links[start : start + across], look), width, look))
     return strips + _processes(row.processes, width, height - len(strips), look)
 
 
@@ -103,7 +106,8 @@ def _power(row: GpuRow, look: Look) -> list[Part]:
 def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
     parts: list[Part] = []
     for gauge in links:
-        parts += [(f"{gauge.title} ", "dim"), (f"{_text(gauge.value, gauge.unit, look)}  ", "text")]
+        shown = _text(gauge.value, gauge.unit, look)
+        parts += [(f"{gauge.title} ", "dim"), (shown.ljust(_LINK - len(gauge.title) - 1), "text")]
     return parts
 
 
