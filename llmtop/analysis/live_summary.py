@@ -11,6 +11,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
+from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
@@ -89,13 +90,6 @@ def own_cpu(trace: Trace) -> float | Unknown:
     """CPU time of llmtop itself per second, as a share of one core."""
     used = counter_rate(trace, "self", v.SELF_CPU, _SELF_WINDOW_NS)
     return used if isinstance(used, Unknown) else used / NS_PER_S
-
-
-def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
-    """The GPUs that the server has open; all where that is not known."""
-    tracks = gpu_tracks(trace)
-    wanted = {f"gpu:{index}" for index in target.gpus} if target else set()
-    return tuple(track for track in tracks if track.id in wanted) or tracks
 
 
 def short_gpu_name(name: str) -> str:

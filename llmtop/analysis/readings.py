@@ -10,7 +10,7 @@ from llmtop.model import NS_PER_S, Series, Trace, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from llmtop.model import Metric, Track
+    from llmtop.model import Metric, Target, Track
 
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
@@ -107,6 +107,13 @@ def source(trace: Trace, track: str, metric: Metric) -> str:
 def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
     """GPUs by index."""
     return tuple(sorted(trace.tracks_of(TrackKind.GPU), key=lambda track: (len(track.id), track.id)))
+
+
+def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
+    """The GPUs that the server has open; all where that is not known."""
+    tracks = gpu_tracks(trace)
+    wanted = {f"gpu:{index}" for index in target.gpus} if target else set()
+    return tuple(track for track in tracks if track.id in wanted) or tracks
 
 
 def server_track(trace: Trace) -> Track | None:
