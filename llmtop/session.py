@@ -9,6 +9,7 @@ import threading
 import time
 from array import array
 from collections import deque
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,19 @@ from llmtop.model import (
     Stack,
     Trace,
     Track,
+    Unknown,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from llmtop.collectors.base import Clock, Collector
 
 DEFAULT_WINDOW_S = 600.0
+STUCK_S = 3.0
+"""A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
+STUCK_PERIODS = 3
+_STUCK_REMEDY = "it goes on by itself when its call returns; of a driver that hangs, dmesg says more"
 _TRIM_SLACK = 2
 """Columns are cut only when they hold this many windows, so that cutting costs nothing per sample."""
 
@@ -43,6 +49,7 @@ class _Column:
 
     metric: Metric
     source: str
+    owner: str
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     start: int = 0
@@ -92,13 +99,26 @@ class Recorder:
             self._start_ns = self._start_ns or trace.start_ns or trace.end_ns
             self._tracks.update(trace.tracks)
             for reading in trace.readings:
-                self._column(reading).append(reading)
+                self._column(collector, reading).append(reading)
             self._missing[collector] = trace.missing
             if trace.stacks:
                 self._stacks[collector] = trace.stacks
             self._marks.extend(trace.marks)
             self._count_issues(trace.issues)
             self._forget(trace.gone)
+
+    def mark(self, mark: Mark) -> None:
+        """Add a mark that no poll brought."""
+        with self._lock:
+            self._marks.append(mark)
+
+    def gap(self, collector: str, t_ns: int) -> None:
+        """End the lines of a collector that has stopped answering: what it said last is not "now" any more."""
+        with self._lock:
+            self._end_ns = max(self._end_ns, t_ns)
+            for (track, _), column in self._columns.items():
+                if column.owner == collector:
+                    column.append(Reading(track, column.metric, t_ns, None, column.source))
 
     def freeze(self) -> Trace:
         """The window as it stands, without copying a sample."""
@@ -118,11 +138,12 @@ class Recorder:
                 missing=tuple(one for several in self._missing.values() for one in several),
             )
 
-    def _column(self, reading: Reading) -> _Column:
+    def _column(self, collector: str, reading: Reading) -> _Column:
         key = (reading.track, reading.metric.name)
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = _Column(reading.metric, reading.source)
+            column = self._columns[key] = _Column(reading.metric, reading.source, collector)
+        column.owner = collector
         return column
 
     def _count_issues(self, issues: Iterable[Issue]) -> None:
@@ -154,6 +175,15 @@ def _frozen(track: str, column: _Column) -> Series:
     )
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call into a collector that has not returned yet. `is_told`: whether it was said to hang."""
+
+    start_ns: int
+    patience_ns: int
+    is_told: bool = False
+
+
 class Session:
     """Runs collectors, each on a thread of its own, into one recorder.
 
@@ -180,6 +210,8 @@ class Session:
         self._clock = clock
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._calls: dict[str, _Call] = {}
+        self._calls_lock = threading.Lock()
 
     def start(self) -> None:
         """Start every collector that can run."""
@@ -196,16 +228,53 @@ class Session:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def trace(self) -> Trace:
-        """What is known now."""
-        return self.recorder.freeze()
+        """What is known now; collectors that hang are missing, and what they said last is over."""
+        stuck = self._find_stuck()
+        trace = self.recorder.freeze()
+        return replace(trace, missing=(*stuck, *trace.missing)) if stuck else trace
+
+    def _find_stuck(self) -> tuple[Missing, ...]:
+        """A thread that hangs cannot say so: it is found by whoever asks for the trace."""
+        now, found = self._clock(), []
+        with self._calls_lock:
+            for name, call in self._calls.items():
+                if now - call.start_ns <= call.patience_ns:
+                    continue
+                said = f"the {name} collector has not answered for {(now - call.start_ns) / NS_PER_S:.0f} s"
+                found.append(Missing(name, Unknown(said, _STUCK_REMEDY)))
+                if not call.is_told:
+                    call.is_told = True
+                    self.recorder.gap(name, now)
+                    self.recorder.mark(Mark(now, "stuck", name, said, Severity.WARNING))
+        return tuple(found)
+
+    @contextmanager
+    def _watched(self, collector: Collector) -> Iterator[None]:
+        """Note that a call into a collector is under way."""
+        patience_s = max(STUCK_S, STUCK_PERIODS * max(self.interval_s, collector.period_s))
+        call = _Call(self._clock(), int(patience_s * NS_PER_S))
+        with self._calls_lock:
+            self._calls[collector.name] = call
+        try:
+            yield
+        finally:
+            with self._calls_lock:
+                del self._calls[collector.name]
+            if call.is_told:
+                now = self._clock()
+                text = f"the {collector.name} collector answers again after {(now - call.start_ns) / NS_PER_S:.0f} s"
+                self.recorder.mark(Mark(now, "stuck", collector.name, text))
 
     def _run(self, collector: Collector) -> None:
-        why = collector.missing()
+        with self._watched(collector):
+            why = collector.missing()
         if why is not None:
             self._report(collector, missing=(Missing(collector.name, why),))
             return
         try:
-            with collector:
+            with ExitStack() as stack:
+                with self._watched(collector):
+                    stack.enter_context(collector)
                 self._poll_until_stopped(collector)
         except Exception as error:  # the border: a collector's fault costs only its own data
             self._report(collector, issues=(_fault(collector, error),))
@@ -215,7 +284,8 @@ class Session:
         due = self._clock()
         while not self._stop.is_set():
             try:
-                trace = collector.poll()
+                with self._watched(collector):
+                    trace = collector.poll()
             except Exception as error:  # one bad poll never ends a collector
                 self._report(collector, issues=(_fault(collector, error),))
             else:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from llmtop.model import Metric, Origin, Reading, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Unknown
 from llmtop.session import Session
 
 BEAT = Metric("test.beat", "1")
@@ -115,3 +115,89 @@ def test_hanging_collector_does_not_hold_up_the_end() -> None:
     session.stop(timeout_s=0.05)
     assert session.trace().get("good", BEAT) is not None
     released.set()
+
+
+class Clock:
+    """Time that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * NS_PER_S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Slow(FakeCollector):
+    """Answers once, then hangs in its next poll until it is released."""
+
+    def __init__(self, clock: Clock, hang_in: str = "poll") -> None:
+        super().__init__("nvml")
+        self.period_s = 2.0 if hang_in == "missing" else 0.0
+        self.clock = clock
+        self.hang_in = hang_in
+        self.is_hanging = threading.Event()
+        self.released = threading.Event()
+
+    def missing(self) -> Unknown | None:
+        self._wait("missing")
+        return None
+
+    def poll(self) -> Trace:
+        if self.polls:
+            self._wait("poll")
+        self.polls += 1
+        t = self.clock()
+        return Trace(Origin("live"), t, t, readings=(Reading("gpu:0", BEAT, t, float(self.polls), "fake"),))
+
+    def _wait(self, where: str) -> None:
+        if self.hang_in == where and not self.released.is_set():
+            self.is_hanging.set()
+            assert self.released.wait(DEADLINE_S)
+
+
+def hanging(collector: Slow, clock: Clock) -> tuple[Session, threading.Semaphore]:
+    news = threading.Semaphore(0)
+    session = Session([collector], Origin("live"), interval_s=0.001, on_news=news.release, clock=clock)
+    session.start()
+    if collector.hang_in == "poll":
+        assert news.acquire(timeout=DEADLINE_S)
+    assert collector.is_hanging.wait(DEADLINE_S)
+    return session, news
+
+
+def test_a_collector_that_hangs_is_said_to_and_its_last_reading_is_over() -> None:
+    clock = Clock()
+    collector = Slow(clock)
+    session, news = hanging(collector, clock)
+    clock.now_ns += 3 * NS_PER_S
+    assert session.trace().missing == ()
+    clock.now_ns += 1 * NS_PER_S
+    trace = session.trace()
+    why = trace.why_missing("nvml")
+    assert why is not None
+    assert why.reason == "the nvml collector has not answered for 4 s"
+    series = trace.get("gpu:0", BEAT)
+    assert series is not None
+    assert [value for _, value in series] == [1.0, None]
+    assert series.last_t_ns == trace.end_ns == clock.now_ns
+    assert [mark.kind for mark in session.trace().marks] == ["stuck"], "said once"
+    collector.released.set()
+    assert news.acquire(timeout=DEADLINE_S)
+    session.stop()
+    back = session.trace()
+    assert back.missing == ()
+    assert [mark.text for mark in back.marks][1:] == ["the nvml collector answers again after 4 s"]
+
+
+def test_a_slow_collector_that_hangs_while_it_starts_has_three_periods() -> None:
+    clock = Clock()
+    collector = Slow(clock, hang_in="missing")
+    session, news = hanging(collector, clock)
+    clock.now_ns += 6 * NS_PER_S
+    assert session.trace().missing == ()
+    clock.now_ns += 1 * NS_PER_S
+    assert session.trace().why_missing("nvml") is not None
+    collector.released.set()
+    assert news.acquire(timeout=DEADLINE_S)
+    session.stop()
+    assert session.trace().missing == ()
