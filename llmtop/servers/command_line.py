@@ -15,6 +15,12 @@ from llmtop.model import Engine, Fact, Unknown
 from llmtop.text import clean
 
 _CONFIG_BYTES = 1 << 20
+_CONFIG_KEYS = 300
+"""More values than this is no model's configuration."""
+_CONFIG_TEXT = 200
+"""Longer texts are chat templates and the like."""
+_WEIGHT_FILES = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin")
+"""The first kind that is there: some models come in two formats side by side."""
 _DTYPES = {
     "bfloat16": "bf16",
     "bf16": "bf16",
@@ -69,16 +75,19 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
     if name is None:
         why = Unknown(f"the command line of {engine.title} names no model", "its metrics may: see the server pane")
         return ModelFacts(why, Unknown("the model is not known", why.remedy))
-    config = _configuration(name, pid, proc)
+    folder, config = _configuration(name, pid, proc)
     quantization = flag(argv, "--quantization", "-q", "--quantize") or _text(
         config, "quantization_config", "quant_method"
     )
     cache = flag(argv, "--kv-cache-dtype", "--cache-type-k", "-ctk")
-    more = {"quantization": quantization, "kv_cache_dtype": cache}
+    given = {"quantization": quantization, "kv_cache_dtype": cache}
+    more = {key: clean(value) for key, value in given.items() if value}
     return ModelFacts(
         clean(name),
         _dtype(engine, argv, name, config, quantization),
-        {key: clean(value) for key, value in more.items() if value},
+        {key: clean(value) for key, value in more.items() if value}
+        | _sizes(config)
+        | _weights(folder, name, pid, proc),
     )
 
 
@@ -117,8 +126,8 @@ def _text(config: Mapping[str, Any], *keys: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _configuration(model: str, pid: int, proc: Path) -> Mapping[str, Any]:
-    """The model's config.json, seen with the server's eyes: in its container and from its working directory."""
+def _configuration(model: str, pid: int, proc: Path) -> tuple[Path | None, Mapping[str, Any]]:
+    """The model's config.json and where it is, seen with the server's eyes: in its container, from where it runs."""
     for folder in _folders(model, pid, proc):
         try:
             with (folder / "config.json").open("rb") as file:
@@ -126,8 +135,45 @@ def _configuration(model: str, pid: int, proc: Path) -> Mapping[str, Any]:
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(content, Mapping):
-            return content
-    return {}
+            return folder, content
+    return None, {}
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, Fact]:
+    """What a configuration says in single values, as "config.<key>"; a multimodal model's is that of its text part."""
+    text, quantization = config.get("text_config"), config.get("quantization_config")
+    values: dict[str, Any] = {**config, **(text if isinstance(text, Mapping) else {})}
+    if isinstance(quantization, Mapping):
+        values["quantization_config.bits"] = quantization.get("bits")
+    return {
+        clean(f"config.{key}"): clean(value) if isinstance(value, str) else value
+        for key, value in list(values.items())[:_CONFIG_KEYS]
+        if isinstance(value, int) or (isinstance(value, str) and len(value) <= _CONFIG_TEXT)
+    }
+
+
+def _weights(folder: Path | None, model: str, pid: int, proc: Path) -> dict[str, Fact]:
+    """Bytes of the files that hold the weights; nothing where they cannot be seen."""
+    if model.endswith(".gguf"):
+        total = sum(_bytes(file) for file in _folders(model, pid, proc)[:1])
+    else:
+        sizes = (sum(_bytes(file) for file in _files(folder, pattern)) for pattern in _WEIGHT_FILES)
+        total = next((size for size in sizes if size), 0)
+    return {"weights_bytes": total} if total else {}
+
+
+def _files(folder: Path | None, pattern: str) -> list[Path]:
+    try:
+        return list(folder.glob(pattern)) if folder is not None else []
+    except OSError:
+        return []
+
+
+def _bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _folders(model: str, pid: int, proc: Path) -> list[Path]:

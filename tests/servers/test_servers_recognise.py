@@ -242,6 +242,30 @@ def test_dtype_comes_from_the_download_cache(tmp_path: Path) -> None:
         assert find_target(running.pids["api"]).dtype == "bf16"
 
 
+def test_sizes_of_the_model_come_from_its_folder(tmp_path: Path) -> None:
+    text = {"hidden_size": 4096, "tie_word_embeddings": False, "rope_scaling": {"factor": 8}, "eos": [1, 2]}
+    configuration = {"model_type": "x\x1b[2J", "text_config": text, "quantization_config": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(configuration))
+    for name, size in (("model-1-of-2.safetensors", 300), ("model-2-of-2.safetensors", 200), ("other.safetensors", 7)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    with tree(Fake("api", ("vllm", "serve", str(tmp_path)))) as running:
+        facts = find_target(running.pids["api"]).facts
+
+    assert facts["weights_bytes"] == 500
+    assert facts["config.hidden_size"] == 4096
+    assert facts["config.tie_word_embeddings"] == 0
+    assert facts["config.quantization_config.bits"] == 4
+    assert "\x1b" not in str(facts["config.model_type"])
+    assert "config.rope_scaling" not in facts
+    assert "config.eos" not in facts
+
+
+def test_a_gguf_file_is_its_weights(tmp_path: Path) -> None:
+    (tmp_path / "m-Q4_0.gguf").write_bytes(b"x" * 123)
+    with tree(Fake("c", ("llama-server", "-m", str(tmp_path / "m-Q4_0.gguf")))) as running:
+        assert find_target(running.pids["c"]).facts["weights_bytes"] == 123
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"torch_dtype": 3, "quantization_config": []}', "[" * 100_000])
 def test_a_damaged_configuration_leaves_the_dtype_unknown(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
