@@ -41,7 +41,7 @@ class Helper:
         self._hertz: int = options.hertz
         self._bpf = load_bcc()
         self._symbols = Symbols(self._bpf)
-        self._governor = Governor(options.budget, stacks=options.stacks)
+        self._governor = Governor(options.budget, stacks=options.stacks, cpus=os.cpu_count() or 1)
         self.missing: dict[str, tuple[str, str]] = {}
         """What cannot be had here: (reason, remedy) by part."""
         self._lifecycle = Lifecycle(self._bpf)

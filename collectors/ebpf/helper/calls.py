@@ -53,21 +53,27 @@ class Calls:
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._sent_waits: dict[int, int] = {}
         self.mode = "off"
+        self._held: set[str] = set()
 
     def set_mode(self, mode: str) -> None:
         """Time the calls, count them, or leave them alone ("timed", "counted", "off")."""
         if mode == self.mode:
             return
         self._module["settings"][ctypes.c_int(0)] = ctypes.c_uint32(mode == "counted")
-        if mode == "off":
-            for tracepoint, _ in _TRACEPOINTS:
-                self._module.detach_raw_tracepoint(tracepoint)
-        elif self.mode == "off":
-            for tracepoint, function in _TRACEPOINTS:
-                self._attach(tracepoint, function)
-            # A call that was under way when the probes came off would be timed until now.
-            self._module["started"].clear()
+        # A call that is under way when the probes come off must not be timed until they are back.
+        self._module["started"].clear()
+        for tracepoint, function in _TRACEPOINTS:
+            self._hold(tracepoint, function, mode == "timed" or (mode == "counted" and tracepoint == "sys_enter"))
         self.mode = mode
+
+    def _hold(self, tracepoint: str, function: str, wanted: bool) -> None:
+        """Attach or detach one of the probes, unless it is as wanted."""
+        if wanted and tracepoint not in self._held:
+            self._attach(tracepoint, function)
+            self._held.add(tracepoint)
+        elif not wanted and tracepoint in self._held:
+            self._module.detach_raw_tracepoint(tracepoint)
+            self._held.discard(tracepoint)
 
     def _attach(self, tracepoint: str, function: str) -> None:
         try:

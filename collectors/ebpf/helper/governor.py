@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 NS_PER_HIT = {
-    "call": 180.0,
-    "counted_call": 60.0,
-    "foreign_call": 40.0,
-    "switch": 700.0,
-    "foreign_switch": 120.0,
-    "stack": 2300.0,
+    "call": 330.0,
+    "counted_call": 165.0,
+    "foreign_call": 150.0,
+    "foreign_counted_call": 80.0,
+    "switch": 850.0,
+    "foreign_switch": 300.0,
+    "stack": 2750.0,
     "sample": 4000.0,
     "library": 1600.0,
 }
@@ -73,8 +74,9 @@ def cost(load: Load, effort: Effort) -> tuple[float, float]:
     own = load.samples * NS_PER_HIT["sample"] + load.library * NS_PER_HIT["library"]
     foreign = 0.0
     if effort.calls != "off":
-        own += load.calls * NS_PER_HIT["call" if effort.calls == "timed" else "counted_call"]
-        foreign += load.foreign_calls * NS_PER_HIT["foreign_call"]
+        kind = "call" if effort.calls == "timed" else "counted_call"
+        own += load.calls * NS_PER_HIT[kind]
+        foreign += load.foreign_calls * NS_PER_HIT[f"foreign_{kind}"]
     if effort.scheduler:
         own += load.switches * NS_PER_HIT["switch"]
         foreign += load.foreign_switches * NS_PER_HIT["foreign_switch"]
@@ -87,11 +89,14 @@ class Governor:
     """Chooses the rung of the ladder, second by second.
 
     Args:
-        budget: Share of one core that the probes may cost the processes looked at, and again all others.
+        budget: Share of one core that the probes may cost the processes looked at. All others together may lose
+            that share of the whole machine.
+        cpus: How many cores the machine has.
     """
 
-    def __init__(self, budget: float, *, stacks: bool = False) -> None:
+    def __init__(self, budget: float, *, stacks: bool = False, cpus: int = 1) -> None:
         self.budget_ns = budget * 1e9
+        self._foreign_budget_ns = self.budget_ns * cpus
         self.stacks = stacks
         self.rung = 0
         self._seconds_over = 0
@@ -112,7 +117,7 @@ class Governor:
     def judge(self, load: Load, elapsed_s: float) -> bool:
         """Take the last second's load into account; whether the effort changed."""
         before = self.effort
-        if max(cost(load, before)) > self.budget_ns:
+        if not self._fits(load, before):
             self._rested_s = 0.0
             self._seconds_over += 1
             if self._seconds_over >= PATIENCE:
@@ -132,8 +137,8 @@ class Governor:
         self._rest_s = min(self._rest_s * 2, LONGEST_REST_S)
 
     def _fits(self, load: Load, effort: Effort) -> bool:
-        asked = effort if self.stacks else replace(effort, stack_every=0)
-        return max(cost(load, asked)) <= self.budget_ns
+        own, foreign = cost(load, effort if self.stacks else replace(effort, stack_every=0))
+        return own <= self.budget_ns and foreign <= self._foreign_budget_ns
 
     def _step_up(self) -> None:
         """Try the next rung that differs: what it costs is only known by doing it."""

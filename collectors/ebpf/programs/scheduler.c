@@ -199,14 +199,17 @@ static __always_inline void enter(u32 tid, u64 now)
 
 int on_switch(struct tracepoint__sched__sched_switch *args)
 {
-	u64 now = bpf_ktime_get_ns();
 	/* The thread that leaves is still the current one. */
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	if (is_target(tgid))
-		leave(args, tgid, args->prev_pid, args->prev_state & 0xff, now);
-	else
+	u32 tgid = bpf_get_current_pid_tgid() >> 32, next = args->next_pid;
+	bool leaves = is_target(tgid);
+	if (!leaves)
 		count_hit(HIT_FOREIGN_SWITCH);
-	enter(args->next_pid, now);
+	if (!leaves && !is_marked(next))
+		return 1;
+	u64 now = bpf_ktime_get_ns();
+	if (leaves)
+		leave(args, tgid, args->prev_pid, args->prev_state & 0xff, now);
+	enter(next, now);
 	return 1;
 }
 
