@@ -18,6 +18,7 @@ NS_PER_HIT = {
     "stack": 2750.0,
     "sample": 4000.0,
     "library": 1600.0,
+    "stepped_library": 11000.0,
 }
 REST_S = 30.0
 LONGEST_REST_S = 300.0
