@@ -48,6 +48,15 @@ class TimedTerminal(Terminal):
             self._reply("\x1b[1;1R" * data.count(_CURSOR_QUERY))
             self._changed.notify_all()
 
+    def check_running(self) -> None:
+        """Fail with the program's last words if it has ended.
+
+        Raises:
+            AssertionError: It has.
+        """
+        said = b"".join(data for _, data in self.pieces[-20:])[-600:]
+        assert self.exit_code is None, f"ended with exit code {self.exit_code}, saying {said!r}"
+
     def bytes_between(self, start_s: float, end_s: float) -> int:
         """Output of a span of `time.perf_counter()`."""
         return sum(len(data) for at_s, data in list(self.pieces) if start_s <= at_s < end_s)
@@ -63,7 +72,7 @@ class TimedTerminal(Terminal):
             while wanted not in b"".join(data for _, data in self.pieces):
                 left = deadline - time.perf_counter()
                 assert left > 0, f"never wrote {wanted!r}"
-                assert self.exit_code is None, f"ended with exit code {self.exit_code} before it wrote {wanted!r}"
+                self.check_running()
                 self._changed.wait(min(left, 0.1))
 
     def response_s(self, *keys: str, quiet_s: float = 0.04, timeout_s: float = 1.0) -> float | None:
