@@ -122,6 +122,35 @@ def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
     return usage * blocks * block_size * size.kv_bytes_per_token
 
 
+def model_flops_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unknown:
+    """FLOP/s that a server's tokens are worth, over all its GPUs: 2 N each."""
+    tokens = computed_tokens_per_s(trace)
+    if isinstance(tokens, Unknown):
+        return tokens
+    if isinstance(size, Unknown):
+        return size
+    origin = f"model estimate: {tokens.source}; {size.source}"
+    return Quantity(2 * size.active * float(tokens.value), "FLOP/s", origin)
+
+
+def model_bytes_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unknown:
+    """Bytes/s that a server's steps must read, over all its GPUs: weights, and the KV cache where it is known."""
+    server = server_track(trace)
+    if server is None:
+        return why_kind_missing(trace, TrackKind.SERVER)
+    steps = _steps_per_s(trace, server.id)
+    if isinstance(steps, Unknown):
+        return steps
+    if isinstance(size, Unknown):
+        return size
+    batch = latest(trace, server.id, v.SERVER_RUNNING)
+    weights = size.weight_bytes_per_step(1.0 if isinstance(batch, Unknown) else batch)
+    cache = kv_bytes_in_use(trace, size)
+    read = weights + (0.0 if isinstance(cache, Unknown) else cache)
+    what = f"weights only ({cache.reason})" if isinstance(cache, Unknown) else "weights and KV cache"
+    return Quantity(read * float(steps.value), "bytes/s", f"model estimate: {what}; {steps.source}; {size.source}")
+
+
 def _whole(fact: object) -> int | None:
     text = str(fact)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
@@ -155,51 +184,43 @@ def _dram_peak(gpus: Sequence[Track]) -> float | Unknown:
 
 
 def _mfu(trace: Trace, size: ModelSize | Unknown, ceilings: Sequence[Ceilings | Unknown]) -> Result:
-    tokens = computed_tokens_per_s(trace)
-    if isinstance(tokens, Unknown):
-        return tokens
-    if isinstance(size, Unknown):
-        return size
+    done = model_flops_per_s(trace, size)
     peak = _tensor_peak(ceilings)
-    if isinstance(peak, Unknown):
-        return peak
-    share = 2 * size.active * float(tokens.value) / peak
-    return Quantity(share, "ratio", f"model estimate: {tokens.source}; {size.source}")
+    return _share(done, peak)
 
 
 def _mbu(trace: Trace, size: ModelSize | Unknown, gpus: Sequence[Track]) -> Result:
-    server = server_track(trace)
-    if server is None:
-        return why_kind_missing(trace, TrackKind.SERVER)
-    steps = _steps_per_s(trace, server.id)
-    if isinstance(steps, Unknown):
-        return steps
-    if isinstance(size, Unknown):
-        return size
-    peak = _dram_peak(gpus)
-    if isinstance(peak, Unknown):
-        return peak
-    batch = latest(trace, server.id, v.SERVER_RUNNING)
-    weights = size.weight_bytes_per_step(1.0 if isinstance(batch, Unknown) else batch)
-    cache = kv_bytes_in_use(trace, size)
-    read = weights + (0.0 if isinstance(cache, Unknown) else cache)
-    what = f"weights only ({cache.reason})" if isinstance(cache, Unknown) else "weights and KV cache"
-    origin = f"model estimate: {what}; {steps.source}; {size.source}"
-    return Quantity(read * float(steps.value) / peak, "ratio", origin)
+    return _share(model_bytes_per_s(trace, size), _dram_peak(gpus))
+
+
+def _share(part: Result, whole: float | Unknown) -> Result:
+    if isinstance(part, Unknown):
+        return part
+    return whole if isinstance(whole, Unknown) else Quantity(float(part.value) / whole, "ratio", part.source)
 
 
 def _steps_per_s(trace: Trace, server: str) -> Quantity | Unknown:
-    """Engine steps per second: counted, or one per mean inter-token latency."""
+    """Engine steps per second: counted, else one per mean inter-token latency, else one per token of a request."""
     counted = counter_rate(trace, server, v.SERVER_STEPS, WINDOW_NS)
     if not isinstance(counted, Unknown):
         return Quantity(counted, "steps/s", "steps counted by the server")
     latency = counter_increase(trace, server, v.total(v.SERVER_ITL), WINDOW_NS)
     tokens = counter_increase(trace, server, v.bucket(v.SERVER_ITL, math.inf), WINDOW_NS)
     if isinstance(latency, Unknown) or isinstance(tokens, Unknown):
-        return counted
+        return _steps_by_batch(trace, server, counted)
     if not latency.amount:
         return _NO_TOKENS
     return Quantity(tokens.amount / latency.amount, "steps/s", "a step per mean inter-token latency of one engine")
+
+
+def _steps_by_batch(trace: Trace, server: str, why_not: Unknown) -> Quantity | Unknown:
+    output = counter_rate(trace, server, v.SERVER_OUTPUT_TOKENS, WINDOW_NS)
+    batch = mean(trace, server, v.SERVER_RUNNING, WINDOW_NS)
+    if isinstance(output, Unknown) or isinstance(batch, Unknown):
+        return why_not
+    if not batch or not output:
+        return _NO_TOKENS
+    return Quantity(output / batch, "steps/s", "a step per output token of each running request")
 
 
 # Measured

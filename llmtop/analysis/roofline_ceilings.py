@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus import Gpu, dram_peak, find_gpu, precision_of
 from llmtop.model import Quantity, Unknown
+from llmtop.units import si
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmtop.model import Fact, Track
 
 _BAND = ("bf16", "fp8")
@@ -22,6 +25,7 @@ class Ceilings:
     Attributes:
         precision: What its tensor cores compute in; the lower end of the band where that is not known.
         why_band: Why the precision is not known.
+        count: How many GPUs of this kind stand under these ceilings together.
     """
 
     gpu: Gpu
@@ -29,10 +33,12 @@ class Ceilings:
     published_mhz: float
     precision: str
     why_band: Unknown | None
+    count: int = 1
 
     @property
     def bytes_per_s(self) -> float:
-        return float(self.memory.value)
+        """DRAM peak, of all GPUs together."""
+        return float(self.memory.value) * self.count
 
     @property
     def band(self) -> tuple[str, ...]:
@@ -46,8 +52,8 @@ class Ceilings:
         return self.precision if self.precision in _HMMA_PRECISIONS else "bf16"
 
     def peak(self, kind: str) -> float:
-        """FLOP/s of a kind of work ("bf16", "FP32" ...) at the published clock."""
-        return self.gpu.peaks[kind.lower()]
+        """FLOP/s of a kind of work ("bf16", "FP32" ...) at the published clock, of all GPUs together."""
+        return self.gpu.peaks[kind.lower()] * self.count
 
 
 def ceilings_of(track: Track, dtype: Fact) -> Ceilings | Unknown:
@@ -70,3 +76,16 @@ def ceilings_of(track: Track, dtype: Fact) -> Ceilings | Unknown:
     if isinstance(precision, Unknown):
         return Ceilings(gpu, memory, published_mhz, "bf16" if "bf16" in gpu.peaks else "fp16", precision)
     return Ceilings(gpu, memory, published_mhz, precision, None)
+
+
+def common_ceilings(gpus: Sequence[Track], dtype: Fact) -> Ceilings | Unknown:
+    """The ceilings of several GPUs together, or why theirs do not add up: they are not of one kind."""
+    found = [ceilings_of(track, dtype) for track in gpus]
+    unknown = next((one for one in found if isinstance(one, Unknown)), None)
+    if unknown is not None:
+        return unknown
+    kinds = {(one.gpu.name, one.bytes_per_s): one for one in found if isinstance(one, Ceilings)}
+    if len(kinds) > 1:
+        names = " and ".join(f"{name} ({si(memory, 'B/s')})" for name, memory in kinds)
+        return Unknown(f"these GPUs differ: {names}; their roofs do not add up", "look at one GPU at a time")
+    return replace(next(iter(kinds.values())), count=len(gpus))

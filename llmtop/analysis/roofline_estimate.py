@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 ESTIMATE_WINDOW_NS = 15 * NS_PER_S
 """Servers renew their FLOP counters once per logging interval, 10 s in vLLM."""
+SERVER_ESTIMATE = "server estimate"
+"""The label of that point."""
 _ENABLE_ESTIMATE = "start the server with --enable-mfu-metrics (vLLM, SGLang)"
 
 
 def server_estimate(trace: Trace, ceilings: Ceilings | None) -> RooflinePoint | Refusal | None:
-    """What the server says that its model does per GPU; None without a server."""
+    """What the server says that its model does on the GPUs under `ceilings`; None without a server."""
     server = server_track(trace)
     if server is None:
         return None
@@ -33,11 +35,13 @@ def server_estimate(trace: Trace, ceilings: Ceilings | None) -> RooflinePoint | 
     traffic = read.per_second + (0.0 if isinstance(written, Unknown) else written.per_second)
     if not flops.amount or not traffic:
         return _refused(_why_no_estimate(trace, server))
-    return _estimated_point(flops.per_second, traffic, ceilings, source(trace, server.id, v.SERVER_FLOPS))
+    origin = f"model estimate ({source(trace, server.id, v.SERVER_FLOPS)})"
+    count = 1 if ceilings is None else ceilings.count
+    return estimated_point(SERVER_ESTIMATE, flops.per_second * count, traffic * count, ceilings, origin)
 
 
 def _refused(why: Unknown) -> Refusal:
-    return Refusal("server estimate", Unknown(why.reason, _ENABLE_ESTIMATE))
+    return Refusal(SERVER_ESTIMATE, Unknown(why.reason, _ENABLE_ESTIMATE))
 
 
 def _why_no_estimate(trace: Trace, server: Track) -> Unknown:
@@ -51,19 +55,22 @@ def _why_no_estimate(trace: Trace, server: Track) -> Unknown:
     return Unknown("the server's FLOP counters stand still: it is idle, or they are off")
 
 
-def _estimated_point(flops_per_s: float, bytes_per_s: float, ceilings: Ceilings | None, origin: str) -> RooflinePoint:
+def estimated_point(
+    label: str, flops_per_s: float, bytes_per_s: float, ceilings: Ceilings | None, origin: str
+) -> RooflinePoint:
+    """A point that nothing on the GPU measured."""
     fraction = None
     precision = ""
     if ceilings is not None:
         precision = ceilings.precision
-        fraction = max(flops_per_s / ceilings.gpu.peaks[precision], bytes_per_s / ceilings.bytes_per_s)
+        fraction = max(flops_per_s / ceilings.peak(precision), bytes_per_s / ceilings.bytes_per_s)
     return RooflinePoint(
-        label="server estimate",
+        label=label,
         intensity=flops_per_s / bytes_per_s,
         flops_per_s=flops_per_s,
         bytes_per_s=bytes_per_s,
         precision=precision,
-        source=f"model estimate ({origin})",
+        source=origin,
         quality=Quality.ESTIMATE,
         roof_fraction=fraction,
     )

@@ -13,33 +13,30 @@ band; a tile that is mostly padding counts as full, so at low intensity the FLOP
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus import (
-    PRACTICAL_SOURCE,
-    clock_reasons,
-    compute_practical,
-    dram_peak,
-    dram_practical,
-)
-from llmtop.analysis.readings import latest, why_absent, why_kind_missing
-from llmtop.analysis.roofline_ceilings import ceilings_of
+from llmtop.analysis.gpus import dram_peak
+from llmtop.analysis.readings import source, why_absent, why_kind_missing
+from llmtop.analysis.roofline_ceilings import ceilings_of, common_ceilings
 from llmtop.analysis.roofline_estimate import server_estimate
 from llmtop.analysis.roofline_rates import (
-    NEEDED,
-    PIPES,
     STALE_NS,
     is_resting,
-    rates_history,
+    needed_metrics,
+    summed_history,
     too_old,
     why_no_rates,
 )
+from llmtop.analysis.roofline_roofs import notes_on, roofs_of
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
-from llmtop.units import percent, si
+from llmtop.units import si
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmtop.analysis.roofline_ceilings import Ceilings
     from llmtop.analysis.roofline_rates import Rates
     from llmtop.model import Fact, Track
@@ -65,17 +62,46 @@ def live_view(
     track = trace.tracks.get(gpu_track_id)
     if track is None:
         why = why_kind_missing(trace, TrackKind.GPU)
-        return _with_estimate(RooflineView(gpu_track_id, (), (), why_not=why), server_estimate(trace, None))
+        return with_estimate(RooflineView(gpu_track_id, (), (), why_not=why), server_estimate(trace, None))
     ceilings = ceilings_of(track, dtype)
     if isinstance(ceilings, Unknown):
-        alone = RooflineView(_title(track), _memory_roof_alone(track), (), why_not=ceilings)
-        return _with_estimate(alone, server_estimate(trace, None))
-    measured = _measured_view(trace, track, ceilings, now_ns, int(trail_s * NS_PER_S))
-    return _with_estimate(measured, server_estimate(trace, ceilings))
+        alone = RooflineView(_title([track]), _memory_roof_alone(track), (), why_not=ceilings)
+        return with_estimate(alone, server_estimate(trace, None))
+    measured = _measured_view(trace, [track], ceilings, now_ns, int(trail_s * NS_PER_S))
+    return with_estimate(measured, server_estimate(trace, ceilings))
 
 
-def _title(track: Track) -> str:
-    return f"{track.name} ({track.id})"
+def all_gpus_view(
+    trace: Trace, gpus: Sequence[Track], dtype: Fact, *, trail_s: float = 60, now_ns: int | None = None
+) -> RooflineView:
+    """The roofline of several GPUs together: sums of FLOP/s and bytes/s under the sums of their roofs.
+
+    Only GPUs of one kind have a common roofline: under roofs of different shape the sum stands nowhere.
+    """
+    if len(gpus) == 1:
+        return live_view(trace, gpus[0].id, dtype, trail_s=trail_s, now_ns=now_ns)
+    if not gpus:
+        return RooflineView("all GPUs", (), (), why_not=why_kind_missing(trace, TrackKind.GPU))
+    ceilings = common_ceilings(gpus, dtype)
+    if isinstance(ceilings, Unknown):
+        return RooflineView(_title(gpus), (), (), why_not=ceilings)
+    now_ns = trace.end_ns if now_ns is None else now_ns
+    measured = _measured_view(trace, gpus, ceilings, now_ns, int(trail_s * NS_PER_S))
+    return with_estimate(measured, server_estimate(trace, ceilings))
+
+
+def with_estimate(view: RooflineView, estimate: RooflinePoint | Refusal | None) -> RooflineView:
+    """The view with the estimate after its newest point; where nothing was measured, the estimate stands in."""
+    if isinstance(estimate, RooflinePoint):
+        refusals = (*view.refusals, Refusal("GPM", view.why_not)) if view.why_not else view.refusals
+        points = (*view.points[:1], estimate, *view.points[1:])
+        return replace(view, points=points, refusals=refusals, why_not=None)
+    return view if estimate is None else replace(view, refusals=(*view.refusals, estimate))
+
+
+def _title(gpus: Sequence[Track]) -> str:
+    first = gpus[0]
+    return f"{first.name} ({first.id})" if len(gpus) == 1 else f"{first.name} ({len(gpus)} GPUs together)"
 
 
 def _memory_roof_alone(track: Track) -> tuple[Roof, ...]:
@@ -86,30 +112,33 @@ def _memory_roof_alone(track: Track) -> tuple[Roof, ...]:
 # The measured point
 
 
-def _measured_view(trace: Trace, track: Track, ceilings: Ceilings, now_ns: int, trail_ns: int) -> RooflineView:
-    history = rates_history(trace, track.id, ceilings, now_ns - trail_ns, now_ns)
-    why_not = _why_no_point(trace, track.id, ceilings, history, now_ns)
-    notes = _notes(trace, track, ceilings, history)
+def _measured_view(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, now_ns: int, trail_ns: int) -> RooflineView:
+    history = summed_history(trace, gpus, ceilings, now_ns - trail_ns, now_ns)
+    why_not = _why_no_point(trace, gpus, ceilings, history, now_ns)
+    notes = notes_on(trace, gpus, ceilings, history)
+    sm_mhz = history[-1].sm_mhz if history else None
     if why_not is not None:
-        return RooflineView(_title(track), _roofs(ceilings, ceilings.precision), (), notes=notes, why_not=why_not)
+        roofs = roofs_of(ceilings, ceilings.precision, sm_mhz)
+        return RooflineView(_title(gpus), roofs, (), notes=notes, why_not=why_not)
     newest = history[-1]
     shown = [rates for rates in reversed(history) if rates.has_intensity and not is_resting(rates, ceilings)]
-    points = tuple(_point(rates, ceilings, newest.t_ns) for rates in shown)
-    roofs = _roofs(ceilings, newest.precision)
-    return RooflineView(_title(track), roofs, points, band=_band(newest, ceilings), notes=notes)
+    origin = source(trace, gpus[0].id, v.GPU_DRAM)
+    points = tuple(_point(rates, ceilings, newest.t_ns, origin) for rates in shown)
+    roofs = roofs_of(ceilings, newest.precision, sm_mhz)
+    return RooflineView(_title(gpus), roofs, points, band=_band(newest, ceilings), notes=notes)
 
 
-def _why_no_point(trace: Trace, track: str, ceilings: Ceilings, history: list[Rates], now_ns: int) -> Unknown | None:
+def _why_no_point(
+    trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, history: list[Rates], now_ns: int
+) -> Unknown | None:
+    for track in gpus:
+        why = _why_no_window(trace, track.id, history, now_ns)
+        if why is not None:
+            which = "" if len(gpus) == 1 else f"GPU {track.id.removeprefix('gpu:')}: "
+            return Unknown(f"{which}{why.reason}", why.remedy)
     if not history:
-        return why_no_rates(trace, track, now_ns)
+        return Unknown("the GPUs' windows do not end together", "look at one GPU at a time")
     newest = history[-1]
-    for metric in NEEDED:
-        series = trace.get(track, metric)
-        if series is not None and series.last is None:
-            return why_absent(trace, track, metric)
-    period_ns = newest.t_ns - history[-2].t_ns if len(history) > 1 else 0
-    if now_ns - newest.t_ns > max(STALE_NS, 3 * period_ns):
-        return too_old(now_ns - newest.t_ns)
     if is_resting(newest, ceilings):
         return Unknown("idle: neither memory nor compute pipes move", "send the server a request")
     if not newest.flops_per_s:
@@ -119,7 +148,24 @@ def _why_no_point(trace: Trace, track: str, ceilings: Ceilings, history: list[Ra
     return None
 
 
-def _point(rates: Rates, ceilings: Ceilings, newest_ns: int) -> RooflinePoint:
+def _why_no_window(trace: Trace, track: str, history: list[Rates], now_ns: int) -> Unknown | None:
+    """Why a GPU's newest values make no window that is of now."""
+    for metric in needed_metrics(trace, track):
+        series = trace.get(track, metric)
+        if series is None or not len(series.between(0, now_ns)):
+            return why_no_rates(trace, track, now_ns)
+        if series.between(0, now_ns).last is None:
+            return why_absent(trace, track, metric)
+    if not history:
+        return why_no_rates(trace, track, now_ns)
+    newest_ns = history[-1].t_ns
+    period_ns = newest_ns - history[-2].t_ns if len(history) > 1 else 0
+    if now_ns - newest_ns > max(STALE_NS, 3 * period_ns):
+        return too_old(now_ns - newest_ns)
+    return None
+
+
+def _point(rates: Rates, ceilings: Ceilings, newest_ns: int, origin: str) -> RooflinePoint:
     age_s = (newest_ns - rates.t_ns) / NS_PER_S
     peak = ceilings.peak(rates.precision)
     return RooflinePoint(
@@ -128,25 +174,25 @@ def _point(rates: Rates, ceilings: Ceilings, newest_ns: int) -> RooflinePoint:
         flops_per_s=rates.flops_per_s,
         bytes_per_s=rates.bytes_per_s,
         precision="..".join(ceilings.band) if rates.precision == ceilings.precision else rates.precision,
-        source="GPM",
-        quality=_quality(rates, ceilings),
+        source=origin,
+        quality=_quality(rates, ceilings, origin),
         age_s=age_s,
         roof_fraction=max(rates.flops_per_s / peak, rates.bytes_per_s / ceilings.bytes_per_s),
     )
 
 
-def _quality(rates: Rates, ceilings: Ceilings) -> Quality:
+def _quality(rates: Rates, ceilings: Ceilings, origin: str) -> Quality:
     """How far the FLOP/s can be trusted.
 
     Measured on an H100: 16-bit, tf32 and fp8 tensor work on full tiles is within 1.5 %; int8 read twice what was done
     (its pipe also serves slower instructions); CUDA cores read 8 % high; batch 1 reads eightfold, batch 64 4 % high:
     below 64 rows the rest of a tile is padding, which shows as an intensity below 2 x 64 FLOP per element read.
-    Under fp8, what runs in 16 bits (attention, often) counts double.
+    Under fp8, what runs in 16 bits (attention, often) counts double. DCGM was not measured against known work.
     """
     if ceilings.why_band is not None:
         return Quality.ESTIMATE
     precision = rates.precision
-    if precision not in _ELEMENT_BYTES:
+    if precision not in _ELEMENT_BYTES or origin == "DCGM":
         return Quality.UPPER_BOUND
     is_padded = rates.flops_per_s < rates.bytes_per_s * 2 * _FULL_TILE_ROWS / _ELEMENT_BYTES[precision]
     return Quality.UPPER_BOUND if is_padded else Quality.MEASURED
@@ -161,78 +207,3 @@ def _band(newest: Rates, ceilings: Ceilings) -> tuple[float, float] | None:
     peaks = ceilings.gpu.peaks
     low, high = (rest + tensor * peaks[name] / peaks[ceilings.precision] for name in ceilings.band)
     return low, high
-
-
-# Roofs and notes
-
-
-def _roofs(ceilings: Ceilings, precision: str) -> tuple[Roof, ...]:
-    """The memory roof, then the compute roofs: of the tensor precision (both ends of a band) and of the point's own."""
-    gpu = ceilings.gpu
-    memory = Roof(
-        "memory",
-        "DRAM",
-        ceilings.bytes_per_s,
-        ceilings.memory.source,
-        dram_practical(gpu, ceilings.bytes_per_s),
-    )
-    names = dict.fromkeys((*ceilings.band, precision))
-    return (memory, *(_compute_roof(ceilings, name) for name in names))
-
-
-def _compute_roof(ceilings: Ceilings, name: str) -> Roof:
-    gpu = ceilings.gpu
-    practical = compute_practical(gpu, name.lower())
-    reach = f"; practical: {PRACTICAL_SOURCE}" if practical is not None else ""
-    source = f"{gpu.provenance}, at {ceilings.published_mhz:.0f} MHz{reach}"
-    return Roof("compute", name, ceilings.peak(name), source, practical)
-
-
-def _notes(trace: Trace, track: Track, ceilings: Ceilings, history: list[Rates]) -> tuple[str, ...]:
-    notes = []
-    if ceilings.why_band is not None:
-        ends = " or ".join(ceilings.band)
-        notes.append(
-            f"precision not known ({ceilings.why_band.reason}; llmtop --dtype tells it): tensor work counts as {ends}"
-        )
-    if history:
-        notes.extend(_clock_note(trace, track, ceilings, history[-1].sm_mhz))
-    sharers = sum(process.parent == track.id for process in trace.tracks_of(TrackKind.GPU_PROCESS))
-    if sharers > 1:
-        notes.append(f"{sharers} processes share this GPU: the point is of all of them")
-    if track.facts.get("mig") == "enabled":
-        notes.append("MIG is enabled: the roofs are of the whole GPU")
-    absent = [metric.title for metric in PIPES if isinstance(latest(trace, track.id, metric), Unknown)]
-    if history and absent:
-        notes.append(f"not counted, because GPM has no value: {', '.join(absent)}")
-    fp16 = latest(trace, track.id, v.GPU_FP16)
-    if not isinstance(fp16, Unknown) and fp16 >= 1:
-        notes.append(f"FP16 work on CUDA cores ({percent(fp16)} of that pipe) is not counted")
-    return tuple(notes)
-
-
-def _clock_note(trace: Trace, track: Track, ceilings: Ceilings, sm_mhz: float) -> list[str]:
-    """The roof at today's clock, where it is off the published one by more than 2 %."""
-    scale = sm_mhz / ceilings.published_mhz
-    if abs(scale - 1) < 0.02:
-        return []
-    mask = latest(trace, track.id, v.GPU_CLOCK_REASONS)
-    reasons = () if isinstance(mask, Unknown) else clock_reasons(mask)
-    because = f" ({', '.join(reasons)})" if reasons else ""
-    roof = si(ceilings.gpu.peaks[ceilings.precision] * scale, "FLOP/s")
-    return [
-        f"at {sm_mhz:.0f} MHz{because} the {ceilings.precision} roof is {roof}; the one drawn is at"
-        f" {ceilings.published_mhz:.0f} MHz"
-    ]
-
-
-def _with_estimate(view: RooflineView, estimate: RooflinePoint | Refusal | None) -> RooflineView:
-    """The view with the estimate after its newest point; where nothing was measured, the estimate stands in."""
-    if isinstance(estimate, RooflinePoint):
-        refusals = (*view.refusals, Refusal("GPM", view.why_not)) if view.why_not else view.refusals
-        points = (*view.points[:1], estimate, *view.points[1:])
-        return RooflineView(view.title, view.roofs, points, view.band, refusals, view.notes)
-    if isinstance(estimate, Refusal):
-        refusals = (*view.refusals, estimate)
-        return RooflineView(view.title, view.roofs, view.points, view.band, refusals, view.notes, view.why_not)
-    return view

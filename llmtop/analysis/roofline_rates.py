@@ -9,7 +9,8 @@ the published 989 TFLOP/s hold at 1830.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,15 @@ from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from llmtop.model import Fact, Metric, Series
+    from llmtop.model import Fact, Metric, Series, Track
 
 IDLE_SHARE = 0.001
 """Below this share of every peak the GPU rests. An idle H100 shows 0.0005 % of DRAM traffic and nothing else."""
 STALE_NS = 5 * NS_PER_S
 """A point older than this, and than three of its own periods, is not "now"."""
+_TOGETHER_NS = NS_PER_S // 4
 _MOST_POINTS = 80
 """A trail is a path, not a record: more points only cost time to place."""
 PIPES = (
@@ -37,7 +39,7 @@ PIPES = (
     v.GPU_FP64,
     v.GPU_FP32,
 )
-NEEDED = (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR_HMMA)
+_NEEDED = (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR_HMMA)
 """Without one of these a window says nothing; the other pipes are noted when they are absent."""
 
 
@@ -119,7 +121,10 @@ def rates_history(trace: Trace, track: str, ceilings: Ceilings, start_ns: int, e
         return []
     windows = _thinned(dram.between(start_ns, end_ns), (end_ns - start_ns) // _MOST_POINTS)
     pipes = {metric: _by_time(trace.get(track, metric), start_ns, end_ns) for metric in PIPES}
-    clocks = _mean_clocks(clock, start_ns, end_ns)
+    if v.GPU_TENSOR in needed_metrics(trace, track):
+        # DCGM's usual set has one counter for all tensor pipes: it counts as the server's precision.
+        pipes[v.GPU_TENSOR_HMMA] = _by_time(trace.get(track, v.GPU_TENSOR), start_ns, end_ns)
+    clocks = _clocks(clock, [t_ns for t_ns, _ in windows], start_ns, end_ns)
     rates = []
     for t_ns, dram_percent in windows:
         if t_ns not in clocks or t_ns not in pipes[v.GPU_TENSOR_HMMA]:
@@ -128,6 +133,47 @@ def rates_history(trace: Trace, track: str, ceilings: Ceilings, start_ns: int, e
         flops = _flops(percents, ceilings, clocks[t_ns])
         rates.append(Rates(t_ns, dram_percent / 100 * ceilings.bytes_per_s, flops, clocks[t_ns]))
     return rates
+
+
+def summed_history(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, start_ns: int, end_ns: int) -> list[Rates]:
+    """Rates of several GPUs added up, window by window of the first; without one GPU's a window is left out.
+
+    All GPUs are sampled within tens of milliseconds, then waited for, then sampled again: windows that belong together
+    end within `_TOGETHER_NS`.
+    """
+    alone = replace(ceilings, count=1)
+    first, *others = (rates_history(trace, track.id, alone, start_ns, end_ns) for track in gpus)
+    return [
+        _added([rates, *(one for one in near if one is not None)])
+        for rates in first
+        if None not in (near := [_nearest(history, rates.t_ns) for history in others])
+    ]
+
+
+def _nearest(history: Sequence[Rates], t_ns: int) -> Rates | None:
+    at = bisect_left(history, t_ns, key=lambda rates: rates.t_ns)
+    near = min(history[max(0, at - 1) : at + 1], key=lambda rates: abs(rates.t_ns - t_ns), default=None)
+    return near if near is not None and abs(near.t_ns - t_ns) <= _TOGETHER_NS else None
+
+
+def _added(several: Sequence[Rates]) -> Rates:
+    flops: dict[str, float] = {}
+    for rates in several:
+        for kind, amount in rates.flops_by_precision.items():
+            flops[kind] = flops.get(kind, 0.0) + amount
+    return Rates(
+        several[0].t_ns,
+        sum(rates.bytes_per_s for rates in several),
+        flops,
+        sum(rates.sm_mhz for rates in several) / len(several),
+    )
+
+
+def needed_metrics(trace: Trace, track: str) -> tuple[Metric, ...]:
+    """Metrics without which a window says nothing."""
+    hmma, tensor = (trace.get(track, metric) for metric in (v.GPU_TENSOR_HMMA, v.GPU_TENSOR))
+    has_hmma = hmma is not None and any(value is not None for _, value in hmma)
+    return _NEEDED if has_hmma or tensor is None or tensor.last is None else (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR)
 
 
 def _thinned(series: Series, spacing_ns: int) -> list[tuple[int, float]]:
@@ -145,12 +191,22 @@ def _by_time(series: Series | None, start_ns: int, end_ns: int) -> dict[int, flo
     return {t_ns: value for t_ns, value in series.between(start_ns, end_ns) if value is not None}
 
 
-def _mean_clocks(clock: Series, start_ns: int, end_ns: int) -> dict[int, float]:
-    """The clock over each window: the mean of the readings at its ends, because a power cap moves it all the time."""
-    readings = list(_by_time(clock, start_ns - STALE_NS, end_ns).items())
+def _clocks(clock: Series, times: Sequence[int], start_ns: int, end_ns: int) -> dict[int, float]:
+    """The clock over each window: the mean of the readings at its ends, because a power cap moves it all the time.
+
+    Where another source than GPM gives the windows, no reading ends when they do: the nearest one stands in.
+    """
+    samples = clock.between(start_ns - STALE_NS, end_ns)
+    readings = [(t_ns, value) for t_ns, value in samples if value is not None]
     means = dict(readings[:1])
     for (_, before), (t_ns, after) in pairwise(readings):
         means[t_ns] = (before + after) / 2
+    taken = set(samples.times)
+    for t_ns in times:
+        if t_ns not in taken and readings:
+            near_ns, value = min(readings, key=lambda reading: abs(reading[0] - t_ns))
+            if abs(near_ns - t_ns) <= STALE_NS:
+                means[t_ns] = value
     return means
 
 
@@ -183,5 +239,5 @@ def why_no_rates(trace: Trace, track: str, now_ns: int) -> Unknown:
         return why_absent(trace, track, v.GPU_DRAM)
     if now_ns - dram.last_t_ns > STALE_NS:
         return too_old(now_ns - dram.last_t_ns)
-    needed = (latest(trace, track, metric) for metric in NEEDED)
+    needed = (latest(trace, track, metric) for metric in needed_metrics(trace, track))
     return next((why for why in needed if isinstance(why, Unknown)), Unknown("the last GPM window is incomplete"))

@@ -79,6 +79,7 @@ class Roof:
         level: "DRAM", "L2", "L1" for memory; the precision ("bf16", "FP32" ...) for compute.
         value: Bytes per second or FLOP per second.
         practical: What known workloads reach of it, or None.
+        now: What it is at the clock of the moment; None where that is not off the published one.
     """
 
     kind: Literal["memory", "compute"]
@@ -86,6 +87,7 @@ class Roof:
     value: float
     source: str
     practical: float | None = None
+    now: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class RooflineView:
         points: The newest (live) or the heaviest (report) first.
         band: (low, high) FLOP/s of the newest point where its precision is ambiguous.
         why_not: Why there is no point at all.
+        ghosts: Where a model says that work would stand: for comparison, not work that is done.
     """
 
     title: str
@@ -137,6 +140,7 @@ class RooflineView:
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     why_not: Unknown | None = None
+    ghosts: tuple[RooflinePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
