@@ -57,6 +57,15 @@ _CAPS = (
 )
 
 
+def advice(bit: int) -> tuple[Severity, str]:
+    """How grave one clock event reason is and what to do about it; the text is empty where nothing is to be done.
+
+    >>> advice(0x04)[0], advice(0x200)
+    (<Severity.INFO: 'info'>, (<Severity.INFO: 'info'>, ''))
+    """
+    return next(((cap.severity, cap.action) for cap in _CAPS if cap.bits & bit), (Severity.INFO, ""))
+
+
 def check(trace: Trace) -> Iterator[Finding]:
     """A clock reason that stands in most samples, and the power or the temperature that goes with it."""
     capped: dict[str, _Cap] = {}

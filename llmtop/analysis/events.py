@@ -1,0 +1,164 @@
+"""What happened, as a list: marks on the time axis, and the clock limits that came and went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.gpus import clock_reasons
+from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.clocks_capped import advice
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.views import Column
+from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+NOTHING_HAPPENED = Unknown("nothing has happened since llmtop began to look")
+HOLD_NS = 10 * NS_PER_S
+"""A clock limit that is back within this time never went: a power cap comes and goes with every batch."""
+_NO_LIMITS = 0x1 | 0x2 | 0x100
+"""Clock reasons that hold nothing down: idle, and clocks that somebody asked for (NVML's bits)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        where: "GPU 0", "EngineCore (pid 4300)", "vLLM" ...
+        what: In two or three words: "XID 79", "GPU lost", "power cap".
+        action: What to do about it; empty when nothing needs to be done.
+    """
+
+    t_ns: int
+    where: str
+    what: str
+    meaning: str
+    action: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A time in which one clock limit stood.
+
+    Attributes:
+        bit: NVML's clock event reason.
+        is_ongoing: It stands at the end of the series.
+        began_before: It stood at the first sample already.
+    """
+
+    bit: int
+    start_ns: int
+    last_ns: int
+    is_ongoing: bool
+    began_before: bool
+
+
+def events(trace: Trace) -> tuple[Event, ...]:
+    """Everything that happened in the window, newest first."""
+    found = [_of_mark(trace, mark) for mark in trace.marks]
+    for track in gpu_tracks(trace):
+        series = trace.get(track.id, v.GPU_CLOCK_REASONS)
+        if series is not None:
+            where = _where(trace, track.id)
+            found += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+    return tuple(sorted(found, key=lambda event: -event.t_ns))
+
+
+def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
+    """One row an event; keys are (t_ns, where, what), so that a choice tells the moment."""
+    columns = (
+        Column("ago", "s ago", "1", width=6, help="seconds before now"),
+        Column("severity", "level", width=7, shrink=3),
+        Column("where", "where", width=22, shrink=2),
+        Column("what", "what", width=22),
+        Column("meaning", "meaning"),
+        Column("action", "what to do", shrink=1),
+    )
+    listed = tuple(found)
+    rows = tuple(
+        (
+            *(max(0, (now_ns - event.t_ns) // NS_PER_S), event.severity.value, event.where),
+            *(event.what, event.meaning, event.action),
+        )
+        for event in listed
+    )
+    return RowTable(columns, rows, tuple((event.t_ns, event.where, event.what) for event in listed))
+
+
+# Clock limits
+
+
+def clock_episodes(series: Series, end_ns: int, hold_ns: int = HOLD_NS) -> Iterator[Episode]:
+    """The times in which something held the clock down, by reason, as they end.
+
+    Args:
+        series: GPU_CLOCK_REASONS of one GPU.
+        end_ns: Now.
+        hold_ns: A shorter break does not end an episode.
+    """
+    standing: dict[int, tuple[int, int]] = {}
+    first_ns = None
+    for t, value in series:
+        first_ns = t if first_ns is None else first_ns
+        for bit in _bits(0 if value is None else int(value)):
+            start, last = standing.get(bit, (t, t))
+            if t - last > hold_ns:
+                yield Episode(bit, start, last, is_ongoing=False, began_before=start == first_ns)
+                start = t
+            standing[bit] = (start, t)
+    for bit, (start, last) in standing.items():
+        yield Episode(bit, start, last, is_ongoing=end_ns - last <= hold_ns, began_before=start == first_ns)
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    limits = mask & ~_NO_LIMITS
+    return tuple(1 << i for i in range(limits.bit_length()) if limits >> i & 1)
+
+
+def _of_episode(episode: Episode, where: str) -> Event:
+    seconds = (episode.last_ns - episode.start_ns) / NS_PER_S
+    length = f"{seconds:.0f} s" if seconds >= 1 else "under a second"
+    more = " or more" if episode.began_before else ""
+    meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
+    severity, action = advice(episode.bit)
+    return Event(episode.start_ns, where, " ".join(clock_reasons(episode.bit)), meaning, action, severity)
+
+
+# Marks
+
+_XID_HELP = "look the code up in NVIDIA's XID catalogue"
+_ACTIONS = {
+    "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
+    "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
+    "preemption": "more room for the KV cache, or fewer requests at once (--max-num-seqs)",
+}
+_WHAT = {"gpu-lost": "GPU lost", "gpu-back": "GPU back", "stuck": "collector hangs"}
+
+
+def _of_mark(trace: Trace, mark: Mark) -> Event:
+    where = _where(trace, mark.track)
+    if mark.kind == "xid":
+        what, _, rest = mark.text.partition(": ")
+        meaning, _, action = rest.partition("; ")
+        return Event(mark.t_ns, where, what, meaning, action or ("" if meaning else _XID_HELP), mark.severity)
+    what = _WHAT.get(mark.kind, mark.kind)
+    meaning = mark.text.removeprefix(f"{where}: ")
+    is_good = mark.severity is Severity.INFO
+    return Event(mark.t_ns, where, what, meaning, "" if is_good else _ACTIONS.get(mark.kind, ""), mark.severity)
+
+
+def _where(trace: Trace, track_id: str) -> str:
+    """What people call a track: "GPU 0", "EngineCore (pid 4300)", "vLLM"."""
+    kind, _, rest = track_id.partition(":")
+    if kind == "gpu":
+        index, _, part = rest.partition("/")
+        return " ".join(("GPU", index, part.replace(":", " ").replace("mig", "MIG"))).strip()
+    track = trace.tracks.get(track_id)
+    if kind == "process":
+        return f"{track.name} (pid {rest})" if track else f"pid {rest}"
+    return track.name if track else track_id

@@ -1,0 +1,96 @@
+"""The event log: what marks and clock reasons become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.events import Episode, clock_episodes, events, events_table
+from llmtop.model import NS_PER_S, Mark, Series, Severity
+from tests.live_traces import START_NS, Scene, live_trace
+
+POWER_CAP, TOO_HOT, IDLE = 0x4, 0x40, 0x1
+
+
+def masks(*pairs: tuple[int, int | None]) -> Series:
+    samples = [(second * NS_PER_S, None if mask is None else float(mask)) for second, mask in pairs]
+    return Series.of("gpu:0", v.GPU_CLOCK_REASONS, "NVML", samples)
+
+
+def episode(bit: int, start_s: int, last_s: int, *, is_ongoing: bool = False, began_before: bool = False) -> Episode:
+    return Episode(bit, start_s * NS_PER_S, last_s * NS_PER_S, is_ongoing, began_before)
+
+
+@pytest.mark.parametrize(
+    ("samples", "end_s", "expected"),
+    [
+        ([(0, 0), (1, 0)], 2, []),
+        ([(0, IDLE), (1, IDLE | 0x2 | 0x100)], 2, []),
+        ([(0, 0), (1, POWER_CAP), (2, POWER_CAP), (3, 0)], 30, [episode(POWER_CAP, 1, 2)]),
+        ([(0, 0), (1, POWER_CAP), (5, 0), (9, POWER_CAP)], 12, [episode(POWER_CAP, 1, 9, is_ongoing=True)]),
+        ([(0, 0), (1, POWER_CAP), (12, POWER_CAP)], 50, [episode(POWER_CAP, 1, 1), episode(POWER_CAP, 12, 12)]),
+        ([(0, POWER_CAP), (1, 0)], 50, [episode(POWER_CAP, 0, 0, began_before=True)]),
+        (
+            [(0, 0), (1, POWER_CAP | TOO_HOT), (2, TOO_HOT)],
+            40,
+            [episode(POWER_CAP, 1, 1), episode(TOO_HOT, 1, 2)],
+        ),
+        ([(0, 0), (1, POWER_CAP), (2, None), (3, POWER_CAP)], 4, [episode(POWER_CAP, 1, 3, is_ongoing=True)]),
+        ([], 4, []),
+    ],
+)
+def test_a_clock_limit_is_one_episode_until_it_stays_away(
+    samples: Sequence[tuple[int, int | None]], end_s: int, expected: list[Episode]
+) -> None:
+    assert list(clock_episodes(masks(*samples), end_s * NS_PER_S)) == expected
+
+
+def test_marks_become_events_newest_first() -> None:
+    xid = "XID 79: the GPU has fallen off the bus; drain and restart the machine"
+    marks = (
+        Mark(START_NS + 1, "gpu-lost", "gpu:1", "GPU 1: the GPU has fallen off the bus", Severity.ERROR),
+        Mark(START_NS + 2, "xid", "gpu:1/mig:3", xid, Severity.ERROR),
+        Mark(START_NS + 3, "process", "process:4300", "EngineCore (pid 4300) exited", Severity.ERROR),
+        Mark(START_NS + 4, "gpu-back", "gpu:1", "GPU 1 answers again"),
+        Mark(START_NS + 5, "server", "server:8000", "metrics are back"),
+        Mark(START_NS + 6, "xid", "gpu", "XID 13", Severity.ERROR),
+        Mark(START_NS + 7, "unheard-of", "nowhere:1", "something"),
+    )
+    trace = replace(live_trace(Scene(values={"gpu.clock_reasons": 0.0}), ticks=3), marks=marks)
+    shown = [(one.where, one.what, one.meaning) for one in events(trace)]
+    assert shown == [
+        ("nowhere:1", "unheard-of", "something"),
+        ("GPU", "XID 13", ""),
+        ("vLLM :8000", "server", "metrics are back"),
+        ("GPU 1", "GPU back", "GPU 1 answers again"),
+        ("EngineCore (pid 4300)", "process", "EngineCore (pid 4300) exited"),
+        ("GPU 1 MIG 3", "XID 79", "the GPU has fallen off the bus"),
+        ("GPU 1", "GPU lost", "the GPU has fallen off the bus"),
+    ]
+    by_what = {one.what: one for one in events(trace)}
+    assert by_what["XID 79"].action == "drain and restart the machine"
+    assert "catalogue" in by_what["XID 13"].action
+    assert "dmesg" in by_what["GPU lost"].action
+    assert by_what["GPU back"].action == ""
+
+
+def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
+    found = events(live_trace(Scene(gpus=2), ticks=21))
+    caps = [one for one in found if one.what == "power cap"]
+    assert [one.where for one in caps] == ["GPU 0", "GPU 1"]
+    assert caps[0].meaning == "the clock is held down, for 20 s or more so far"
+    assert "nvidia-smi -pl" in caps[0].action
+    assert caps[0].severity is Severity.INFO
+
+
+def test_the_table_counts_seconds_and_keeps_the_moment() -> None:
+    trace = live_trace(ticks=40)
+    table = events_table(events(trace), trace.end_ns)
+    preemption = next(i for i in range(len(table)) if table.cells(i)[3] == "preemption")
+    assert table.cells(preemption)[0] == 9
+    assert table.keys[preemption] == (START_NS + 30 * NS_PER_S, "vLLM :8000", "preemption")
+    assert len(table.filtered("power")) == 1
+    assert table.sorted_by("ago", descending=True).cells(0)[3] == "power cap"
