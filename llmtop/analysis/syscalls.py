@@ -1,0 +1,253 @@
+"""System calls of the server: how often, how long, what kind of work they are, and what to look at next."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import NS_PER_S, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Series, Trace
+
+WINDOW_NS = 10 * NS_PER_S
+NOT_TIMED = Unknown("not timed: these calls are only counted", "calls that do not wait say nothing by their length")
+_SHED = Unknown("not timed in this window: the probes would cost too much", "it is tried again by itself")
+_NONE = Unknown("system calls have not been read yet", "sudo llmtop --attach PID")
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A kind of system call.
+
+    Attributes:
+        name: Few letters, for a column.
+        meaning: What a server does with them.
+        next_step: Where to look when there are many, with a command.
+    """
+
+    name: str
+    meaning: str
+    next_step: str
+
+
+SPIN = Category(
+    "spin",
+    "a thread asks again and again without waiting: its CPU time is not work",
+    "see whether the run queue is long or cores are short: perf stat -e context-switches,cpu-migrations -p PID",
+)
+DATA = Category(
+    "data",
+    "bytes are moved between buffers: sockets, pipes, files",
+    "hold it against requests per second; see which files: perf trace -e read,write -p PID",
+)
+MEMORY = Category(
+    "memory",
+    "address space is taken, given back or protected",
+    "look for an allocator that gives memory back at every step: perf trace -F all --no-syscalls -p PID",
+)
+THREADS = Category(
+    "threads",
+    "threads are made and wait for each other",
+    "look at the thread counts of the tokenizer and OpenMP, and at wake-up delays: perf sched record -- sleep 1",
+)
+WAIT = Category(
+    "wait",
+    "a thread waits for an event: normal for one that has nothing to do",
+    "see what the thread that should be busy waits for: the stall flame",
+)
+SLEEP = Category(
+    "sleep", "a thread sleeps by the clock", "look for polling with pauses: the stall flame names who sleeps"
+)
+DRIVER = Category(
+    "driver",
+    "requests to device drivers: on a GPU server mostly memory and synchronisation of the GPU's",
+    "see the library calls behind them: nsys profile --trace=cuda,osrt",
+)
+FILES = Category("files", "files are looked up and opened", "see which: perf trace -e openat,stat -p PID")
+OTHER = Category("other", "", "")
+
+_PATTERNS = tuple(
+    (re.compile(pattern), category)
+    for pattern, category in (
+        (r"sched_yield|.*\(no wait\)", SPIN),
+        (r"(p?(read|write)v?(64)?2?|(recv|send)(from|to|m?msg|file)?|splice|copy_file_range)\Z", DATA),
+        (r"mmap|munmap|mprotect|mremap|madvise|brk|mbind|mlock", MEMORY),
+        (r"futex|clone|v?fork|sched_|set_robust_list|rseq|exit", THREADS),
+        (r"(e?p?poll|select|wait|accept|io_uring|io_getevents|pause|rt_sig(timedwait|suspend)|eventfd)", WAIT),
+        (r"(clock_)?nanosleep", SLEEP),
+        (r"ioctl", DRIVER),
+        (r"open|close|[fl]?stat|newfstat|access|faccess|lseek|getdents|readlink|f?(data)?sync", FILES),
+    )
+)
+
+
+def category_of(name: str) -> Category:
+    """The kind of a system call, by its name as `vocabulary.SYSCALL_COUNT` is labelled.
+
+    >>> [category_of(name).name for name in ("sched_yield", "epoll_wait (no wait)", "epoll_wait", "pread64", "futex")]
+    ['spin', 'spin', 'wait', 'data', 'threads']
+    >>> category_of("epoll_pwait").name, category_of("close_range").name, category_of("getpid").name
+    ('wait', 'files', 'other')
+    """
+    return next((category for pattern, category in _PATTERNS if pattern.match(name)), OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Syscall:
+    """One system call over the window, all processes of the server together. Times in ns."""
+
+    name: str
+    count: float
+    per_second: float
+    errors: float | Unknown
+    total_ns: float | Unknown
+    p50_ns: float | Unknown
+    p99_ns: float | Unknown
+
+    @property
+    def category(self) -> Category:
+        """What kind of work it is."""
+        return category_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SyscallsView:
+    """All system calls seen in the window, the longest in total first."""
+
+    calls: tuple[Syscall, ...]
+    observed_s: float
+    source: str
+
+
+@dataclass(slots=True)
+class _Sums:
+    """One system call while processes are added up."""
+
+    count: float = 0.0
+    per_second: float = 0.0
+    errors: float = 0.0
+    ns: float = 0.0
+    timed: float = 0.0
+    slots: dict[float, float] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=4)
+def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Unknown:
+    """What the server asked of the kernel lately, or why it is not known."""
+    start_ns = trace.end_ns - window_ns
+    sums: dict[str, _Sums] = {}
+    observed_ns = 0.0
+    for track, names in _names_by_track(trace).items():
+        observed = _growth(trace.get(track, v.SYSCALL_OBSERVED), start_ns, trace.end_ns)
+        observed_ns = max(observed_ns, observed)
+        for name, uppers in names.items():
+            _add(sums.setdefault(name, _Sums()), trace, track, name, uppers, start_ns, observed)
+    if not observed_ns:
+        return trace.why_missing("syscalls", "ebpf.shed", "ebpf") or _NONE
+    calls = [_syscall(name, one) for name, one in sums.items() if one.count]
+    calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
+    return SyscallsView(tuple(calls), observed_ns / NS_PER_S, "eBPF")
+
+
+def _names_by_track(trace: Trace) -> dict[str, dict[str, list[float]]]:
+    """The system calls of each process, with the bounds of their latencies."""
+    found: dict[str, dict[str, list[float]]] = {}
+    counted, timed = f"{v.SYSCALL_COUNT.name}|", f"{v.SYSCALL_LATENCY.name}|"
+    for track, metric in trace.series:
+        if metric.startswith(counted):
+            found.setdefault(track, {}).setdefault(metric[len(counted) :], [])
+        elif metric.startswith(timed):
+            name, _, upper = metric[len(timed) :].rpartition("|")
+            found.setdefault(track, {}).setdefault(name, []).append(float(upper))
+    return found
+
+
+def _add(
+    sums: _Sums, trace: Trace, track: str, name: str, uppers: list[float], start_ns: int, observed_ns: float
+) -> None:
+    """Add one process's share of a system call."""
+
+    def grown(metric: Metric) -> float:
+        return _growth(trace.get(track, metric), start_ns, trace.end_ns)
+
+    count = grown(v.labelled(v.SYSCALL_COUNT, name))
+    sums.count += count
+    sums.per_second += count * NS_PER_S / observed_ns if observed_ns else 0.0
+    sums.errors += grown(v.labelled(v.SYSCALL_ERRORS, name))
+    sums.ns += grown(v.labelled(v.SYSCALL_TIME, name))
+    below = 0.0
+    for upper in sorted(uppers):
+        at_most = grown(v.bucket(v.labelled(v.SYSCALL_LATENCY, name), upper))
+        sums.slots[upper] = sums.slots.get(upper, 0.0) + at_most - below
+        below = at_most
+    sums.timed += below
+
+
+def _growth(series: Series | None, start_ns: int, end_ns: int) -> float:
+    """How much a counter grew in (start, end]; one that falls was started again.
+
+    A counter of probes has a sample only where it moved: what it was at the start is its last sample until then.
+    """
+    if series is None:
+        return 0.0
+    before = series.between(0, start_ns).last
+    values = [value for _, value in series.between(start_ns + 1, end_ns) if value is not None]
+    if before is not None:
+        values.insert(0, before)
+    return sum(after - last if after >= last else after for last, after in pairwise(values))
+
+
+def _syscall(name: str, sums: _Sums) -> Syscall:
+    if not sums.timed:
+        why = NOT_TIMED if category_of(name) is SPIN else _SHED
+        return Syscall(name, sums.count, sums.per_second, why, why, why, why)
+    latencies = _distribution(sums.slots)
+    p50, p99 = (_finite(latencies, q) for q in (0.5, 0.99))
+    return Syscall(name, sums.count, sums.per_second, sums.errors, sums.ns, p50, p99)
+
+
+def _distribution(slots: Mapping[float, float]) -> Distribution:
+    """Counts at or below each bound, over all processes."""
+    uppers = sorted(slots)
+    counts, below = [], 0.0
+    for upper in uppers:
+        below += max(0.0, slots[upper])
+        counts.append(below)
+    return Distribution(tuple(uppers), tuple(counts))
+
+
+def _finite(latencies: Distribution, q: float) -> float | Unknown:
+    found = latencies.quantile(q)
+    return Unknown("longer than 17 s") if found.is_lower_bound or math.isinf(found.value) else found.value
+
+
+def syscalls_table(view: SyscallsView) -> RowTable:
+    """One row a system call."""
+    columns = (
+        Column("name", "system call", width=22),
+        Column("rate", "calls/s", "1/s", width=9),
+        Column("total", "time", "ns", width=9, shrink=1, help="summed over all threads; most of it is waiting"),
+        Column("p50", "p50", "ns", width=9, shrink=3),
+        Column("p99", "p99", "ns", width=9, shrink=2),
+        Column("errors", "errors", "1", width=8, shrink=4),
+        Column("category", "kind", width=8, shrink=5),
+        Column("next", "look at next", shrink=6),
+    )
+    return RowTable(columns, tuple(_cells(view.calls)), tuple(call.name for call in view.calls))
+
+
+def _cells(calls: Iterable[Syscall]) -> Iterable[tuple[Cell, ...]]:
+    for call in calls:
+        kind = call.category
+        numbers = (call.per_second, call.total_ns, call.p50_ns, call.p99_ns, call.errors)
+        yield (call.name, *numbers, kind.name, f"{kind.meaning}: {kind.next_step}" if kind.meaning else "")

@@ -1,0 +1,95 @@
+"""Stacks merged into a tree."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmtop.analysis.stall_tree import Order, stall_tree
+from llmtop.analysis.views import StackNode
+from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
+
+TRACKS = {
+    "process:7": Track("process:7", TrackKind.PROCESS, "python3", facts={"role": "EngineCore"}),
+    "thread:7/7": Track("thread:7/7", TrackKind.THREAD, "EngineCore", "process:7"),
+    "thread:7/8": Track("thread:7/8", TrackKind.THREAD, "pool", "process:7"),
+    "thread:7/9": Track("thread:7/9", TrackKind.THREAD, "pool", "process:7"),
+}
+STACKS = (
+    Stack(("main", "step", "do_futex_[k]"), 60, "ns", "futex", "thread:7/7"),
+    Stack(("main", "step", "sum"), 30, "ns", "on-cpu", "thread:7/7"),
+    Stack(("start", "sum"), 5, "ns", "on-cpu", "thread:7/8"),
+    Stack(("start", "sum"), 5, "ns", "on-cpu", "thread:7/9"),
+)
+TRACE = Trace(Origin("live"), tracks=TRACKS, stacks=STACKS)
+
+
+def written(node: StackNode, depth: int = 0) -> list[str]:
+    own = f" own {node.own:g}" if node.own else ""
+    below = [line for child in node.children for line in written(child, depth + 1)]
+    return [f"{'  ' * depth}{node.name} {node.total:g}{own}", *below]
+
+
+def test_process_thread_state_functions() -> None:
+    assert written(stall_tree(TRACE).root) == [
+        "all 100",
+        "  EngineCore 7 100",
+        "    EngineCore 90",
+        "      futex 60",
+        "        main 60",
+        "          step 60",
+        "            do_futex_[k] 60 own 60",
+        "      on-cpu 30",
+        "        main 30",
+        "          step 30",
+        "            sum 30 own 30",
+        "    pool ×2 10",
+        "      on-cpu 10",
+        "        start 10",
+        "          sum 10 own 10",
+    ]
+
+
+def test_running_leaves_the_waits_out() -> None:
+    assert written(stall_tree(TRACE, Order.RUNNING).root)[:3] == ["all 40", "  EngineCore 7 40", "    EngineCore 30"]
+
+
+def test_waiting_leaves_the_running_out() -> None:
+    assert stall_tree(TRACE, Order.WAITING).root.total == 60
+
+
+def test_inverted_merges_what_ends_alike() -> None:
+    assert written(stall_tree(TRACE, Order.INVERTED).root)[5:] == [
+        "  on-cpu 40",
+        "    sum 40",
+        "      step 30",
+        "        main 30 own 30",
+        "      start 10 own 10",
+    ]
+
+
+def test_by_state_puts_the_state_on_top() -> None:
+    assert [child.name for child in stall_tree(TRACE, Order.BY_STATE).root.children] == ["futex", "on-cpu"]
+
+
+def test_kinds_tell_the_kernels_functions_and_the_states_apart() -> None:
+    node, kinds = stall_tree(TRACE).root, []
+    while node.children:
+        node = node.children[0]
+        kinds.append(node.kind)
+    assert kinds == ["process", "thread", "waiting", "frame", "frame", "kernel"]
+
+
+def test_threads_that_are_not_known_go_by_their_number() -> None:
+    tree = stall_tree(Trace(Origin("live"), stacks=STACKS[:1]))
+    assert [line.strip() for line in written(tree.root)[1:3]] == ["process 7 60", "thread 7 60"]
+
+
+def test_without_stacks_it_says_why() -> None:
+    why = Unknown("only root may load probes", "sudo llmtop ...")
+    assert stall_tree(Trace(Origin("live"), missing=(Missing("ebpf", why),))).why_not == why
+
+
+def test_stacks_of_different_units_are_not_mixed() -> None:
+    mixed = (*STACKS, Stack(("main",), 1, "samples"))
+    with pytest.raises(ValueError, match=r"ns.*samples"):
+        stall_tree(Trace(Origin("live"), stacks=mixed))
