@@ -5,7 +5,9 @@ from __future__ import annotations
 from llmtop.model import Unknown
 from llmtop.text import clean
 
+INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
+NOT_FOUND = 6
 TIMEOUT = 10
 FUNCTION_NOT_FOUND = 13
 UNKNOWN_ERROR = 999
@@ -15,10 +17,10 @@ GPU_DOWN = frozenset({1, 9, 15, 16, 18})
 _DOES_NOT_HAVE_IT = "this driver's NVML does not have it"
 _REASONS = {
     1: Unknown("NVML was shut down", "restart llmtop"),
-    2: Unknown("this driver does not know the request", "a newer driver may"),
+    INVALID_ARGUMENT: Unknown("this driver does not know the request", "a newer driver may"),
     NOT_SUPPORTED: Unknown("the driver does not report it for this GPU"),
     4: Unknown("no permission to use the GPU", "ls -l /dev/nvidia* and join the group that owns them, or use sudo"),
-    6: Unknown("the driver has no such object any more"),
+    NOT_FOUND: Unknown("the driver has no such object any more"),
     9: Unknown("the NVIDIA kernel driver is not loaded", "sudo modprobe nvidia, and look at: dmesg | grep -i nvrm"),
     12: Unknown(
         "libnvidia-ml.so.1 not found: there is no NVIDIA driver here",

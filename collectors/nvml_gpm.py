@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
-from llmtop.collectors.nvml_errors import explain_code
-from llmtop.model import Metric, Unknown
+from llmtop.collectors.nvml_errors import explain, explain_code
+from llmtop.collectors.nvml_readings import field as nvml_field
+from llmtop.model import Metric, Missing, Unknown
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Callable
 
     from llmtop.collectors.base import Clock
+    from llmtop.collectors.nvml_device import Device
+    from llmtop.collectors.nvml_news import News
 
 SOURCE = "GPM"
 MIN_WINDOW_NS = 100_000_000
@@ -64,7 +67,10 @@ _SOURCES = (
     _Source(60, v.GPU_NVLINK_RX, _MIB),
     _Source(61, v.GPU_NVLINK_TX, _MIB),
 )
-METRICS = tuple(source.metric for source in _SOURCES)
+_C2C_SOURCES = (_Source(100, v.GPU_C2C_TX, _MIB), _Source(101, v.GPU_C2C_RX, _MIB))
+_C2C_LINK_COUNT = 170
+"""NVML_FI_DEV_C2C_LINK_COUNT: not supported where GPU and CPU are not of one package."""
+METRICS = tuple(source.metric for source in (*_SOURCES, *_C2C_SOURCES))
 
 
 @dataclass(slots=True)
@@ -75,17 +81,25 @@ class Window:
     missing: dict[Metric, Unknown] = field(default_factory=dict)
 
 
-def why_not(nvml: ModuleType, device: Any) -> Unknown | None:
+def why_not(nvml: Any, handle: Any) -> Unknown | None:
     """Why a GPU has no GPM, None if it has: the driver's word, never judged by the GPU's name.
 
     Raises:
         NVMLError: The GPU did not answer.
     """
     try:
-        supported = nvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice
+        supported = nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice
     except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NotSupported):
         return _NEEDS_HOPPER
     return None if supported else _NEEDS_HOPPER
+
+
+def _sources(nvml: Any, handle: Any) -> tuple[_Source, ...]:
+    try:
+        has_c2c = nvml_field(nvml, handle, _C2C_LINK_COUNT) > 0
+    except nvml.NVMLError:
+        has_c2c = False
+    return (*_SOURCES, *_C2C_SOURCES) if has_c2c else _SOURCES
 
 
 class GpmSampler:
@@ -93,21 +107,26 @@ class GpmSampler:
 
     `take` and `read` are apart so that the windows of all GPUs start and end together.
 
+    Args:
+        instance: The GPU instance to sample, of a GPU in MIG mode; None for all of the GPU.
+
     Raises:
         NVMLError: From every method, as the driver gives it.
     """
 
-    def __init__(self, nvml: ModuleType, device: Any, clock: Clock) -> None:
+    def __init__(self, nvml: Any, handle: Any, clock: Clock, instance: int | None = None) -> None:
         self._nvml = nvml
-        self._device = device
+        self._handle = handle
+        self._instance = instance
         self._clock = clock
+        self._sources = _sources(nvml, handle)
         self._base, self._fresh = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
         self._base_ns: int | None = None
         self._fresh_ns: int | None = None
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(_SOURCES)
-        for slot, source in zip(self._request.metrics, _SOURCES, strict=False):
+        self._request.numMetrics = len(self._sources)
+        for slot, source in zip(self._request.metrics, self._sources, strict=False):
             slot.metricId = source.gpm_id
 
     def take(self) -> None:
@@ -115,7 +134,10 @@ class GpmSampler:
         now_ns = self._clock()
         if self._base_ns is not None and now_ns - self._base_ns < MIN_WINDOW_NS:
             return
-        self._nvml.nvmlGpmSampleGet(self._device, self._fresh)
+        if self._instance is None:
+            self._nvml.nvmlGpmSampleGet(self._handle, self._fresh)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(self._handle, self._instance, self._fresh)
         self._fresh_ns = now_ns
 
     def read(self) -> Window | Unknown | None:
@@ -127,7 +149,7 @@ class GpmSampler:
             if is_first:
                 return WAITING
             self._request.sample1, self._request.sample2 = self._base, self._fresh
-            return _window(self._nvml.nvmlGpmMetricsGet(self._request).metrics)
+            return _window(self._nvml.nvmlGpmMetricsGet(self._request).metrics, self._sources)
         finally:
             self._base, self._fresh = self._fresh, self._base
             self._base_ns, self._fresh_ns = self._fresh_ns, None
@@ -138,9 +160,82 @@ class GpmSampler:
             self._nvml.nvmlGpmSampleFree(sample)
 
 
-def _window(metrics: Any) -> Window | Unknown:
+class GpmTrack:
+    """GPM of one track: samples it where the driver can, and says why where it cannot.
+
+    Args:
+        device: The GPU's, also for an instance of it.
+        track: Where the readings go.
+
+    Raises:
+        GpuDownError: From every method but `free`, when the GPU does not answer any more.
+    """
+
+    def __init__(self, device: Device, track: str, clock: Clock, instance: int | None = None) -> None:
+        self._device = device
+        self._track = track
+        self._sampler: GpmSampler | None = None
+        self._missing: tuple[Missing, ...] = ()
+        try:
+            self.why_not: Unknown | None = device.ask(why_not)
+            if self.why_not is None:
+                self._sampler = device.ask(lambda nvml, handle: GpmSampler(nvml, handle, clock, instance))
+        except device.error as error:
+            self.why_not = explain(error)
+        self._say(self.why_not or WAITING)
+
+    def take(self, news: News) -> None:
+        """End the window; first on all GPUs, so that windows agree."""
+        if self._sampler is not None:
+            self._step(news, self._sampler.take)
+
+    def read(self, news: News) -> None:
+        """Read the window that `take` ended."""
+        window = None if self._sampler is None else self._step(news, self._sampler.read)
+        if isinstance(window, Unknown):
+            self._lose_window(news, window)
+        elif window is not None:
+            self._use_window(news, window)
+        news.missing.extend(self._missing)
+
+    def free(self) -> None:
+        """Give the driver its samples back."""
+        if self._sampler is None:
+            return
+        sampler, self._sampler = self._sampler, None
+        try:
+            sampler.free()
+        except self._device.error:
+            return  # the driver is gone, and its samples with it
+
+    def _step(self, news: News, step: Callable[[], Window | Unknown | None]) -> Window | Unknown | None:
+        """One call of the sampler; its failure is a window without values."""
+        try:
+            result: Window | Unknown | None = self._device.ask(lambda *_: step())
+        except self._device.error as error:
+            self._lose_window(news, explain(error))
+            return None
+        return result
+
+    def _say(self, why: Unknown) -> None:
+        self._missing = (Missing(f"{self._track}/gpm", why),)
+
+    def _lose_window(self, news: News, why: Unknown) -> None:
+        self._say(why)
+        for metric in METRICS:
+            news.gap(self._track, metric, SOURCE)
+
+    def _use_window(self, news: News, window: Window) -> None:
+        for metric, value in window.values.items():
+            news.read(self._track, metric, value, SOURCE)
+        for metric in window.missing:
+            news.gap(self._track, metric, SOURCE)
+        self._missing = tuple(Missing(f"{self._track}/{metric.name}", why) for metric, why in window.missing.items())
+
+
+def _window(metrics: Any, sources: tuple[_Source, ...] = _SOURCES) -> Window | Unknown:
     window = Window()
-    for slot, source in zip(metrics, _SOURCES, strict=False):
+    for slot, source in zip(metrics, sources, strict=False):
         value = _value(slot.nvmlReturn, slot.value, source)
         if not isinstance(value, Unknown):
             window.values[source.metric] = value

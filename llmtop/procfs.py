@@ -171,10 +171,22 @@ def read_link(path: str) -> str | None:
 
 def thread_group(pid: int, proc: Path = PROC) -> int | None:
     """The process that a PID or a thread id belongs to; None when there is none."""
+    numbers = _status(pid, "Tgid:", proc)
+    return numbers[0] if numbers else None
+
+
+def innermost_pid(pid: int, proc: Path = PROC) -> int | None:
+    """The PID that a process has in its own PID namespace; None when it is gone."""
+    numbers = _status(pid, "NSpid:", proc)
+    return numbers[-1] if numbers else None
+
+
+def _status(pid: int, field: str, proc: Path) -> list[int]:
+    """The numbers in one field of /proc/PID/status; none when the process is gone."""
     for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():
-        if line.startswith("Tgid:"):
-            return int(line.split()[1])
-    return None
+        if line.startswith(field):
+            return [int(word) for word in line.split()[1:]]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,17 @@ Keys of the machine: `gpus` (number), `init`-like failures as `fail.nvmlInitWith
 Keys of a GPU, for `set_gpu`: `name`, `uuid`, `cores`, `bus_width`, `cc_major`, `cc_minor`, `max_sm_mhz`,
 `max_memory_mhz`, `memory_total`, `memory_used`, `memory_reserved`, `power_mw`, `power_limit_mw`, `energy_mj`,
 `clock_reasons`, `sm_mhz`, `memory_mhz`, `temperature`, `util`, `util_memory`, `pcie_gen`, `pcie_width`
-(and `max_` of both), `mig`, `compute` and `graphics`
-("pid:bytes pid:na"), `gpm` (0 or 1), `gpm.<id>` (a number or "nan"), `gpm_code.<id>`, `gpm_least_window_ms` (below it
+(and `max_` of both), `minor`, `nvlinks`, `nvlinks_down`, `nvlink_replays`, `event_types` (mask), `field.<id>` (a number
+or "na"), `shares` ("pid:percent") with `shares_us` (its time stamp, the wall clock otherwise), `compute` and `graphics`
+("pid:bytes pid:na pid:bytes:instance"),
+`gpm` (0 or 1), `gpm.<id>` (a number or "nan"), `gpm_code.<id>`, `gpm_least_window_ms` (below it
 the driver's trap: DRAM NaN, all else 0.0), `lost` (1: "GPU is lost" from everything), `fail_all` (a code from
-everything), `fail.<function>`, `hang.<function>`, `wave` (relative swing of moving values), `xid` with `xid_count`.
+everything), `fail.<function>`, `hang.<function>`, `wave` (relative swing of moving values), `xid` with `xid_count`,
+`xid_instance` and `event_type`.
+
+MIG: `mig` (1), `mig_instances` ("1 2 2": the GPU instance of each compute instance), `mig_layout` (another number gives
+the instances other UUIDs), `mig<instance>.<key>` with `profile`, `sm_count`, `memory_total`, `memory_used`, `gpm.<id>`.
+A GPU whose index is not below `gpus` is lost.
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ GPM_IDS = {
     "fp16": 13,
     "pcie_tx": 20,
     "pcie_rx": 21,
+    "c2c_tx": 100,
+    "c2c_rx": 101,
     "nvlink_rx": 60,
     "nvlink_tx": 61,
 }

@@ -21,8 +21,9 @@ enum {
 };
 enum { MAX_GPUS = 64, SLOTS = 8192, KEY = 64, VALUE = 512, MAX_PROCESSES = 256, NAMES = 128 };
 
-typedef struct { unsigned index; } Device;
-typedef struct { unsigned index; double t; } Sample;
+enum { MAX_INSTANCES = 8 };
+typedef struct { unsigned index; int instance, compute_instance; } Device; /* instance < 0: all of the GPU */
+typedef struct { unsigned index; int instance; double t; } Sample;
 typedef struct { char key[KEY], value[VALUE]; } Entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,6 +31,7 @@ static Entry *table;
 static struct stat seen;
 static char seen_path[1024];
 static Device devices[MAX_GPUS];
+static Device mig_devices[MAX_GPUS][MAX_INSTANCES];
 static int initialised, live_samples, live_event_sets;
 static struct { const char *name; unsigned long calls; } counts[NAMES];
 static unsigned long xids_delivered[MAX_GPUS];
@@ -128,6 +130,15 @@ static double moving(int gpu, const char *key, double otherwise) {
     return number(gpu, key, otherwise) * (1 + wave * sin(now() * 1.3 + gpu));
 }
 
+/* Of a MIG instance: "<gpu>.mig<instance>.<key>"; `words` (may be NULL) takes the text of it. */
+static double mig_number(int gpu, int instance, const char *key, double otherwise, char *words) {
+    char full[KEY], value[VALUE];
+    snprintf(full, sizeof full, "mig%d.%s", instance, key);
+    if (!find(gpu, full, value)) return otherwise;
+    if (words) strcpy(words, value);
+    return strtod(value, NULL);
+}
+
 /* ---- what every call does first ---- */
 
 static void count(const char *name) {
@@ -161,7 +172,7 @@ static int begin(const char *name, int gpu) {
     if (code) return code;
     if (strcmp(name, "nvmlInitWithFlags") && !initialised) return UNINITIALIZED;
     if (gpu < 0) return SUCCESS;
-    if (number(gpu, "lost", 0)) return GPU_IS_LOST;
+    if (number(gpu, "lost", 0) || gpu >= (int)number(-1, "gpus", 1)) return GPU_IS_LOST;
     return (int)number(gpu, "fail_all", 0);
 }
 
@@ -184,7 +195,7 @@ unsigned long fake_nvml_calls(const char *name) {
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     BEGIN(-1);
-    for (unsigned i = 0; i < MAX_GPUS; i++) devices[i].index = i;
+    for (unsigned i = 0; i < MAX_GPUS; i++) devices[i] = (Device){ i, -1, -1 };
     initialised++;
     return SUCCESS;
 }
@@ -232,8 +243,8 @@ int nvmlDeviceGetCount_v2(unsigned *out) {
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **out) {
+    if (index >= MAX_GPUS || (initialised && index >= (unsigned)number(-1, "gpus", 1))) return INVALID_ARGUMENT;
     BEGIN((int)index);
-    if (index >= (unsigned)number(-1, "gpus", 1) || index >= MAX_GPUS) return INVALID_ARGUMENT;
     *out = &devices[index];
     return SUCCESS;
 }
@@ -244,15 +255,40 @@ int nvmlDeviceGetIndex(Device *device, unsigned *out) {
 }
 int nvmlDeviceGetName(Device *device, char *out, unsigned size) {
     DEVICE(device);
+    char profile[VALUE] = "";
     text((int)device->index, "name", "NVIDIA H100 80GB HBM3", out, size);
+    if (device->instance >= 0) {
+        mig_number((int)device->index, device->instance, "profile", 0, profile);
+        snprintf(out + strlen(out), size - strlen(out), " MIG %s", profile[0] ? profile : "1g.10gb");
+    }
     return SUCCESS;
+}
+static void uuid(Device *device, char *out, size_t size) {
+    char otherwise[64];
+    if (device->instance >= 0) {
+        unsigned layout = (unsigned)number((int)device->index, "mig_layout", 0);
+        snprintf(out, size, "MIG-%08u-0000-0000-%04u-%012d", layout, device->index, device->instance);
+        return;
+    }
+    snprintf(otherwise, sizeof otherwise, "GPU-00000000-0000-0000-0000-%012u", device->index);
+    text((int)device->index, "uuid", otherwise, out, size);
 }
 int nvmlDeviceGetUUID(Device *device, char *out, unsigned size) {
     DEVICE(device);
-    char otherwise[64];
-    snprintf(otherwise, sizeof otherwise, "GPU-00000000-0000-0000-0000-%012u", device->index);
-    text((int)device->index, "uuid", otherwise, out, size);
+    uuid(device, out, size);
     return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *wanted, Device **out) {
+    BEGIN(-1);
+    for (unsigned i = 0; i < (unsigned)number(-1, "gpus", 1) && i < MAX_GPUS; i++) {
+        char found[96];
+        uuid(&devices[i], found, sizeof found);
+        if (strcmp(found, wanted)) continue;
+        BEGIN((int)i);
+        *out = &devices[i];
+        return SUCCESS;
+    }
+    return NOT_FOUND;
 }
 
 typedef struct {
@@ -283,6 +319,124 @@ GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, number(gpu, "power_limit_mw", 
 GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, number(gpu, "clock_reasons", 0))
 GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, number(gpu, "clock_reasons", 0))
 GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, number(gpu, "energy_mj", now() * 512300))
+GETTER(nvmlDeviceGetMinorNumber, unsigned, number(gpu, "minor", gpu))
+GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, number(gpu, "event_types", 0xff9f))
+GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, number(gpu, "mig", 0) ? MAX_INSTANCES : 0)
+
+/* ---- field values: "0.field.82 = 45"; "na" is not supported ---- */
+
+typedef struct {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, code;
+    union { double d; unsigned ui; unsigned long long ull; int si; } value;
+} FieldValue;
+enum { TYPE_DOUBLE, TYPE_UNSIGNED, TYPE_ULONG, TYPE_ULONGLONG };
+
+/* Which type an H100 (driver 580) answers a field with; fields that it does not have are not here. */
+static int field_type(unsigned id) {
+    switch (id) {
+        case 82: case 94: case 230: return TYPE_UNSIGNED;
+        case 1: case 3: case 4: case 74: case 76: case 142: case 143: case 144: case 145: case 269: case 270: case 271:
+            return TYPE_ULONGLONG;
+        default: return -1;
+    }
+}
+static double field_default(int gpu, unsigned id) {
+    switch (id) {
+        case 1: return 1;
+        case 82: return moving(gpu, "temperature_memory", 45);
+        default: return 0;
+    }
+}
+int nvmlDeviceGetFieldValues(Device *device, int n, FieldValue *values) {
+    DEVICE(device);
+    int gpu = (int)device->index;
+    for (int i = 0; i < n; i++) {
+        char key[KEY], set[VALUE];
+        snprintf(key, sizeof key, "field.%u", values[i].id);
+        int is_set = find(gpu, key, set);
+        values[i].type = is_set && field_type(values[i].id) < 0 ? TYPE_UNSIGNED : field_type(values[i].id);
+        if (values[i].type < 0 || !strcmp(set, "na")) {
+            values[i].code = NOT_SUPPORTED;
+            values[i].type = TYPE_DOUBLE;
+            continue;
+        }
+        double value = is_set ? strtod(set, NULL) : field_default(gpu, values[i].id);
+        values[i].code = SUCCESS;
+        if (values[i].type == TYPE_UNSIGNED) values[i].value.ui = (unsigned)value;
+        else values[i].value.ull = is_set ? strtoull(set, NULL, 10) : (unsigned long long)value;
+    }
+    return SUCCESS;
+}
+
+/* ---- NVLink: "0.nvlinks = 18" with "0.nvlinks_down = 1"; none unless set ---- */
+
+int nvmlDeviceGetNvLinkState(Device *device, unsigned link, unsigned *out) {
+    DEVICE(device);
+    unsigned links = (unsigned)number((int)device->index, "nvlinks", 0);
+    if (!links) return NOT_SUPPORTED;
+    if (link >= links) return INVALID_ARGUMENT;
+    *out = link + (unsigned)number((int)device->index, "nvlinks_down", 0) < links;
+    return SUCCESS;
+}
+int nvmlDeviceGetNvLinkErrorCounter(Device *device, unsigned link, int counter, unsigned long long *out) {
+    DEVICE(device);
+    if (link >= (unsigned)number((int)device->index, "nvlinks", 0)) return NOT_SUPPORTED;
+    *out = (unsigned long long)(counter ? 0 : number((int)device->index, "nvlink_replays", 0));
+    return SUCCESS;
+}
+
+/* ---- MIG: "0.mig = 1" and "0.mig_instances = 1 1 2": a GPU instance for each compute instance in it ---- */
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **out) {
+    DEVICE(device);
+    char value[VALUE], *save = NULL;
+    unsigned n = 0;
+    if (!number((int)device->index, "mig", 0)) return NOT_FOUND;
+    find((int)device->index, "mig_instances", value);
+    for (char *word = strtok_r(value, " ", &save); word && n < MAX_INSTANCES; word = strtok_r(NULL, " ", &save), n++) {
+        if (n != index) continue;
+        *out = &mig_devices[device->index][n];
+        **out = (Device){ device->index, atoi(word), (int)n };
+        return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *out) {
+    DEVICE(device);
+    *out = (unsigned)device->instance;
+    return SUCCESS;
+}
+typedef struct { unsigned sm, shared[5], gpu_slices, compute_slices; unsigned long long memory_mb; } Attributes;
+int nvmlDeviceGetAttributes_v2(Device *device, Attributes *out) {
+    DEVICE(device);
+    if (device->instance < 0) return NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    out->sm = (unsigned)mig_number((int)device->index, device->instance, "sm_count", 16, NULL);
+    return SUCCESS;
+}
+
+/* ---- shares of the GPU's time: "0.shares = 4242:97 4243:130"; "0.shares_us" is the time stamp, the wall clock unless set ---- */
+
+typedef struct { unsigned pid; unsigned long long time_stamp; unsigned sm, memory, encoder, decoder; } ShareSample;
+int nvmlDeviceGetProcessUtilization(Device *device, ShareSample *out, unsigned *count_, unsigned long long since) {
+    DEVICE(device);
+    int gpu = (int)device->index;
+    char value[VALUE], *save = NULL;
+    unsigned n = 0, room = *count_;
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    unsigned long long t = (unsigned long long)number(gpu, "shares_us", wall.tv_sec * 1e6 + wall.tv_nsec / 1e3);
+    if (number(gpu, "mig", 0)) return NOT_SUPPORTED;
+    if (t <= since || !find(gpu, "shares", value)) return NOT_FOUND;
+    for (char *word = strtok_r(value, " ", &save); word; word = strtok_r(NULL, " ", &save), n++) {
+        char *colon = strchr(word, ':');
+        if (out && n < room) out[n] = (ShareSample){ (unsigned)atoi(word), t, colon ? (unsigned)atoi(colon + 1) : 0, 0, 0, 0 };
+    }
+    *count_ = n;
+    return n > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
 
 int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
     DEVICE(device);
@@ -371,6 +525,12 @@ typedef struct { unsigned long long total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *out) {
     DEVICE(device);
     int gpu = (int)device->index;
+    if (device->instance >= 0) {
+        out->total = (unsigned long long)mig_number(gpu, device->instance, "memory_total", 10603200512.0, NULL);
+        out->used = (unsigned long long)mig_number(gpu, device->instance, "memory_used", 1073741824.0, NULL);
+        out->free = out->total - out->used;
+        return SUCCESS;
+    }
     out->total = (unsigned long long)number(gpu, "memory_total", 85520809984.0);
     out->used = (unsigned long long)(number(gpu, "memory_used", 42949672960.0) + number(gpu, "memory_reserved", 456130560));
     out->free = out->total - out->used;
@@ -381,6 +541,13 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *out) {
     DEVICE(device);
     if (out->version != 0x2000028) return ARGUMENT_VERSION_MISMATCH;
     int gpu = (int)device->index;
+    if (device->instance >= 0) {
+        out->reserved = 0;
+        out->total = (unsigned long long)mig_number(gpu, device->instance, "memory_total", 10603200512.0, NULL);
+        out->used = (unsigned long long)mig_number(gpu, device->instance, "memory_used", 1073741824.0, NULL);
+        out->free = out->total - out->used;
+        return SUCCESS;
+    }
     out->total = (unsigned long long)number(gpu, "memory_total", 85520809984.0);
     out->reserved = (unsigned long long)number(gpu, "memory_reserved", 456130560);
     out->used = (unsigned long long)number(gpu, "memory_used", 42949672960.0);
@@ -388,7 +555,8 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *out) {
     return SUCCESS;
 }
 
-/* ---- processes: "0.compute = 4242:1073741824 4243:na", graphics alike; memory "na" is NVML's not-available value ---- */
+/* ---- processes: "0.compute = 4242:1073741824 4243:na 4244:5:1", graphics alike; memory "na" is NVML's not-available
+ * value, a third number the MIG instance ---- */
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } ProcessInfo;
 static int processes(int gpu, const char *key, unsigned *count_, ProcessInfo *out) {
@@ -399,8 +567,10 @@ static int processes(int gpu, const char *key, unsigned *count_, ProcessInfo *ou
     for (char *word = strtok_r(value, " ", &save); word && n < MAX_PROCESSES; word = strtok_r(NULL, " ", &save)) {
         char *colon = strchr(word, ':');
         found[n].pid = (unsigned)strtoul(word, NULL, 10);
-        found[n].used = colon && strcmp(colon + 1, "na") ? strtoull(colon + 1, NULL, 10) : ~0ull;
-        found[n].gpu_instance = found[n].compute_instance = ~0u;
+        found[n].used = colon && strncmp(colon + 1, "na", 2) ? strtoull(colon + 1, NULL, 10) : ~0ull;
+        char *instance = colon ? strchr(colon + 1, ':') : NULL;
+        found[n].gpu_instance = instance ? (unsigned)atoi(instance + 1) : ~0u;
+        found[n].compute_instance = instance ? 0 : ~0u;
         n++;
     }
     unsigned room = *count_;
@@ -459,7 +629,13 @@ int nvmlGpmSampleFree(Sample *sample) {
 int nvmlGpmSampleGet(Device *device, Sample *sample) {
     DEVICE(device);
     sample->index = device->index;
+    sample->instance = -1;
     sample->t = now();
+    return SUCCESS;
+}
+int nvmlGpmMigSampleGet(Device *device, unsigned instance, Sample *sample) {
+    DEVICE(device);
+    *sample = (Sample){ device->index, (int)instance, now() };
     return SUCCESS;
 }
 static double gpm_default(unsigned id) {
@@ -492,6 +668,8 @@ int nvmlGpmMetricsGet(GpmRequest *request) {
         metric->code = (int)number(gpu, key, metric->id >= 248 && metric->id <= 260 ? INVALID_ARGUMENT : SUCCESS);
         snprintf(key, sizeof key, "gpm.%u", metric->id);
         metric->value = moving(gpu, key, gpm_default(metric->id));
+        if (request->sample2->instance >= 0)
+            metric->value = mig_number(gpu, request->sample2->instance, key, metric->value, NULL);
         if (too_short) metric->value = metric->id == GPM_DRAM ? NAN : 0.0;
         metric->short_name = metric->long_name = metric->unit = NULL;
     }
@@ -524,7 +702,9 @@ int nvmlEventSetWait_v2(int *set, EventData *out, unsigned timeout_ms) {
     for (unsigned i = 0; i < (unsigned)number(-1, "gpus", 1) && i < MAX_GPUS; i++) {
         if (number((int)i, "xid_count", 0) <= xids_delivered[i]) continue;
         xids_delivered[i]++;
-        *out = (EventData){ &devices[i], 0x8, (unsigned long long)number((int)i, "xid", 13), ~0u, ~0u };
+        unsigned instance = (unsigned)number((int)i, "xid_instance", -1.0);
+        *out = (EventData){ &devices[i], (unsigned long long)number((int)i, "event_type", 0x8),
+                            (unsigned long long)number((int)i, "xid", 13), instance, instance };
         return SUCCESS;
     }
     return TIMEOUT;

@@ -1,0 +1,33 @@
+"""Fixtures of the NVML collector's tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.collectors.nvml_looks import Clock, nvml_collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.collectors.nvml import NvmlCollector
+    from tests.fake_nvml.build import FakeNvml
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def machine(fake_nvml: FakeNvml) -> FakeNvml:
+    """A machine whose driver takes GPM windows of any length: the tests' clock is not its clock."""
+    fake_nvml.set_gpu(None, gpm_least_window_ms=0)
+    return fake_nvml
+
+
+@pytest.fixture
+def collector(machine: FakeNvml, clock: Clock) -> Iterator[NvmlCollector]:
+    with nvml_collector(clock) as one:
+        yield one

@@ -1,0 +1,83 @@
+"""What tests of the NVML collector share: a clock, a collector that knows no real machine, and looks at a trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmtop.collectors.kernel_log import KernelLog
+from llmtop.collectors.nvml import NvmlCollector
+from llmtop.model import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from llmtop.collectors.base import Clock as AnyClock
+    from llmtop.model import Trace
+
+NO_PROC = Path("/dev/null/proc")
+"""A /proc without processes: what this machine runs, and in which PID namespace, must not matter."""
+
+
+class Clock:
+    """Time that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * NS_PER_S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def advance(self, seconds: float) -> None:
+        self.now_ns += int(seconds * NS_PER_S)
+
+
+class SilentLog(KernelLog):
+    """A kernel log without messages."""
+
+    def open(self) -> None:
+        return
+
+    def messages(self) -> list[str]:
+        return []
+
+
+def nvml_collector(clock: AnyClock = time.monotonic_ns, **options: Any) -> NvmlCollector:
+    """A collector that sees nothing of this machine but the stand-in library."""
+    return NvmlCollector(clock, **{"proc": NO_PROC, "kernel_log": SilentLog(), **options})
+
+
+def calls(function: str) -> int:
+    """How often the stand-in library was asked."""
+    import pynvml
+
+    count = pynvml.nvmlLib.fake_nvml_calls
+    return int(count(function.encode()))
+
+
+def values(trace: Trace, track: str = "gpu:0") -> dict[str, float | None]:
+    """The readings of one track in a poll."""
+    return {reading.metric.name: reading.value for reading in trace.readings if reading.track == track}
+
+
+def reasons(trace: Trace) -> dict[str, str]:
+    """What is missing, and why."""
+    return {missing.what: missing.why.reason for missing in trace.missing}
+
+
+def poll_twice(collector: NvmlCollector, clock: Clock) -> Trace:
+    """The second of two polls: the first has no GPM window yet."""
+    collector.poll()
+    clock.advance(0.25)
+    return collector.poll()
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+    """Wait for another thread."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not is_so():
+        assert time.monotonic() < deadline, "waited in vain"
+        pause.wait(0.005)
