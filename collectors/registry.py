@@ -20,6 +20,12 @@ def _nvml(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls 
     return NvmlCollector()
 
 
+def _dcgm(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
+    from llmtop.collectors.dcgm import DcgmCollector
+
+    return DcgmCollector()
+
+
 def _proc(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
     from llmtop.collectors.proc import ProcCollector
 
@@ -48,7 +54,7 @@ def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: Find
     return SelfCostCollector(helpers=running_helpers)
 
 
-COLLECTORS: tuple[Maker, ...] = (_nvml, _proc, _ebpf, _prometheus, _self_cost)
+COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _ebpf, _prometheus, _self_cost)
 """Each makes its collector for a target, or None where there is nothing for it to do without one."""
 
 
