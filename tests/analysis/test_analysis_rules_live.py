@@ -137,6 +137,13 @@ def test_engine_starved_names_the_cause(on_cpu: float, run_queue: float, cause: 
     assert len(finding.evidence) == 3
 
 
+def test_engine_that_runs_all_the_time_starves_a_gpu_without_a_queue() -> None:
+    values = gpu(sm=26) | server(running=14, waiting=0) | engine(on_cpu=0.99, run_queue=0.0)
+    assert only(found(engine_starved, values)).message == "GPU 26 % busy while 14 requests run: EngineCore is CPU-bound"
+    for healthy in (gpu(sm=90), server(running=0, waiting=0), engine(on_cpu=0.3, run_queue=0.0)):
+        assert not found(engine_starved, values | healthy)
+
+
 def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
     values: Values = {("gpu:0", v.GPU_UTIL): 30.0}
     assert "GPU busy 30 % (test)" in only(found(engine_starved, values | server(waiting=9))).evidence

@@ -22,28 +22,42 @@ _RUN_QUEUE = 0.05
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """Work waits, every GPU idles, and the engine thread shows why."""
+    """Work is there, every GPU idles, and the engine thread shows why."""
     server = server_track(trace)
-    waiting = None if server is None else known(mean(trace, server.id, v.SERVER_WAITING, WINDOW_NS))
-    activity = _gpu_activity(trace)
-    if server is None or waiting is None or waiting < 1 or activity is None or activity[2] >= _IDLE_PERCENT:
-        return
-    track, metric, percent = activity
     engine = engine_thread(trace)
+    work = None if server is None else _work_at_hand(trace, server.id, engine)
+    activity = _gpu_activity(trace)
+    if server is None or work is None or activity is None or activity[2] >= _IDLE_PERCENT:
+        return
+    metric, requests = work
+    track, gpu_metric, percent = activity
+    verb = "wait" if metric is v.SERVER_WAITING else "run"
     yield Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=server.name,
-        message=f"GPU {percent:.0f} % busy while {waiting:.0f} requests wait: {_cause(engine)}",
+        message=f"GPU {percent:.0f} % busy while {requests:.0f} requests {verb}: {_cause(engine)}",
         evidence=(
-            says(trace, server.id, v.SERVER_WAITING, waiting),
-            says(trace, track, metric, percent),
+            says(trace, server.id, metric, requests),
+            says(trace, track, gpu_metric, percent),
             *_engine_evidence(engine),
         ),
         action=_action(engine),
         next_command=_next_command(engine),
         source=source,
     )
+
+
+def _work_at_hand(trace: Trace, server: str, engine: ThreadRow | Unknown) -> tuple[Metric, float] | None:
+    """Requests that wait; or that run, where the engine thread's own clocks say that it is what they wait for."""
+    waiting = known(mean(trace, server, v.SERVER_WAITING, WINDOW_NS))
+    if waiting is not None and waiting >= 1:
+        return v.SERVER_WAITING, waiting
+    running = known(mean(trace, server, v.SERVER_RUNNING, WINDOW_NS))
+    if running is None or running < 1 or isinstance(engine, Unknown) or isinstance(engine.shares, Unknown):
+        return None
+    is_late = engine.shares.on_cpu >= _BUSY or engine.shares.run_queue >= _RUN_QUEUE
+    return (v.SERVER_RUNNING, running) if is_late else None
 
 
 def _gpu_activity(trace: Trace) -> tuple[str, Metric, float] | None:
