@@ -19,6 +19,7 @@ from llmtop.analysis.rules import (
     memory_bound_decode,
     queue_growth,
     run_queue_starvation,
+    straggler,
     tool_advice,
 )
 from llmtop.model import Finding, Severity
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     engine_starved,
     run_queue_starvation,
     queue_growth,
+    straggler,
     clocks_capped,
     memory_bound_decode,
     compute_bound,
