@@ -83,7 +83,7 @@ _PATTERNS = tuple(
         (r"(p?(read|write)v?(64)?2?|(recv|send)(from|to|m?msg|file)?|splice|copy_file_range)\Z", DATA),
         (r"mmap|munmap|mprotect|mremap|madvise|brk|mbind|mlock", MEMORY),
         (r"futex|clone|v?fork|sched_|set_robust_list|rseq|exit", THREADS),
-        (r"(e?p?poll|select|wait|accept|io_uring|io_getevents|pause|rt_sig(timedwait|suspend)|eventfd)", WAIT),
+        (r"(e?p?poll|p?select|wait|accept|io_uring|io_getevents|pause|rt_sig(timedwait|suspend)|eventfd)", WAIT),
         (r"(clock_)?nanosleep", SLEEP),
         (r"ioctl", DRIVER),
         (r"open|close|[fl]?stat|newfstat|access|faccess|lseek|getdents|readlink|f?(data)?sync", FILES),
@@ -160,11 +160,13 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
 
 
 def _names_by_track(trace: Trace) -> dict[str, dict[str, list[float]]]:
-    """The system calls of each process, with the bounds of their latencies."""
+    """The system calls of each process that was looked at, with the bounds of their latencies."""
     found: dict[str, dict[str, list[float]]] = {}
     counted, timed = f"{v.SYSCALL_COUNT.name}|", f"{v.SYSCALL_LATENCY.name}|"
     for track, metric in trace.series:
-        if metric.startswith(counted):
+        if metric == v.SYSCALL_OBSERVED.name:
+            found.setdefault(track, {})
+        elif metric.startswith(counted):
             found.setdefault(track, {}).setdefault(metric[len(counted) :], [])
         elif metric.startswith(timed):
             name, _, upper = metric[len(timed) :].rpartition("|")

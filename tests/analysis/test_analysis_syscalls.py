@@ -95,6 +95,12 @@ def test_a_helper_that_was_started_again_counts_from_its_start() -> None:
     assert view.calls[0].count == 40
 
 
+def test_a_server_that_asks_nothing_is_seen_asking_nothing() -> None:
+    view = syscalls_view(trace({("process:7", v.SYSCALL_OBSERVED): counter(0, 5 * S)}))
+    assert not isinstance(view, Unknown)
+    assert (view.calls, view.observed_s) == ((), 5)
+
+
 def test_without_probes_it_says_why() -> None:
     why = Unknown("only root may load probes", "sudo llmtop ...")
     assert syscalls_view(trace({}, Missing("ebpf", why))) == why
@@ -115,6 +121,7 @@ def test_without_probes_it_says_why() -> None:
         ("sched_yield", "spin"),
         ("ppoll (no wait)", "spin"),
         ("ppoll", "wait"),
+        ("pselect6", "wait"),
         ("epoll_pwait2", "wait"),
         ("clock_nanosleep", "sleep"),
         ("ioctl", "driver"),

@@ -70,6 +70,7 @@ class Helper:
         """Begin to look."""
         for pid in pids:
             self._lifecycle.add(pid)
+        self._bpf.free_bcc_memory(self._lifecycle)  # pages of the compiler; they come back when it is used again
         self._last_ns = time.monotonic_ns()
         self._apply(self._last_ns)
 

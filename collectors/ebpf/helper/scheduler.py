@@ -233,8 +233,8 @@ class Scheduler:
         place = (tid, thread.call, thread.state)
         if thread.epoch == self._epoch:
             _weigh(seen, place, self._stacks.frames(thread.tgid, thread.user_stack, thread.kernel_stack), ns)
-        elif thread.since <= self._stacks_since:
-            # It has slept since before stacks were asked for: only the kernel's side can still be had.
+        elif not thread.voluntary or thread.since <= self._stacks_since:
+            # It has slept since before the probes, or before stacks were asked for: only the kernel's side can be had.
             _weigh(seen, place, tuple(system.kernel_stack(thread.tgid, tid)), ns)
 
     def _clear_stacks(self) -> None:

@@ -20,7 +20,7 @@ from tests.workloads.programs import Workload
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are x86-64's")
-NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READV = 35, 230, 202, 19
+NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READ, READV = 35, 230, 202, 0, 19
 FIVE_POINTS = 0.05
 
 
@@ -80,8 +80,9 @@ def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
 @X86_64
 def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
     """It went to sleep before there was a probe, so no probe will tell."""
-    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+    with Workload(workload, "spin") as program, probing(program.pid, options=["--stacks"]) as probes:
         first, last = probes.next(), probes.next()
+    assert [entry[:3] for entry in last["stacks"]] == [[program.pid, program.pid, READ]]
     (slept_first,), (slept_last,) = ([entry[5] for entry in report["waits"]] for report in (first, last))
     assert slept_last - slept_first == pytest.approx(last["t"] - first["t"], rel=0.01)
 
