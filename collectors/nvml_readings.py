@@ -44,7 +44,8 @@ def field(nvml: Any, handle: Any, field_id: int) -> float:
     if answer.nvmlReturn != 0:
         raise nvml.NVMLError(answer.nvmlReturn)
     by_type = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # in the order of NVML_VALUE_TYPE_*
-    return float(getattr(answer.value, by_type[answer.valueType]))
+    value: float = getattr(answer.value, by_type[answer.valueType])
+    return value
 
 
 def _field(metric: Metric, field_id: int) -> Getter:

@@ -119,6 +119,12 @@ static double number(int gpu, const char *key, double otherwise) {
     return find(gpu, key, value) ? strtod(value, NULL) : otherwise;
 }
 
+/* Keeps all 64 bits, which a double does not. */
+static unsigned long long whole(int gpu, const char *key, double otherwise) {
+    char value[VALUE];
+    return find(gpu, key, value) ? strtoull(value, NULL, 10) : (unsigned long long)otherwise;
+}
+
 static void text(int gpu, const char *key, const char *otherwise, char *out, size_t size) {
     char value[VALUE];
     snprintf(out, size, "%s", find(gpu, key, value) ? value : otherwise);
@@ -318,7 +324,7 @@ GETTER(nvmlDeviceGetPowerUsage, unsigned, moving(gpu, "power_mw", 512300))
 GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, number(gpu, "power_limit_mw", 700000))
 GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, number(gpu, "clock_reasons", 0))
 GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, number(gpu, "clock_reasons", 0))
-GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, number(gpu, "energy_mj", now() * 512300))
+GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, whole(gpu, "energy_mj", now() * 512300))
 GETTER(nvmlDeviceGetMinorNumber, unsigned, number(gpu, "minor", gpu))
 GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, number(gpu, "event_types", 0xff9f))
 GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, number(gpu, "mig", 0) ? MAX_INSTANCES : 0)
