@@ -24,7 +24,7 @@ _COLLECTORS = {
 }
 _GPM_ACTIVITY = (v.GPU_SM, v.GPU_OCCUPANCY, v.GPU_INTEGER, v.GPU_FP64, v.GPU_FP32, v.GPU_FP16, v.GPU_DRAM)
 _GPM_TENSOR = (v.GPU_TENSOR, v.GPU_TENSOR_HMMA, v.GPU_TENSOR_IMMA, v.GPU_TENSOR_DFMA)
-_GPM_LINKS = (v.GPU_PCIE_TX, v.GPU_PCIE_RX, v.GPU_NVLINK_TX, v.GPU_NVLINK_RX)
+_GPM_LINKS = (v.GPU_PCIE_TX, v.GPU_PCIE_RX, v.GPU_NVLINK_TX, v.GPU_NVLINK_RX, v.GPU_C2C_TX, v.GPU_C2C_RX)
 _GPM = frozenset(metric.name for metric in (*_GPM_ACTIVITY, *_GPM_TENSOR, *_GPM_LINKS))
 """What only GPM reads, so that one reason ("gpu:0/gpm") explains them all."""
 
