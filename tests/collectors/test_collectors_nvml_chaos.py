@@ -1,0 +1,194 @@
+"""What goes wrong with GPUs and their driver, through a real session: it is said, nothing else stops, it recovers.
+
+The clock runs ten times as fast as the wall, so that what happens every five seconds happens twice a second.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import counter_rate, latest
+from llmtop.model import NS_PER_S, Origin, Trace, TrackKind, Unknown
+from llmtop.session import Session
+from tests.collectors.nvml_looks import nvml_collector, wait_until
+from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from llmtop.model import Metric
+    from tests.fake_nvml.build import FakeNvml
+
+SPEED = 10
+UNINITIALIZED = 1
+
+
+def fast_clock() -> int:
+    return time.monotonic_ns() * SPEED
+
+
+class Watch:
+    """A running session, and waits for what it knows."""
+
+    def __init__(self) -> None:
+        self.session = Session([nvml_collector(fast_clock)], Origin("live"), interval_s=0.01, clock=fast_clock)
+
+    def until(self, is_so: Callable[[Trace], bool]) -> Trace:
+        """The first trace that is so."""
+        found: list[Trace] = []
+
+        def look() -> bool:
+            trace = self.session.trace()
+            assert trace.issues == ()
+            found.append(trace)
+            return is_so(trace)
+
+        wait_until(look)
+        return found[-1]
+
+    def until_all_work(self, gpus: int = 1) -> Trace:
+        return self.until(lambda trace: all(now(trace, f"gpu:{i}", v.GPU_DRAM) == 84.3 for i in range(gpus)))
+
+
+@pytest.fixture
+def watch(machine: FakeNvml) -> Iterator[Watch]:
+    one = Watch()
+    yield one
+    machine.clear()
+    one.session.stop(timeout_s=10)
+
+
+def now(trace: Trace, track: str, metric: Metric) -> float | str:
+    """The newest value, or why there is none."""
+    value = latest(trace, track, metric)
+    return value.reason if isinstance(value, Unknown) else value
+
+
+def kinds(trace: Trace) -> set[str]:
+    return {mark.kind for mark in trace.marks}
+
+
+def test_a_gpu_is_lost_and_comes_back(machine: FakeNvml, watch: Watch) -> None:
+    machine.set(gpus=3)
+    watch.session.start()
+    watch.until_all_work(gpus=3)
+    machine.set_gpu(1, lost=1)
+    lost = watch.until(lambda trace: "gpu-lost" in kinds(trace))
+    assert now(lost, "gpu:1", v.GPU_POWER) == "the GPU is lost: it has fallen off the bus"
+    assert [track.id for track in lost.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1", "gpu:2"]
+    machine.set_gpu(1, lost=None)
+    watch.until(lambda trace: "gpu-back" in kinds(trace))
+    watch.until_all_work(gpus=3)
+
+
+def test_every_call_is_not_supported(machine: FakeNvml, watch: Watch) -> None:
+    watch.session.start()
+    watch.until_all_work()
+    machine.set(fail_everything=NOT_SUPPORTED)
+    why = "the driver does not report it for this GPU"
+    watch.until(lambda trace: now(trace, "gpu:0", v.GPU_POWER) == why and now(trace, "gpu:0", v.GPU_DRAM) == why)
+    machine.set(fail_everything=None)
+    watch.until_all_work()
+
+
+@pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, UNKNOWN])
+def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -> None:
+    machine.set(gpus=2)
+    watch.session.start()
+    watch.until_all_work(gpus=2)
+    machine.set(fail_everything=code)
+    dead = watch.until(lambda trace: trace.why_missing("nvml") is not None and "gpu-lost" in kinds(trace))
+    why = dead.why_missing("nvml")
+    assert why is not None
+    assert why.remedy
+    assert now(dead, "gpu:1", v.GPU_MEMORY_USED) == now(dead, "gpu:0", v.GPU_DRAM) == why.reason
+    machine.set(fail_everything=None)
+    watch.until_all_work(gpus=2)
+
+
+def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
+    machine.set_gpu(0, **{"field.82": 50})
+    watch.session.start()
+    watch.until_all_work()
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 0.6})
+    stuck = watch.until(lambda trace: str(now(trace, "gpu:0", v.GPU_DRAM)).startswith("the nvml collector has not"))
+    assert str(now(stuck, "gpu:0", v.GPU_TEMPERATURE_MEMORY)).startswith("the nvml collector has not answered for ")
+    assert "gpu:0" in stuck.tracks
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": None})
+    back = watch.until(lambda trace: now(trace, "gpu:0", v.GPU_TEMPERATURE_MEMORY) == 50)
+    assert {"the nvml collector answers again" in mark.text for mark in back.marks if mark.kind == "stuck"} == {
+        True,
+        False,
+    }
+    watch.until_all_work()
+
+
+def test_the_number_of_gpus_changes(machine: FakeNvml, watch: Watch) -> None:
+    machine.set(gpus=2)
+    watch.session.start()
+    watch.until_all_work(gpus=2)
+    machine.set(gpus=4)
+    watch.until_all_work(gpus=4)
+    machine.set(gpus=1)
+    gone = watch.until(lambda trace: isinstance(now(trace, "gpu:3", v.GPU_DRAM), str))
+    assert len(gone.tracks_of(TrackKind.GPU)) == 4, "rows stay"
+    watch.until(lambda trace: now(trace, "gpu:3", v.GPU_DRAM) == "the driver does not list this GPU any more")
+    watch.until_all_work(gpus=1)
+    machine.set(gpus=4)
+    watch.until_all_work(gpus=4)
+
+
+def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> None:
+    """After a reload the driver counts one GPU less: what was the third is now the second."""
+    machine.set(gpus=3)
+    watch.session.start()
+    watch.until_all_work(gpus=3)
+    uuid = "GPU-00000000-0000-0000-0000-000000000002"
+    machine.set(fail_everything=DRIVER_NOT_LOADED)
+    watch.until(lambda trace: trace.why_missing("nvml") is not None)
+    machine.set_gpu(1, uuid=uuid)
+    machine.set_gpm(1, dram=33)
+    machine.set(fail_everything=None, gpus=2)
+    trace = watch.until(lambda trace: now(trace, "gpu:2", v.GPU_DRAM) == 33)
+    assert trace.tracks["gpu:2"].facts["uuid"] == uuid
+    assert now(trace, "gpu:1", v.GPU_DRAM) == "the driver does not list this GPU any more"
+
+
+def test_mig_is_toggled(machine: FakeNvml, watch: Watch) -> None:
+    machine.set_gpu(0, mig_instances="1 2")
+    watch.session.start()
+    watch.until_all_work()
+    machine.set_gpu(0, mig=1)
+    on = watch.until(lambda trace: now(trace, "gpu:0/mig:2", v.GPU_DRAM) == 84.3)
+    assert now(on, "gpu:0", v.GPU_UTIL) == "NVML does not report it for a GPU in MIG mode"
+    machine.set_gpu(0, mig=0)
+    off = watch.until(lambda trace: not trace.tracks_of(TrackKind.GPU_INSTANCE))
+    assert not [key for key in off.series if key[0].startswith("gpu:0/mig")]
+    watch.until(lambda trace: now(trace, "gpu:0", v.GPU_UTIL) == 97)
+
+
+def test_counters_go_backwards(machine: FakeNvml, watch: Watch) -> None:
+    """A reset GPU counts from zero: no rate is ever negative."""
+    throttled = v.labelled(v.GPU_THROTTLED, v.ThrottleReason.POWER_CAP)
+    machine.set_gpu(0, energy_mj=9_000_000, **{"field.74": 5_000_000_000, "field.3": 100})
+    watch.session.start()
+    watch.until(lambda trace: now(trace, "gpu:0", throttled) == 5_000_000_000)
+    machine.set_gpu(0, energy_mj=1_000, **{"field.74": 7, "field.3": 0})
+    trace = watch.until(lambda trace: now(trace, "gpu:0", throttled) == 7 and now(trace, "gpu:0", v.GPU_ENERGY) == 1)
+    for metric in (v.GPU_ENERGY, throttled, v.GPU_ECC_CORRECTED):
+        rate = counter_rate(trace, "gpu:0", metric, 600 * NS_PER_S)
+        assert isinstance(rate, Unknown) or rate >= 0
+
+
+def test_sixteen_gpus_with_hostile_names(machine: FakeNvml, watch: Watch) -> None:
+    machine.set(gpus=16, **{"process_name.7": "[bold]\x1b[31m[/bold]"})
+    for index in range(16):
+        machine.set_gpu(index, compute="7:1", name=f"[link={index}]GPU\u202e[/link]")
+    watch.session.start()
+    trace = watch.until_all_work(gpus=16)
+    assert {track.name for track in trace.tracks_of(TrackKind.GPU_PROCESS)} == {"[bold]␛[31m[/bold]"}
+    assert trace.tracks["gpu:15"].name == "[link=15]GPU\ufffd[/link]"
