@@ -13,6 +13,7 @@ from textual.screen import Screen
 from llmtop.analysis.gpu_view import gpu_rows, gpus_table
 from llmtop.analysis.live_summary import lost_target
 from llmtop.analysis.readings import as_of, gpu_tracks
+from llmtop.analysis.syscalls import syscalls_table, syscalls_view
 from llmtop.analysis.threads import threads_table, threads_view
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import shorten
@@ -26,6 +27,8 @@ from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.log import LogPane
 from llmtop.tui.panes.roofline_live import RooflinePane
 from llmtop.tui.panes.server import ServerPane
+from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.syscalls import SyscallsPane
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -50,7 +53,10 @@ _MANY_GPUS = 4
 """From here on a line for each needs more height than the numbers of the server."""
 _OF_A_SERVER = (2, 4)
 """Panes that give their room to the GPUs when there is no server to watch; their digits still work in a zoom."""
+_FLAME, _SYSCALLS = 5, 8
+"""Panes of what probes see: the flame stands beside the threads once there are stacks, both show on their digits."""
 _STEP_NS = 5 * NS_PER_S
+_NO_CALLS = Unknown("no system call in this window")
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
 
@@ -77,7 +83,7 @@ class LiveScreen(Screen[None]):
         Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes"),
         *(
             Binding(digit, f"pane({digit})", "pane", show=False, tooltip="Focus a pane by its number")
-            for digit in "1234567"
+            for digit in "12345678"
         ),
     ]
 
@@ -94,7 +100,9 @@ class LiveScreen(Screen[None]):
             ServerPane(target),
             GpuPane(id="gpu"),
             ThreadsPane(target),
+            StallFlamePane(target),
             LanesPane(target),
+            SyscallsPane(target),
         ]
         if launched is not None:
             panes.append(LogPane(launched))
@@ -104,6 +112,7 @@ class LiveScreen(Screen[None]):
         self._held: Trace | None = None
         self._shown: Trace | None = None
         self._zoomed = False
+        self._has_stacks = False
         self._current = 1
 
     def compose(self) -> ComposeResult:
@@ -118,9 +127,11 @@ class LiveScreen(Screen[None]):
                     yield panes[3]
             with Container(id="middle"):
                 yield panes[4]
+                yield panes[_FLAME]
                 if 7 in panes:
                     yield panes[7]
             yield panes[6]
+            yield panes[_SYSCALLS]
             yield self.table
         yield self.findings
         yield KeysLine()
@@ -148,6 +159,9 @@ class LiveScreen(Screen[None]):
         """Give all parts of the screen the same trace."""
         self._shown = trace
         self.set_class(len(gpu_tracks(trace)) > _MANY_GPUS and self.size.height >= _TALL, "-many-gpus")
+        if self._has_stacks != bool(trace.stacks):
+            self._has_stacks = bool(trace.stacks)
+            self._arrange()
         for pane in (self.header, *self.panes.values(), self.findings):
             pane.show(trace)
         self._fill_table()
@@ -178,6 +192,10 @@ class LiveScreen(Screen[None]):
         if self._current == 3:
             rows = gpu_rows(self._shown)
             self.table.show_table(gpus_table(rows if not isinstance(rows, Unknown) else ()), _why(rows))
+        elif self._current == _SYSCALLS:
+            calls = syscalls_view(self._shown)
+            if not isinstance(calls, Unknown):
+                self.table.show_table(syscalls_table(calls), _NO_CALLS)
         else:
             view = threads_view(self._shown)
             if not isinstance(view, Unknown):
@@ -205,13 +223,20 @@ class LiveScreen(Screen[None]):
         self.set_class(self.size.width >= _WIDE, "-wide")
         self.set_class(self.size.height >= _TALL, "-tall")
         for number, pane in self.panes.items():
-            is_of_use = self.target is not None or number not in _OF_A_SERVER
-            pane.display = is_of_use if not alone else number == self._current and not as_table
+            pane.display = self._is_of_use(number) if not alone else number == self._current and not as_table
             pane.set_class(pane.display, "-shown")
         self.table.display = as_table
         for container in self._inner_containers():
             container.display = any(child.display for child in container.children)
         self.query_one(KeysLine).display = self.size.height >= _KEYS_ROWS
+
+    def _is_of_use(self, number: int) -> bool:
+        """Whether a pane has a place beside the others."""
+        if number == _SYSCALLS:
+            return False
+        if number == _FLAME:
+            return self._has_stacks and self.size.width >= _WIDE
+        return self.target is not None or number not in _OF_A_SERVER
 
     def _inner_containers(self) -> Iterator[Container]:
         """Innermost first."""
@@ -220,10 +245,10 @@ class LiveScreen(Screen[None]):
 
     @property
     def _has_table(self) -> bool:
-        """Threads and GPUs have rows; an empty table would hide why there are none."""
-        if self._shown is None or self._current not in (3, 4):
+        """GPUs, threads and system calls have rows; an empty table would hide why there are none."""
+        if self._shown is None or self._current not in (3, 4, _SYSCALLS):
             return False
-        known = gpu_rows(self._shown) if self._current == 3 else self.panes[4].view(self._shown)
+        known = gpu_rows(self._shown) if self._current == 3 else self.panes[self._current].view(self._shown)
         return not isinstance(known, Unknown)
 
     # -- keys --------------------------------------------------------------------------------------------------
@@ -233,12 +258,15 @@ class LiveScreen(Screen[None]):
         if number not in self.panes:
             return
         self._current = number
+        self._zoomed = self._zoomed or not self._is_of_use(number)
         self._arrange()
         self._focus_current()
 
     def action_zoom(self) -> None:
         """Give the focused pane the whole screen, or take it back."""
         self._zoomed = not self._zoomed
+        if not self._zoomed and not self._is_of_use(self._current):
+            self._current = next(number for number in self.panes if self._is_of_use(number))
         self._arrange()
         self._focus_current()
 
