@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -183,6 +184,7 @@ def run_app(app: LlmtopApp, *, mouse: bool | None = None) -> int:
     `guard` must have passed. Without `mouse` the mouse is on, except over SSH, where each movement costs bytes and
     selecting text is what a mouse is for.
     """
+    gc.freeze()  # modules and classes stay to the end: no need to look through them for garbage
     app.run(mouse=not is_remote(os.environ) if mouse is None else mouse)
     if app.fault is not None:
         sys.stderr.write(f"llmtop: {_sentence(app.fault)}\n")
