@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rates import increase
@@ -51,8 +52,9 @@ class Distribution:
         return Quantile(lower + (upper - lower) * ((rank - below) / inside if inside else 1.0))
 
 
+@lru_cache(maxsize=8)
 def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Distribution | Unknown:
-    """What was observed of a latency within the last `window_ns`."""
+    """What was observed of a latency within the last `window_ns`; kept for the quantiles that are asked for next."""
     uppers = _uppers(trace, track, metric)
     if not uppers:
         return why_absent(trace, track, metric)
