@@ -139,8 +139,14 @@ def decode_ghosts(trace: Trace, size: ModelSize, ceilings: Ceilings) -> tuple[Ro
     running, cache = _running(trace), kv_bytes_in_use(trace, size)
     kv_per_request = 0.0 if isinstance(cache, Unknown) or not running else cache / running
     what = "weights only" if not kv_per_request else "weights and KV cache"
-    batches = sorted({*GHOST_BATCHES, *((round(running),) if running else ())})
-    return tuple(_ghost(size, ceilings, batch, kv_per_request * batch, f"decode model: {what}") for batch in batches)
+    batches = {batch: f"B{batch}" for batch in GHOST_BATCHES} | (
+        {round(running): f"B{running:.0f} now"} if running else {}
+    )
+    origin = f"decode model: {what}; {size.source}"
+    return tuple(
+        _ghost(decode_intensity(size, batch, kv_per_request * batch), ceilings, label, origin)
+        for batch, label in sorted(batches.items())
+    )
 
 
 def _running(trace: Trace) -> float:
@@ -149,16 +155,15 @@ def _running(trace: Trace) -> float:
     return 0.0 if isinstance(running, Unknown) else running
 
 
-def _ghost(size: ModelSize, ceilings: Ceilings, batch: int, kv_bytes: float, origin: str) -> RooflinePoint:
-    intensity = decode_intensity(size, batch, kv_bytes)
+def _ghost(intensity: float, ceilings: Ceilings, label: str, origin: str) -> RooflinePoint:
     flops = min(intensity * ceilings.bytes_per_s, ceilings.peak(ceilings.precision))
     return RooflinePoint(
-        label=f"B{batch}",
+        label=label,
         intensity=intensity,
         flops_per_s=flops,
         bytes_per_s=flops / intensity,
         precision=ceilings.precision,
-        source=f"{origin}; {size.source}",
+        source=origin,
         quality=Quality.ESTIMATE,
         roof_fraction=1.0,
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
 from llmtop.model import Unknown
+from llmtop.tui.render.canvas import Canvas
 from llmtop.tui.render.look import ASCII, UNICODE, Look
 from llmtop.tui.render.roofline import draw_roofline
 
@@ -131,3 +134,93 @@ def test_extreme_values_do_not_break_the_axes() -> None:
     points = (point("tiny", 1e-6, 1.0), point("huge", 1e9, 1e18), point("nan", float("nan"), float("inf")))
     text = drawn(RooflineView("", (), points), 80, 24)
     assert any("nan" in row for row in text)
+
+
+def ghosts(*batches: int) -> tuple[RooflinePoint, ...]:
+    return tuple(
+        point(f"B{batch}", float(batch), min(batch * 3.35e12, 989e12), quality=Quality.ESTIMATE) for batch in batches
+    )
+
+
+def test_ghosts_of_the_decode_model_stand_on_the_roof_and_are_named() -> None:
+    view = RooflineView("", (DRAM, BF16), (point("now", 30, 50e12),), ghosts=(*ghosts(1, 8, 128), *ghosts(32)))
+    rows = drawn(view, 60, 18, Look(ASCII))
+    text = "\n".join(rows)
+    assert all(f"B{batch}" in text for batch in (1, 8, 32, 128))
+    assert text.count("X") == 2  # the point, and in the line above the plot
+
+
+def test_a_small_plot_keeps_its_decades_for_the_work() -> None:
+    alone = drawn(RooflineView("", (DRAM, BF16), (point("now", 61, 172e12),)), 40, 12, Look(ASCII))
+    with_ghosts = RooflineView("", (DRAM, BF16), (point("now", 61, 172e12),), ghosts=ghosts(1, 64))
+    small = drawn(with_ghosts, 40, 12, Look(ASCII))
+    assert small[-1] == alone[-1]
+    assert "B64" in "".join(small)
+    assert "B1 " not in "".join(small)
+
+
+def test_the_roof_at_the_clock_of_now_is_drawn_and_labelled() -> None:
+    slow = Roof("compute", "bf16", 989e12, "datasheet", now=500e12)
+    text = "\n".join(drawn(RooflineView("", (DRAM, slow), (point("now", 61, 172e12),)), 80, 24))
+    assert "500 TFLOP/s at this clock" in text
+    assert "bf16 989 TFLOP/s" in text
+
+
+def test_an_estimate_is_named_beside_its_mark() -> None:
+    points = (point("now", 61, 172e12), point("server estimate", 30, 50e12, quality=Quality.ESTIMATE))
+    text = "\n".join(drawn(RooflineView("", (DRAM, BF16), points), 80, 24))
+    assert "○ server estimate" in text
+
+
+@st.composite
+def views(draw: st.DrawFn) -> RooflineView:
+    positive = st.floats(1e-3, 1e5)
+    rates = st.floats(1e8, 1e17)
+    roofs = draw(
+        st.lists(
+            st.builds(
+                Roof,
+                st.just("compute"),
+                st.sampled_from(("bf16", "fp8", "FP32")),
+                rates,
+                st.just("x"),
+                st.none() | rates,
+                st.none() | rates,
+            ),
+            max_size=4,
+        )
+    )
+    memory = draw(st.lists(st.builds(Roof, st.just("memory"), st.just("DRAM"), rates, st.just("x")), max_size=3))
+    place = st.builds(
+        point,
+        st.sampled_from(("now", "server estimate", "B128", "k")),
+        positive,
+        rates,
+        age_s=st.sampled_from((0.0, 3.0)),
+    )
+    points, others = draw(st.lists(place, max_size=8)), draw(st.lists(place, max_size=6))
+    return RooflineView("", (*memory, *roofs), tuple(points), ghosts=tuple(others))
+
+
+@given(views(), st.integers(10, 130), st.integers(5, 45), st.booleans())
+def test_no_two_labels_overlap(view: RooflineView, width: int, height: int, is_ascii: bool) -> None:
+    """What has more than one character covers nothing, and nothing covers it; only marks may meet."""
+    canvases: dict[int, dict[tuple[int, int], str]] = {}
+    clashes: list[str] = []
+    write = Canvas.text
+
+    def spy(canvas: Canvas, col: int, row: int, text: str, role: str) -> None:
+        cells = canvases.setdefault(id(canvas), {})
+        is_label = len(text.strip()) > 1 and any(character.isalnum() for character in text)
+        for at, character in enumerate(text):
+            held = cells.get((col + at, row))
+            if held is not None and (is_label or len(held) > 1) and character != " ":
+                clashes.append(f"{text!r} over {held!r}")
+            if character != " ":
+                cells[col + at, row] = text if is_label else character
+        write(canvas, col, row, text, role)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Canvas, "text", spy)
+        drawn(view, width, height, Look(ASCII if is_ascii else UNICODE))
+    assert not clashes

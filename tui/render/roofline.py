@@ -26,6 +26,12 @@ _LEAST_HEIGHT = 5
 _SMALL, _LARGE = 0.02, 0.15
 """Shares of the time from which a dot is drawn larger."""
 
+_GHOST_HEIGHT = 12
+"""A plot of fewer rows keeps its decades for the work: ghosts outside of them are left out."""
+
+_MOST_LABELLED = 4
+"""Beyond so many points their names would hide the picture: a report's kernels are named in the table."""
+
 _UNIT = "FLOP/s"
 _SECOND_HALF = re.compile(r"[:;] ")
 _OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")
@@ -53,6 +59,13 @@ class _Axes:
         """The dot row of a rate."""
         share = (math.log10(flops_per_s) - self.y0) / (self.y1 - self.y0)
         return round((1 - share) * (self.height * DOTS_Y - 1))
+
+    def holds(self, point: RooflinePoint) -> bool:
+        """Whether a point has a place inside."""
+        if not can_place(point):
+            return False
+        x, y = math.log10(point.intensity), math.log10(point.flops_per_s)
+        return self.x0 <= x <= self.x1 and self.y0 <= y <= self.y1
 
     def col(self, intensity: float) -> int:
         """The cell column of an intensity."""
@@ -146,8 +159,11 @@ def _plot(view: RooflineView, width: int, height: int, look: Look, selected: int
     _draw_axes(canvas, axes, look, with_line=axis_rows == 2)
     _draw_roofs(canvas, axes, view)
     _draw_band(canvas, axes, view)
+    _draw_ghosts(canvas, axes, view, look)
     _draw_points(canvas, axes, view.points, look, selected)
     _label_roofs(canvas, axes, view, look)
+    _label_points(canvas, axes, view)
+    _place(canvas, [(axes.left + 1, row, False) for row in range(2)], _UNIT, "dim")
     return canvas.strips()
 
 
@@ -157,10 +173,15 @@ def _axes(view: RooflineView, width: int, height: int) -> _Axes:
     compute = [roof.value for roof in view.roofs if roof.kind == "compute"]
     ridges = [peak / bandwidth for peak in compute for bandwidth in memory]
     placed = [point for point in view.points if can_place(point)]
+    ghosts = [point for point in view.ghosts if can_place(point)] if height >= _GHOST_HEIGHT else []
     xs = [point.intensity for point in placed] + ridges
     ys = [point.flops_per_s for point in placed] + compute
     ys += _band(view) or ()
     x0, x1 = _decades(xs, below=1.0, above=1.0)
+    ys += [point.flops_per_s for point in ghosts]
+    if ghosts:
+        ghost_x0, ghost_x1 = _decades([point.intensity for point in ghosts], below=0.1, above=0.1)
+        x0, x1 = min(x0, ghost_x0), max(x1, ghost_x1)
     y0, y1 = _decades(ys, below=0.3, above=0.15)
     return _Axes(x0, x1, min(y0, y1 - 2), y1, _MARGIN, max(1, width - _MARGIN), max(1, height))
 
@@ -190,7 +211,6 @@ def _draw_axes(canvas: Canvas, axes: _Axes, look: Look, *, with_line: bool) -> N
     glyphs = look.glyphs
     for row in range(axes.height):
         canvas.text(axes.left - 1, row, glyphs.vertical, "dim")
-    canvas.text(axes.left + 1, 0, _UNIT, "dim")
     taken = -1
     for exponent in range(math.floor(axes.y1), math.ceil(axes.y0) - 1, -1):
         row = axes.row(10.0**exponent)
@@ -214,7 +234,7 @@ def _draw_axes(canvas: Canvas, axes: _Axes, look: Look, *, with_line: bool) -> N
 
 def _draw_roofs(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
     for roof in view.roofs:
-        for value, every in ((roof.value, 1), (roof.practical, 4)):
+        for value, every in ((roof.value, 1), (roof.now, 2), (roof.practical, 4)):
             if value is None or value <= 0:
                 continue
             if roof.kind == "memory":
@@ -249,6 +269,9 @@ def _label_roofs(canvas: Canvas, axes: _Axes, view: RooflineView, look: Look) ->
             _place(canvas, _beside_flat(axes, view, roof.value), f"{roof.level} {si(roof.value, _UNIT)}", "compute")
         else:
             _place(canvas, _beside_slope(axes, view, roof.value), f"{roof.level} {si(roof.value, 'B/s')}", "memory")
+    for roof in view.roofs:
+        if roof.now is not None and roof.now > 0 and axes.row(roof.now) != axes.row(roof.value):
+            _place(canvas, _beside_flat(axes, view, roof.now), f"{si(roof.now, _UNIT)} at this clock", "dim")
 
 
 def _beside_flat(axes: _Axes, view: RooflineView, peak: float) -> list[tuple[int, int, bool]]:
@@ -274,6 +297,37 @@ def _place(canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role:
     clear = [(col, row) for col, row in free if not canvas.has_dots(col, row, size)]
     if free:
         canvas.text(*(clear or free)[0], text, role)
+
+
+def _label_points(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
+    """Names beside what is not the first point: an estimate, the decode model's batches; as far as there is room."""
+    others = [point for point in view.points[1:] if point.age_s == 0 and can_place(point)]
+    if len(others) <= _MOST_LABELLED:
+        for point in others:
+            _place(canvas, _around(axes, point), point.label, "series4")
+    # The longest name is that of the batch of now: it comes first, because on a small plot not all find a place.
+    for point in sorted(view.ghosts, key=lambda ghost: -len(ghost.label)):
+        if axes.holds(point):
+            _place(canvas, _above(axes, point), point.label, "dim")
+
+
+def _around(axes: _Axes, point: RooflinePoint) -> list[tuple[int, int, bool]]:
+    """Right of a mark, left of it, then the lines below and above."""
+    col, row = axes.col(point.intensity), axes.row(point.flops_per_s)
+    return [(col + 2, row, False), (col - 1, row, True)] + [(col, at, False) for at in (row + 1, row - 1)]
+
+
+def _above(axes: _Axes, point: RooflinePoint) -> list[tuple[int, int, bool]]:
+    """Left of and above a point of the memory roof, where no work can stand."""
+    col, row = axes.col(point.intensity), axes.row(point.flops_per_s)
+    return [(col, row - 1, True), (col - 1, row, True), (col + 2, row + 1, False)]
+
+
+def _draw_ghosts(canvas: Canvas, axes: _Axes, view: RooflineView, look: Look) -> None:
+    for point in view.ghosts:
+        if axes.holds(point):
+            mark = look.glyphs.tick_y
+            canvas.text(axes.col(point.intensity), axes.row(point.flops_per_s), mark, "dim")
 
 
 def _draw_band(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
