@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from tests.e2e.terminal import Terminal, TerminalFactory
 from tests.fake_nvml.build import FakeNvml, build, compiler
@@ -14,6 +15,10 @@ from tests.fake_nvml.build import FakeNvml, build, compiler
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# How long an example takes tells of the machine, not of the code.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)
