@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
-from llmtop.collectors.ebpf.reports import Reports
+from llmtop.collectors.ebpf.reports import Reports, gone_tracks
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
 from llmtop.text import clean
 
@@ -72,6 +72,7 @@ class EbpfCollector:
         self._retry_ns = 0
         self._missing: dict[str, Unknown] = {}
         self._issues: list[Issue] = []
+        self._gone: list[str] = []
         self._lost = 0
         self._shed = ""
 
@@ -106,6 +107,7 @@ class EbpfCollector:
         if self._helper and self._helper.is_at_end:
             self._bury(now)
         issues, self._issues = tuple(self._issues), []
+        gone, self._gone = tuple(self._gone), []
         return Trace(
             Origin("live"),
             now,
@@ -114,6 +116,7 @@ class EbpfCollector:
             stacks=stacks,
             missing=tuple(self._all_missing()),
             issues=issues,
+            gone=gone,
         )
 
     def _start(self) -> None:
@@ -139,6 +142,7 @@ class EbpfCollector:
                     self._missing["thread.blocked/cause"] = Unknown(reason, "Linux 5.15 or newer with BTF does")
             case "sample":
                 readings.extend(self._reports.readings(report))
+                self._gone.extend(gone_tracks(report))
                 self._note_missing(report["missing"])
                 self._note_shed(report, readings)
                 self._note_lost(report["lost"])

@@ -58,7 +58,7 @@ class Reports:
             if told is not None or value:
                 readings.append(Reading(track, metric, t_ns, value, SOURCE))
             self._told[key] = value
-        self._forget(report.get("gone", ()))
+        self._forget(set(gone_tracks(report)))
         return tuple(readings)
 
     def stacks(self, report: Mapping[str, Any]) -> tuple[Stack, ...]:
@@ -181,10 +181,20 @@ class Reports:
             found = self._buckets[key] = v.bucket(metric, upper_bound(slot))
         return found
 
-    def _forget(self, gone: Iterable[int]) -> None:
-        ended = {f"process:{pid}" for pid in gone}
-        if ended:
-            self._told = {key: value for key, value in self._told.items() if key[0] not in ended}
+    def _forget(self, gone: set[str]) -> None:
+        """Drop what ended: ids are used again, and threads may come and go by the thousand."""
+        if not gone:
+            return
+        self._told = {key: value for key, value in self._told.items() if key[0] not in gone}
+        self._blocked = {key: ns for key, ns in self._blocked.items() if key[0] not in gone}
+        ended = {int(track.rpartition("/")[2]) for track in gone if track.startswith("thread:")}
+        self._slept = {place: ns for place, ns in self._slept.items() if place[0] not in ended}
+
+
+def gone_tracks(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tracks of processes and threads that have ended since the report before."""
+    threads = tuple(f"thread:{pid}/{tid}" for pid, tid in report.get("ended", ()))
+    return (*threads, *(f"process:{pid}" for pid in report.get("gone", ())))
 
 
 _OBSERVED = {"calls": v.SYSCALL_OBSERVED, "timed": v.SYSCALL_TIMED, "scheduler": v.SCHEDULER_OBSERVED}

@@ -237,7 +237,7 @@ def syscalls_table(view: SyscallsView) -> RowTable:
     """One row a system call."""
     columns = (
         Column("name", "system call", width=22),
-        Column("rate", "calls/s", "1/s", width=9),
+        Column("rate", "calls/s", "1", width=9),
         Column("total", "time", "ns", width=9, shrink=1, help="summed over all threads; most of it is waiting"),
         Column("p50", "p50", "ns", width=9, shrink=3),
         Column("p99", "p99", "ns", width=9, shrink=2),

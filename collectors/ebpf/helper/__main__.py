@@ -97,6 +97,7 @@ class Helper:
         self._take_in(changes, now)
         report: dict[str, Any] = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": dict(self._observed)}
         report |= {"born": changes.born, "gone": changes.gone}
+        report["ended"] = [[tgid, tid] for tid, tgid in changes.ended_threads]
         if self._calls:
             report |= self._calls.read(changes.ended_threads, changes.gone)
             report["names"] = {entry[1]: self._name(entry[1]) for entry in report["calls"]}

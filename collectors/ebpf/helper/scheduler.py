@@ -19,6 +19,9 @@ _NO_CALL = 0xFFFF
 _SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}
 """State letters as sched_switch reports them."""
 _SWEEP_EVERY = 30
+MANY_THREADS = 300
+"""Beyond this many, threads that sleep on and on are told of every fifth time only: nothing has happened to them."""
+_SLEEPERS_EVERY = 5
 _MOST_WAKERS = 3
 """Per thread and look; a thread that dozens wake is woken by a few mostly."""
 
@@ -138,9 +141,10 @@ class Scheduler:
             _add(slots, thread.tgid, value[_FIELDS:])
             if tid in dead:
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
-        waits = self._told(now, threads)
+        sleepers = self._sleepers(threads)
+        waits = self._told(now, sleepers)
         told = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes(threads)}
-        told["stacks"] = self._stack_shares(now, threads) if self._every else []
+        told["stacks"] = self._stack_shares(now, threads, sleepers) if self._every else []
         self._forget(dead, set(gone))
         self._last_ns = now
         return told
@@ -158,7 +162,16 @@ class Scheduler:
         """Events that found no room in the maps."""
         return int(self._module["lost"][ctypes.c_int(0)].value)
 
-    def _told(self, now: int, threads: dict[int, _Thread]) -> list[list[int]]:
+    def _sleepers(self, threads: dict[int, _Thread]) -> dict[int, _Thread]:
+        """The threads that sleep now and are worth telling of."""
+        brief = len(threads) > MANY_THREADS and self._reads % _SLEEPERS_EVERY != 0
+        return {
+            tid: thread
+            for tid, thread in threads.items()
+            if thread.sleeps and not (brief and thread.since < self._last_ns)
+        }
+
+    def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[list[int]]:
         """[tgid, tid, call, state, descriptor, ns]: closed sleeps, and those that go on, up to now."""
         slept: dict[Place, int] = {}
         owners: dict[Place, int] = {}
@@ -166,12 +179,11 @@ class Scheduler:
             slept[tid, call, state] = ns
             owners[tid, call, state] = tgid
             self._descriptors[tid, call, state] = descriptor
-        for tid, thread in threads.items():
-            if thread.sleeps:
-                place = (tid, thread.call, thread.state)
-                slept[place] = slept.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
-                owners[place] = thread.tgid
-                self._descriptors[place] = thread.descriptor
+        for tid, thread in sleepers.items():
+            place = (tid, thread.call, thread.state)
+            slept[place] = slept.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
+            owners[place] = thread.tgid
+            self._descriptors[place] = thread.descriptor
         told = []
         for place, ns in slept.items():
             grown = ns - self._slept.get(place, 0)
@@ -200,7 +212,7 @@ class Scheduler:
                 told.append([threads[tid].tgid, tid, waker, count])
         return told
 
-    def _stack_shares(self, now: int, threads: dict[int, _Thread]) -> list[list[Any]]:
+    def _stack_shares(self, now: int, threads: dict[int, _Thread], sleepers: dict[int, _Thread]) -> list[list[Any]]:
         """[tgid, tid, call, state, descriptor, frames, ns] of what was slept since the last look.
 
         Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
@@ -210,9 +222,8 @@ class Scheduler:
         for (tid, call, state, user, kernel, tgid, epoch), (ns,) in self._stack_times.entries(take=True):
             if epoch == self._epoch:
                 _weigh(seen, (tid, call, state), self._stacks.frames(tgid, user, kernel), ns)
-        for tid, thread in threads.items():
-            if thread.sleeps:
-                self._weigh_sleeper(seen, now, tid, thread)
+        for tid, thread in sleepers.items():
+            self._weigh_sleeper(seen, now, tid, thread)
         told = []
         for place, weights in seen.items():
             owed, total = self._owed.pop(place, 0), sum(weights.values())

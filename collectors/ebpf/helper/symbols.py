@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 _RENEW_AFTER_TICKS = 10
@@ -50,7 +51,9 @@ class Symbols:
         """A process ended or became another program."""
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
         self._unknown.pop(tgid, None)
-        self._bpf._sym_caches.pop(tgid, None)
+        cache = self._bpf._sym_caches.pop(tgid, None)
+        if cache is not None:  # bcc itself never gives one back
+            sys.modules["bcc"].lib.bcc_free_symcache(cache.cache, tgid)
 
     def tick(self) -> None:
         """Called once a second."""

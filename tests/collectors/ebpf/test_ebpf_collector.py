@@ -103,7 +103,7 @@ def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
     calls = _last(readings, f"process:{program.pid}", "syscall.count|clock_nanosleep")
     assert 20 <= calls <= 60  # 15 ms of sleep, 5 ms of work, by turns for a second
     sleeping = [stack for trace in traces for stack in trace.stacks if "sleep_here" in stack.frames]
-    assert {stack.state for stack in sleeping} == {"nanosleep"}
+    assert max(sleeping, key=lambda stack: stack.weight).state == "nanosleep"
     assert running_helpers() == ()
 
 

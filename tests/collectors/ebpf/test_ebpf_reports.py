@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
-from llmtop.collectors.ebpf.reports import WINDOW_NS, Reports
+from llmtop.collectors.ebpf.reports import WINDOW_NS, Reports, gone_tracks
 from llmtop.model import NS_PER_S, Reading
 
 T = 100 * NS_PER_S
@@ -128,6 +128,16 @@ def test_a_process_that_is_gone_starts_again_at_zero() -> None:
     reports.readings(report(calls=calls, names={"0": "read"}, gone=[7]))
     again = values(reports.readings(report(T + NS_PER_S, calls=calls, names={"0": "read"})))
     assert again["process:7", "syscall.count|read"] == [0, 5]
+
+
+def test_a_thread_id_that_is_used_again_starts_at_zero() -> None:
+    reports = Reports()
+    waits = [[7, 8, FUTEX, 1, 0, 500]]
+    last = report(waits=waits, ended=[[7, 8]])
+    reports.readings(last)
+    assert gone_tracks(last) == ("thread:7/8",)
+    again = values(reports.readings(report(T + NS_PER_S, waits=[[7, 8, FUTEX, 1, 0, 20]])))
+    assert again["thread:7/8", "thread.blocked|futex"] == [0, 20]
 
 
 @given(st.binary(max_size=200))
