@@ -300,4 +300,5 @@ def _notes(trace: Trace, target: Target | None, gpus: Sequence[Track]) -> tuple[
     strangers = {pid for pid in pids if pid.isdigit() and int(pid) not in ours}
     if not strangers or len(strangers) == len(pids):
         return ()
-    return (f"{len(strangers)} more processes use these GPUs: energy and measured shares are of all of them",)
+    who = "1 other process uses" if len(strangers) == 1 else f"{len(strangers)} other processes use"
+    return (f"{who} these GPUs: energy and measured shares are of all of them",)

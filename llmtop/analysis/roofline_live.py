@@ -25,6 +25,7 @@ from llmtop.analysis.roofline_rates import (
     STALE_NS,
     is_resting,
     needed_metrics,
+    rates_history,
     summed_history,
     too_old,
     why_no_rates,
@@ -132,7 +133,8 @@ def _why_no_point(
     trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, history: list[Rates], now_ns: int
 ) -> Unknown | None:
     for track in gpus:
-        why = _why_no_window(trace, track.id, history, now_ns)
+        own = history or rates_history(trace, track.id, replace(ceilings, count=1), now_ns - STALE_NS, now_ns)
+        why = _why_no_window(trace, track.id, own, now_ns)
         if why is not None:
             which = "" if len(gpus) == 1 else f"GPU {track.id.removeprefix('gpu:')}: "
             return Unknown(f"{which}{why.reason}", why.remedy)
