@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,11 +74,11 @@ def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
     """One row an event; keys are (t_ns, where, what), so that a choice tells the moment."""
     columns = (
         Column("ago", "s ago", "1", width=6, help="seconds before now"),
-        Column("severity", "level", width=7, shrink=3),
-        Column("where", "where", width=22, shrink=2),
-        Column("what", "what", width=22),
+        Column("severity", "level", width=7, shrink=4),
+        Column("where", "where", width=15, shrink=2),
+        Column("what", "what", width=14),
         Column("meaning", "meaning"),
-        Column("action", "what to do", shrink=1),
+        Column("action", "what to do", width=34, shrink=3),
     )
     listed = tuple(found)
     rows = tuple(
@@ -131,23 +132,27 @@ def _of_episode(episode: Episode, where: str) -> Event:
 
 # Marks
 
+_XID = re.compile(
+    r"(?P<what>XID \d+)(?:: (?P<meaning>.*?)(?:; (?P<action>.*?))?(?P<said> \(.*\))?(?P<times>, \d+ times)?)?"
+)
+"""What the collector writes: "XID 13: meaning; action (process; the driver's words), 3 times"."""
 _XID_HELP = "look the code up in NVIDIA's XID catalogue"
 _ACTIONS = {
     "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
     "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
     "preemption": "more room for the KV cache, or fewer requests at once (--max-num-seqs)",
 }
-_WHAT = {"gpu-lost": "GPU lost", "gpu-back": "GPU back", "stuck": "collector hangs"}
+_WHAT = {"gpu-lost": "GPU lost", "gpu-back": "GPU back", "stuck": "collector hangs", "gpu-event": "GPU event"}
 
 
 def _of_mark(trace: Trace, mark: Mark) -> Event:
     where = _where(trace, mark.track)
-    if mark.kind == "xid":
-        what, _, rest = mark.text.partition(": ")
-        meaning, _, action = rest.partition("; ")
-        return Event(mark.t_ns, where, what, meaning, action or ("" if meaning else _XID_HELP), mark.severity)
+    if mark.kind == "xid" and (xid := _XID.fullmatch(mark.text)):
+        meaning = "".join(xid[part] or "" for part in ("meaning", "said", "times"))
+        action = xid["action"] or ("" if meaning else _XID_HELP)
+        return Event(mark.t_ns, where, xid["what"], meaning, action, mark.severity)
     what = _WHAT.get(mark.kind, mark.kind)
-    meaning = mark.text.removeprefix(f"{where}: ")
+    meaning = mark.text.removeprefix(where).lstrip(": ") if mark.text != what else ""
     is_good = mark.severity is Severity.INFO
     return Event(mark.t_ns, where, what, meaning, "" if is_good else _ACTIONS.get(mark.kind, ""), mark.severity)
 

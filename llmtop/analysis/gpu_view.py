@@ -1,22 +1,32 @@
-"""The GPUs as a pane shows them: activity, memory, power, clocks, links, and who uses them."""
+"""The GPUs as a pane shows them: activity, memory, power, clocks, links, health, and who uses them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.efficiency import EfficiencyView, efficiency_view
+from llmtop.analysis.gpu_health import HealthFact, health
 from llmtop.analysis.gpus import clock_reasons
-from llmtop.analysis.readings import gpu_tracks, history, latest, source, why_kind_missing
+from llmtop.analysis.readings import gpu_tracks, latest, source, target_gpus, why_kind_missing
+from llmtop.analysis.stragglers import stragglers
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
-from llmtop.model import NS_PER_S, Fact, Metric, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmtop.analysis.views import Cell
 
 HISTORY_NS = 120 * NS_PER_S
-"""For one GPU; several have a line each, which has no room for graphs."""
+_MOST_SAMPLES = 120
+"""No graph in the pane is wider."""
+_NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
+_ACTIVITY = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR)
+_LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_C2C_RX, v.GPU_C2C_TX)
 Values = tuple[float | None, ...]
 
 
@@ -33,130 +43,219 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process on a GPU; `memory` in bytes."""
+    """A process on a GPU.
 
+    Attributes:
+        pid: As the host counts, which is what NVML tells.
+        role: What it does for the server under observation; empty when it is none of its processes.
+        memory: Bytes.
+        sm: Share of time in which a kernel of it ran, in %.
+        why_unseen: Why no more is known of it: it is in another PID namespace, say.
+    """
+
+    gpu: str
     pid: int
     name: str
+    role: str
     memory: float | Unknown
+    sm: float | Unknown
+    why_unseen: Unknown | None = None
+
+    @property
+    def title(self) -> str:
+        """What to call it on a screen."""
+        return self.role or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU.
+    """One GPU, or one MIG instance of one.
 
     Attributes:
+        label: "0", or "0/3" for instance 3 of GPU 0.
+        lost: Why it does not answer; everything else is then unknown.
         activity: SM, DRAM and tensor activity in % of the window; the NVML duty cycle alone where there is no GPM.
         why_no_activity: Why there is no more than the duty cycle.
         limits: What holds the clock down, in words; empty when nothing does.
+        instances: Its MIG instances.
+        straggler: How it departs from its peers; empty when it does not.
     """
 
     track: str
-    index: int
+    label: str
     name: str
+    lost: Unknown | None
     activity: tuple[Gauge, ...]
     why_no_activity: Unknown | None
-    memory_used: float | Unknown
+    memory: Gauge
     memory_total: Fact
-    power: float | Unknown
+    power: Gauge
     power_limit: float | Unknown
-    sm_clock: float | Unknown
-    temperature: float | Unknown
+    sm_clock: Gauge
+    temperature: Gauge
     limits: tuple[str, ...] | Unknown
     links: tuple[Gauge, ...]
+    health: tuple[HealthFact, ...]
     processes: tuple[GpuProcess, ...]
+    instances: tuple[GpuRow, ...] = ()
+    straggler: str = ""
 
 
-def gpu_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
+@dataclass(frozen=True, slots=True)
+class GpusView:
+    """All GPUs, and what the server makes of those that it uses."""
+
+    rows: tuple[GpuRow, ...]
+    efficiency: EfficiencyView | None = None
+
+
+def gpus_view(trace: Trace, target: Target | None) -> GpusView | Unknown:
+    """What the GPU pane shows; efficiency only where there is a server."""
+    rows = gpu_rows(trace, target)
+    if isinstance(rows, Unknown):
+        return rows
+    return GpusView(rows, efficiency_view(trace, target) if target is not None else None)
+
+
+def gpu_rows(trace: Trace, target: Target | None = None) -> tuple[GpuRow, ...] | Unknown:
     """All GPUs by index, or why none is seen."""
     tracks = gpu_tracks(trace)
-    window_ns = HISTORY_NS if len(tracks) == 1 else 0
-    return tuple(_row(trace, t, window_ns) for t in tracks) if tracks else why_kind_missing(trace, TrackKind.GPU)
-
-
-def gpu_processes(trace: Trace, gpu: str) -> tuple[GpuProcess, ...]:
-    """The processes with memory on a GPU, the largest first."""
-    tracks = (track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.id.startswith(f"{gpu}/"))
-    found = [
-        GpuProcess(int(track.id.rpartition(":")[2]), track.name, latest(trace, track.id, v.GPU_PROCESS_MEMORY))
+    if not tracks:
+        return why_kind_missing(trace, TrackKind.GPU)
+    instances = trace.tracks_of(TrackKind.GPU_INSTANCE)
+    departing = stragglers(trace, target_gpus(trace, target)) if target is not None else {}
+    return tuple(
+        replace(
+            _row(trace, track, target),
+            instances=tuple(_instance(trace, one) for one in instances if one.parent == track.id),
+            straggler=departing.get(track.id, ""),
+        )
         for track in tracks
-    ]
+    )
+
+
+def gpu_processes(trace: Trace, gpu: str, target: Target | None = None) -> tuple[GpuProcess, ...]:
+    """The processes with memory on a GPU, the largest first."""
+    roles = {one.pid: one.role for one in target.processes} if target is not None else {}
+    tracks = (track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.id.startswith(f"{gpu}/"))
+    found = [_process(trace, track, gpu, roles) for track in tracks]
     return tuple(sorted(found, key=lambda one: (isinstance(one.memory, Unknown), -_or_zero(one.memory), one.pid)))
 
 
-def gpus_table(rows: tuple[GpuRow, ...]) -> RowTable:
-    """One row a GPU, then one for each of its processes, for the zoomed pane."""
+def gpu_processes_table(rows: Sequence[GpuRow]) -> RowTable:
+    """The processes on all GPUs, for the zoomed pane."""
     columns = (
-        Column("gpu", "GPU", width=6),
-        Column("name", "name"),
-        Column("sm", "SM", "%", width=6, help="share of time with a warp on an SM, averaged over SMs (GPM)"),
-        Column("dram", "DRAM", "%", width=6, help="DRAM interface activity (GPM)"),
-        Column("tensor", "tensor", "%", width=6, help="tensor pipe activity (GPM)"),
-        Column("memory", "memory", "bytes", width=9),
-        Column("power", "power", "W", width=7, shrink=1),
-        Column("clock", "SM clock", "MHz", width=9, shrink=2),
-        Column("temperature", "temp", "°C", width=7, shrink=4),
-        Column("limits", "clock held down by", width=20, shrink=3),
+        Column("gpu", "GPU", width=4),
+        Column("pid", "host pid", "1", width=9),
+        Column("role", "role", width=16, shrink=1),
+        Column("name", "process"),
+        Column("memory", "GPU memory", "bytes", width=10),
+        Column("sm", "SM share", "%", width=8, help="share of time in which a kernel of it ran (NVML), not of SMs"),
+        Column("seen", "seen here", width=9, shrink=2),
     )
-    cells: list[tuple[Cell, ...]] = []
-    keys: list[str] = []
-    for row in rows:
-        cells.append(_gpu_cells(row))
-        keys.append(row.track)
-        for one in row.processes:
-            cells.append((f"  {one.pid}", one.name, None, None, None, one.memory, None, None, None, None))
-            keys.append(f"{row.track}/{one.pid}")
-    return RowTable(columns, tuple(cells), tuple(keys))
+    found = [(row.label, one) for row in rows for one in row.processes]
+    cells = tuple(_process_cells(label, one) for label, one in found)
+    return RowTable(columns, cells, tuple((one.gpu, one.pid) for _, one in found))
 
 
-def _gpu_cells(row: GpuRow) -> tuple[Cell, ...]:
-    by_title = {gauge.title: gauge.value for gauge in row.activity}
-    why = row.why_no_activity or Unknown("not read yet")
-    sm, dram, tensor = (by_title.get(metric.title, why) for metric in (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR))
-    limits: Cell = row.limits if isinstance(row.limits, Unknown) else ", ".join(row.limits)
-    return (
-        *(f"{row.index}", row.name, sm, dram, tensor, row.memory_used),
-        *(row.power, row.sm_clock, row.temperature, limits),
+def _process_cells(label: str, one: GpuProcess) -> tuple[Cell, ...]:
+    seen: Cell = "yes" if one.why_unseen is None else one.why_unseen
+    return (label, one.pid, one.role, one.name, one.memory, one.sm, seen)
+
+
+def _process(trace: Trace, track: Track, gpu: str, roles: dict[int, str]) -> GpuProcess:
+    pid = int(track.id.rpartition(":")[2])
+    inner = track.facts.get("container_pid")
+    why_unseen = inner if isinstance(inner, Unknown) else None
+    # A host PID that cannot be seen from here may be another process's number here.
+    ours = None if why_unseen else trace.tracks.get(f"process:{pid}")
+    return GpuProcess(
+        gpu=gpu,
+        pid=pid,
+        name=track.name,
+        role=ours.name if ours is not None else "" if why_unseen else roles.get(pid, ""),
+        memory=latest(trace, track.id, v.GPU_PROCESS_MEMORY),
+        sm=latest(trace, track.id, v.GPU_PROCESS_SM),
+        why_unseen=why_unseen,
     )
 
 
-def _row(trace: Trace, track: Track, window_ns: int) -> GpuRow:
-    def now(metric: Metric) -> float | Unknown:
-        return latest(trace, track.id, metric)
-
-    activity, why = _activity(trace, track.id, window_ns)
-    mask = now(v.GPU_CLOCK_REASONS)
+def _row(trace: Trace, track: Track, target: Target | None) -> GpuRow:
+    activity, why = _activity(trace, track.id)
+    mask = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return GpuRow(
         track=track.id,
-        index=int(track.id.removeprefix("gpu:")),
+        label=track.id.removeprefix("gpu:"),
         name=track.name,
+        lost=trace.why_missing(track.id, "nvml"),
         activity=activity,
         why_no_activity=why,
-        memory_used=now(v.GPU_MEMORY_USED),
+        memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),
         memory_total=track.facts.get("memory_total", Unknown("the driver does not tell")),
-        power=now(v.GPU_POWER),
-        power_limit=now(v.GPU_POWER_LIMIT),
-        sm_clock=now(v.GPU_SM_CLOCK),
-        temperature=now(v.GPU_TEMPERATURE),
+        power=_gauge(trace, track.id, v.GPU_POWER),
+        power_limit=latest(trace, track.id, v.GPU_POWER_LIMIT),
+        sm_clock=_gauge(trace, track.id, v.GPU_SM_CLOCK),
+        temperature=_gauge(trace, track.id, v.GPU_TEMPERATURE),
         limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
-        links=tuple(_gauge(trace, track.id, m, 0) for m in _LINKS if (trace.get(track.id, m) is not None)),
-        processes=gpu_processes(trace, track.id),
+        links=tuple(_gauge(trace, track.id, metric) for metric in _LINKS if trace.get(track.id, metric) is not None),
+        health=health(trace, track),
+        processes=gpu_processes(trace, track.id, target),
     )
 
 
-_LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX)
+def _instance(trace: Trace, track: Track) -> GpuRow:
+    """A MIG instance: its share of the GPU has activity and memory of its own, and nothing else."""
+    activity, why = _activity(trace, track.id)
+    name = track.facts.get("profile", track.name)
+    return GpuRow(
+        track=track.id,
+        label=track.id.removeprefix("gpu:").replace("/mig:", "/"),
+        name=track.name if isinstance(name, Unknown) else f"MIG {name}",
+        lost=trace.why_missing(track.id),
+        activity=activity,
+        why_no_activity=why,
+        memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),
+        memory_total=track.facts.get("memory_total", Unknown("the driver does not tell")),
+        power=_no_gauge(v.GPU_POWER),
+        power_limit=_NOT_OF_INSTANCES,
+        sm_clock=_no_gauge(v.GPU_SM_CLOCK),
+        temperature=_no_gauge(v.GPU_TEMPERATURE),
+        limits=_NOT_OF_INSTANCES,
+        links=(),
+        health=(),
+        processes=(),
+    )
 
 
-def _activity(trace: Trace, gpu: str, window_ns: int) -> tuple[tuple[Gauge, ...], Unknown | None]:
-    gpm = tuple(_gauge(trace, gpu, metric, window_ns) for metric in (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR))
+def _no_gauge(metric: Metric) -> Gauge:
+    return Gauge(metric.title, _NOT_OF_INSTANCES, metric.unit, "")
+
+
+def _activity(trace: Trace, track: str) -> tuple[tuple[Gauge, ...], Unknown | None]:
+    gpm = tuple(_gauge(trace, track, metric) for metric in _ACTIVITY)
     why = next((gauge.value for gauge in gpm if isinstance(gauge.value, Unknown)), None)
-    if all(isinstance(gauge.value, Unknown) for gauge in gpm):
-        return (_gauge(trace, gpu, v.GPU_UTIL, window_ns),), why
+    if all(isinstance(gauge.value, Unknown) for gauge in gpm) and trace.get(track, v.GPU_UTIL) is not None:
+        return (_gauge(trace, track, v.GPU_UTIL),), why
     return gpm, why
 
 
-def _gauge(trace: Trace, gpu: str, metric: Metric, window_ns: int) -> Gauge:
-    values = tuple(value for _, value in history(trace, gpu, metric, window_ns)) if window_ns else ()
-    return Gauge(metric.title, latest(trace, gpu, metric), metric.unit, source(trace, gpu, metric), values)
+def _gauge(trace: Trace, track: str, metric: Metric) -> Gauge:
+    return Gauge(
+        metric.title,
+        latest(trace, track, metric),
+        metric.unit,
+        source(trace, track, metric),
+        _history(trace, track, metric),
+    )
+
+
+def _history(trace: Trace, track: str, metric: Metric) -> Values:
+    """The newest samples for a graph. Columns are copied in one go: sixteen GPUs have a hundred of these a frame."""
+    series = trace.get(track, metric)
+    if series is None:
+        return ()
+    values = series.between(trace.end_ns - HISTORY_NS, trace.end_ns).values[-_MOST_SAMPLES:]
+    return tuple(None if math.isnan(value) else value for value in values)
 
 
 def _or_zero(value: float | Unknown) -> float:

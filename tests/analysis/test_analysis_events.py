@@ -65,8 +65,8 @@ def test_marks_become_events_newest_first() -> None:
         ("nowhere:1", "unheard-of", "something"),
         ("GPU", "XID 13", ""),
         ("vLLM :8000", "server", "metrics are back"),
-        ("GPU 1", "GPU back", "GPU 1 answers again"),
-        ("EngineCore (pid 4300)", "process", "EngineCore (pid 4300) exited"),
+        ("GPU 1", "GPU back", "answers again"),
+        ("EngineCore (pid 4300)", "process", "exited"),
         ("GPU 1 MIG 3", "XID 79", "the GPU has fallen off the bus"),
         ("GPU 1", "GPU lost", "the GPU has fallen off the bus"),
     ]
@@ -94,3 +94,18 @@ def test_the_table_counts_seconds_and_keeps_the_moment() -> None:
     assert table.keys[preemption] == (START_NS + 30 * NS_PER_S, "vLLM :8000", "preemption")
     assert len(table.filtered("power")) == 1
     assert table.sorted_by("ago", descending=True).cells(0)[3] == "power cap"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "meaning", "action"),
+    [
+        ("XID 13: m; a (pid 5, c; Graphics SM), 3 times", "XID 13", "m (pid 5, c; Graphics SM), 3 times", "a"),
+        ("XID 45: m (pid 5; detail)", "XID 45", "m (pid 5; detail)", ""),
+        ("XID 119: the firmware (GSP) stops; reset it", "XID 119", "the firmware (GSP) stops", "reset it"),
+        ("XID 121: the link (C2C)", "XID 121", "the link (C2C)", ""),
+    ],
+)
+def test_an_xid_is_taken_apart(text: str, what: str, meaning: str, action: str) -> None:
+    trace = replace(live_trace(Scene(gpus=0), ticks=2), marks=(Mark(START_NS, "xid", "gpu:0", text, Severity.ERROR),))
+    (event,) = events(trace)
+    assert (event.what, event.meaning, event.action) == (what, meaning, action)

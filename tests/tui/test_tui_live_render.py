@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.strip import Strip
 
-from llmtop.analysis.gpu_view import GpuRow, gpu_rows
+from llmtop.analysis.gpu_view import gpus_view
 from llmtop.analysis.lanes import lanes_view
 from llmtop.analysis.live_summary import header
 from llmtop.analysis.rules.registry import diagnose
@@ -44,12 +44,6 @@ def threads(scene: Scene = STEADY) -> ThreadsView:
     view = threads_view(live_trace(scene))
     assert isinstance(view, ThreadsView)
     return view
-
-
-def gpus(scene: Scene = STEADY) -> tuple[GpuRow, ...]:
-    rows = gpu_rows(live_trace(scene))
-    assert not isinstance(rows, Unknown)
-    return rows
 
 
 # -- server ------------------------------------------------------------------------------------------------------
@@ -103,49 +97,6 @@ def test_new_threads_say_that_they_are_new() -> None:
     view = threads_view(live_trace(ticks=1))
     assert isinstance(view, ThreadsView)
     assert "not enough samples yet" in text(draw_threads(view, 78, 4, LOOK))[0]
-
-
-# -- GPUs --------------------------------------------------------------------------------------------------------
-
-
-def test_one_gpu_in_full() -> None:
-    assert text(draw_gpus(gpus(), 62, 6, LOOK)) == [
-        "SM       96 % ███████████████████▏ ███████████████████████████",
-        "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
-        "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
-        "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
-        "    4300 70.2 GiB  VLLM::EngineCore",
-    ]
-
-
-def test_one_gpu_in_a_corner() -> None:
-    assert text(draw_gpus(gpus(), 38, 3, LOOK)) == [
-        "SM       96 % ███▉  DRAM     83 % ███▍",
-        "tensor   18 % ▊",
-        "mem 71.5/80 GiB  654/700 W  1929 MHz …",
-    ]
-
-
-def test_several_gpus_are_a_table() -> None:
-    rows = text(draw_gpus(gpus(Scene(gpus=2, is_moving=False)), 62, 6, LOOK))
-    assert rows == [
-        "        SM    DRAM  tensor  mem GiB  power W   MHz  °C",
-        "0     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
-        "1     96 %    83 %    18 %       72      654  1929  61  ▲ pow…",
-        "0      4300 70.2 GiB  VLLM::EngineCore",
-        "1      4300 70.2 GiB  VLLM::EngineCore",
-    ]
-
-
-def test_more_gpus_than_rows_are_counted() -> None:
-    assert text(draw_gpus(gpus(Scene(gpus=8)), 62, 4, LOOK))[-1] == "5 more GPUs: zoom with z"
-
-
-def test_gpu_without_gpm_says_why() -> None:
-    rows = text(draw_gpus(gpus(AMPERE), 62, 6, LOOK))
-    assert rows[0].startswith("GPU busy  100 %")
-    assert "GPM needs Hopper or newer (use the server's own estimate:" in rows[2]
 
 
 # -- lanes -------------------------------------------------------------------------------------------------------
@@ -261,7 +212,7 @@ def test_every_line_has_the_width_it_was_given(width: int, height: int, look: Lo
             drawn.append(draw_server(view, width, height, look))
         if not isinstance(rows := threads_view(trace), Unknown):
             drawn.append(draw_threads(rows, width, height, look))
-        if not isinstance(devices := gpu_rows(trace), Unknown):
+        if not isinstance(devices := gpus_view(trace, TARGET), Unknown):
             drawn.append(draw_gpus(devices, width, height, look))
         drawn.append([draw_header(header(trace, TARGET), ("live", "good"), width, look)])
         for strips in drawn:

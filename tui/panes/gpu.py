@@ -2,37 +2,114 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.message import Message
 
-from llmtop.analysis.gpu_view import GpuRow, gpu_rows
+from llmtop.analysis.gpu_view import GpuRow, GpusView, gpus_view
 from llmtop.analysis.live_summary import short_gpu_name
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.gpu import draw_gpus
+from llmtop.tui.render.gpu_table import COLUMNS, SORT_KEYS, Selection, ordered
+from llmtop.tui.render.table import Sort
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Trace
+    from llmtop.model import Target, Trace
     from llmtop.tui.render.look import Look
 
 
-class GpuPane(Pane[tuple[GpuRow, ...]]):
-    """Activity, memory, power, clocks and processes of all GPUs."""
+class GpuPane(Pane[GpusView]):
+    """Activity, memory, power, clocks and processes; of several GPUs one is selected and one may be pinned."""
 
     number = 3
     title = "GPU"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
+        Binding("down,j", "move(1)", "select", show=False, tooltip="Select a GPU"),
+        Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
+        Binding("greater_than_sign", "sort(1)", "sort", show=False, tooltip="Sort by the column left or right"),
+        Binding("R", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        Binding("p", "pin", "pin", tooltip="Pin the GPU to the top, and into roofline and lanes"),
+    ]
 
-    def view(self, trace: Trace) -> tuple[GpuRow, ...] | Unknown:
-        return gpu_rows(trace)
+    class Pinned(Message):
+        """A GPU was pinned (its track id), or none is any more."""
 
-    def draw(self, view: tuple[GpuRow, ...], width: int, height: int, look: Look) -> list[Strip]:
-        return draw_gpus(view, width, height, look)
+        def __init__(self, gpu: str | None) -> None:
+            super().__init__()
+            self.gpu = gpu
 
-    def subtitle(self, view: tuple[GpuRow, ...]) -> Content:
-        sources = {gauge.source for row in view for gauge in row.activity if gauge.source}
-        name = short_gpu_name(view[0].name)
-        name = name if len(view) == 1 else f"{len(view)} x {name}"
+    def __init__(self, target: Target | None) -> None:
+        super().__init__(id="gpu")
+        self.target = target
+        self.selection = Selection()
+        self.is_zoomed = False
+
+    def view(self, trace: Trace) -> GpusView | Unknown:
+        return gpus_view(trace, self.target)
+
+    def draw(self, view: GpusView, width: int, height: int, look: Look) -> list[Strip]:
+        # Without the focus no row is under the cursor: two cursors on a screen would be one too many.
+        shown = self.selection if self.has_focus else replace(self.selection, selected=None)
+        return draw_gpus(view, width, height, look, shown, is_zoomed=self.is_zoomed)
+
+    def subtitle(self, view: GpusView) -> Content:
+        sources = {gauge.source for row in view.rows for gauge in row.activity if gauge.source}
+        name = short_gpu_name(view.rows[0].name)
+        name = name if len(view.rows) == 1 else f"{len(view.rows)} x {name}"
         return Content("  ".join([name, *sorted(sources)]))
+
+    @property
+    def rows(self) -> tuple[GpuRow, ...]:
+        """The GPUs in the order in which they are listed."""
+        return () if isinstance(self._view, Unknown) else ordered(self._view.rows, self.selection)
+
+    def on_focus(self) -> None:
+        if self.selection.selected is None and self.rows:
+            self.selection = replace(self.selection, selected=self.rows[0].track)
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """One GPU cannot be selected, sorted or pinned: its keys are not offered."""
+        if action in ("move", "sort", "reverse", "pin"):
+            return len(self.rows) > 1
+        return super().check_action(action, parameters)
+
+    def action_move(self, step: int) -> None:
+        """Select another GPU."""
+        tracks = [row.track for row in self.rows]
+        at = tracks.index(self.selection.selected) + step if self.selection.selected in tracks else 0
+        self._select(replace(self.selection, selected=tracks[max(0, min(at, len(tracks) - 1))]))
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column on the left or right."""
+        old = self.selection.sort
+        at = SORT_KEYS.index(old.column) + step if old is not None else step
+        key = SORT_KEYS[at % len(SORT_KEYS)]
+        is_number = any(column.key == key for column in COLUMNS)
+        self._select(replace(self.selection, sort=Sort(key, descending=is_number)))
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        old = self.selection.sort or Sort(SORT_KEYS[0], descending=False)
+        self._select(replace(self.selection, sort=replace(old, descending=not old.descending)))
+
+    def action_pin(self) -> None:
+        """Pin the selected GPU, or let the pinned one go."""
+        chosen = self.selection.selected
+        pinned = None if chosen == self.selection.pinned else chosen
+        self._select(replace(self.selection, pinned=pinned))
+        self.post_message(self.Pinned(pinned))
+
+    def _select(self, selection: Selection) -> None:
+        self.selection = selection
+        self.redraw()

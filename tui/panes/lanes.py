@@ -29,11 +29,13 @@ class LanesPane(Pane[Lanes]):
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="lanes")
         self.target = target
-        self.gpu = 0
+        self.gpu: str | None = None
+        """A track; None for the first of the server's GPUs."""
 
     def view(self, trace: Trace) -> Lanes:
         gpus = target_gpus(trace, self.target)
-        return lanes_view(trace, gpus[self.gpu % len(gpus)].id if gpus else None, has_server=self.target is not None)
+        chosen = self.gpu if self.gpu in trace.tracks else gpus[0].id if gpus else None
+        return lanes_view(trace, chosen, has_server=self.target is not None)
 
     def draw(self, view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
         return draw_lanes(view, width, height, look)

@@ -1,4 +1,4 @@
-"""The live roofline of one GPU."""
+"""The live roofline of one GPU, or of all that a server uses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from llmtop.analysis.live_summary import header_dtype, short_gpu_name, target_gpus
-from llmtop.analysis.readings import why_kind_missing
-from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.live_summary import short_gpu_name
+from llmtop.analysis.readings import target_gpus, why_kind_missing
+from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.views import RooflineView
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from llmtop.model import Target, Trace
     from llmtop.tui.render.look import Look
 
+ALL_GPUS = "all"
+"""Stands for the server's GPUs together."""
+
 
 class RooflinePane(Pane[RooflineView]):
     """FLOP per byte against FLOP/s, now and over the last minute.
 
-    `gpu` counts through the server's GPUs.
+    `gpu` is a track, `ALL_GPUS`, or None for the first of the server's GPUs.
     """
 
     number = 1
@@ -33,13 +36,16 @@ class RooflinePane(Pane[RooflineView]):
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="roofline")
         self.target = target
-        self.gpu = 0
+        self.gpu: str | None = None
 
     def view(self, trace: Trace) -> RooflineView | Unknown:
         gpus = target_gpus(trace, self.target)
         if not gpus:
             return why_kind_missing(trace, TrackKind.GPU)
-        return live_view(trace, gpus[self.gpu % len(gpus)].id, header_dtype(self.target))
+        if self.gpu == ALL_GPUS:
+            return server_roofline(trace, self.target)
+        is_there = self.gpu is not None and self.gpu in trace.tracks
+        return server_roofline(trace, self.target, self.gpu if is_there else gpus[0].id)
 
     def draw(self, view: RooflineView, width: int, height: int, look: Look) -> list[Strip]:
         return draw_roofline(view, width, height, look)

@@ -79,6 +79,11 @@ class StallFlamePane(Pane[StackTree]):
         cursor = "_" if self._is_searching else ""
         return Content(f"/{self.search}{cursor} {percent(100 * share)} of the time")
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether keys are text now."""
+        return self._is_searching
+
     def _role(self, node: StackNode) -> str:
         if self.search:
             return _FOUND if self.search.casefold() in node.name.casefold() else _NOT_FOUND

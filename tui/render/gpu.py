@@ -1,48 +1,106 @@
-"""GPUs: bars and graphs for one, a line each for several."""
+"""The GPUs of a machine: one in full, or a table of several with the selected one in full where there is room."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
 
-from llmtop.model import Unknown
-from llmtop.tui.render.lines import Part, bar, blank, line, pad, prose, spark, width_of
-from llmtop.units import binary_bytes, quantity
+from llmtop.model import Quantity, Severity, Unknown
+from llmtop.tui.render.gpu_table import Selection, draw_table
+from llmtop.tui.render.lines import Part, bar, blank, columns, cut, line, pad, prose, spark, width_of
+from llmtop.units import binary_bytes, percent, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llmtop.analysis.gpu_view import Gauge, GpuProcess, GpuRow
+    from llmtop.analysis.efficiency import EfficiencyView
+    from llmtop.analysis.gpu_health import HealthFact
+    from llmtop.analysis.gpu_view import Gauge, GpuProcess, GpuRow, GpusView
     from llmtop.tui.render.look import Look
 
-_GB = 1 << 30
+_GIB = 1 << 30
 _LEAST_GRAPH = 4
 _LINK = 23
 """Cells that the rate of one link takes."""
+_FACT = 46
+"""Cells that a fact about a GPU takes, with its title."""
+_FEW = 3
+"""Processes that are worth more than facts that are as they should be."""
 _ROLES = {"SM": "series2", "DRAM": "memory", "tensor": "compute", "GPU busy": "series2"}
+_SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "text"}
+_DETAIL_ROWS = 6
+"""The selected GPU of a table is shown in full from so many free rows on."""
 
 
-def draw_gpus(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> list[Strip]:
-    """One GPU in full, or several with a line each and then what is wrong with them."""
-    strips = _one(rows[0], width, height, look) if len(rows) == 1 else _several(rows, width, height, look)
+def draw_gpus(
+    view: GpusView, width: int, height: int, look: Look, selection: Selection | None = None, *, is_zoomed: bool = False
+) -> list[Strip]:
+    """One GPU in full, or several with a line each and then what is to know of them.
+
+    Args:
+        view: What to draw.
+        width: Cells of each line.
+        height: The most lines.
+        look: Colours and characters.
+        selection: What is selected, pinned and sorted by, where there are several.
+        is_zoomed: The processes have a table of their own, and what is estimated is told with its sources.
+    """
+    rows = view.rows
+    if len(rows) == 1 and not rows[0].instances:
+        return _one(rows[0], view.efficiency, width, height, look, is_zoomed=is_zoomed)[:height]
+    selection = selection or Selection()
+    strips = draw_table(rows, width, height, look, selection)
+    room = height - len(strips)
+    if is_zoomed and room >= _DETAIL_ROWS:
+        row = next((row for row in rows if row.track == selection.selected), rows[0])
+        title = [(f"GPU {row.label}", "title"), (f"  {row.name}", "dim")]
+        rest = _one(row, view.efficiency, width, room - 2, look, is_zoomed=True)
+        return [*strips, blank(width, look), line(title, width, look), *rest][:height]
+    strips += _efficiency(view.efficiency, width, look)
+    for row in rows:
+        strips += _processes(row.processes, width, height - len(strips), look, f"{row.label:<4}")
     return strips[:height]
 
 
 # -- one -------------------------------------------------------------------------------------------------------
 
 
-def _one(row: GpuRow, width: int, height: int, look: Look) -> list[Strip]:
+def _one(
+    row: GpuRow, efficiency: EfficiencyView | None, width: int, height: int, look: Look, *, is_zoomed: bool
+) -> list[Strip]:
+    if row.lost is not None:
+        return prose(f"GPU {row.label} {look.glyphs.bad} {row.lost}", width, look, "bad")
     if height <= len(row.activity):
         return _tight(row, width, look)
     strips = [_activity(gauge, width, look) for gauge in row.activity]
     strips.append(line(_state(row, look), width, look))
     if row.why_no_activity is not None:
         strips += prose(str(row.why_no_activity), width, look, "dim")
-    across = max(1, width // _LINK)
-    for start in range(0, len(row.links), across):
-        strips.append(line(_links(row.links[start : start + across], look), width, look))
-    return strips + _processes(row.processes, width, height - len(strips), look)
+    made = _sourced(efficiency, width, look) if is_zoomed else _efficiency(efficiency, width, look)
+    return strips + _rest(row, made, width, height - len(strips), look, has_processes=not is_zoomed)
+
+
+def _rest(
+    row: GpuRow, efficiency: list[Strip], width: int, height: int, look: Look, *, has_processes: bool
+) -> list[Strip]:
+    """What is left of the height, to the most telling first; on the screen the processes stand last."""
+    faults = [fact for fact in row.health if fact.severity is not Severity.INFO]
+    processes = row.processes if has_processes else ()
+    room = max(0, height)
+    parts: dict[str, list[Strip]] = {}
+    for name, strips in (
+        ("efficiency", efficiency),
+        ("faults", _facts(faults, width, look)),
+        ("processes", _processes(processes[:1], width, 1, look)),
+        ("links", _link_lines(row.links, width, look)),
+        ("processes", _processes(processes[:_FEW], width, _FEW, look)),
+        ("facts", _facts([fact for fact in row.health if fact not in faults], width, look)),
+        ("processes", _processes(processes, width, height, look)),
+    ):
+        had = len(parts.get(name, ()))
+        parts[name] = strips[: had + room]
+        room -= len(parts[name]) - had
+    return [strip for name in ("efficiency", "faults", "links", "facts", "processes") for strip in parts[name]]
 
 
 def _tight(row: GpuRow, width: int, look: Look) -> list[Strip]:
@@ -75,9 +133,9 @@ def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
 def _state(row: GpuRow, look: Look) -> list[Part]:
     """Memory, power, clock, temperature, and what holds the clock down."""
     parts: list[Part] = [*_memory(row, look), ("  ", "text"), *_power(row, look), ("  ", "text")]
-    parts.append((_text(row.sm_clock, "MHz", look), "text"))
-    if not isinstance(row.temperature, Unknown):
-        parts.append((f"  {row.temperature:.0f} °C", "text"))
+    parts.append((_text(row.sm_clock.value, "MHz", look), "text"))
+    if not isinstance(row.temperature.value, Unknown):
+        parts.append((f"  {row.temperature.value:.0f} °C", "text"))
     return [*parts, *_limits(row, look)]
 
 
@@ -91,16 +149,21 @@ def _limits(row: GpuRow, look: Look) -> list[Part]:
 
 
 def _memory(row: GpuRow, look: Look) -> list[Part]:
-    used = look.glyphs.unknown if isinstance(row.memory_used, Unknown) else f"{row.memory_used / _GB:.1f}"
+    used = look.glyphs.unknown if isinstance(row.memory.value, Unknown) else f"{row.memory.value / _GIB:.1f}"
     total = row.memory_total
-    of = f"/{total / _GB:.0f}" if isinstance(total, int | float) else ""
+    of = f"/{total / _GIB:.0f}" if isinstance(total, int | float) else ""
     return [("mem ", "dim"), (f"{used}{of} GiB", "value")]
 
 
 def _power(row: GpuRow, look: Look) -> list[Part]:
     of = "" if isinstance(row.power_limit, Unknown) else f"/{row.power_limit:.0f}"
-    used = look.glyphs.unknown if isinstance(row.power, Unknown) else f"{row.power:.0f}"
+    used = look.glyphs.unknown if isinstance(row.power.value, Unknown) else f"{row.power.value:.0f}"
     return [(f"{used}{of} W", "text")]
+
+
+def _link_lines(links: Sequence[Gauge], width: int, look: Look) -> list[Strip]:
+    across = max(1, width // _LINK)
+    return [line(_links(links[start : start + across], look), width, look) for start in range(0, len(links), across)]
 
 
 def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
@@ -111,81 +174,68 @@ def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
     return parts
 
 
+def _facts(facts: Sequence[HealthFact], width: int, look: Look) -> list[Strip]:
+    pairs = [(fact.title, [(fact.text, _SEVERITY_ROLES[fact.severity])]) for fact in facts]
+    return columns(pairs, width, look, across=max(1, width // _FACT))
+
+
 def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Look, prefix: str = "") -> list[Strip]:
-    return [
-        line(
-            [
-                (prefix, "title"),
-                (f"{one.pid:>8} ", "dim"),
-                (pad(_size(one.memory, look), 10, look), "text"),
-                _name(one),
-            ],
-            width,
-            look,
-        )
-        for one in processes[: max(0, room)]
-    ]
+    return [line(_process(one, prefix, look), width, look) for one in processes[: max(0, room)]]
 
 
-def _name(process: GpuProcess) -> Part:
-    return process.name, "text"
+def _process(one: GpuProcess, prefix: str, look: Look) -> list[Part]:
+    size = look.glyphs.unknown if isinstance(one.memory, Unknown) else binary_bytes(one.memory)
+    share = "" if isinstance(one.sm, Unknown) else f"{percent(one.sm)} SM "
+    parts: list[Part] = [(prefix, "title"), (f"{one.pid:>8} ", "dim"), (pad(size, 10, look), "text")]
+    parts += [(share.rjust(9), "text")] if share else []
+    parts.append((one.title, "text"))
+    return parts if one.why_unseen is None else [*parts, (f"  {one.why_unseen.reason}", "dim")]
 
 
-# -- several ---------------------------------------------------------------------------------------------------
-
-_COLUMNS = (("mem GiB", 8), ("power W", 9), ("MHz", 6), ("°C", 4))
-"""Title and width of what follows the gauges; each is left out where the width ends before it."""
+# -- efficiency ------------------------------------------------------------------------------------------------
 
 
-def _several(rows: Sequence[GpuRow], width: int, height: int, look: Look) -> list[Strip]:
-    head = height > len(rows)
-    bars = _bar_width(rows, width)
-    strips = [line(_titles(rows[0], bars, look), width, look)] if head else []
-    strips += [line(_short(row, bars, look), width, look) for row in rows]
-    if len(strips) > height:
-        hidden = len(strips) - height + 1
-        strips = [*strips[: height - 1], line([(f"{hidden} more GPUs: zoom with z", "dim")], width, look)]
-    reasons = {str(row.why_no_activity) for row in rows if row.why_no_activity is not None}
-    strips += [strip for reason in sorted(reasons) for strip in prose(reason, width, look, "dim")]
-    for row in rows:
-        strips += _processes(row.processes, width, height - len(strips), look, f"{row.index:<3}")
-    return strips
+def _results(view: EfficiencyView) -> tuple[tuple[str, Quantity | Unknown], ...]:
+    return (("phase", view.phase), ("energy", view.joules_per_token), ("MFU", view.mfu), ("MBU", view.mbu))
 
 
-def _bar_width(rows: Sequence[GpuRow], width: int) -> int:
-    gauges = len(rows[0].activity)
-    fixed = 3 + 8 * gauges + sum(size for _, size in _COLUMNS) + 26
-    bars = min(14, (width - fixed) // gauges)
-    return bars if bars >= 4 else 0
+def _efficiency(view: EfficiencyView | None, width: int, look: Look) -> list[Strip]:
+    """One line: what is known, or else why nothing is."""
+    if view is None:
+        return []
+    known = [(name, result) for name, result in _results(view) if isinstance(result, Quantity)]
+    if not known:
+        why = next(result for _, result in _results(view) if isinstance(result, Unknown))
+        names = ", ".join(name for name, _ in _results(view))
+        return [line([(f"{look.glyphs.unknown} {names}: {why.reason}", "dim")], width, look)]
+    parts: list[Part] = []
+    for name, result in known:
+        is_named = name in ("MFU", "MBU")  # a phase and a unit name themselves
+        parts += [(f"{name} " if is_named else "", "dim"), (f"{_amount(result)}  ", "value")]
+    if any(name in ("MFU", "MBU") for name, _ in known):
+        parts.append(("(model estimates)", "dim"))
+    return [line(parts, width, look)]
 
 
-def _titles(row: GpuRow, bars: int, look: Look) -> list[Part]:
-    gap = bars + 1 if bars else 0
-    gauges = "".join(pad(pad(gauge.title, 7, look, right=True), 8 + gap, look) for gauge in row.activity)
-    rest = "".join(title.rjust(size) for title, size in _COLUMNS)
-    return [(f"   {gauges}{rest}", "header")]
+def _sourced(view: EfficiencyView | None, width: int, look: Look) -> list[Strip]:
+    """A line each, with what it was computed from or why it is not known."""
+    if view is None:
+        return []
+    measured = (("compute", view.flops_share), ("DRAM", view.dram_share))
+    pairs: list[tuple[str, Sequence[Part]]] = []
+    for name, result in (*_results(view), *measured):
+        if isinstance(result, Unknown):
+            pairs.append((name, [(cut(f"{look.glyphs.unknown} {result}", width, look), "dim")]))
+        else:
+            of = " of peak" if name in ("compute", "DRAM") else ""
+            pairs.append((name, [(f"{_amount(result)}{of}", "value"), (f"  {result.source}", "dim")]))
+    notes = [strip for note in view.notes for strip in prose(note, width, look, "dim")]
+    return [*columns(pairs, width, look), *notes]
 
 
-def _short(row: GpuRow, bars: int, look: Look) -> list[Part]:
-    parts: list[Part] = [(f"{row.index:<3}", "title")]
-    for gauge in row.activity:
-        if isinstance(gauge.value, Unknown):
-            parts.append((pad(look.glyphs.unknown.rjust(7), 8 + (bars + 1 if bars else 0), look), "dim"))
-            continue
-        parts.append((f"{gauge.value:5.0f} % ", "value"))
-        if bars:
-            parts.append((bar(gauge.value / 100, bars, look) + " ", _ROLES.get(gauge.title, "series1")))
-    numbers = (row.memory_used, row.power, row.sm_clock, row.temperature)
-    scales = (_GB, 1, 1, 1)
-    for (_, size), number, scale in zip(_COLUMNS, numbers, scales, strict=True):
-        shown = look.glyphs.unknown if isinstance(number, Unknown) else f"{number / scale:.0f}"
-        parts.append((shown.rjust(size), "text"))
-    return [*parts, *_limits(row, look)]
+def _amount(result: Quantity) -> str:
+    return str(result.value) if isinstance(result.value, str) else quantity(result.value, result.unit)
 
 
 def _text(value: float | Unknown, unit: str, look: Look) -> str:
     return look.glyphs.unknown if isinstance(value, Unknown) else quantity(value, unit)
-
-
-def _size(value: float | Unknown, look: Look) -> str:
-    return look.glyphs.unknown if isinstance(value, Unknown) else binary_bytes(value)

@@ -15,9 +15,9 @@ from textual.widgets import Static
 
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Severity
+from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
-from llmtop.tui.panes.keys import KeysLine
 from llmtop.tui.render.lines import width_of, wrap
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class DiagnosisScreen(Screen[None]):
         with VerticalScroll(id="diagnosis") as box:
             box.border_title = Content("Diagnosis")
             yield Static(id="text")
-        yield KeysLine()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#diagnosis").focus()

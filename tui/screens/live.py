@@ -10,22 +10,23 @@ from textual.containers import Container
 from textual.message import Message
 from textual.screen import Screen
 
-from llmtop.analysis.gpu_view import gpu_rows, gpus_table
+from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
 from llmtop.analysis.live_summary import lost_target
-from llmtop.analysis.readings import as_of, gpu_tracks
+from llmtop.analysis.readings import as_of, gpu_tracks, target_gpus
 from llmtop.analysis.syscalls import syscalls_table, syscalls_view
 from llmtop.analysis.threads import threads_table, threads_view
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import shorten
 from llmtop.tui.app import LlmtopApp, run_app
+from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.header import HeaderLine
-from llmtop.tui.panes.keys import KeysLine
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.log import LogPane
-from llmtop.tui.panes.roofline_live import RooflinePane
+from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.server import ServerPane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.syscalls import SyscallsPane
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
+    from llmtop.analysis.views import TableView
     from llmtop.model import Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
@@ -49,14 +51,18 @@ _WIDE = 100
 _TALL = 36
 """Rows from which the findings get a second line."""
 _KEYS_ROWS = 18
-_MANY_GPUS = 4
-"""From here on a line for each needs more height than the numbers of the server."""
-_OF_A_SERVER = (2, 4)
-"""Panes that give their room to the GPUs when there is no server to watch; their digits still work in a zoom."""
-_FLAME, _SYSCALLS = 5, 8
-"""Panes of what probes see: the flame stands beside the threads once there are stacks, both show on their digits."""
+_MANY_GPUS, _CROWD = 4, 8
+"""With more GPUs (MIG instances count too) than this a line for each needs more height than the server's numbers."""
+_GPUS, _THREADS, _FLAME, _LOG, _SYSCALLS = 3, 4, 5, 7, 8
+"""Panes by their digits, where the arrangement treats them apart."""
+_OF_A_SERVER = (2, _THREADS)
+"""Panes that give their room to the GPUs when there is no server to watch; their digits still work."""
+_LARGE = (160, 50)
+"""Columns and rows from which system calls have a place beside the others."""
 _STEP_NS = 5 * NS_PER_S
-_NO_CALLS = Unknown("no system call in this window")
+_NO_ROWS = Unknown("no rows")
+_NO_PROCESSES = Unknown("no process holds memory on a GPU, or the driver does not tell: see d")
+_PROCESSES_TITLE = "Processes on the GPUs"
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
 
@@ -75,12 +81,13 @@ class LiveScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
         Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
+        Binding("e", "events", "events", tooltip="What happened: faults, clock limits, restarts; Enter goes there"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
         Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
         Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
         # Before the table's own binding: its filter is cleared first, here.
         Binding("escape", "live", "live", show=False, priority=True, tooltip="Back to now, and out of a zoomed pane"),
-        Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes"),
+        Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes, then all"),
         *(
             Binding(digit, f"pane({digit})", "pane", show=False, tooltip="Focus a pane by its number")
             for digit in "12345678"
@@ -95,13 +102,17 @@ class LiveScreen(Screen[None]):
         self.header = HeaderLine(target)
         self.findings = FindingsLine(id="findings")
         self.table = TablePane("", id="table")
+        self.events = EventsPane()
+        self.roofline = RooflinePane(target)
+        self.lanes = LanesPane(target)
+        self.gpus = GpuPane(target)
         panes: list[Pane[Any]] = [
-            RooflinePane(target),
+            self.roofline,
             ServerPane(target),
-            GpuPane(id="gpu"),
+            self.gpus,
             ThreadsPane(target),
             StallFlamePane(target),
-            LanesPane(target),
+            self.lanes,
             SyscallsPane(target),
         ]
         if launched is not None:
@@ -112,7 +123,9 @@ class LiveScreen(Screen[None]):
         self._held: Trace | None = None
         self._shown: Trace | None = None
         self._zoomed = False
-        self._has_stacks = False
+        self._is_log_open = False
+        self._probed: tuple[int, ...] = ()
+        """Panes of what probes see that have something to show."""
         self._current = 1
 
     def compose(self) -> ComposeResult:
@@ -126,15 +139,12 @@ class LiveScreen(Screen[None]):
                     yield panes[2]
                     yield panes[3]
             with Container(id="middle"):
-                yield panes[4]
-                yield panes[_FLAME]
-                if 7 in panes:
-                    yield panes[7]
-            yield panes[6]
-            yield panes[_SYSCALLS]
+                yield from (panes[number] for number in (_THREADS, _FLAME, _SYSCALLS, _LOG) if number in panes)
+            yield self.lanes
             yield self.table
+            yield self.events
         yield self.findings
-        yield KeysLine()
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         self._arrange()
@@ -158,9 +168,12 @@ class LiveScreen(Screen[None]):
     def show_trace(self, trace: Trace) -> None:
         """Give all parts of the screen the same trace."""
         self._shown = trace
-        self.set_class(len(gpu_tracks(trace)) > _MANY_GPUS and self.size.height >= _TALL, "-many-gpus")
-        if self._has_stacks != bool(trace.stacks):
-            self._has_stacks = bool(trace.stacks)
+        gpus = len(gpu_tracks(trace)) + len(trace.tracks_of(TrackKind.GPU_INSTANCE))
+        self.set_class(gpus > _MANY_GPUS and self.size.height >= _TALL, "-many-gpus")
+        self.set_class(gpus > _CROWD and self.size.height >= _TALL, "-crowd")
+        probed = tuple(self._find_probed(trace))
+        if probed != self._probed:
+            self._probed = probed
             self._arrange()
         for pane in (self.header, *self.panes.values(), self.findings):
             pane.show(trace)
@@ -185,21 +198,35 @@ class LiveScreen(Screen[None]):
         """The signs for the past and for now."""
         return ("<", "*") if getattr(self.app, "ascii_only", False) else ("◀", "●")
 
+    def _find_probed(self, trace: Trace) -> Iterator[int]:
+        """The panes of what probes see that have something to show and room for it."""
+        if trace.stacks and self.size.width >= _WIDE:
+            yield _FLAME
+        is_large = self.size.width >= _LARGE[0] and self.size.height >= _LARGE[1]
+        if is_large and _LOG not in self.panes and not isinstance(syscalls_view(trace), Unknown):
+            yield _SYSCALLS
+
     def _fill_table(self) -> None:
-        """The zoomed form of the panes that have more rows than a pane holds."""
-        if not self.table.display or self._shown is None:
-            return
-        if self._current == 3:
-            rows = gpu_rows(self._shown)
-            self.table.show_table(gpus_table(rows if not isinstance(rows, Unknown) else ()), _why(rows))
-        elif self._current == _SYSCALLS:
-            calls = syscalls_view(self._shown)
-            if not isinstance(calls, Unknown):
-                self.table.show_table(syscalls_table(calls), _NO_CALLS)
-        else:
-            view = threads_view(self._shown)
-            if not isinstance(view, Unknown):
-                self.table.show_table(threads_table(view))
+        """The zoomed form of the panes that have more rows than a pane holds; the log, which goes on to now."""
+        if self._is_log_open:
+            self.events.show(self._held or self.session.trace())
+        elif self.table.display and self._shown is not None:
+            rows = self._rows(self._shown)
+            if not isinstance(rows, Unknown):
+                self.table.show_table(rows, _NO_PROCESSES if self._current == _GPUS else _NO_ROWS)
+
+    def _rows(self, trace: Trace) -> TableView | Unknown:
+        """The rows of the pane in focus."""
+        if self._current == _GPUS:
+            gpus = gpu_rows(trace, self.target)
+            return gpus if isinstance(gpus, Unknown) else gpu_processes_table(gpus)
+        if self._current == _THREADS:
+            threads = threads_view(trace)
+            return threads if isinstance(threads, Unknown) else threads_table(threads)
+        if self._current == _SYSCALLS:
+            calls = syscalls_view(trace)
+            return calls if isinstance(calls, Unknown) else syscalls_table(calls)
+        return _NO_ROWS
 
     # -- what is where -----------------------------------------------------------------------------------------
 
@@ -217,25 +244,27 @@ class LiveScreen(Screen[None]):
 
     def _arrange(self) -> None:
         """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
-        alone = self._zoomed or self.is_small
-        as_table = self._zoomed and self._has_table
+        alone = self._zoomed or self.is_small or self._is_log_open
+        as_table = self._zoomed and not self._is_log_open and self._has_table
         self.set_class(alone, "-alone")
+        self.set_class(as_table and self._current == _GPUS, "-gpus-zoomed")
         self.set_class(self.size.width >= _WIDE, "-wide")
         self.set_class(self.size.height >= _TALL, "-tall")
         for number, pane in self.panes.items():
-            pane.display = self._is_of_use(number) if not alone else number == self._current and not as_table
+            is_alone = number == self._current and not self._is_log_open and (not as_table or number == _GPUS)
+            pane.display = is_alone if alone else self._is_of_use(number)
             pane.set_class(pane.display, "-shown")
+        self.gpus.is_zoomed = self._zoomed
         self.table.display = as_table
+        self.events.display = self._is_log_open
         for container in self._inner_containers():
             container.display = any(child.display for child in container.children)
-        self.query_one(KeysLine).display = self.size.height >= _KEYS_ROWS
+        self.query_one(KeyBar).display = self.size.height >= _KEYS_ROWS
 
     def _is_of_use(self, number: int) -> bool:
         """Whether a pane has a place beside the others."""
-        if number == _SYSCALLS:
-            return False
-        if number == _FLAME:
-            return self._has_stacks and self.size.width >= _WIDE
+        if number in (_FLAME, _SYSCALLS):
+            return number in self._probed
         return self.target is not None or number not in _OF_A_SERVER
 
     def _inner_containers(self) -> Iterator[Container]:
@@ -245,11 +274,8 @@ class LiveScreen(Screen[None]):
 
     @property
     def _has_table(self) -> bool:
-        """GPUs, threads and system calls have rows; an empty table would hide why there are none."""
-        if self._shown is None or self._current not in (3, 4, _SYSCALLS):
-            return False
-        known = gpu_rows(self._shown) if self._current == 3 else self.panes[self._current].view(self._shown)
-        return not isinstance(known, Unknown)
+        """GPUs (their processes), threads and system calls have rows; an empty table would hide why there are none."""
+        return self._shown is not None and not isinstance(self._rows(self._shown), Unknown)
 
     # -- keys --------------------------------------------------------------------------------------------------
 
@@ -258,6 +284,7 @@ class LiveScreen(Screen[None]):
         if number not in self.panes:
             return
         self._current = number
+        self._is_log_open = False
         self._zoomed = self._zoomed or not self._is_of_use(number)
         self._arrange()
         self._focus_current()
@@ -265,18 +292,35 @@ class LiveScreen(Screen[None]):
     def action_zoom(self) -> None:
         """Give the focused pane the whole screen, or take it back."""
         self._zoomed = not self._zoomed
+        self._is_log_open = False
         if not self._zoomed and not self._is_of_use(self._current):
             self._current = next(number for number in self.panes if self._is_of_use(number))
         self._arrange()
         self._focus_current()
 
     def _focus_current(self) -> None:
-        if self.table.display:
+        self._fill_table()
+        if self._is_log_open:
+            self.events.table.focus()
+        elif self.table.display and self._current != _GPUS:
             self.table.table.border_title = self.panes[self._current].border_title
-            self._fill_table()
             self.table.table.focus()
         else:
+            self.table.table.border_title = _PROCESSES_TITLE
             self.panes[self._current].focus()
+
+    def action_events(self) -> None:
+        """Open the event log, or close it."""
+        self._is_log_open = not self._is_log_open
+        self._arrange()
+        self._focus_current()
+
+    def on_events_pane_wanted(self, message: EventsPane.Wanted) -> None:
+        """Show the moment of an event, in all panes."""
+        trace = self._held or self.session.trace()
+        self.at_ns = None if message.t_ns >= trace.end_ns else max(trace.start_ns, message.t_ns)
+        self.action_events()
+        self.refresh_trace()
 
     def action_pause(self) -> None:
         """Hold the picture, or go on with the newest."""
@@ -291,20 +335,42 @@ class LiveScreen(Screen[None]):
         self.refresh_trace()
 
     def action_live(self) -> None:
-        """Clear the table's filter; or else back to now; or else out of a zoomed pane."""
-        if self.table.display and self.table.has_class("-filtering"):
-            self.table.action_clear_filter()
+        """Clear a filter; or else close the log; or else back to now; or else out of a zoomed pane."""
+        tables = (self.table, self.events)
+        filtering = next((one for one in tables if one.display and one.has_class("-filtering")), None)
+        if filtering is not None:
+            filtering.action_clear_filter()
+        elif self._is_log_open:
+            self.action_events()
         elif self.at_ns is not None or self.is_paused:
             self.at_ns = self._held = None
             self.refresh_trace()
         elif self._zoomed:
             self.action_zoom()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While the flame takes text, Escape is its own."""
+        if action == "live" and isinstance(self.focused, StallFlamePane) and self.focused.is_searching:
+            return False
+        return super().check_action(action, parameters)
+
     def action_next_gpu(self) -> None:
-        """Show the next GPU in the roofline and the lanes."""
-        for pane in self.panes.values():
-            if isinstance(pane, RooflinePane | LanesPane):
-                pane.gpu += 1
+        """Show the next GPU in the roofline and the lanes; after the last one the roofline is of all together."""
+        if self._shown is None:
+            return
+        stops = [track.id for track in target_gpus(self._shown, self.target)]
+        stops += [ALL_GPUS] if len(stops) > 1 else []
+        if stops:
+            at = stops.index(self.roofline.gpu) if self.roofline.gpu in stops else 0
+            self._show_gpu(stops[(at + 1) % len(stops)])
+
+    def on_gpu_pane_pinned(self, message: GpuPane.Pinned) -> None:
+        """The pinned GPU is the one that the roofline and the lanes are of."""
+        self._show_gpu(message.gpu)
+
+    def _show_gpu(self, gpu: str | None) -> None:
+        self.roofline.gpu = gpu
+        self.lanes.gpu = None if gpu == ALL_GPUS else gpu
         self.refresh_trace()
 
     def action_diagnosis(self) -> None:
@@ -405,7 +471,3 @@ def watch_session(
     """
     session.interval_s = interval
     return run_app(LiveApp(session, target, launched=launched, seconds=seconds))
-
-
-def _why(value: object) -> Unknown:
-    return value if isinstance(value, Unknown) else Unknown("no rows")

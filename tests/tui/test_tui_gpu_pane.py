@@ -1,0 +1,453 @@
+"""The GPU pane, the processes on the GPUs, and the event log: values, lines, keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from llmtop import vocabulary as v
+from llmtop.analysis.gpu_health import health
+from llmtop.analysis.gpu_view import GpusView, gpu_processes_table, gpus_view
+from llmtop.model import NS_PER_S, Fact, Mark, Metric, Missing, Series, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.tui.render.gpu import draw_gpus
+from llmtop.tui.render.gpu_table import Selection, ordered
+from llmtop.tui.render.look import ASCII, Look
+from llmtop.tui.render.table import Sort
+from llmtop.tui.screens.live import LiveApp
+from tests.live_traces import AMPERE, START_NS, TARGET, Scene, live_trace
+from tests.tui.live_app import fixed_app, session_of
+
+LOOK = Look()
+STEADY = Scene(is_moving=False)
+ALL = replace(TARGET, gpus=())
+LOST = Unknown("the GPU has fallen off the bus", "restart the machine")
+
+
+def view_of(trace: Trace) -> GpusView:
+    view = gpus_view(trace, TARGET)
+    assert isinstance(view, GpusView)
+    return view
+
+
+def steady(gpus: int = 1) -> Trace:
+    return live_trace(Scene(gpus=gpus, is_moving=False), ticks=30)
+
+
+def with_value(trace: Trace, track: str, metric: Metric, value: float | None) -> Trace:
+    """The trace with one series of a constant value in place of what there was."""
+    samples = [(trace.end_ns - i * NS_PER_S, value) for i in range(30, -1, -1)]
+    series = Series.of(track, metric, "NVML", samples)
+    return replace(trace, series={**trace.series, (track, metric.name): series})
+
+
+def with_facts(trace: Trace, track: str, **facts: Fact) -> Trace:
+    old = trace.tracks[track]
+    return replace(trace, tracks={**trace.tracks, track: replace(old, facts={**old.facts, **facts})})
+
+
+def with_mig(trace: Trace) -> Trace:
+    """GPU 0 with one MIG instance that has readings of its own."""
+    one = Track("gpu:0/mig:3", TrackKind.GPU_INSTANCE, "MIG 3", "gpu:0", {"profile": "1g.10gb"})
+    trace = replace(trace, tracks={**trace.tracks, one.id: one})
+    for metric, value in ((v.GPU_SM, 40.0), (v.GPU_DRAM, 30.0), (v.GPU_TENSOR, 5.0), (v.GPU_MEMORY_USED, 8.0 * 2**30)):
+        trace = with_value(trace, one.id, metric, value)
+    return trace
+
+
+def lines(view: GpusView, width: int, height: int, selection: Selection | None = None, **options: bool) -> list[str]:
+    return [strip.text.rstrip() for strip in draw_gpus(view, width, height, LOOK, selection, **options)]
+
+
+# -- one GPU ---------------------------------------------------------------------------------------------------
+
+
+def test_one_gpu_in_full() -> None:
+    assert lines(view_of(steady()), 62, 7) == [
+        "SM       96 % ███████████████████▏ ███████████████████████████",
+        "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+        "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
+        "decode  0.27 J/token  MFU 23 %  MBU 18 %  (model estimates)",
+        "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
+        "    4300 70.2 GiB  EngineCore",
+    ]
+
+
+def test_little_height_keeps_the_process_before_the_links() -> None:
+    rows = lines(view_of(steady()), 62, 6)
+    assert rows[4].startswith("decode")
+    assert rows[5].endswith("EngineCore")
+
+
+def test_one_gpu_in_a_corner() -> None:
+    assert lines(view_of(steady()), 38, 3) == [
+        "SM       96 % ███▉  DRAM     83 % ███▍",
+        "tensor   18 % ▊",
+        "mem 71.5/80 GiB  654/700 W  1929 MHz …",
+    ]
+
+
+def test_gpu_without_gpm_says_why() -> None:
+    rows = lines(view_of(live_trace(AMPERE)), 62, 6)
+    assert rows[0].startswith("GPU busy  100 %")
+    assert "GPM needs Hopper or newer (use the server's own estimate:" in rows[2]
+
+
+def test_a_lost_gpu_says_why() -> None:
+    trace = replace(steady(), missing=(Missing("gpu:0", LOST),))
+    assert lines(view_of(trace), 70, 6) == ["GPU 0 ■ the GPU has fallen off the bus (restart the machine)"]
+
+
+def test_zoomed_every_estimate_has_its_source() -> None:
+    rows = lines(view_of(steady()), 118, 20, is_zoomed=True)
+    assert next(row for row in rows if row.startswith("MFU")).split("  ")[-1].strip().startswith("model estimate:")
+    assert any("GPM, " in row and row.startswith("phase") for row in rows)
+    assert not any("EngineCore" in row for row in rows)
+    assert any("132 SMs, compute capability 9.0" in row for row in rows)
+
+
+# -- health ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("readings", "facts", "expected"),
+    [
+        ({v.GPU_ECC_CORRECTED: 3, v.GPU_ECC_UNCORRECTED: 0}, {}, ("ECC", "3 errors corrected, 0 not", "info")),
+        ({v.GPU_ECC_CORRECTED: 3, v.GPU_ECC_UNCORRECTED: 1}, {}, ("ECC", "3 errors corrected, 1 not", "error")),
+        ({}, {"ecc": "disabled"}, ("ECC", "off", "warning")),
+        (
+            {v.GPU_PCIE_GENERATION: 1, v.GPU_PCIE_WIDTH: 16},
+            {"pcie_max_generation": 5, "pcie_max_width": 16},
+            ("PCIe link", "gen 1 x16 (of gen 5 x16)", "info"),
+        ),
+        (
+            {v.GPU_PCIE_GENERATION: 5, v.GPU_PCIE_WIDTH: 8, v.GPU_PCIE_REPLAYS: 7},
+            {"pcie_max_generation": 5, "pcie_max_width": 16},
+            ("PCIe link", "gen 5 x8 (of gen 5 x16), 7 replays", "warning"),
+        ),
+        ({v.GPU_NVLINK_ACTIVE: 18}, {"nvlinks": 18}, ("NVLink", "18 of 18 up", "info")),
+        ({v.GPU_NVLINK_ACTIVE: 17}, {"nvlinks": 18}, ("NVLink", "17 of 18 up", "warning")),
+        (
+            {v.GPU_NVLINK_ACTIVE: 18, v.GPU_NVLINK_ERRORS: 2},
+            {"nvlinks": 18},
+            ("NVLink", "18 of 18 up, 2 errors", "warning"),
+        ),
+        ({v.GPU_ROWS_CORRECTED: 1, v.GPU_ROWS_UNCORRECTED: 1}, {}, ("memory rows", "2 replaced", "info")),
+        (
+            {v.GPU_ROWS_CORRECTED: 1, v.GPU_ROWS_UNCORRECTED: 1},
+            {"row_remapping": "failed"},
+            ("memory rows", "a faulty row could not be replaced: the GPU needs service", "error"),
+        ),
+        (
+            {v.GPU_ROWS_CORRECTED: 1, v.GPU_ROWS_UNCORRECTED: 1},
+            {"row_remapping": "pending"},
+            ("memory rows", "a faulty row is to be replaced: reset the GPU", "warning"),
+        ),
+        ({}, {"recovery_action": "reset the GPU"}, ("recovery", "the driver asks: reset the GPU", "error")),
+        ({v.GPU_TEMPERATURE_MEMORY: 88}, {}, ("memory temperature", "88 °C", "info")),
+    ],
+)
+def test_health_in_words(readings: dict[Metric, float], facts: dict[str, Fact], expected: tuple[str, str, str]) -> None:
+    trace = with_facts(steady(), "gpu:0", **facts)
+    for metric, value in readings.items():
+        trace = with_value(trace, "gpu:0", metric, value)
+    found = [(fact.title, fact.text, fact.severity.value) for fact in health(trace, trace.tracks["gpu:0"])]
+    assert expected in found
+    assert [severity for *_, severity in found] == sorted(
+        (s for *_, s in found), key=["error", "warning", "info"].index
+    )
+
+
+def test_what_is_not_known_of_a_gpus_health_is_not_said() -> None:
+    trace = with_facts(steady(), "gpu:0", ecc=Unknown("no"), nvlinks=Unknown("none"), recovery_action=Unknown("old"))
+    trace = with_value(trace, "gpu:0", v.GPU_ECC_CORRECTED, None)
+    titles = {fact.title for fact in health(trace, trace.tracks["gpu:0"])}
+    assert titles <= {"clocks", "chip", "driver", "UUID"}
+
+
+def test_throttling_is_a_share_of_the_last_minute() -> None:
+    trace = steady()
+    metric = v.labelled(v.GPU_THROTTLED, v.ThrottleReason.POWER_CAP)
+    series = Series.of("gpu:0", metric, "NVML", [(trace.end_ns - 30 * NS_PER_S, 0.0), (trace.end_ns, 15.0 * NS_PER_S)])
+    trace = replace(trace, series={**trace.series, ("gpu:0", metric.name): series})
+    texts = {fact.title: fact.text for fact in health(trace, trace.tracks["gpu:0"])}
+    assert texts["throttled"] == "power cap 50 % of the last minute"
+
+
+# -- several GPUs ----------------------------------------------------------------------------------------------
+
+
+def test_several_gpus_are_a_table() -> None:
+    assert lines(view_of(steady(2)), 62, 6) == [
+        "GPU   SM %        DRAM %        tens %    W   MHz",
+        " 0      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
+        " 1      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
+        "decode  0.27 J/token  MFU 23 %  MBU 18 %  (model estimates)",
+        "0       4300 70.2 GiB  EngineCore",
+        "1       4300 70.2 GiB  EngineCore",
+    ]
+
+
+def test_a_narrow_table_keeps_activity_and_power() -> None:
+    assert lines(view_of(steady(2)), 38, 4)[:2] == ["GPU   SM % DRAM %    W", " 0      96     83  654  ▲ power cap"]
+
+
+def test_a_wide_table_has_a_graph_for_each_number() -> None:
+    rows = lines(view_of(steady(2)), 190, 12, is_zoomed=True)
+    assert rows[0].split() == ["GPU", "SM", "%", "DRAM", "%", "tens", "%", "mem", "GiB", "W", "MHz", "°C"]
+    assert rows[1].count("█" * 8) >= 2
+
+
+def test_more_gpus_than_rows_show_those_around_the_cursor() -> None:
+    view = view_of(steady(8))
+    rows = lines(view, 62, 5, Selection(selected="gpu:5"))
+    assert [row.split()[0] for row in rows] == ["GPU", "4", "5", "6", "5"]
+    assert rows[-1] == "5 more: arrows move, z zooms"
+
+
+def test_a_lost_gpu_keeps_its_row_with_the_reason() -> None:
+    trace = replace(steady(3), missing=(Missing("gpu:1", LOST),))
+    rows = lines(view_of(trace), 62, 6)
+    assert rows[2] == " 1   ■ the GPU has fallen off the bus"
+    assert rows[1].startswith(" 0 ")
+    assert rows[3].startswith(" 2 ")
+
+
+def test_mig_instances_stand_under_their_gpu() -> None:
+    view = view_of(with_mig(steady(2)))
+    rows = lines(view, 62, 6)
+    assert rows[2].split()[:2] == ["0/3", "40"]
+    assert rows[2].endswith("MIG 1g.10gb")
+    assert rows[3].startswith(" 1 ")
+    assert lines(view_of(with_mig(steady(1))), 62, 4)[0].startswith("GPU")
+
+
+def test_a_straggler_is_marked_and_its_reason_told() -> None:
+    trace = with_value(live_trace(Scene(gpus=4, is_moving=False), ticks=40), "gpu:2", v.GPU_SM_CLOCK, 1200.0)
+    view = gpus_view(trace, ALL)
+    assert isinstance(view, GpusView)
+    rows = lines(view, 70, 8)
+    assert "straggler" in rows[3]
+    assert rows[5].startswith("GPU 2 straggler: SM clock 1200 MHz, its 3 peers' 1929 MHz")
+
+
+def test_faults_are_told_below_the_table() -> None:
+    trace = with_facts(steady(2), "gpu:1", recovery_action="reset the GPU")
+    assert "GPU 1 recovery: the driver asks: reset the GPU" in lines(view_of(trace), 62, 6)
+
+
+def test_pinned_stands_first_and_unknown_last() -> None:
+    trace = steady(3)
+    for gpu, value in (("gpu:0", 10.0), ("gpu:1", 30.0), ("gpu:2", None)):
+        trace = with_value(trace, gpu, v.GPU_POWER, value)
+    rows = view_of(trace).rows
+    by_power = Selection(sort=Sort("power", descending=True))
+    assert [row.label for row in ordered(rows, by_power)] == ["1", "0", "2"]
+    assert [row.label for row in ordered(rows, replace(by_power, sort=Sort("power", descending=False)))] == [
+        "0",
+        "1",
+        "2",
+    ]
+    assert [row.label for row in ordered(rows, replace(by_power, pinned="gpu:2"))] == ["2", "1", "0"]
+    assert [row.label for row in ordered(rows, Selection(sort=Sort("gpu", descending=True)))] == ["2", "1", "0"]
+
+
+@pytest.mark.parametrize("look", [LOOK, Look(ASCII)])
+@pytest.mark.parametrize("gpus", [1, 2, 16])
+def test_lines_fit_at_any_size(look: Look, gpus: int) -> None:
+    trace = with_mig(live_trace(Scene(gpus=gpus, hostile="内核[/b]é" * 30), ticks=4))
+    trace = replace(trace, missing=(Missing(f"gpu:{gpus - 1}", LOST),) if gpus > 1 else ())
+    view = view_of(trace)
+    selection = Selection("gpu:0", "gpu:0", Sort("sm", descending=True))
+    for width in (*range(1, 60, 7), 118, 198):
+        for height in (1, 2, 3, 5, 9, 20, 58):
+            for is_zoomed in (False, True):
+                drawn = draw_gpus(view, width, height, look, selection, is_zoomed=is_zoomed)
+                assert len(drawn) <= height
+                assert {strip.cell_length for strip in drawn} <= {width}
+
+
+# -- processes -------------------------------------------------------------------------------------------------
+
+
+def process_rows(trace: Trace) -> list[tuple[object, ...]]:
+    table = gpu_processes_table(view_of(trace).rows)
+    return [tuple(table.cells(i)) for i in range(len(table))]
+
+
+def test_processes_have_the_name_of_their_role() -> None:
+    ((gpu, pid, role, name, memory, share, seen),) = process_rows(steady())
+    assert (gpu, pid, role, name, seen) == ("0", 4300, "EngineCore", "VLLM::EngineCore", "yes")
+    assert memory == 70.2 * 2**30
+    assert isinstance(share, Unknown)
+
+
+def test_a_host_pid_of_another_namespace_says_so_and_takes_no_role() -> None:
+    why = Unknown("host PID 4300 is not visible in this PID namespace", "run the container with --pid=host")
+    trace = with_facts(steady(), "gpu:0/process:4300", container_pid=why)
+    ((_, _, role, _, _, _, seen),) = process_rows(trace)
+    assert (role, seen) == ("", why)
+    assert "not visible" in lines(view_of(trace), 90, 7)[-1]
+
+
+def test_a_share_of_the_gpus_time_is_shown() -> None:
+    trace = with_value(steady(), "gpu:0/process:4300", v.GPU_PROCESS_SM, 97.0)
+    assert process_rows(trace)[0][5] == 97.0
+    assert "97 % SM EngineCore" in lines(view_of(trace), 90, 7)[-1]
+
+
+# -- keys ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    for name in ("NO_COLOR", "LLMTOP_ASCII"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@asynccontextmanager
+async def running(app: LiveApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[Any]]:
+    async with app.run_test(size=size) as pilot:
+        app.live.refresh_trace()
+        await pilot.pause()
+        yield pilot
+        assert app.issues == []
+
+
+async def press(pilot: Pilot[Any], *keys: str) -> str:
+    await pilot.press(*keys)
+    await pilot.pause()
+    text: str = pilot.app.screen_text()  # type: ignore[attr-defined]
+    return text
+
+
+def gpu_order(app: LiveApp) -> list[str]:
+    return [row.label for row in app.live.gpus.rows]
+
+
+async def test_eight_gpus_have_a_line_each() -> None:
+    app = fixed_app(Scene(gpus=8))
+    async with running(app):
+        rows = [row for row in app.screen_text().splitlines() if "1929" in row and "power cap" in row]
+        assert len(rows) >= 8
+
+
+async def test_sixteen_gpus_have_a_line_each() -> None:
+    app = fixed_app(Scene(gpus=16))
+    async with running(app):
+        rows = [row for row in app.screen_text().splitlines() if "1929" in row and "▲ power cap" in row]
+        assert len(rows) >= 16
+        assert "2471 tok/s" in app.screen_text()
+
+
+async def test_next_gpu_moves_roofline_and_lanes_and_then_shows_all_together() -> None:
+    app = fixed_app(Scene(gpus=2), target=ALL)
+    async with running(app) as pilot:
+        assert "(gpu:0)" in app.screen_text()
+        text = await press(pilot, "n")
+        assert "(gpu:1)" in text
+        assert "DRAM gpu1" in text
+        assert "(2 GPUs together)" in await press(pilot, "n")
+        assert "(gpu:0)" in await press(pilot, "n")
+
+
+async def test_pin_moves_a_gpu_to_the_top_and_into_the_roofline() -> None:
+    app = fixed_app(Scene(gpus=4), target=ALL)
+    async with running(app) as pilot:
+        text = await press(pilot, "3", "down", "down", "p")
+        assert gpu_order(app) == ["2", "0", "1", "3"]
+        assert "│*2 " in text
+        assert "(gpu:2)" in text
+        assert "DRAM gpu2" in text
+        assert "(gpu:0)" in await press(pilot, "p")
+        assert gpu_order(app) == ["0", "1", "2", "3"]
+
+
+async def test_sorting_by_keys() -> None:
+    app = fixed_app(Scene(gpus=3))
+    session_of(app).now = with_value(session_of(app).now, "gpu:1", v.GPU_SM, 99.5)
+    async with running(app) as pilot:
+        text = await press(pilot, "3", "greater_than_sign")
+        assert gpu_order(app)[0] == "1"
+        assert "SM %▼" in text
+        await press(pilot, "R")
+        assert gpu_order(app)[-1] == "1"
+
+
+async def test_one_gpu_offers_no_keys_of_a_table() -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        assert "pin" not in (await press(pilot, "3")).splitlines()[-1]
+    app = fixed_app(Scene(gpus=2))
+    async with running(app) as pilot:
+        assert "p pin" in (await press(pilot, "3")).splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_zoomed_gpus_show_facts_and_processes(size: tuple[int, int]) -> None:
+    app = fixed_app()
+    async with running(app, size) as pilot:
+        text = await press(pilot, "3", "z")
+        for words in ("71.5/80 GiB", "model estimate", "Processes on the GPUs", "4300", "EngineCore", "70.2 GiB"):
+            assert words in text
+        session_of(app).now = live_trace(ticks=94)
+        app.live.refresh_trace()
+        assert await press(pilot) != text
+        assert app.live.table.table.has_focus is False
+        await press(pilot, "tab")
+        assert app.live.table.table.has_focus
+
+
+# -- the event log ---------------------------------------------------------------------------------------------
+
+XID = "XID 79: the GPU has fallen off the bus; drain and restart the machine"
+
+
+def with_events(app: LiveApp) -> None:
+    marks = (
+        Mark(START_NS + 60 * NS_PER_S, "xid", "gpu:0", XID, Severity.ERROR),
+        Mark(START_NS + 70 * NS_PER_S, "process", "process:4300", "EngineCore (pid 4300) exited", Severity.ERROR),
+    )
+    session_of(app).now = replace(session_of(app).now, marks=marks)
+
+
+async def test_the_log_lists_events_with_what_to_do() -> None:
+    app = fixed_app()
+    with_events(app)
+    async with running(app) as pilot:
+        text = await press(pilot, "e")
+        shown = [line.split()[:2] for line in text.splitlines()[3:6]]
+        assert [row[1] for row in shown] == ["19", "29", "89"]
+        assert "exited" in text.splitlines()[3]
+        assert "XID 79" in text.splitlines()[4]
+        assert "drain and restart the machine" in text
+        assert "power cap" in text
+        text = await press(pilot, "slash", *"xid")
+        assert "exited" not in text.split("what to do")[1].splitlines()[1]
+        assert "exited" in await press(pilot, "escape")
+        assert "1 Roofline" in await press(pilot, "escape")
+
+
+async def test_enter_goes_to_the_moment_of_an_event() -> None:
+    app = fixed_app()
+    with_events(app)
+    async with running(app) as pilot:
+        text = await press(pilot, "e", "down", "enter")
+        assert app.live.at_ns == START_NS + 60 * NS_PER_S
+        assert "29 s ago" in text
+        assert "1 Roofline" in text
+        assert "live 1 Hz" in await press(pilot, "escape")
+
+
+async def test_the_log_of_a_quiet_machine_says_so() -> None:
+    app = fixed_app(Scene(values={"gpu.clock_reasons": 0.0}), ticks=20)
+    async with running(app) as pilot:
+        assert "nothing has happened since llmtop began to look" in await press(pilot, "e")
+        assert "2 Server" in await press(pilot, "2")
