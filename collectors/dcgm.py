@@ -33,7 +33,7 @@ DEFAULT_URL = "http://127.0.0.1:9400/metrics"
 URL_VARIABLE = "LLMTOP_DCGM_URL"
 SOURCE = "DCGM"
 RETRY_NS = 30 * NS_PER_S
-"""Between looks for an exporter that is not there, and for GPUs that NVML did not have."""
+"""Between looks for an exporter that is not there, and for GPUs that NVML does not have."""
 _MIB = float(1 << 20)
 _FIRST_BLANK = 2.0**47
 """DCGM_FP64_BLANK, 140737488355328.0, and the integer ones near 2**63 stand above all that is measured."""
@@ -167,7 +167,8 @@ class DcgmCollector:
         return Trace(Origin("live"), now, now, tracks=tracks or {}, readings=readings, missing=self._missing)
 
     def _look_at_gpus(self, now: int) -> None:
-        if self._asked_ns is None or now - self._asked_ns >= RETRY_NS:
+        """Ask until NVML has GPUs, then never again: what kind they are does not change."""
+        if self._asked_ns is None or (not self._gpus and now - self._asked_ns >= RETRY_NS):
             self._gpus, self._asked_ns = self._ask_nvml(), now
 
     def _is_needed(self) -> bool:

@@ -113,6 +113,21 @@ def test_gpus_with_gpm_are_not_asked_of_the_exporter() -> None:
     assert not trace.missing
 
 
+@pytest.mark.parametrize(("gpus", "questions"), [(AMPERE, 1), ({}, 4), (None, 4)])
+def test_nvml_is_asked_until_it_has_gpus(gpus: Mapping[str, KnownGpu] | None, questions: int) -> None:
+    asked, now = [], [NS_PER_S]
+
+    def ask() -> Mapping[str, KnownGpu] | None:
+        asked.append(now[0])
+        return gpus
+
+    polled = DcgmCollector("http://h/metrics", lambda: now[0], Exporter(), ask)
+    for _ in range(100):
+        polled.poll()
+        now[0] += NS_PER_S
+    assert len(asked) == questions
+
+
 def test_only_the_gpu_without_gpm_is_read_where_both_are_exported() -> None:
     exporter = Exporter(PAGE + line("DCGM_FI_PROF_DRAM_ACTIVE", 0.5, H100))
     trace = collector(exporter, {**AMPERE, H100: KnownGpu(1, has_gpm=True)}).poll()
