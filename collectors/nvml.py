@@ -23,7 +23,7 @@ from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_events import Events
 from llmtop.collectors.nvml_gpu import Gpu
-from llmtop.collectors.nvml_news import News
+from llmtop.collectors.nvml_news import Due, News, Pace
 from llmtop.model import NS_PER_S, Metric, Missing, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 SLOW_NS = 5 * NS_PER_S
 """How often slow values are read, and a lost or a new GPU is looked for."""
+COSTLY_NS, COSTLY_FIRST_NS = 5 * NS_PER_S, NS_PER_S
+"""How often energy and shares are read; the second time comes soon, so that a short look has a rate too."""
+LINKS_NS = 60 * NS_PER_S
+"""How often errors of NVLinks are read."""
 _LONG_POLL_NS = 3 * NS_PER_S
 """After a poll that hung for so long slow values are due at once: what they were is over (`llmtop.session`)."""
 _NO_PYNVML = Unknown("the Python module pynvml is not installed", "pip install nvidia-ml-py")
@@ -68,7 +72,8 @@ class NvmlCollector:
         self._is_open = False
         self._gpus: list[Gpu] = []
         self._alive: dict[tuple[str, str], Metric] = {}
-        self._slow_due_ns: int | None = None
+        self._slow, self._links = Pace(SLOW_NS), Pace(LINKS_NS)
+        self._costly = Pace(COSTLY_NS, COSTLY_FIRST_NS)
         self._events = Events(kernel_log or KernelLog())
         self._why_not: Unknown | None = None
 
@@ -92,19 +97,19 @@ class NvmlCollector:
     def poll(self) -> Trace:
         """One look at every GPU; GPM windows end at the same moment on all of them."""
         news = News(self._clock(), self._alive)
-        is_slow = self._slow_due_ns is None or news.t_ns >= self._slow_due_ns
-        if is_slow:
-            self._slow_due_ns = news.t_ns + SLOW_NS
+        due = Due(*(pace.is_due(news.t_ns) for pace in (self._slow, self._costly, self._links)))
+        if due.slow:
             self._why_not = self._renew(news)
         for gpu in self._gpus:
             gpu.take_gpm(news)
         for gpu in self._gpus:
-            gpu.read(news, slow=is_slow)
+            gpu.read(news, due)
         self._events.read(news, self._gpus)
         if self._why_not is not None:
             news.missing.append(Missing(self.name, self._why_not))
         if self._clock() - news.t_ns > _LONG_POLL_NS:
-            self._slow_due_ns = None
+            for pace in (self._slow, self._costly, self._links):
+                pace.hurry()
         return news.trace({track.id: track for gpu in self._gpus for track in gpu.tracks})
 
     def _renew(self, news: News) -> Unknown | None:

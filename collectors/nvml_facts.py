@@ -43,6 +43,10 @@ def lasting_facts(device: Device) -> dict[str, Fact]:
             lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))
         ),
         "sm_count": device.fact(_sm_count),
+        "max_sm_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        "max_memory_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+        "pcie_max_generation": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
+        "pcie_max_width": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
     }
 
 
@@ -50,10 +54,6 @@ def changing_facts(device: Device) -> dict[str, Fact]:
     """What an administrator or a fault can change while we look."""
     return {
         "mig": device.fact(lambda nvml, handle: "enabled" if nvml.nvmlDeviceGetMigMode(handle)[0] else "disabled"),
-        "max_sm_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        "max_memory_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-        "pcie_max_generation": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-        "pcie_max_width": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
         "nvlinks": device.fact(_nvlinks),
         "ecc": device.fact(lambda nvml, handle: "enabled" if field(nvml, handle, _ECC_CURRENT) else "disabled"),
         "row_remapping": device.fact(_row_remapping),

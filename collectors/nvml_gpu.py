@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llmtop.collectors import nvml_readings
+from llmtop.collectors import nvml_readings as readings
 from llmtop.collectors.nvml_device import Device, GpuDownError
 from llmtop.collectors.nvml_errors import INVALID_ARGUMENT, NOT_FOUND, code_of, explain
 from llmtop.collectors.nvml_facts import changing_facts, lasting_facts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llmtop.collectors.base import Clock
-    from llmtop.collectors.nvml_news import News
+    from llmtop.collectors.nvml_news import Due, News
     from llmtop.model import Fact
 
 _NOT_LISTED = Unknown("the driver does not list this GPU any more", "nvidia-smi -L; dmesg | grep -i nvrm")
@@ -42,7 +42,7 @@ class Gpu:
         self._gpm: GpmTrack | None = None
         self._instances = Instances(self.track.id, clock)
         self._processes = Processes(self.track.id, proc)
-        self._slow_missing: list[Missing] = []
+        self._kept: dict[str, list[Missing]] = {}
 
     @property
     def is_up(self) -> bool:
@@ -79,10 +79,10 @@ class Gpu:
         if self.is_up:
             self._guarded(news, lambda device: self._take_gpm(news))
 
-    def read(self, news: News, *, slow: bool) -> None:
+    def read(self, news: News, due: Due) -> None:
         """Read everything that is due."""
         if self.is_up:
-            self._guarded(news, lambda device: self._read(news, device, slow=slow))
+            self._guarded(news, lambda device: self._read(news, device, due))
         if self.why_down is not None:
             news.missing.append(Missing(self.track.id, self.why_down))
 
@@ -119,29 +119,45 @@ class Gpu:
             self._gpm.take(news)
         self._instances.take(news)
 
-    def _read(self, news: News, device: Device, *, slow: bool) -> None:
-        nvml_readings.read_memory(news, self.track.id, device)
-        nvml_readings.read_numbers(news, self.track.id, device, nvml_readings.FAST, is_mig=self._is_mig)
-        if slow:
-            self._read_slow(news, device)
-        news.missing.extend(self._slow_missing)
-        self._processes.read(news, device)
+    def _read(self, news: News, device: Device, due: Due) -> None:
+        readings.read_memory(news, self.track.id, device)
+        readings.read_numbers(news, self.track.id, device, readings.FAST, is_mig=self._is_mig)
+        self._seldom(news, "slow", lambda: self._read_slow(news, device), is_due=due.slow)
+        self._seldom(news, "costly", lambda: self._read_costly(news, device), is_due=due.costly)
+        self._seldom(news, "links", lambda: self._read_link_errors(news, device), is_due=due.links)
+        self._processes.read(news, device, shares=due.costly)
         if self._gpm is not None:
             self._gpm.read(news)
         self._instances.read(news)
 
+    def _seldom(self, news: News, group: str, step: Callable[[], None], *, is_due: bool) -> None:
+        """Take a step when it is due; why it gave no value is said with every poll until the next."""
+        if is_due:
+            said_before = len(news.missing)
+            step()
+            self._kept[group] = news.missing[said_before:]
+        else:
+            news.missing.extend(self._kept.get(group, ()))
+
     def _read_slow(self, news: News, device: Device) -> None:
-        """What changes slowly; why it has no value is said with every poll until the next."""
         changing = changing_facts(device)
         if any(self.track.facts.get(key) != value for key, value in changing.items()):
             self.track = replace(self.track, facts={**self.track.facts, **changing})
-        said_before = len(news.missing)
-        has_nvlink = not isinstance(self.track.facts["nvlinks"], Unknown)
-        getters = (*nvml_readings.SLOW, *(nvml_readings.NVLINK if has_nvlink else ()))
-        nvml_readings.read_numbers(news, self.track.id, device, getters, is_mig=self._is_mig)
-        self._slow_missing = news.missing[said_before:]
-        del news.missing[said_before:]
+        getters = (*readings.SLOW, *(readings.NVLINK if self._links else ()))
+        readings.read_numbers(news, self.track.id, device, getters, is_mig=self._is_mig)
         self._instances.renew(news, device, is_mig=self._is_mig)
+
+    def _read_costly(self, news: News, device: Device) -> None:
+        readings.read_numbers(news, self.track.id, device, readings.COSTLY, is_mig=self._is_mig)
+
+    def _read_link_errors(self, news: News, device: Device) -> None:
+        if self._links:
+            readings.read_nvlink_errors(news, self.track.id, device, self._links)
+
+    @property
+    def _links(self) -> int:
+        links = self.track.facts.get("nvlinks")
+        return links if isinstance(links, int) else 0
 
     @property
     def _is_mig(self) -> bool:

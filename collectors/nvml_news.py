@@ -13,6 +13,42 @@ if TYPE_CHECKING:
 SOURCE = "NVML"
 
 
+class Pace:
+    """Tells when something is due again.
+
+    Args:
+        period_ns: From one time to the next.
+        first_ns: From the first to the second, where that is to come earlier: two looks make a rate.
+    """
+
+    def __init__(self, period_ns: int, first_ns: int | None = None) -> None:
+        self._period_ns = period_ns
+        self._first_ns = period_ns if first_ns is None else first_ns
+        self._due_ns: int | None = None
+        self._is_first = True
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether it is time; if so, the next time is set."""
+        if self._due_ns is not None and now_ns < self._due_ns:
+            return False
+        self._due_ns = now_ns + (self._first_ns if self._is_first else self._period_ns)
+        self._is_first = False
+        return True
+
+    def hurry(self) -> None:
+        """Make it due at once."""
+        self._due_ns = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a poll reads beside the fast values."""
+
+    slow: bool
+    costly: bool
+    links: bool
+
+
 @dataclass(slots=True)
 class News:
     """What one poll brings together.

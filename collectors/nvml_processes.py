@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from llmtop.collectors.nvml_device import Device
     from llmtop.collectors.nvml_news import News
 
-SHARE_PERIOD_NS = 3 * NS_PER_S
-"""The driver samples each 0.2 s and gives each sample to one process (seen on an H100, driver 580): over 3 s, shares of
-processes that take turns settle. One call costs 2 ms there."""
 _GIVE_UP_NS = 30 * NS_PER_S
 """The driver's samples carry the wall clock; when that is set back, none would be new for as long."""
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -32,7 +29,7 @@ _INITIAL_NAMESPACE = "pid:[4026531836]"
 _NO_INSTANCE = 0xFFFFFFFF
 _MEMORY_NOT_SAID = Unknown("the driver does not say how much GPU memory the process has")
 _NO_NEW_SAMPLE = Unknown("NVML has no new sample of the process: idle, or too short to be seen")
-_NO_SHARE_YET = Unknown("the first samples of the GPU's time are not in yet", "wait 3 s")
+_NO_SHARE_YET = Unknown("the first samples of the GPU's time are not in yet", "wait 2 s")
 
 
 @dataclass(slots=True)
@@ -68,8 +65,8 @@ class Processes:
         self._shares = _Shares()
         self._strangers: dict[int, Unknown] = {}
 
-    def read(self, news: News, device: Device) -> None:
-        """Look who is there.
+    def read(self, news: News, device: Device, *, shares: bool) -> None:
+        """Look who is there; with `shares`, also who has how much of the GPU's time: that costs 2 ms on an H100.
 
         Raises:
             GpuDownError: The GPU does not answer any more.
@@ -86,7 +83,9 @@ class Processes:
             if pid not in self.tracks:
                 self.tracks[pid] = self._track(device, pid, use)
             self._read_memory(news, self.tracks[pid].id, use)
-        self._shares.read(news, device, self.tracks)
+        if shares:
+            self._shares.renew(news, device, self.tracks)
+        self._shares.tell_missing(news, self.tracks)
         news.missing.extend(Missing(self.tracks[pid].id, why) for pid, why in self._strangers.items())
 
     def _read_memory(self, news: News, track: str, use: _Use) -> None:
@@ -124,24 +123,25 @@ class Processes:
 
 
 class _Shares:
-    """The shares of a GPU's time by process, from the driver's samples."""
+    """The shares of a GPU's time by process, from the driver's samples.
+
+    The driver samples five times a second and gives each sample to one process (seen on an H100, driver 580): shares of
+    processes that take turns settle over seconds.
+    """
 
     def __init__(self) -> None:
-        self._due_ns = 0
         self._seen_us: int | None = None
         self._fresh_ns = 0
         self._why: dict[int, Unknown] = {}
 
-    def read(self, news: News, device: Device, tracks: dict[int, Track]) -> None:
-        """Read the shares when they are due, and say why the others have none."""
-        if news.t_ns >= self._due_ns:
-            self._due_ns = news.t_ns + SHARE_PERIOD_NS
-            self._renew(news, device, tracks)
+    def tell_missing(self, news: News, tracks: dict[int, Track]) -> None:
+        """Say why processes have no share."""
         for pid, track in tracks.items():
             if pid in self._why:
                 news.lacks(track.id, v.GPU_PROCESS_SM, self._why[pid])
 
-    def _renew(self, news: News, device: Device, tracks: dict[int, Track]) -> None:
+    def renew(self, news: News, device: Device, tracks: dict[int, Track]) -> None:
+        """Read the shares since the last time."""
         is_first = self._seen_us is None
         try:
             samples = self._new_samples(news.t_ns, device)

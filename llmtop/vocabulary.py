@@ -35,6 +35,7 @@ GPU_MEMORY_USED = Metric("gpu.memory_used", "bytes", title="memory")
 GPU_POWER = Metric("gpu.power", "W", title="power")
 GPU_POWER_LIMIT = Metric("gpu.power_limit", "W", title="power limit")
 GPU_ENERGY = Metric("gpu.energy", "J", counter=True, title="energy")
+"""Read at 0 s, 1 s, and then every 5 s: the call takes 3 ms."""
 GPU_SM_CLOCK = Metric("gpu.sm_clock", "MHz", title="SM clock")
 GPU_MEMORY_CLOCK = Metric("gpu.memory_clock", "MHz", title="memory clock")
 GPU_TEMPERATURE = Metric("gpu.temperature", "°C", title="temperature")
@@ -58,7 +59,8 @@ GPU_PCIE_REPLAYS = Metric("gpu.pcie_replays", "replays", counter=True, title="PC
 GPU_NVLINK_ACTIVE = Metric("gpu.nvlink_active", "links", title="NVLinks up")
 """Of as many as the fact "nvlinks" says; a GPU without NVLink has neither."""
 GPU_NVLINK_ERRORS = Metric("gpu.nvlink_errors", "errors", counter=True, title="NVLink errors")
-"""Over all links; `labelled(GPU_NVLINK_ERRORS, kind)` with "replay", "recovery" and "crc"."""
+"""Over all links; `labelled(GPU_NVLINK_ERRORS, kind)` with "replay", "recovery" and "crc". Read every minute: the call
+takes 8 ms."""
 
 
 class ThrottleReason(StrEnum):

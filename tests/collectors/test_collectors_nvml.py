@@ -69,12 +69,12 @@ def test_readings_in_their_units(machine: FakeNvml, collector: NvmlCollector, cl
     second = collector.poll()
     assert values(first)["gpu.temperature"] == 58
     assert values(first)["gpu.power_limit"] == 700
+    assert values(first)["gpu.energy"] == 5000
     assert values(second) == {
         "gpu.util": 97,
         "gpu.sm_clock": 1395,
         "gpu.memory_clock": 2619,
         "gpu.power": pytest.approx(697.1),
-        "gpu.energy": 5000,
         "gpu.clock_reasons": 4,
         "gpu.memory_used": 42949672960,
         "gpu.sm": 88.6,
@@ -462,6 +462,17 @@ def test_slow_values_are_read_every_five_seconds(collector: NvmlCollector, clock
     clock.advance(0.25)
     assert values(collector.poll())["gpu.temperature"] == 58
     assert calls("nvmlDeviceGetTemperature") == before + 1
+
+
+def test_the_costly_call_for_energy_is_made_twice_early_and_then_seldom(
+    machine: FakeNvml, collector: NvmlCollector, clock: Clock
+) -> None:
+    seen: list[float] = []
+    for step in range(48):
+        if "gpu.energy" in values(collector.poll()):
+            seen.append(step / 4)
+        clock.advance(0.25)
+    assert seen == [0, 1, 6, 11]
 
 
 def test_sixteen_gpus_end_their_windows_together(machine: FakeNvml, clock: Clock) -> None:

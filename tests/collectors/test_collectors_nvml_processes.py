@@ -37,7 +37,7 @@ def test_shares_begin_with_the_second_look(shared_gpu: FakeNvml, clock: Clock) -
     with nvml_collector(clock) as collector:
         assert share(collector.poll(), 4242) == "the first samples of the GPU's time are not in yet"
         shared_gpu.set_gpu(0, shares="4242:62 4243:33", shares_us=8 * SECOND_US)
-        clock.advance(3)
+        clock.advance(5)
         trace = collector.poll()
         assert (share(trace, 4242), share(trace, 4243)) == (62, 33)
         clock.advance(0.25)
@@ -48,9 +48,9 @@ def test_samples_that_were_seen_before_do_not_count(shared_gpu: FakeNvml, clock:
     with nvml_collector(clock) as collector:
         collector.poll()
         shared_gpu.set_gpu(0, shares_us=8 * SECOND_US)
-        clock.advance(3)
+        clock.advance(5)
         assert share(collector.poll(), 4242) == 62
-        clock.advance(3)
+        clock.advance(5)
         stale = collector.poll()
     assert values(stale, "gpu:0/process:4242")[SM] is None
     assert share(stale, 4242) == "NVML has no new sample of the process: idle, or too short to be seen"
@@ -61,7 +61,7 @@ def test_a_share_over_100_percent_is_not_one(shared_gpu: FakeNvml, clock: Clock,
     with nvml_collector(clock) as collector:
         collector.poll()
         shared_gpu.set_gpu(0, shares=shares, shares_us=8 * SECOND_US)
-        clock.advance(3)
+        clock.advance(5)
         why = share(collector.poll(), 4242)
     assert isinstance(why, str)
     assert "which cannot be" in why
@@ -71,7 +71,7 @@ def test_samples_of_processes_that_do_not_run_are_dropped(shared_gpu: FakeNvml, 
     with nvml_collector(clock) as collector:
         collector.poll()
         shared_gpu.set_gpu(0, shares="99:80 4242:20", shares_us=8 * SECOND_US)
-        clock.advance(3)
+        clock.advance(5)
         trace = collector.poll()
     assert share(trace, 4242) == 20
     assert "gpu:0/process:99" not in trace.tracks
@@ -81,11 +81,11 @@ def test_a_wall_clock_that_was_set_back_costs_half_a_minute(shared_gpu: FakeNvml
     with nvml_collector(clock) as collector:
         collector.poll()
         shared_gpu.set_gpu(0, shares="4242:50", shares_us=1 * SECOND_US)
-        for step in range(12):
-            clock.advance(3)
+        for step in range(8):
+            clock.advance(5)
             assert isinstance(share(collector.poll(), 4242), str), step
         shared_gpu.set_gpu(0, shares_us=2 * SECOND_US)
-        clock.advance(3)
+        clock.advance(5)
         assert share(collector.poll(), 4242) == 50
 
 

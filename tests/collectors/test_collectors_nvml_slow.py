@@ -73,12 +73,29 @@ def test_nvlinks_are_counted_where_there_are_any(machine: FakeNvml, clock: Clock
     assert found["gpu.nvlink_errors|crc"] == 0
 
 
-def test_a_gpu_without_nvlink_is_not_asked_for_its_links(collector: NvmlCollector) -> None:
-    before = calls("nvmlDeviceGetNvLinkErrorCounter")
+def test_errors_of_links_are_read_every_minute(machine: FakeNvml, clock: Clock) -> None:
+    machine.set_gpu(0, nvlinks=18)
+    with nvml_collector(clock) as collector:
+        collector.poll()
+        machine.set_gpu(0, nvlink_replays=1)
+        clock.advance(59)
+        assert "gpu.nvlink_errors|replay" not in values(collector.poll())
+        clock.advance(1)
+        assert values(collector.poll())["gpu.nvlink_errors|replay"] == 18
+
+
+def test_links_that_do_not_tell_their_errors_say_so(machine: FakeNvml, clock: Clock) -> None:
+    machine.set_gpu(0, nvlinks=12, **{"field.162": "na"})
+    with nvml_collector(clock) as collector:
+        trace = poll_twice(collector, clock)
+    assert reasons(trace)["gpu:0/gpu.nvlink_errors|recovery"] == "the driver does not report it for this GPU"
+    assert "gpu:0/gpu.nvlink_errors|replay" not in reasons(trace)
+
+
+def test_a_gpu_without_nvlink_has_no_links_and_no_reasons(collector: NvmlCollector) -> None:
     trace = collector.poll()
-    assert "gpu.nvlink_active" not in values(trace)
+    assert not [name for name in values(trace) if name.startswith("gpu.nvlink_")]
     assert not [what for what in reasons(trace) if "nvlink" in what]
-    assert calls("nvmlDeviceGetNvLinkErrorCounter") == before
 
 
 def test_rows_and_recovery_as_facts(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:

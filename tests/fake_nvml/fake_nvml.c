@@ -344,6 +344,7 @@ enum { TYPE_DOUBLE, TYPE_UNSIGNED, TYPE_ULONG, TYPE_ULONGLONG };
 static int field_type(unsigned id) {
     switch (id) {
         case 82: case 94: case 230: return TYPE_UNSIGNED;
+        case 161: case 162: case 163: /* of one NVLink, the scope */
         case 1: case 3: case 4: case 74: case 76: case 142: case 143: case 144: case 145: case 269: case 270: case 271:
             return TYPE_ULONGLONG;
         default: return -1;
@@ -353,6 +354,7 @@ static double field_default(int gpu, unsigned id) {
     switch (id) {
         case 1: return 1;
         case 82: return moving(gpu, "temperature_memory", 45);
+        case 161: return number(gpu, "nvlink_replays", 0);
         default: return 0;
     }
 }
@@ -364,7 +366,8 @@ int nvmlDeviceGetFieldValues(Device *device, int n, FieldValue *values) {
         snprintf(key, sizeof key, "field.%u", values[i].id);
         int is_set = find(gpu, key, set);
         values[i].type = is_set && field_type(values[i].id) < 0 ? TYPE_UNSIGNED : field_type(values[i].id);
-        if (values[i].type < 0 || !strcmp(set, "na")) {
+        int is_link = values[i].id >= 161 && values[i].id <= 163;
+        if (values[i].type < 0 || !strcmp(set, "na") || (is_link && values[i].scope >= number(gpu, "nvlinks", 0))) {
             values[i].code = NOT_SUPPORTED;
             values[i].type = TYPE_DOUBLE;
             continue;
@@ -385,12 +388,6 @@ int nvmlDeviceGetNvLinkState(Device *device, unsigned link, unsigned *out) {
     if (!links) return NOT_SUPPORTED;
     if (link >= links) return INVALID_ARGUMENT;
     *out = link + (unsigned)number((int)device->index, "nvlinks_down", 0) < links;
-    return SUCCESS;
-}
-int nvmlDeviceGetNvLinkErrorCounter(Device *device, unsigned link, int counter, unsigned long long *out) {
-    DEVICE(device);
-    if (link >= (unsigned)number((int)device->index, "nvlinks", 0)) return NOT_SUPPORTED;
-    *out = (unsigned long long)(counter ? 0 : number((int)device->index, "nvlink_replays", 0));
     return SUCCESS;
 }
 
