@@ -110,6 +110,8 @@ class Helper:
         report |= self._govern(elapsed_ns / 1e9)
         report["lost"] = sum(part.lost() for part in (self._calls, self._scheduler) if part)
         report["missing"] = self.missing
+        if self._library.why_not is not None:
+            self.missing["library calls"] = (self._library.why_not.reason, self._library.why_not.remedy)
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
         self._last_ns = now

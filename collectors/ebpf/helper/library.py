@@ -10,7 +10,7 @@ from typing import Any
 
 from .governor import NS_PER_HIT
 from .programs import SLOTS, compile_program, load
-from .system import BatchReader, read
+from .system import BatchReader, UnavailableError, read
 
 FUNCTIONS = {
     r"libcuda\.so": (
@@ -91,6 +91,7 @@ class Library:
         self._processes: dict[int, _Process] = {}
         self._sent: dict[tuple[int, int], tuple[int, int]] = {}
         self._ticks = 0
+        self.why_not: UnavailableError | None = None
         self.notes: dict[str, str] = {}
         """What is not probed now and why, by function."""
 
@@ -123,12 +124,21 @@ class Library:
                     self._attach_all(pid, process, path, names)
 
     def _attach_all(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
-        if self._module is None:
-            self._compile()
+        if self._module is None and not self._compiled():
+            return
         for name in names:
             function = _Function(f"/proc/{pid}/root{path}")
             if self._attach(pid, name, function):
                 process.functions[name] = function
+
+    def _compiled(self) -> bool:
+        """Compile, once; a program that cannot be had costs only these counts."""
+        if self.why_not is None:
+            try:
+                self._compile()
+            except UnavailableError as error:
+                self.why_not = error
+        return self.why_not is None
 
     def _compile(self) -> None:
         pairs = "".join(
@@ -136,11 +146,12 @@ class Library:
             f"int leave_{n}(struct pt_regs *ctx) {{ return leave({n}); }}\n"
             for n in _NUMBERS.values()
         )
-        self._module = compile_program(self._bpf, "library", end=pairs)
-        self._reader = BatchReader.of(self._module["functions"], "II", f"QQ{SLOTS}Q")
+        module = compile_program(self._bpf, "library", end=pairs)
         for number in _NUMBERS.values():
-            load(self._module, f"enter_{number}", self._bpf.KPROBE)
-            load(self._module, f"leave_{number}", self._bpf.KPROBE)
+            load(module, f"enter_{number}", self._bpf.KPROBE)
+            load(module, f"leave_{number}", self._bpf.KPROBE)
+        self._reader = BatchReader.of(module["functions"], "II", f"QQ{SLOTS}Q")
+        self._module = module
 
     def _attach(self, pid: int, name: str, function: _Function) -> bool:
         """Put probes on a function; false where this version of the library has none of that name."""
@@ -148,11 +159,12 @@ class Library:
         try:
             self._module.attach_uretprobe(name=function.path, sym=name, fn_name=f"leave_{number}", pid=pid)
             self._module.attach_uprobe(name=function.path, sym=name, fn_name=f"enter_{number}", pid=pid)
-            path, place = self._bpf._check_path_symbol(function.path.encode(), name.encode(), None, pid)
+            begins = self._bpf._check_path_symbol(function.path.encode(), name.encode(), None, pid)
+            is_gentle = starts_gently(*begins)
         except Exception:  # bcc raises nothing narrower; an absent symbol is no fault
             return False
         function.attached = True
-        function.ns_per_call = NS_PER_HIT["library" if starts_gently(path, place) else "stepped_library"]
+        function.ns_per_call = NS_PER_HIT["library" if is_gentle else "stepped_library"]
         return True
 
     def _detach(self, pid: int, name: str, function: _Function) -> None:

@@ -248,6 +248,18 @@ def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path, mon
         assert probes.next()["waits"]
 
 
+def test_a_damaged_library_program_costs_only_itself(
+    cuda_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+    (copy / "programs" / "library.c").write_text("int broken(void) { return nonsense; }\n")
+    monkeypatch.setattr(process, "_HERE", copy)
+    with Workload(cuda_program, "1") as program, probing(program.pid) as probes:
+        missing = probes.next()["missing"]
+        assert missing["library calls"][0].startswith("library.c does not compile: ")
+        assert probes.next()["functions"] == []
+
+
 def test_a_missing_bcc_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
     (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
