@@ -36,8 +36,8 @@ SLOW_NS = 5 * NS_PER_S
 """How often slow values are read, and a lost or a new GPU is looked for."""
 COSTLY_NS, COSTLY_FIRST_NS = 5 * NS_PER_S, NS_PER_S
 """How often energy and shares are read; the second time comes soon, so that a short look has a rate too."""
-LINKS_NS = 60 * NS_PER_S
-"""How often errors of NVLinks are read."""
+LINKS_NS = 10 * NS_PER_S
+"""How often errors of NVLinks are read: 8 ms of CPU time for 18 links."""
 _LONG_POLL_NS = 3 * NS_PER_S
 """After a poll that hung for so long slow values are due at once: what they were is over (`llmtop.session`)."""
 _NO_PYNVML = Unknown("the Python module pynvml is not installed", "pip install nvidia-ml-py")

@@ -132,6 +132,7 @@ answers 270 and 271 without a type when they are asked with others."""
 NVLINK = (Getter(v.GPU_NVLINK_ACTIVE, lambda nvml, handle: sum(nvlink_states(nvml, handle))),)
 _NVLINK_ERRORS = {161: "replay", 162: "recovery", 163: "crc"}
 """By field of NVML_FI_DEV_NVLINK_ERROR_DL_*."""
+_NOT_ALL_KINDS = Unknown("the driver does not report every kind of NVLink error")
 
 
 def read_numbers(news: News, track: str, device: Device, getters: Iterable[Getter], *, is_mig: bool = False) -> None:
@@ -164,17 +165,25 @@ def read_nvlink_errors(news: News, track: str, device: Device, links: int) -> No
     try:
         answers = device.ask(lambda nvml, handle: nvml.nvmlDeviceGetFieldValues(handle, wanted))
     except device.error as error:
-        for kind in _NVLINK_ERRORS.values():
-            news.lacks(track, v.labelled(v.GPU_NVLINK_ERRORS, kind), explain(error))
+        for metric in (v.GPU_NVLINK_ERRORS, *(v.labelled(v.GPU_NVLINK_ERRORS, k) for k in _NVLINK_ERRORS.values())):
+            news.lacks(track, metric, explain(error))
         return
+    total = 0.0
     for field_id, kind in _NVLINK_ERRORS.items():
         metric = v.labelled(v.GPU_NVLINK_ERRORS, kind)
         mine = [answer for answer in answers if answer.fieldId == field_id]
         failure = next((answer.nvmlReturn for answer in mine if answer.nvmlReturn != 0), None)
         if failure is None:
-            news.read(track, metric, sum(_field_value(answer) for answer in mine))
+            count = sum(_field_value(answer) for answer in mine)
+            news.read(track, metric, count)
+            total += count
         else:
             news.lacks(track, metric, explain_code(failure))
+            total = math.nan
+    if math.isnan(total):
+        news.lacks(track, v.GPU_NVLINK_ERRORS, _NOT_ALL_KINDS)
+    else:
+        news.read(track, v.GPU_NVLINK_ERRORS, total)
 
 
 def read_memory(news: News, track: str, device: Device) -> None:

@@ -59,8 +59,8 @@ GPU_PCIE_REPLAYS = Metric("gpu.pcie_replays", "replays", counter=True, title="PC
 GPU_NVLINK_ACTIVE = Metric("gpu.nvlink_active", "links", title="NVLinks up")
 """Of as many as the fact "nvlinks" says; a GPU without NVLink has neither."""
 GPU_NVLINK_ERRORS = Metric("gpu.nvlink_errors", "errors", counter=True, title="NVLink errors")
-"""Over all links; `labelled(GPU_NVLINK_ERRORS, kind)` with "replay", "recovery" and "crc". Read every minute: the call
-takes 8 ms."""
+"""Over all links; `labelled(GPU_NVLINK_ERRORS, kind)` is one kind: "replay", "recovery" or "crc". Read every 10 s: the
+call takes 8 ms."""
 
 
 class ThrottleReason(StrEnum):

@@ -71,14 +71,15 @@ def test_nvlinks_are_counted_where_there_are_any(machine: FakeNvml, clock: Clock
     assert found["gpu.nvlink_active"] == 16
     assert found["gpu.nvlink_errors|replay"] == 18 * 3
     assert found["gpu.nvlink_errors|crc"] == 0
+    assert found["gpu.nvlink_errors"] == 18 * 3
 
 
-def test_errors_of_links_are_read_every_minute(machine: FakeNvml, clock: Clock) -> None:
+def test_errors_of_links_are_read_every_ten_seconds(machine: FakeNvml, clock: Clock) -> None:
     machine.set_gpu(0, nvlinks=18)
     with nvml_collector(clock) as collector:
         collector.poll()
         machine.set_gpu(0, nvlink_replays=1)
-        clock.advance(59)
+        clock.advance(9)
         assert "gpu.nvlink_errors|replay" not in values(collector.poll())
         clock.advance(1)
         assert values(collector.poll())["gpu.nvlink_errors|replay"] == 18
@@ -89,6 +90,7 @@ def test_links_that_do_not_tell_their_errors_say_so(machine: FakeNvml, clock: Cl
     with nvml_collector(clock) as collector:
         trace = poll_twice(collector, clock)
     assert reasons(trace)["gpu:0/gpu.nvlink_errors|recovery"] == "the driver does not report it for this GPU"
+    assert reasons(trace)["gpu:0/gpu.nvlink_errors"] == "the driver does not report every kind of NVLink error"
     assert "gpu:0/gpu.nvlink_errors|replay" not in reasons(trace)
 
 
