@@ -19,8 +19,12 @@ from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import source
 from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
+from llmtop.analysis.roofline_estimate import server_estimate
 from llmtop.analysis.roofline_rates import Rates, is_resting, rates_history, why_no_rates
+from llmtop.analysis.views import RooflinePoint
 from llmtop.model import NS_PER_S, Quantity, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -51,10 +55,13 @@ def phase_of(rates: Rates, ceilings: Ceilings) -> Phase:
         return Phase.IDLE
     compute = sum(flops / ceilings.peak(kind) for kind, flops in rates.flops_by_precision.items())
     at_this_clock = compute * ceilings.published_mhz / rates.sm_mhz if rates.sm_mhz > 0 else compute
-    memory = rates.bytes_per_s / ceilings.bytes_per_s
-    if at_this_clock >= PREFILL_BALANCE * memory:
+    return _by_balance(at_this_clock, rates.bytes_per_s / ceilings.bytes_per_s)
+
+
+def _by_balance(compute: float, memory: float) -> Phase:
+    if compute >= PREFILL_BALANCE * memory:
         return Phase.PREFILL
-    return Phase.DECODE if at_this_clock <= DECODE_BALANCE * memory else Phase.MIXED
+    return Phase.DECODE if compute <= DECODE_BALANCE * memory else Phase.MIXED
 
 
 def together(phases: Iterable[Phase]) -> Phase | None:
@@ -71,9 +78,13 @@ def together(phases: Iterable[Phase]) -> Phase | None:
 
 
 def phase_now(trace: Trace, gpus: Sequence[Track], dtype: Fact) -> Quantity | Unknown:
-    """The phase of a server over its GPUs and the last few seconds, and how many windows say so."""
+    """The phase of a server over its GPUs and the last few seconds, and how many windows say so.
+
+    Where no counter of the GPUs is read, the server's own estimate of FLOPs and bytes is held against the ridge.
+    """
     phases: list[Phase] = []
     why = Unknown("no GPU seen yet")
+    estimated: Phase | None = None
     for track in gpus:
         ceilings = ceilings_of(track, dtype)
         if isinstance(ceilings, Unknown):
@@ -81,9 +92,20 @@ def phase_now(trace: Trace, gpus: Sequence[Track], dtype: Fact) -> Quantity | Un
             continue
         windows = rates_history(trace, track.id, ceilings, trace.end_ns - WINDOW_NS, trace.end_ns)
         phases += [phase_of(rates, ceilings) for rates in windows]
-        why = why if windows else why_no_rates(trace, track.id, trace.end_ns)
+        if not windows:
+            why = why_no_rates(trace, track.id, trace.end_ns)
+            estimated = _by_estimate(trace, ceilings)
     phase = together(phases)
     if phase is None:
-        return why
+        return why if estimated is None else Quantity(estimated.value, "", "the server's estimate of FLOPs and bytes")
+    origin = source(trace, gpus[0].id, v.GPU_DRAM)
     agree = phases.count(phase)
-    return Quantity(phase.value, "", f"GPM, {agree} of {len(phases)} windows in {WINDOW_NS // NS_PER_S} s")
+    return Quantity(phase.value, "", f"{origin}, {agree} of {len(phases)} windows in {WINDOW_NS // NS_PER_S} s")
+
+
+def _by_estimate(trace: Trace, ceilings: Ceilings) -> Phase | None:
+    point = server_estimate(trace, ceilings)
+    if not isinstance(point, RooflinePoint):
+        return None
+    compute = point.flops_per_s / ceilings.peak(ceilings.precision)
+    return _by_balance(compute, point.bytes_per_s / ceilings.bytes_per_s)

@@ -109,6 +109,24 @@ def test_a_burst_of_prompts_makes_it_mixed_and_rest_does_not_count() -> None:
     assert (mixed.value, resting.value) == ("mixed", "decode")
 
 
+@pytest.mark.parametrize(("flops", "traffic", "phase"), [(0.6, 0.4, "prefill"), (0.1, 0.8, "decode")])
+def test_without_windows_the_servers_estimate_is_held_against_the_ridge(
+    flops: float, traffic: float, phase: str
+) -> None:
+    limits = ceilings()
+    rates = {
+        v.SERVER_FLOPS: flops * limits.peak("bf16"),
+        v.SERVER_READ_BYTES: traffic * limits.bytes_per_s,
+    }
+    series = {
+        ("server:1", metric.name): Series.of("server:1", metric, "vllm", [(s * NS_PER_S, s * x) for s in range(20)])
+        for metric, x in rates.items()
+    }
+    tracks = {"gpu:0": H100, "server:1": Track("server:1", TrackKind.SERVER, "vLLM")}
+    now = phase_now(Trace(Origin("live"), 0, 19 * NS_PER_S, tracks=tracks, series=series), [H100], "bfloat16")
+    assert now == Quantity(phase, "", "the server's estimate of FLOPs and bytes")
+
+
 def test_without_windows_it_says_why() -> None:
     assert isinstance(phase_now(trace_of([]), [H100], "bfloat16"), Unknown)
     assert isinstance(phase_now(trace_of([]), [], "bfloat16"), Unknown)
