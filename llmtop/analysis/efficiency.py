@@ -291,14 +291,23 @@ def _product(left: float | Unknown, right: float | Unknown) -> float | Unknown:
 
 
 def _notes(trace: Trace, target: Target | None, gpus: Sequence[Track]) -> tuple[str, ...]:
-    """Whose else the energy and the measured shares may be, where the server's own processes are seen on its GPUs."""
+    """What the sums may hold that is not the server's."""
     if target is None:
         return ()
+    notes = []
+    if not target.gpus and len(gpus) > 1:
+        notes.append(f"which GPUs the server uses is not known: all {len(gpus)} are counted")
+    strangers = _strangers(trace, target, gpus)
+    if strangers:
+        who = "1 other process uses" if strangers == 1 else f"{strangers} other processes use"
+        notes.append(f"{who} these GPUs: energy and measured shares are of all of them")
+    return tuple(notes)
+
+
+def _strangers(trace: Trace, target: Target, gpus: Sequence[Track]) -> int:
+    """How many processes of others are on the GPUs; 0 where the server's own are not seen there either."""
     ours = {process.pid for process in target.processes}
     ids = {track.id for track in gpus}
     pids = {track.id.rpartition(":")[2] for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.parent in ids}
     strangers = {pid for pid in pids if pid.isdigit() and int(pid) not in ours}
-    if not strangers or len(strangers) == len(pids):
-        return ()
-    who = "1 other process uses" if len(strangers) == 1 else f"{len(strangers)} other processes use"
-    return (f"{who} these GPUs: energy and measured shares are of all of them",)
+    return 0 if len(strangers) == len(pids) else len(strangers)

@@ -82,7 +82,8 @@ def all_gpus_view(
     if len(gpus) == 1:
         return live_view(trace, gpus[0].id, dtype, trail_s=trail_s, now_ns=now_ns)
     if not gpus:
-        return RooflineView("all GPUs", (), (), why_not=why_kind_missing(trace, TrackKind.GPU))
+        nothing = RooflineView("all GPUs", (), (), why_not=why_kind_missing(trace, TrackKind.GPU))
+        return with_estimate(nothing, server_estimate(trace, None))
     ceilings = common_ceilings(gpus, dtype)
     if isinstance(ceilings, Unknown):
         return RooflineView(_title(gpus), (), (), why_not=ceilings)

@@ -217,5 +217,10 @@ def test_strangers_on_the_gpu_are_noted() -> None:
     assert not efficiency_view(trace, TARGET).notes
 
 
+def test_gpus_that_may_not_be_the_servers_are_noted() -> None:
+    view = efficiency_view(trace_of(2), replace(TARGET, gpus=()))
+    assert view.notes == ("which GPUs the server uses is not known: all 2 are counted",)
+
+
 def replace_tracks(trace: Trace, tracks: dict[str, Track]) -> Trace:
     return Trace(trace.origin, trace.start_ns, trace.end_ns, tracks=tracks, series=trace.series)

@@ -178,6 +178,11 @@ def test_the_servers_counters_stand_in_for_gpm() -> None:
     assert [refusal.label for refusal in view.refusals] == ["GPM"]
 
 
+def test_without_any_gpu_the_servers_estimate_still_stands() -> None:
+    [point] = server_roofline(trace_of([], rates=MEASURED), TARGET).points
+    assert point.label == "server estimate"
+
+
 def test_tokens_and_the_models_size_are_the_last_rung() -> None:
     clock = {v.GPU_SM_CLOCK: 1830.0}
     together = server_roofline(trace_of([clock, clock], rates=TOKENS), TARGET).points[0]
