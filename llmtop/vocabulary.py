@@ -73,9 +73,9 @@ class ThrottleReason(StrEnum):
     POWER_BRAKE = "power_brake"
 
 
-# MIG instance, on tracks "gpu:<index>/mig:<GPU instance>" of kind GPU_INSTANCE: the GPM metrics above, of the instance
-# (shares are of its own SMs and memory slices), GPU_MEMORY_USED, and the facts name, uuid, profile ("1g.10gb"),
-# memory_total (bytes), sm_count, compute_instances.
+# MIG instance, on tracks "gpu:<index>/mig:<GPU instance>" of kind GPU_INSTANCE: the GPM metrics above as the driver
+# gives them for it, GPU_MEMORY_USED, and the facts gpu_instance, compute_instances (how many), name, uuid, profile
+# ("1g.10gb"), memory_total (bytes), sm_count.
 # GPU process, on tracks "gpu:<index>/process:<pid>".
 GPU_PROCESS_MEMORY = Metric("gpu_process.memory", "bytes", title="GPU memory")
 GPU_PROCESS_SM = Metric("gpu_process.sm", "%", title="SM share")
