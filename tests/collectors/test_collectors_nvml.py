@@ -371,7 +371,17 @@ PER_GPU_FUNCTIONS = (
     "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlGpmQueryDeviceSupport",
+    "nvmlDeviceGetSupportedEventTypes",
     "nvmlDeviceRegisterEvents",
 )
 
@@ -500,19 +510,31 @@ def test_a_call_that_hangs_hangs_only_its_thread(fake_nvml: FakeNvml) -> None:
     assert not thread.is_alive()
 
 
+OTHER_FUNCTIONS = (
+    "nvmlGpmMetricsGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetHandleByUUID",
+)
 FAULTS = st.one_of(
     st.tuples(st.sampled_from(("lost", "mig", "fail_all")), st.sampled_from((None, 1, NOT_SUPPORTED, UNKNOWN))),
     st.tuples(
-        st.sampled_from([f"fail.{function}" for function in (*PER_GPU_FUNCTIONS, "nvmlGpmMetricsGet")]),
+        st.sampled_from([f"fail.{function}" for function in (*PER_GPU_FUNCTIONS, *OTHER_FUNCTIONS)]),
         st.sampled_from((None, 2, NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, FUNCTION_NOT_FOUND, UNKNOWN)),
     ),
     st.tuples(st.sampled_from(("gpm.5", "gpm.10", "gpm.12")), st.sampled_from((None, "nan", "inf", -1, 1e300))),
     st.tuples(st.just("gpm_least_window_ms"), st.sampled_from((0, 90))),
+    st.tuples(st.just("mig_instances"), st.sampled_from((None, "1", "1 2 2", "7 7"))),
+    st.tuples(st.just("nvlinks"), st.sampled_from((None, 1, 18))),
+    st.tuples(
+        st.sampled_from(("field.82", "field.3", "field.74", "field.230")), st.sampled_from((None, "na", 2**64 - 1))
+    ),
+    st.tuples(st.just("shares"), st.sampled_from((None, "1:50 9:50", "2:4294967295"))),
     st.tuples(st.just("compute"), st.sampled_from((None, "1:1", "1:na 2:5", "2:7 2:7"))),
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=st.lists(st.tuples(st.integers(0, 1), FAULTS), max_size=12))
 @example(faults=[(0, ("gpm_least_window_ms", 0)), (0, ("fail_all", UNKNOWN))])
 @example(faults=[(0, ("fail.nvmlDeviceGetGraphicsRunningProcesses_v3", FUNCTION_NOT_FOUND))])
