@@ -1,0 +1,112 @@
+"""A little of the CUDA driver through ctypes: enough to run a kernel given as PTX, without nvcc, torch or cupy."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+
+HEADER = ".version 7.0\n.target sm_70\n.address_size 64\n"
+FAULT = (
+    HEADER
+    + """
+.visible .entry fault(.param .u64 buffer)
+{
+    .reg .b64 %address;
+    .reg .b32 %value;
+    ld.param.u64 %address, [buffer];
+    cvta.to.global.u64 %address, %address;
+    add.u64 %address, %address, 1;
+    mov.u32 %value, 7;
+    st.global.u32 [%address], %value;
+    ret;
+}
+"""
+)
+"""Stores four bytes at an odd address: the driver reports XID 13, and the context is dead."""
+SMALL = (
+    HEADER
+    + """
+.visible .entry small(.param .u64 buffer)
+{
+    .reg .b64 %address;
+    .reg .b32 %value;
+    ld.param.u64 %address, [buffer];
+    cvta.to.global.u64 %address, %address;
+    ld.global.u32 %value, [%address];
+    add.u32 %value, %value, 1;
+    st.global.u32 [%address], %value;
+    ret;
+}
+"""
+)
+"""Next to no work: something to profile that adds nothing to what the GPU's counters show."""
+
+
+class CudaError(Exception):
+    """A driver call failed, or there is no driver; `code` is CUDA's, -1 without one."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call}: CUDA error {code}" if code >= 0 else call)
+        self.code = code
+
+
+class Kernel:
+    """One kernel of a PTX text in a context on the first GPU, with a buffer of 4 KiB as its argument.
+
+    Raises:
+        CudaError: There is no driver or no GPU, or it refuses the text.
+    """
+
+    def __init__(self, ptx: str, name: str) -> None:
+        try:
+            self._cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise CudaError("libcuda.so.1 not found: there is no NVIDIA driver here", -1) from None
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        module, self._buffer = ctypes.c_void_p(), ctypes.c_uint64()
+        self._function = ctypes.c_void_p()
+        self._call("cuInit", 0)
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+        self._call("cuModuleLoadData", ctypes.byref(module), ptx.encode())
+        self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
+        self._call("cuMemAlloc_v2", ctypes.byref(self._buffer), ctypes.c_size_t(4096))
+
+    def run(self) -> None:
+        """Run it in one thread and wait.
+
+        Raises:
+            CudaError: It went wrong.
+        """
+        argument = (ctypes.c_void_p * 1)(ctypes.addressof(self._buffer))
+        self._call("cuLaunchKernel", self._function, 1, 1, 1, 1, 1, 1, 0, None, argument, None)
+        self._call("cuCtxSynchronize")
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._cuda, name)(*arguments)
+        if code:
+            raise CudaError(name, code)
+
+
+def main() -> int:
+    """As a process of its own: `fault` prints when it launched and what came of it; `small` runs until it is ended."""
+    try:
+        if sys.argv[1:] == ["small"]:
+            kernel = Kernel(SMALL, "small")
+            while True:
+                kernel.run()
+                time.sleep(0.01)
+        kernel = Kernel(FAULT, "fault")
+        print(time.monotonic_ns(), flush=True)
+        kernel.run()
+    except CudaError as error:
+        print(error, flush=True)
+        return 0 if error.code > 0 else 1
+    print("the kernel did not fail", flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""The benchmarks' own tools, tried on programs of a few lines and on made-up numbers."""
+
+from __future__ import annotations
+
+import doctest
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+import pytest
+
+from benchmarks import attach_loss, bench, cuda_driver, monitor_cost, profiler_together, start_times, xid_fault
+from tests.fake_nvml.build import FakeNvml
+
+ECHO = """
+import sys, termios, time, tty
+tty.setcbreak(0)
+print("ready", flush=True)
+while True:
+    key = sys.stdin.read(1)
+    if key != "n":
+        print("second" if key == "2" else "got " + key, flush=True)
+"""
+
+
+@pytest.mark.parametrize("module", [attach_loss, bench])
+def test_examples_in_docstrings_hold(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert tried > 1
+    assert failed == 0
+
+
+def test_a_terminal_tells_when_the_screen_showed_something() -> None:
+    with bench.TimedTerminal([sys.executable, "-c", ECHO]) as terminal:
+        terminal.wait_for_output(b"ready")
+        answered = terminal.response_s("2", quiet_s=0.05)
+        ignored = terminal.response_s("n", timeout_s=0.1)
+        end = time.perf_counter()
+        assert terminal.bytes_between(terminal.started_s, end) == len(b"ready\r\nsecond\r\n")
+        terminal.signal(signal.SIGKILL)
+        terminal.wait_exit()
+        ready, second, never = terminal.when(lambda t: "ready" in t, lambda t: "second" in t, lambda t: "third" in t)
+    assert answered is not None
+    assert ignored is None
+    assert ready is not None
+    assert second is not None
+    assert ready < second < end - terminal.started_s
+    assert never is None
+
+
+def test_a_program_that_ended_is_told_with_its_last_words() -> None:
+    with bench.TimedTerminal(["sh", "-c", "echo no such thing; exit 3"]) as terminal:
+        terminal.wait_exit()
+        with pytest.raises(AssertionError, match=r"exit code 3.*no such thing"):
+            terminal.check_running()
+        with pytest.raises(AssertionError, match="exit code 3"):
+            terminal.wait_for_output(b"ready")
+
+
+def test_children_count_as_children() -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True)\\nwhile True: pass'])"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        start = bench.Use.of(process.pid)
+        deadline = time.monotonic() + 10
+        while (now := bench.Use.of(process.pid)).children_s - start.children_s < 0.1:
+            assert time.monotonic() < deadline
+        for child in (*psutil.Process(process.pid).children(), process):
+            child.kill()
+    assert now.own_s - start.own_s < 0.1
+    assert now.rss > 1e6
+
+
+def test_the_machine_is_described_without_names() -> None:
+    facts = bench.machine()
+    assert re.search(r"\d+ cores, load \d", facts)
+    assert platform.node() not in facts
+
+
+@pytest.mark.parametrize(
+    ("text", "durations", "percentages"),
+    [
+        ("gemm   12 µs   copy  3.1 ms   fill  80 ns  ", True, False),
+        ("0  97 %  62 %  18 %\n1  97 %  62 %  18 %\n2 97 %  62 %", False, True),
+        ("reading large.ncu-rep (77.6 MiB)", False, False),
+    ],
+)
+def test_what_counts_as_shown(text: str, durations: bool, percentages: bool) -> None:
+    assert start_times.has_durations(text) == durations
+    assert start_times.has_percentages(text) == percentages
+
+
+def test_a_row_of_costs_is_of_medians() -> None:
+    case = monitor_cost.Case("attached, eBPF on", 8, 0.5, {}, attached=True)
+    windows = [monitor_cost.Window(cpu, 0.5, 60.0, 12.0) for cpu in (3.0, 9.0, 4.0)]
+    assert monitor_cost.row(case, "llmtop", windows) == (case.name, "8", "2", "llmtop", "4.0", "0.5", "60", "12.0")
+
+
+@pytest.mark.parametrize(
+    ("watched", "code", "verdict"),
+    [
+        ([99.9, 100.1, 100.0], 0, "budget 1%: within"),
+        ([90.0, 90.2, 89.8], 1, "budget 1%: beyond"),
+        ([90.0, 110.0, 99.0], 0, "budget 1%: not told apart from"),
+    ],
+)
+def test_a_loss_is_judged_by_its_interval(
+    watched: list[float], code: int, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Still:
+        pid, unit = 1, "steps/s"
+
+        def rate(self, seconds: float) -> float:
+            raise NotImplementedError
+
+    assert attach_loss.report(Still(), [100.0, 100.1, 100.0, 100.1], watched) == code
+    assert verdict in capsys.readouterr().out
+
+
+def test_an_xid_is_timed_from_the_launch(fake_nvml: FakeNvml) -> None:
+    def fault() -> tuple[int, str]:
+        launched_ns = time.monotonic_ns()
+        fake_nvml.set_gpu(0, xid=13, xid_count=1)
+        return launched_ns, "cuCtxSynchronize: CUDA error 716"
+
+    outcome = xid_fault.catch(fault, 0.15)
+    assert outcome.after_s is not None
+    assert 0 < outcome.after_s < xid_fault.LIMIT_S
+    assert outcome.is_good
+    assert outcome.text.startswith("XID 13")
+
+
+def test_another_xid_is_not_the_one_waited_for(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault() -> tuple[int, str]:
+        fake_nvml.set_gpu(0, xid=31, xid_count=1)
+        return time.monotonic_ns(), ""
+
+    monkeypatch.setattr(xid_fault, "PATIENCE_S", 1.0)
+    outcome = xid_fault.catch(fault, 0.15)
+    assert outcome.text == "no mark within 1 s"
+    assert not outcome.is_good
+
+
+def test_without_a_driver_the_kernel_says_so() -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("there is an NVIDIA driver here, and the kernel would fault")
+    ran = subprocess.run([sys.executable, cuda_driver.__file__, "fault"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stdout.startswith("libcuda.so.1 not found")
+
+
+def test_ways_that_cannot_run_are_listed_and_nothing_passes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> list[dict[str, object]]:
+        raise profiler_together.UnavailableError("no GPU here")
+
+    monkeypatch.setattr(profiler_together, "_truth", refuse)
+    monkeypatch.setattr(sys, "argv", ["profiler_together.py", "--ncu", "", "--nsys", ""])
+    assert profiler_together.main() == 2
+    said = capsys.readouterr().out
+    assert "skipped: alone: no GPU here" in said
+    assert "skipped: beside ncu: ncu is not installed here" in said
+
+
+def test_a_profiler_that_profiles_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "ncu"
+    broken.write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(profiler_together, "PATIENCE_S", 0.5)
+    with (
+        pytest.raises(profiler_together.UnavailableError, match="ncu profiled nothing: ==ERROR== ERR_NVGPUCTRPERM"),
+        profiler_together.ncu(str(broken), tmp_path),
+    ):
+        pass
+
+
+def test_a_number_out_of_its_tolerance_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"name": "copy 4 GiB", "done_flops": 0.0, "said_flops": None, "done_bytes": 3.0e12, "said_bytes": 2.7e12}
+    verdict = "bytes/s 0.900 not in 0.97..1.03"
+    monkeypatch.setattr(profiler_together, "_truth", lambda *_: [{**row, "verdict": verdict}])
+    monkeypatch.setattr(sys, "argv", ["profiler_together.py", "--ncu", "", "--nsys", ""])
+    assert profiler_together.main() == 1
+    assert re.search(r"alone +\| copy 4 GiB, GB/s \| 3000 \| +2700 \| 0\.900 \| bytes/s", capsys.readouterr().out)
