@@ -121,10 +121,11 @@ def test_little_room_keeps_one_lane_of_each_kind() -> None:
     assert [row.split()[0] for row in rows] == ["DRAM", "tokens", "engine", "preemption"]
 
 
-def test_missing_lane_shows_its_reason() -> None:
-    rows = text(draw_lanes(lanes_view(live_trace(NO_GPU)), 80, 8, LOOK))
-    assert rows[0] == "DRAM         – no NVIDIA driver library was found (install the NVIDIA driver)"
-    assert rows[3].startswith("tokens        2")
+def test_lanes_that_lack_data_for_one_reason_say_it_once() -> None:
+    rows = text(draw_lanes(lanes_view(live_trace(NO_GPU)), 90, 8, LOOK))
+    assert rows[0].startswith("tokens        2")
+    assert rows[4] == "DRAM, tensor, SM  – no NVIDIA driver library was found (install the NVIDIA driver)"
+    assert text(draw_lanes(lanes_view(live_trace(NOTHING)), 90, 8, LOOK))[-2].startswith("engine CPU, engine run-q  –")
 
 
 def test_a_sample_stands_until_the_next_and_then_leaves_a_gap() -> None:

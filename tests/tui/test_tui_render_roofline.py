@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ def live() -> RooflineView:
 
 def test_a_live_point_in_forty_by_twelve() -> None:
     assert drawn(live(), 40, 12, Look(ASCII)) == [
-        "X now  84 % of roof  61.0 FLOP/B  bf16 ~",
+        "X now  84 % of roof  bf16 GPM",
         "    | FLOP/s            bf16 989 TFLOP/s",
         "  1P+                     .'''''''''''''",
         "    |                  .:'",
@@ -65,6 +67,25 @@ def test_a_live_point_in_forty_by_twelve() -> None:
         "     1       10        100        FLOP/B",
         "a note",
     ]
+
+
+def test_precision_source_and_quality_are_never_cut() -> None:
+    bound = replace(live().points[0], quality=Quality.UPPER_BOUND)
+    view = replace(live(), points=(bound,))
+    assert drawn(view, 52, 16)[:2] == ["▽ now  84 % of roof  61.0 FLOP/B  172 TFLOP/s", "  bf16 GPM upper bound"]
+    assert drawn(view, 52, 9)[0] == "▽ now  84 % of roof  bf16 GPM upper bound"
+    assert drawn(view, 90, 16)[0].endswith("2.82 TB/s  bf16 GPM upper bound")
+
+
+def test_notes_get_shorter_before_the_last_are_left_out() -> None:
+    long = "precision not known (the server does not tell; llmtop --dtype tells it): tensor work counts as bf16 or fp8"
+    notes = (long, "MIG is enabled: the roofs are of the whole GPU", "third " * 30)
+    view = replace(live(), notes=notes)
+    rows = drawn(view, 60, 16)[-3:]
+    assert rows[1:] == ["precision not known: tensor work counts as bf16 or fp8", notes[1]]
+    assert not any("third" in row for row in rows)
+    assert any("third" in row for row in drawn(view, 60, 40))
+    assert long in drawn(view, 130, 40)
 
 
 def test_all_sizes_and_glyphs_keep_to_their_box() -> None:

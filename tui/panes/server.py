@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from textual.content import Content
 
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.text import clean
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.server import draw_server
 
@@ -36,4 +38,11 @@ class ServerPane(Pane[ServerView]):
         return draw_server(view, width, height, look)
 
     def subtitle(self, view: ServerView) -> Content:
-        return Content(f"{view.title}  latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")
+        return Content(f"{_endpoint(view)}  latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")
+
+
+def _endpoint(view: ServerView) -> str:
+    """Where the numbers are from, in short: "vLLM /metrics :8000"."""
+    port = f":{view.track.rpartition(':')[2]}"
+    name, path = view.title.removesuffix(port).rstrip(), urlsplit(str(view.facts.get("url", ""))).path
+    return clean(" ".join(part for part in (name, path, port) if part))

@@ -31,19 +31,17 @@ _SEVERITY_ROLES = {"error": "bad", "warning": "warn"}
 def draw_lanes(view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
     """Each lane with its title and newest value at the left; the axis with its marks is the last line."""
     room = max(1, height - 1)
-    lanes = _most_telling(view.lanes, room)
-    rows = min(4, room // len(lanes)) if lanes else 1
+    groups = _reasons(view.lanes)
+    lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)))
+    rows = min(4, max(1, room - len(groups)) // len(lanes)) if lanes else 1
     plot = max(1, width - _TITLE - _VALUE - 1)
     start_ns, end_ns = aligned(view.start_ns, view.end_ns, plot)
     strips: list[Strip] = []
-    explained: set[Unknown] = set()
     for lane in lanes:
-        if lane.why_not is not None:
-            strips += _reason(lane, lane.why_not not in explained, rows, width, look)
-            explained.add(lane.why_not)
-            continue
         role = _ROLES[view.lanes.index(lane) % len(_ROLES)]  # a lane keeps its colour when others are left out
         strips += _lane(lane, role, start_ns, end_ns, plot, rows, width, look)
+    strips = strips[:room]
+    strips += [_reason(why, titles, width, look) for why, titles in groups.items()][: room - len(strips)]
     if height > 1:
         strips.append(_axis(view.marks, start_ns, end_ns, plot, width, look))
     return strips[:height]
@@ -123,11 +121,19 @@ def _lane(
     return [line([*head, (row, role)], width, look) for head, row in zip(heads, graph, strict=True)]
 
 
-def _reason(lane: Lane, is_new: bool, rows: int, width: int, look: Look) -> list[Strip]:
-    """Why a lane is empty; three lanes of one absent GPU say it once."""
-    why = f"{look.glyphs.unknown} {lane.why_not}" if is_new else look.glyphs.unknown
-    first = line([(pad(lane.title, _TITLE, look), "dim"), (why, "dim")], width, look)
-    return [first, *(line([], width, look) for _ in range(rows - 1))]
+def _reasons(lanes: Sequence[Lane]) -> dict[Unknown, list[str]]:
+    """Why lanes are empty, each reason once with the lanes that it empties."""
+    groups: dict[Unknown, list[str]] = {}
+    for lane in lanes:
+        if lane.why_not is not None:
+            groups.setdefault(lane.why_not, []).append(lane.title)
+    return groups
+
+
+def _reason(why: Unknown, titles: Sequence[str], width: int, look: Look) -> Strip:
+    names = ", ".join(titles)
+    head = pad(names, _TITLE, look) if len(titles) == 1 else f"{names}  "
+    return line([(f"{head}{look.glyphs.unknown} {why}", "dim")], width, look)
 
 
 def _newest(value: float | None, unit: str, look: Look) -> str:

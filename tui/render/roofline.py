@@ -12,7 +12,7 @@ from textual.strip import Strip
 from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
 from llmtop.model import Unknown
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
-from llmtop.tui.render.lines import Part, cut_middle, explain, fill, line, prose, width_of
+from llmtop.tui.render.lines import Part, cut, cut_middle, explain, fill, line, prose, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import number, percent, si
 
@@ -23,6 +23,10 @@ _LABEL_ROOM = 12
 """Cells that a point's label keeps before facts about it are left out."""
 
 _LEAST_HEIGHT = 5
+_TWO_LINES = 14
+"""From so many rows on, what is known of a point may take two."""
+_ALL_NOTES = 24
+"""From so many rows on, notes may take a third of them."""
 _SMALL, _LARGE = 0.02, 0.15
 """Shares of the time from which a dot is drawn larger."""
 
@@ -33,6 +37,7 @@ _MOST_LABELLED = 4
 """Beyond so many points their names would hide the picture: a report's kernels are named in the table."""
 
 _UNIT = "FLOP/s"
+_ASIDE = re.compile(r" \([^()]*\)")
 _SECOND_HALF = re.compile(r"[:;] ")
 _OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -87,9 +92,9 @@ def draw_roofline(
     if view.why_not is not None and not view.points:
         return explain(view.why_not, width, height, look)
     if height < _LEAST_HEIGHT or width < 2 * _MARGIN:
-        return fill(_summary(view, width, look, selected), width, height, look)
-    top = _summary(view, width, look, selected)
-    bottom = _notes(view, width, max(0, height // 4 - 1), look)
+        return fill(_summary(view, width, 1, look, selected), width, height, look)
+    top = _summary(view, width, 2 if height >= _TWO_LINES else 1, look, selected)
+    bottom = _notes(view, width, height // 3 if height >= _ALL_NOTES else max(0, height // 4 - 1), look)
     plot_height = height - len(top) - len(bottom)
     return fill([*top, *_plot(view, width, plot_height, look, selected), *bottom], width, height, look)
 
@@ -100,36 +105,55 @@ def can_place(point: RooflinePoint) -> bool:
     return all(math.isfinite(value) and value > 0 for value in values)
 
 
-def _summary(view: RooflineView, width: int, look: Look, selected: int | None) -> list[Strip]:
+def _summary(view: RooflineView, width: int, most: int, look: Look, selected: int | None) -> list[Strip]:
+    """What is known of a point: numbers are left out, the last first, before what they are and how sure."""
     if not view.points:
         return []
     point = view.points[selected or 0]
     mark, role = (look.glyphs.now, "selected") if selected is not None else _mark(point, look, is_first=True)
-    parts: list[Part] = [(f"{mark} ", role), (point.label, "title"), ("  ", "text")]
     facts = [f"{number(point.intensity)} FLOP/B", si(point.flops_per_s, _UNIT), si(point.bytes_per_s, "B/s")]
     if point.roof_fraction is not None:
         facts.insert(0, f"{percent(point.roof_fraction * 100)} of roof")
-    while len(facts) > 1 and _room(facts, width) < min(_LABEL_ROOM, width_of(point.label)):
-        facts.pop()
-    parts[1] = (cut_middle(point.label, max(3, _room(facts, width)), look), "title")
-    parts += [(f"{fact}  ", "value") for fact in facts]
     quality = "" if point.quality is Quality.MEASURED else f" {point.quality}"
-    parts.append((f"{point.precision} {point.level} {point.source}{quality}", "dim"))
-    return [line(parts, width, look)]
+    level = "" if point.level == "DRAM" else f" {point.level}"
+    basis = f"{point.precision}{level} {point.source}{quality}"
+    least = min(_LABEL_ROOM, width_of(point.label))
+    is_split = most > 1 and _room([*facts, basis], width) < least
+    told = [] if is_split else [cut(basis, max(20, width // 2), look)]
+    while len(facts) > 1 and _room([*facts, *told], width) < least:
+        facts.pop()
+    label = cut_middle(point.label, max(3, _room([*facts, *told], width)), look)
+    parts: list[Part] = [(f"{mark} ", role), (label, "title"), ("  ", "text")]
+    parts += [(f"{fact}  ", "value") for fact in facts]
+    parts.append((basis if not is_split else "", "dim"))
+    return [line(parts, width, look), *([line([(f"  {basis}", "dim")], width, look)] if is_split else [])]
 
 
 def _room(facts: Sequence[str], width: int) -> int:
     """Cells left for the label beside the facts."""
-    return width - sum(width_of(text) + 2 for text in facts) - 4
+    return width - sum(width_of(text) + 2 for text in facts) - 2
 
 
 def _notes(view: RooflineView, width: int, most: int, look: Look) -> list[Strip]:
+    """The notes, in short where there is no room for all; then the last ones are left out, whole."""
     texts = list(view.notes)
     texts += [f"{what} {look.glyphs.separator} {why}" for what, why in _refused(view)]
-    strips = [strip for text in texts for strip in prose(text, width, look, "dim")]
-    if len(strips) > most > 0:
-        strips = [*strips[: most - 1], line([(f"and more: {len(strips) - most + 1} lines", "dim")], width, look)]
-    return strips[:most]
+    wrapped = [prose(text, width, look, "dim") for text in texts]
+    if sum(len(rows) for rows in wrapped) > most:
+        wrapped = [prose(_in_short(text), width, look, "dim") for text in texts]
+    strips: list[Strip] = []
+    for rows in wrapped:
+        strips += rows if len(strips) + len(rows) <= most else []
+    return strips
+
+
+def _in_short(note: str) -> str:
+    """A note without asides and without its second half.
+
+    >>> _in_short("at 1929 MHz (power cap) the bf16 roof is 1.04 PFLOP/s; the one drawn is at 1830 MHz")
+    'at 1929 MHz the bf16 roof is 1.04 PFLOP/s'
+    """
+    return _ASIDE.sub("", note).partition("; ")[0]
 
 
 def _refused(view: RooflineView) -> Iterable[tuple[str, str]]:
