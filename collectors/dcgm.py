@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from llmtop import vocabulary as v
+from llmtop.collectors.base import Check
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
@@ -163,6 +164,16 @@ class DcgmCollector:
             return self._trace(now, self._gaps(now, set()))
         return self._read(page, self._clock())
 
+    def look(self) -> str | Unknown:
+        """What an exporter is worth here, in words."""
+        self._look_at_gpus(self._clock())
+        if not self._gpus and not self._is_asked_for:
+            return "not needed: there is no NVIDIA GPU" if self._gpus is None else "not needed: no GPU answers"
+        if not self._is_needed():
+            return "not needed: GPM reads every GPU here"
+        page = self._page()
+        return page if isinstance(page, Unknown) else f"answers at {clean(self._url)}"
+
     def _trace(self, now: int, readings: tuple[Reading, ...] = (), tracks: Mapping[str, Track] | None = None) -> Trace:
         return Trace(Origin("live"), now, now, tracks=tracks or {}, readings=readings, missing=self._missing)
 
@@ -275,3 +286,13 @@ def _known(nvml: Any, index: int) -> tuple[str, KnownGpu]:
     except nvml.NVMLError:
         has_gpm = False
     return clean(uuid), KnownGpu(index, has_gpm)
+
+
+def checks() -> tuple[Check, ...]:
+    """For `llmtop doctor`: whether an exporter is needed here, and whether it answers."""
+    collector = DcgmCollector()
+    why = collector.missing()
+    if why is not None:
+        return (Check("DCGM exporter", why),)
+    with collector:
+        return (Check("DCGM exporter", collector.look()),)

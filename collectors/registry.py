@@ -71,7 +71,7 @@ def live_collectors(
 
 def checks() -> tuple[Check, ...]:
     """What each source can see here, for `llmtop doctor`."""
-    from llmtop.collectors import host_checks, nvml
+    from llmtop.collectors import dcgm, host_checks, nvml
     from llmtop.collectors.ebpf import collector as ebpf
 
-    return (*nvml.checks(), *host_checks.checks(), *ebpf.checks())
+    return (*nvml.checks(), *dcgm.checks(), *host_checks.checks(), *ebpf.checks())

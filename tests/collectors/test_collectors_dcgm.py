@@ -233,3 +233,26 @@ def test_nvml_that_cannot_be_had_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(pynvml, "nvmlInit", fails)
     assert gpus_of_nvml() is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "error", "says"),
+    [
+        (AMPERE, None, "answers at http://127.0.0.1:9400/metrics"),
+        (AMPERE, ConnectionRefusedError(), "no DCGM exporter answers"),
+        ({A100: KnownGpu(0, has_gpm=True)}, None, "not needed: GPM reads every GPU here"),
+    ],
+)
+def test_doctor_is_told_whether_an_exporter_is_needed_and_there(
+    gpus: Mapping[str, KnownGpu], error: Exception | None, says: str
+) -> None:
+    exporter = Exporter()
+    exporter.error = error
+    assert says in str(collector(exporter, gpus).look())
+
+
+def test_doctor_asks_no_exporter_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLMTOP_DCGM_URL", raising=False)
+    exporter = Exporter()
+    assert "no NVIDIA GPU" in str(DcgmCollector(None, lambda: 0, exporter, lambda: None).look())
+    assert exporter.asked == 0
