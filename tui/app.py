@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -91,10 +92,18 @@ class LlmtopApp(App[int]):
             except (RuntimeError, ValueError):  # not the main thread: an app inside a test or a larger program
                 return
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
+        await self._swallow_late_answer()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
+
+    async def _swallow_late_answer(self) -> None:
+        """Await the terminal's answer to the last frame while echo is off: later it would stand at the prompt."""
+        due_s = self.gate.answer_due_s
+        if due_s > 0 and sys.__stdin__ is not None and sys.__stdin__.isatty():
+            await asyncio.sleep(due_s)
+            termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
 
     def _end_on(self, number: int) -> None:
         """Leave in order, so that the terminal is restored; the shell's convention for the exit code."""
