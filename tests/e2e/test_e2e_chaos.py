@@ -1,0 +1,128 @@
+"""What goes wrong with GPUs while the screen is up: it stays up, says what happened, and recovers."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import Terminal, TerminalFactory
+from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, FakeNvml
+
+LLMTOP = [sys.executable, "-m", "llmtop"]
+HOSTILE = "a[/b]c [@click=app.quit]d \x1b[2Je\x9b0m\u202ef 内核"
+HANG_S = 8
+"""Longer than what is called hanging (3 s) by the time that the keys below take."""
+
+
+@pytest.fixture
+def machine(fake_nvml_library: Path, tmp_path: Path) -> FakeNvml:
+    """Three GPUs whose numbers move."""
+    machine = FakeNvml(fake_nvml_library, tmp_path / "control")
+    machine.set(gpus=3)
+    machine.set_gpu(None, wave=0.05)
+    return machine
+
+
+@pytest.fixture
+def watched(machine: FakeNvml, terminal: TerminalFactory) -> Iterator[Terminal]:
+    """The live screen; whatever the test does to the GPUs, it leaves with code 0 and a terminal as it was."""
+    command = [*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"]
+    screen = terminal(command, columns=120, lines=40, env={**machine.env, "LLMTOP_NO_EBPF": "1"})
+    yield screen
+    screen.press("q")
+    assert screen.wait_exit() == 0
+    assert screen.unrestored() == []
+
+
+def row_of(text: str, label: str) -> str:
+    """The line of a GPU in the pane of several, without what is beside it; empty when there is none."""
+    found = re.search(rf"│[ *]{label} +(?=\S)([^│]*)│", text)
+    return found[1] if found else ""
+
+
+def works(*labels: str) -> Callable[[str], bool]:
+    """Whether these GPUs show numbers."""
+    return lambda text: all(re.match(r"\d+ ", row_of(text, label)) for label in labels)
+
+
+def test_a_gpu_is_lost_and_back(machine: FakeNvml, watched: Terminal) -> None:
+    watched.wait_for(works("0", "1", "2"))
+    machine.set_gpu(1, lost=1)
+    text = watched.wait_for(lambda text: "fallen off the bus" in row_of(text, "1"))
+    assert works("0", "2")(text)
+    machine.set_gpu(1, lost=None)
+    watched.wait_for(works("0", "1", "2"))
+    watched.press("e")
+    text = watched.wait_for("GPU back")
+    lost = next(line for line in text.splitlines() if "GPU lost" in line)
+    assert "GPU 1" in lost
+    assert "dmesg" in lost
+
+
+def test_nvml_answers_nothing_then_dies_then_lives(machine: FakeNvml, watched: Terminal) -> None:
+    watched.wait_for(works("0", "1", "2"))
+    machine.set(fail_everything=NOT_SUPPORTED)
+    watched.wait_for(lambda text: "does not report it for this GPU" in text and not works("0")(text))
+    machine.set(fail_everything=None)
+    watched.wait_for(works("0", "1", "2"))
+    machine.set(fail_everything=DRIVER_NOT_LOADED)
+    text = watched.wait_for(lambda text: "kernel driver is not loaded" in row_of(text, "2"))
+    assert "Threads" in text
+    machine.set(fail_everything=None)
+    watched.wait_for(works("0", "1", "2"))
+
+
+def test_a_call_that_hangs_stops_no_key_and_no_other_pane(machine: FakeNvml, watched: Terminal) -> None:
+    watched.wait_for(works("0", "1", "2"))
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": HANG_S})
+    text = watched.wait_for(lambda text: "has not answered" in row_of(text, "0"))
+    assert "has not answered" in row_of(text, "2")
+    watched.press("?")
+    watched.wait_for("Zoom the focused pane")
+    watched.press("escape")
+    watched.wait_for(lambda text: "Zoom the focused pane" not in text)
+    before = threads_of(watched.screen_text())
+    watched.wait_for(lambda text: threads_of(text) != before)
+    watched.press("d")
+    watched.wait_for("the nvml collector has not answered")
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": None})
+    watched.press("d")
+    watched.wait_for(works("0", "1", "2"))
+
+
+def threads_of(text: str) -> list[str]:
+    """What stands in the pane of the threads."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if "4 Threads" in line), len(lines))
+    return lines[start : start + 6]
+
+
+def test_sixteen_gpus_come_and_go_with_hostile_names(machine: FakeNvml, watched: Terminal) -> None:
+    watched.wait_for(works("0", "1", "2"))
+    machine.set(gpus=16, **{"process_name.7": HOSTILE})
+    machine.set_gpu(None, compute="7:1000000")
+    sixteen = [str(i) for i in range(16)]
+    watched.wait_for(works(*sixteen))
+    watched.press("3", "z")
+    text = watched.wait_for("a[/b]c [@click=app.quit]d ␛[2Je")
+    assert "Processes on the GPUs" in text
+    machine.set(gpus=2)
+    text = watched.wait_for(lambda text: "does not list this GPU any more" in row_of(text, "15"))
+    assert works("0", "1")(text)
+    machine.set(gpus=16)
+    watched.wait_for(works("0", "1", "15"))
+
+
+def test_mig_is_toggled(machine: FakeNvml, watched: Terminal) -> None:
+    machine.set_gpu(0, mig_instances="1 2")
+    watched.wait_for(works("0", "1", "2"))
+    machine.set_gpu(0, mig=1)
+    text = watched.wait_for(works("0/1", "0/2"))
+    assert "MIG 1g" in row_of(text, "0/2")
+    machine.set_gpu(0, mig=0)
+    watched.wait_for(lambda text: not row_of(text, "0/1") and works("0")(text))
