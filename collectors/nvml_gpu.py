@@ -11,6 +11,7 @@ from llmtop.collectors.nvml_errors import INVALID_ARGUMENT, NOT_FOUND, code_of, 
 from llmtop.collectors.nvml_facts import changing_facts, lasting_facts
 from llmtop.collectors.nvml_gpm import GpmTrack
 from llmtop.collectors.nvml_mig import Instances
+from llmtop.collectors.nvml_news import Due, News
 from llmtop.collectors.nvml_processes import Processes
 from llmtop.model import Mark, Missing, Severity, Track, TrackKind, Unknown
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llmtop.collectors.base import Clock
-    from llmtop.collectors.nvml_news import Due, News
     from llmtop.model import Fact
 
 _NOT_LISTED = Unknown("the driver does not list this GPU any more", "nvidia-smi -L; dmesg | grep -i nvrm")
@@ -43,6 +43,7 @@ class Gpu:
         self._instances = Instances(self.track.id, clock)
         self._processes = Processes(self.track.id, proc)
         self._kept: dict[str, list[Missing]] = {}
+        self._is_new = True
 
     @property
     def is_up(self) -> bool:
@@ -71,7 +72,7 @@ class Gpu:
             return False
         if self.was_up:
             news.marks.append(Mark(news.t_ns, "gpu-back", self.track.id, f"GPU {self.index} answers again"))
-        self.why_down, self.was_up = None, True
+        self.why_down, self.was_up, self._is_new = None, True, True
         return True
 
     def take_gpm(self, news: News) -> None:
@@ -82,7 +83,9 @@ class Gpu:
     def read(self, news: News, due: Due) -> None:
         """Read everything that is due."""
         if self.is_up:
-            self._guarded(news, lambda device: self._read(news, device, due))
+            all_due = Due(slow=True, costly=True, links=True) if self._is_new else due
+            self._is_new = False
+            self._guarded(news, lambda device: self._read(news, device, all_due))
         if self.why_down is not None:
             news.missing.append(Missing(self.track.id, self.why_down))
 

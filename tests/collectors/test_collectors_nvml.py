@@ -237,13 +237,24 @@ def test_a_lost_gpu_is_found_when_it_returns(machine: FakeNvml, clock: Clock) ->
         clock.advance(0.25)
         collector.poll()
         machine.set_gpu(1, lost=None)
-        clock.advance(6)
+        clock.advance(5)
         back = collector.poll()
         assert [(mark.kind, mark.track) for mark in back.marks] == [("gpu-back", "gpu:1")]
         assert values(back, "gpu:1")["gpu.util"] == 97
         assert reasons(back)["gpu:1/gpm"] == "the first GPM window is not over yet"
         clock.advance(0.25)
         assert values(collector.poll(), "gpu:1")["gpu.dram"] == 84.3
+
+
+def test_a_gpu_that_is_found_is_read_in_full_at_once(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:
+    collector.poll()
+    clock.advance(1)
+    collector.poll()
+    machine.set(gpus=2)
+    clock.advance(4)
+    trace = collector.poll()
+    assert "gpu.energy" not in values(trace, "gpu:0"), "not due"
+    assert {"gpu.energy", "gpu.temperature"} <= set(values(trace, "gpu:1"))
 
 
 def test_a_gpu_that_is_lost_from_the_start_has_a_track(machine: FakeNvml, clock: Clock) -> None:
