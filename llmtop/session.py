@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from llmtop.model import (
@@ -30,7 +31,7 @@ from llmtop.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from llmtop.collectors.base import Clock, Collector
 
@@ -53,11 +54,14 @@ class _Column:
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     start: int = 0
+    frozen: Series | None = None
+    """Itself as a series; None when it has changed since."""
 
     def append(self, reading: Reading) -> None:
         """Add a sample; one that is not newer than the last is dropped (a source polled twice in one tick)."""
         if self.times and reading.t_ns <= self.times[-1]:
             return
+        self.frozen = None
         self.source = reading.source
         self.times.append(reading.t_ns)
         self.values.append(float("nan") if reading.value is None else reading.value)
@@ -67,7 +71,9 @@ class _Column:
         times, start = self.times, self.start
         while start + 1 < len(times) and times[start + 1] < t_ns:
             start += 1
-        self.start = start
+        if start == self.start:
+            return
+        self.start, self.frozen = start, None
         if start > len(times) // _TRIM_SLACK and start > 64:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
 
@@ -132,7 +138,7 @@ class Recorder:
                 end_ns=self._end_ns,
                 tracks=dict(self._tracks),
                 series={key: _frozen(key[0], column) for key, column in self._columns.items()},
-                stacks=tuple(stack for stacks in self._stacks.values() for stack in stacks),
+                stacks=_joined(self._stacks.values()),
                 marks=tuple(mark for mark in self._marks if mark.t_ns >= oldest),
                 issues=tuple(self._issues.values()),
                 missing=tuple(one for several in self._missing.values() for one in several),
@@ -164,15 +170,23 @@ class Recorder:
 
 
 def _frozen(track: str, column: _Column) -> Series:
-    return Series(
-        track,
-        column.metric,
-        column.source,
-        column.times,
-        column.values,
-        column.start,
-        len(column.times),
-    )
+    """The column as it stands; of the thousands that probes make, most have not moved since the last time."""
+    if column.frozen is None:
+        column.frozen = Series(
+            track,
+            column.metric,
+            column.source,
+            column.times,
+            column.values,
+            column.start,
+            len(column.times),
+        )
+    return column.frozen
+
+
+def _joined(stacks: Collection[tuple[Stack, ...]]) -> tuple[Stack, ...]:
+    """The stacks of all collectors; those of the only one as they are, so that what is made of them can be kept."""
+    return next(iter(stacks)) if len(stacks) == 1 else tuple(chain.from_iterable(stacks))
 
 
 @dataclass(slots=True)
