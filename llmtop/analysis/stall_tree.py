@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from llmtop.model import Stack
 
@@ -20,6 +20,8 @@ ON_CPU = "on-cpu"
 """The state of stacks that were seen running; all others are waits."""
 IN_KERNEL = "_[k]"
 """Behind the names of the kernel's functions."""
+Level: TypeAlias = tuple[str, str]
+"""Name and kind of a node."""
 _NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
 
 
@@ -44,22 +46,49 @@ class _Building:
     children: dict[tuple[str, str], _Building] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=8)
 def stall_tree(trace: Trace, order: Order = Order.BY_THREAD) -> StackTree:
     """All stacks of a trace merged; the width of a frame is time over all threads.
 
     Threads of one name within a process are one frame: pools have dozens that do the same.
     """
+    names = _Names(trace)
+    tracks = dict.fromkeys(stack.track for stack in trace.stacks)
+    root, unit = _merged(_Same(trace.stacks), tuple((t, names.process(t), names.thread(t)) for t in tracks), order)
+    why = None if root.total else (trace.why_missing("on-CPU stacks", "ebpf.shed", "ebpf") or _NONE)
+    return StackTree(root, unit, why)
+
+
+class _Same:
+    """Stacks as a key by identity: comparing hundreds of them would cost as much as merging them."""
+
+    def __init__(self, stacks: tuple[Stack, ...]) -> None:
+        self.stacks = stacks
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.stacks is other.stacks
+
+    def __hash__(self) -> int:
+        return id(self.stacks)
+
+
+@lru_cache(maxsize=4)
+def _merged(same: _Same, names: tuple[tuple[str, str, str], ...], order: Order) -> tuple[StackNode, str]:
+    """The tree and its unit; kept, because stacks change less often than frames are drawn.
+
+    Args:
+        same: The stacks.
+        names: (track, process, thread) for each of their tracks.
+        order: What stands above what.
+    """
     root = _Building("all", "root")
-    units = {stack.unit for stack in trace.stacks}
+    units = {stack.unit for stack in same.stacks}
     if len(units) > 1:
         raise ValueError(f"stacks of different units cannot be merged: {sorted(units)}")
-    names = _Names(trace)
-    for stack in trace.stacks:
+    owners = {track: ((process, "process"), (thread, "thread")) for track, process, thread in names}
+    for stack in same.stacks:
         if _is_in(stack, order):
-            _merge(root, stack.weight, _levels(stack, order, names))
-    why = None if root.total else (trace.why_missing("on-CPU stacks", "ebpf.shed", "ebpf") or _NONE)
-    return StackTree(_frozen(root), next(iter(units), "ns"), why)
+            _merge(root, stack.weight, _levels(stack, order, *owners[stack.track]))
+    return _frozen(root), next(iter(units), "ns")
 
 
 class _Names:
@@ -98,10 +127,9 @@ def _is_in(stack: Stack, order: Order) -> bool:
             return True
 
 
-def _levels(stack: Stack, order: Order, names: _Names) -> Iterator[tuple[str, str]]:
+def _levels(stack: Stack, order: Order, process: Level, thread: Level) -> Iterator[Level]:
     """(name, kind) from the root down."""
     state = (stack.state or "unknown state", "running" if stack.state == ON_CPU else "waiting")
-    process, thread = (names.process(stack.track), "process"), (names.thread(stack.track), "thread")
     frames = [(frame, "kernel" if frame.endswith(IN_KERNEL) else "frame") for frame in stack.frames]
     match order:
         case Order.BY_STATE:
@@ -114,7 +142,7 @@ def _levels(stack: Stack, order: Order, names: _Names) -> Iterator[tuple[str, st
             yield from (process, thread, state, *frames)
 
 
-def _merge(root: _Building, weight: float, levels: Iterator[tuple[str, str]]) -> None:
+def _merge(root: _Building, weight: float, levels: Iterator[Level]) -> None:
     node = root
     node.total += weight
     for level in levels:
@@ -128,5 +156,7 @@ def _merge(root: _Building, weight: float, levels: Iterator[tuple[str, str]]) ->
 
 def _frozen(node: _Building) -> StackNode:
     """The node with its children, the widest first; equal ones by name, so that they keep their places."""
-    children = sorted(node.children.values(), key=lambda child: (-child.total, child.name))
-    return StackNode(node.name, node.kind, node.total, node.own, tuple(_frozen(child) for child in children))
+    children: Collection[_Building] = node.children.values()
+    if len(children) > 1:
+        children = sorted(children, key=lambda child: (-child.total, child.name))
+    return StackNode(node.name, node.kind, node.total, node.own, tuple(map(_frozen, children)))
