@@ -28,6 +28,7 @@ USE_SUDO = "LLMTOP_SUDO"
 """Set to anything, it lets llmtop start the helper through `sudo -n`."""
 OLDEST_KERNEL = (5, 8)
 RETRY_NS = 30 * NS_PER_S
+STACKS_EVERY_NS = 2 * NS_PER_S
 _INSTALL = "sudo apt install python3-bpfcc"
 _CAPABILITIES = {"cap_sys_admin": 21, "cap_perfmon": 38, "cap_bpf": 39}
 _COMPILING = Unknown("the probes are being compiled", "wait a second")
@@ -75,6 +76,7 @@ class EbpfCollector:
         self._gone: list[str] = []
         self._lost = 0
         self._shed = ""
+        self._stacks_due_ns = 0
 
     def want_stacks(self, wanted: bool) -> None:
         """Take stacks or leave them: for views that are opened and closed. May be called from any thread."""
@@ -146,8 +148,18 @@ class EbpfCollector:
                 self._note_missing(report["missing"])
                 self._note_shed(report, readings)
                 self._note_lost(report["lost"])
-                return self._reports.stacks(report)
+                self._reports.keep_stacks(report)
+                return self._stacks_if_due(int(report["t"]))
         return ()
+
+    def _stacks_if_due(self, t_ns: int) -> tuple[Stack, ...]:
+        """The sums are of half a minute: made each second, they cost more than all other readings together."""
+        if t_ns < self._stacks_due_ns:
+            return ()
+        stacks = self._reports.summed_stacks(t_ns)
+        if stacks:
+            self._stacks_due_ns = t_ns + STACKS_EVERY_NS
+        return stacks
 
     def _note_missing(self, missing: dict[str, list[str]]) -> None:
         for part, (reason, remedy) in missing.items():

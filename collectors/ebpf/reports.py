@@ -63,8 +63,16 @@ class Reports:
 
     def stacks(self, report: Mapping[str, Any]) -> tuple[Stack, ...]:
         """The stacks of the last `WINDOW_NS`, the heaviest first, with one more report taken in."""
+        self.keep_stacks(report)
+        return self.summed_stacks(int(report["t"]))
+
+    def keep_stacks(self, report: Mapping[str, Any]) -> None:
+        """Take in the stacks of one more report."""
         self._stacks.append((int(report["t"]), self._weights(report)))
-        while self._stacks[0][0] < int(report["t"]) - WINDOW_NS:
+
+    def summed_stacks(self, now_ns: int) -> tuple[Stack, ...]:
+        """The stacks of the last `WINDOW_NS`, the heaviest first."""
+        while self._stacks and self._stacks[0][0] < now_ns - WINDOW_NS:
             self._stacks.popleft()
         sums: dict[tuple[str, str, tuple[str, ...]], float] = {}
         for _, weights in self._stacks:
