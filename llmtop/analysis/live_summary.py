@@ -16,6 +16,7 @@ from llmtop.analysis.roofline_live import live_view
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server import ServerView, Stat, server_view
+from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
 
@@ -29,7 +30,6 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
 NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
-_NO_SYSCALLS = Unknown("system calls are not collected by a snapshot", "sudo strace -c -f -p PID")
 _SELF_WINDOW_NS = 10 * NS_PER_S
 
 
@@ -112,7 +112,9 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
     window_ns = int(seconds * NS_PER_S)
     server: ServerView | Unknown = NO_TARGET
     threads: ThreadsView | Unknown = NO_TARGET
+    syscalls: SyscallsView | Unknown = NO_TARGET
     if target is not None:
+        syscalls = syscalls_view(trace, window_ns)
         server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
         threads = threads_view(trace, window_ns)
     rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
@@ -125,14 +127,14 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
-        "syscalls": [],
+        "syscalls": [] if isinstance(syscalls, Unknown) else [_syscall(call) for call in syscalls.calls],
         "stacks": [_stack(stack) for stack in trace.stacks if stack.unit == "ns"],
         "findings": [_finding(finding) for finding in diagnose(trace)],
-        "missing": [_missing(missing) for missing in _all_missing(trace, server, threads)],
+        "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
             "cpu": _fact(own_cpu(trace)),
             "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
-            "probes": 0,
+            "probes": _fact(_probe_hits(trace, window_ns)),
         },
     }
 
@@ -256,11 +258,34 @@ def _finding(finding: Finding) -> dict[str, Json]:
     }
 
 
+def _why_no_stacks(trace: Trace) -> Unknown:
+    return trace.why_missing("stacks", "ebpf.shed", "ebpf") or Unknown(
+        "no stack was sampled in the window", "look for longer: --seconds 5"
+    )
+
+
 def _missing(missing: Missing) -> dict[str, Json]:
     return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
 
 
-def _all_missing(trace: Trace, server: ServerView | Unknown, threads: ThreadsView | Unknown) -> Iterator[Missing]:
+def _syscall(call: Syscall) -> dict[str, Json]:
+    times = {"total_ns": call.total_ns, "p50_ns": call.p50_ns, "p99_ns": call.p99_ns}
+    counts: dict[str, Json] = {"name": call.name, "count": call.count, "errors": _fact(call.errors)}
+    return counts | {name: _fact(value) for name, value in times.items()}
+
+
+def _probe_hits(trace: Trace, window_ns: int) -> float | Unknown:
+    """How often a probe ran in a second; truly 0 where none was ever attached."""
+    return (
+        0.0
+        if trace.get("self", v.SELF_PROBE_HITS) is None
+        else counter_rate(trace, "self", v.SELF_PROBE_HITS, window_ns)
+    )
+
+
+def _all_missing(
+    trace: Trace, server: ServerView | Unknown, threads: ThreadsView | Unknown, syscalls: SyscallsView | Unknown
+) -> Iterator[Missing]:
     """What collectors listed, then the whole sections that are empty, then collectors that failed."""
     yield from trace.missing
     if not gpu_tracks(trace):
@@ -269,9 +294,10 @@ def _all_missing(trace: Trace, server: ServerView | Unknown, threads: ThreadsVie
         yield Missing("server", server)
     if isinstance(threads, Unknown):
         yield Missing("threads", threads)
-    yield Missing("syscalls", _NO_SYSCALLS)
+    if isinstance(syscalls, Unknown):
+        yield Missing("syscalls", syscalls)
     if not trace.stacks:
-        yield Missing("stacks", Unknown("stacks are not sampled by a snapshot", "py-spy dump --pid PID"))
+        yield Missing("stacks", _why_no_stacks(trace))
     for issue in trace.issues:
         if issue.code.startswith("collector-"):
             yield Missing(issue.code.removeprefix("collector-"), Unknown(issue.message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,6 +41,21 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
     )
     parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
+    add_ebpf_argument(parser)
+
+
+class _Without(argparse.Action):
+    """Switches a collector off the way its users do: by its variable in the environment."""
+
+    def __call__(self, *_: object) -> None:
+        os.environ[str(self.const)] = "1"
+
+
+def add_ebpf_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the off switch of the probes."""
+    parser.add_argument(
+        "--no-ebpf", nargs=0, const="LLMTOP_NO_EBPF", action=_Without, help="attach no probes (docs/ebpf.md)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

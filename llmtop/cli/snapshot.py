@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from llmtop.cli.live import add_dtype_argument, find, live_session, process_id, seconds, told_dtype
+from llmtop.cli.live import add_dtype_argument, add_ebpf_argument, find, live_session, process_id, seconds, told_dtype
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
     parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
     add_dtype_argument(parser)
+    add_ebpf_argument(parser)
     parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
 
 

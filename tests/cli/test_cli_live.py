@@ -53,3 +53,13 @@ def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("llmtop.cli.doctor.run", interrupt)
     assert run(["doctor"]) == 130
+
+
+def test_probes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLMTOP_NO_EBPF", raising=False)
+    parser = argparse.ArgumentParser()
+    live.add_arguments(parser)
+    parser.parse_args([])
+    assert "LLMTOP_NO_EBPF" not in os.environ
+    parser.parse_args(["--no-ebpf"])
+    assert os.environ["LLMTOP_NO_EBPF"] == "1"

@@ -173,11 +173,21 @@ def test_a_process_that_ends_is_reported_once(workload: Path) -> None:
         assert probes.next()["gone"] == []
 
 
+def needs_unshare(*namespaces: str) -> None:
+    """Skip where namespaces cannot be made: in a container without the right, or below a chroot."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare to make a namespace")
+    tried = subprocess.run(["unshare", *namespaces, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no namespace can be made here: {tried.stderr.strip()}")
+
+
 def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path) -> None:
     """A program that returns 0 on a plain tracepoint takes the event from everybody else."""
     for tool in ("perf", "unshare", "mount"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool} to count events beside the probes")
+    needs_unshare("--mount")
     script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 0.5"
     with Workload(workload, "nanosleep") as program, probing(program.pid) as probes:
         probes.next()
@@ -279,8 +289,7 @@ _BCC_MISSING = {
 
 
 def test_another_pid_namespace_is_one_line() -> None:
-    if shutil.which("unshare") is None:
-        pytest.skip("needs unshare to make a PID namespace")
+    needs_unshare("--pid", "--fork", "--mount-proc")
     script = (
         "import os, select\n"
         "from llmtop.collectors.ebpf.process import HelperProcess\n"
