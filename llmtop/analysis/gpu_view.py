@@ -147,8 +147,8 @@ def gpu_processes_table(rows: Sequence[GpuRow]) -> RowTable:
     columns = (
         Column("gpu", "GPU", width=4),
         Column("pid", "host pid", "1", width=9),
-        Column("role", "role", width=16, shrink=1),
-        Column("name", "process"),
+        Column("process", "process", help="what it does for the server, or else its name"),
+        Column("name", "name", shrink=1),
         Column("memory", "GPU memory", "bytes", width=10),
         Column("sm", "SM share", "%", width=8, help="share of time in which a kernel of it ran (NVML), not of SMs"),
         Column("seen", "seen here", width=9, shrink=2),
@@ -160,7 +160,7 @@ def gpu_processes_table(rows: Sequence[GpuRow]) -> RowTable:
 
 def _process_cells(label: str, one: GpuProcess) -> tuple[Cell, ...]:
     seen: Cell = "yes" if one.why_unseen is None else one.why_unseen
-    return (label, one.pid, one.role, one.name, one.memory, one.sm, seen)
+    return (label, one.pid, one.title, one.name if one.role else None, one.memory, one.sm, seen)
 
 
 def _process(trace: Trace, track: Track, gpu: str, roles: dict[int, str]) -> GpuProcess:

@@ -281,8 +281,8 @@ def process_rows(trace: Trace) -> list[tuple[object, ...]]:
 
 
 def test_processes_have_the_name_of_their_role() -> None:
-    ((gpu, pid, role, name, memory, share, seen),) = process_rows(steady())
-    assert (gpu, pid, role, name, seen) == ("0", 4300, "EngineCore", "VLLM::EngineCore", "yes")
+    ((gpu, pid, process, name, memory, share, seen),) = process_rows(steady())
+    assert (gpu, pid, process, name, seen) == ("0", 4300, "EngineCore", "VLLM::EngineCore", "yes")
     assert memory == 70.2 * 2**30
     assert isinstance(share, Unknown)
 
@@ -290,8 +290,8 @@ def test_processes_have_the_name_of_their_role() -> None:
 def test_a_host_pid_of_another_namespace_says_so_and_takes_no_role() -> None:
     why = Unknown("host PID 4300 is not visible in this PID namespace", "run the container with --pid=host")
     trace = with_facts(steady(), "gpu:0/process:4300", container_pid=why)
-    ((_, _, role, _, _, _, seen),) = process_rows(trace)
-    assert (role, seen) == ("", why)
+    ((_, _, process, name, _, _, seen),) = process_rows(trace)
+    assert (process, name, seen) == ("VLLM::EngineCore", None, why)
     assert "not visible" in lines(view_of(trace), 90, 7)[-1]
 
 
@@ -337,6 +337,23 @@ async def test_eight_gpus_have_a_line_each() -> None:
     async with running(app):
         rows = [row for row in app.screen_text().splitlines() if "1929" in row and "power cap" in row]
         assert len(rows) >= 8
+
+
+async def test_many_gpus_on_a_small_screen_take_the_room_of_the_lanes() -> None:
+    app = fixed_app(Scene(gpus=8))
+    async with running(app, (80, 24)) as pilot:
+        rows = [row for row in app.screen_text().splitlines() if "▲ power cap" in row]
+        assert len(rows) == 8
+        assert "6 CPU-GPU" not in app.screen_text()
+        assert "6 CPU-GPU" in await press(pilot, "6")
+        assert "3 GPU" in await press(pilot, "escape")
+
+
+async def test_the_key_bar_keeps_quit_and_help() -> None:
+    app = fixed_app(Scene(gpus=8))
+    async with running(app, (80, 24)) as pilot:
+        for keys in ((), ("3",), ("e",)):
+            assert (await press(pilot, *keys)).splitlines()[-1].endswith("q quit  ? help")
 
 
 async def test_sixteen_gpus_have_a_line_each() -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from textual.binding import ActiveBinding
     from textual.dom import DOMNode
 
+_LAST = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -72,9 +74,12 @@ def tab_items(titles: Iterable[tuple[str, str]], active: int) -> list[Item]:
     return items
 
 
-def key_items(bindings: Iterable[ActiveBinding]) -> list[Item]:
-    """The keys that a screen declares as shown, with what they do."""
-    items: dict[str, tuple[Item, Item]] = {}
+def key_items(bindings: Iterable[ActiveBinding], width: int) -> list[Item]:
+    """The keys that a screen declares as shown, with what they do.
+
+    The last two are the program's own, how to leave and where help is: without room, those before them go.
+    """
+    pairs: dict[str, tuple[Item, Item]] = {}
     for active in bindings:
         binding = active.binding
         if binding.show and active.enabled and binding.description:
@@ -82,8 +87,11 @@ def key_items(bindings: Iterable[ActiveBinding]) -> list[Item]:
             text = binding.description
             act = binding.action, active.node
             pair = Item(f" {key} ", "accent", *act), Item(f"{text} ", "dim", *act)
-            items.setdefault(text, pair)  # one action may have several keys: the first is shown
-    return [item for pair in items.values() for item in pair]
+            pairs.setdefault(text, pair)  # one action may have several keys: the first is shown
+    shown = list(pairs.values())
+    while len(shown) > _LAST and sum(width_of(item.text) for pair in shown for item in pair) > width:
+        shown.pop(-_LAST - 1)
+    return [item for pair in shown for item in pair]
 
 
 class KeyBar(Bar):
@@ -92,6 +100,10 @@ class KeyBar(Bar):
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.renew())
 
+    def on_resize(self) -> None:
+        self.renew()
+
     def renew(self) -> None:
         """Read the bindings again."""
-        self.show_items(key_items(self.screen.active_bindings.values()))
+        if self.size.width:
+            self.show_items(key_items(self.screen.active_bindings.values(), self.size.width))

@@ -57,7 +57,7 @@ def draw_gpus(
         rest = _one(row, view.efficiency, width, room - 2, look, is_zoomed=True)
         return [*strips, blank(width, look), line(title, width, look), *rest][:height]
     strips += _efficiency(view.efficiency, width, look)
-    for row in rows:
+    for row in () if is_zoomed else rows:
         strips += _processes(row.processes, width, height - len(strips), look, f"{row.label:<4}")
     return strips[:height]
 

@@ -53,7 +53,7 @@ _TALL = 36
 _KEYS_ROWS = 18
 _MANY_GPUS, _CROWD = 4, 8
 """With more GPUs (MIG instances count too) than this a line for each needs more height than the server's numbers."""
-_GPUS, _THREADS, _FLAME, _LOG, _SYSCALLS = 3, 4, 5, 7, 8
+_GPUS, _THREADS, _FLAME, _LANES, _LOG, _SYSCALLS = 3, 4, 5, 6, 7, 8
 """Panes by their digits, where the arrangement treats them apart."""
 _OF_A_SERVER = (2, _THREADS)
 """Panes that give their room to the GPUs when there is no server to watch; their digits still work."""
@@ -126,6 +126,8 @@ class LiveScreen(Screen[None]):
         self._is_log_open = False
         self._probed: tuple[int, ...] = ()
         """Panes of what probes see that have something to show."""
+        self._is_cramped = False
+        """Whether lines for many GPUs need the room of the lanes."""
         self._current = 1
 
     def compose(self) -> ComposeResult:
@@ -171,9 +173,11 @@ class LiveScreen(Screen[None]):
         gpus = len(gpu_tracks(trace)) + len(trace.tracks_of(TrackKind.GPU_INSTANCE))
         self.set_class(gpus > _MANY_GPUS and self.size.height >= _TALL, "-many-gpus")
         self.set_class(gpus > _CROWD and self.size.height >= _TALL, "-crowd")
+        is_cramped = gpus > _MANY_GPUS and self.size.height < _TALL
         probed = tuple(self._find_probed(trace))
-        if probed != self._probed:
-            self._probed = probed
+        if (probed, is_cramped) != (self._probed, self._is_cramped):
+            self._probed, self._is_cramped = probed, is_cramped
+            self.set_class(is_cramped, "-cramped")
             self._arrange()
         for pane in (self.header, *self.panes.values(), self.findings):
             pane.show(trace)
@@ -265,6 +269,8 @@ class LiveScreen(Screen[None]):
         """Whether a pane has a place beside the others."""
         if number in (_FLAME, _SYSCALLS):
             return number in self._probed
+        if number == _LANES and self._is_cramped:
+            return False
         return self.target is not None or number not in _OF_A_SERVER
 
     def _inner_containers(self) -> Iterator[Container]:
@@ -422,7 +428,7 @@ class LiveApp(LlmtopApp):
         if self._seconds is not None:
             self.set_timer(self._seconds, self.exit)
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
         self.session.on_news = None
         self.session.stop()
 
