@@ -30,7 +30,7 @@ from llmtop.analysis.roofline_rates import (
     too_old,
     why_no_rates,
 )
-from llmtop.analysis.roofline_roofs import notes_on, roofs_of
+from llmtop.analysis.roofline_roofs import TRUE_CLOCKS, notes_on, roofs_of
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 from llmtop.units import si
@@ -190,12 +190,13 @@ def _quality(rates: Rates, ceilings: Ceilings, origin: str) -> Quality:
     Measured on an H100: 16-bit, tf32 and fp8 tensor work on full tiles is within 1.5 %; int8 read twice what was done
     (its pipe also serves slower instructions); CUDA cores read 8 % high; batch 1 reads eightfold, batch 64 4 % high:
     below 64 rows the rest of a tile is padding, which shows as an intensity below 2 x 64 FLOP per element read.
-    Under fp8, what runs in 16 bits (attention, often) counts double. DCGM was not measured against known work.
+    Under fp8, what runs in 16 bits (attention, often) counts double. DCGM was not measured against known work. On an
+    H200 the SM clock that NVML gives is above the true one; where that was not checked, the FLOP/s are a bound too.
     """
     if ceilings.why_band is not None:
         return Quality.ESTIMATE
     precision = rates.precision
-    if precision not in _ELEMENT_BYTES or origin == "DCGM":
+    if precision not in _ELEMENT_BYTES or origin == "DCGM" or ceilings.gpu.name not in TRUE_CLOCKS:
         return Quality.UPPER_BOUND
     is_padded = rates.flops_per_s < rates.bytes_per_s * 2 * _FULL_TILE_ROWS / _ELEMENT_BYTES[precision]
     return Quality.UPPER_BOUND if is_padded else Quality.MEASURED

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _CLOCK_OFF = 0.02
 """A clock this far from the published one moves the roof visibly."""
 
+TRUE_CLOCKS = ("H100 SXM",)
+"""GPUs on which FLOP/s were found right to 1.5 %, so that NVML's SM clock is the true one (docs/gpu-checks.md). On an
+H200 in-kernel counters (clock64 over globaltimer) ran 8 to 10 % slower than it under matrix multiplication."""
+
 
 def roofs_of(ceilings: Ceilings, precision: str, sm_mhz: float | None) -> tuple[Roof, ...]:
     """The memory roof, then the compute roofs: of the tensor precision (both ends of a band) and of the point's own."""
@@ -105,7 +109,9 @@ def _uncounted(trace: Trace, gpu: str) -> Iterator[Metric]:
 
 
 def _counter_notes(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings) -> Iterator[str]:
-    """Where the counters come from, when it is not GPM."""
+    """What is special about the counters and the clock."""
+    if ceilings.gpu.name not in TRUE_CLOCKS:
+        yield f"NVML's SM clock was not found true on {ceilings.gpu.name}: FLOP/s may be high (H200: by 6 to 12 %)"
     if any(v.GPU_TENSOR in needed_metrics(trace, track.id) for track in gpus):
         yield f"one counter for all tensor work: all of it counts as {ceilings.hmma_precision}"
     if any(source(trace, track.id, v.GPU_DRAM) == "DCGM" for track in gpus):

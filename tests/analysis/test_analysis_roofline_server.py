@@ -135,6 +135,16 @@ def test_the_clocks_own_roof_is_of_all_gpus() -> None:
     assert server_roofline(trace_of([DECODE, DECODE]), TARGET).roofs[1].now is None
 
 
+def test_where_the_clock_was_not_found_true_flops_are_a_bound() -> None:
+    busy = DECODE | {v.GPU_DRAM: 20.0, v.GPU_TENSOR_HMMA: 90.0}
+    h200: dict[str, Fact] = {"name": "NVIDIA H200", "bus_width_bits": 6144, "max_memory_mhz": 3201}
+    checked = server_roofline(trace_of([busy]), TARGET, "gpu:0")
+    unchecked = server_roofline(trace_of([busy], kinds=(h200,)), TARGET, "gpu:0")
+    assert (checked.points[0].quality, unchecked.points[0].quality) == (Quality.MEASURED, Quality.UPPER_BOUND)
+    assert "NVML's SM clock" in notes(unchecked)
+    assert "NVML's SM clock" not in notes(checked)
+
+
 # -- the server's estimate against the measured point
 
 MEASURED = {v.SERVER_FLOPS: 0.2 * 989.4e12, v.SERVER_READ_BYTES: 0.8 * DRAM_PEAK}
