@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Cell
 
 HISTORY_NS = 120 * NS_PER_S
+EFFICIENCY_PERIOD_NS = 2 * NS_PER_S
+"""How often efficiency is worked out: it is of 15 s, and for eight GPUs it costs as much as all other panes."""
 _MOST_SAMPLES = 120
 """No graph in the pane is wider."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
@@ -103,18 +105,33 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True)
 class GpusView:
-    """All GPUs, and what the server makes of those that it uses."""
+    """All GPUs, and what the server makes of those that it uses.
+
+    Attributes:
+        efficiency_ns: The moment that `efficiency` is of.
+    """
 
     rows: tuple[GpuRow, ...]
     efficiency: EfficiencyView | None = None
+    efficiency_ns: int = 0
 
 
-def gpus_view(trace: Trace, target: Target | None) -> GpusView | Unknown:
-    """What the GPU pane shows; efficiency only where there is a server."""
+def gpus_view(trace: Trace, target: Target | None, last: GpusView | None = None) -> GpusView | Unknown:
+    """What the GPU pane shows; efficiency only where there is a server.
+
+    Args:
+        trace: What the recorder holds.
+        target: The server.
+        last: The view before this one, whose efficiency is kept while it is younger than `EFFICIENCY_PERIOD_NS`.
+    """
     rows = gpu_rows(trace, target)
     if isinstance(rows, Unknown):
         return rows
-    return GpusView(rows, efficiency_view(trace, target) if target is not None else None)
+    if target is None:
+        return GpusView(rows)
+    if last is not None and 0 <= trace.end_ns - last.efficiency_ns < EFFICIENCY_PERIOD_NS:
+        return GpusView(rows, last.efficiency, last.efficiency_ns)
+    return GpusView(rows, efficiency_view(trace, target), trace.end_ns)
 
 
 def gpu_rows(trace: Trace, target: Target | None = None) -> tuple[GpuRow, ...] | Unknown:

@@ -52,7 +52,7 @@ class GpuPane(Pane[GpusView]):
         self.is_zoomed = False
 
     def view(self, trace: Trace) -> GpusView | Unknown:
-        return gpus_view(trace, self.target)
+        return gpus_view(trace, self.target, self._view if isinstance(self._view, GpusView) else None)
 
     def draw(self, view: GpusView, width: int, height: int, look: Look) -> list[Strip]:
         # Without the focus no row is under the cursor: two cursors on a screen would be one too many.
