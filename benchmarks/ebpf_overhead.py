@@ -181,7 +181,8 @@ def main() -> None:
         library, program = Path(folder) / "libcuda.so.1", Path(folder) / "ebpf_overhead"
         empty = Path(folder) / "empty.c"
         empty.write_text(
-            "__attribute__((noipa)) int nothing(void) { return 0; }\nint cuLaunchKernel(void) { return nothing() + 1; }\n"
+            "__attribute__((noipa)) int nothing(void) { return 0; }\n"
+            "int cuLaunchKernel(void) { return nothing() + 1; }\n"
         )
         # A function that begins like real ones do, by keeping the frame pointer: that is what the kernel need not step.
         flags = ["-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC"]

@@ -13,7 +13,7 @@ from tests.e2e.terminal import TerminalFactory
 
 SHOW_SIZE = """
 import os, signal, sys
-def show(*_): print("size %dx%d" % os.get_terminal_size(), flush=True)
+def show(*_): os.write(1, b"size %dx%d\\n" % os.get_terminal_size())
 signal.signal(signal.SIGWINCH, show); show()
 while True: signal.pause()
 """
