@@ -1,4 +1,4 @@
-"""What happened, as a list: marks on the time axis, and the clock limits that came and went."""
+"""What happened, as a list: marks on the time axis, clock limits that came and went, what counters tell."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.clocks_capped import advice
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
-from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from llmtop.model import Track
 
 NOTHING_HAPPENED = Unknown("nothing has happened since llmtop began to look")
 HOLD_NS = 10 * NS_PER_S
@@ -67,6 +69,8 @@ def events(trace: Trace) -> tuple[Event, ...]:
         if series is not None:
             where = _where(trace, track.id)
             found += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+    for track in trace.tracks_of(TrackKind.SERVER):
+        found += _of_server(trace, track)
     return tuple(sorted(found, key=lambda event: -event.t_ns))
 
 
@@ -128,6 +132,48 @@ def _of_episode(episode: Episode, where: str) -> Event:
     meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
     severity, action = advice(episode.bit)
     return Event(episode.start_ns, where, " ".join(clock_reasons(episode.bit)), meaning, action, severity)
+
+
+# What a server's counters tell
+
+
+def falls(series: Series) -> Iterator[int]:
+    """When a counter began again: its owner was restarted."""
+    last: float | None = None
+    for t, value in series:
+        if value is not None:
+            if last is not None and value < last:
+                yield t
+            last = value
+
+
+def growths(series: Series, hold_ns: int = HOLD_NS) -> Iterator[tuple[int, int, float]]:
+    """(start, end, amount) of the times in which a counter grew; a pause shorter than `hold_ns` does not end one."""
+    current: tuple[int, int, float] | None = None
+    last: float | None = None
+    for t, value in series:
+        grown = 0.0 if value is None or last is None else value - last
+        last = last if value is None else value
+        if grown <= 0:
+            continue
+        if current is not None and t - current[1] <= hold_ns:
+            current = (current[0], t, current[2] + grown)
+            continue
+        if current is not None:
+            yield current
+        current = (t, t, grown)
+    if current is not None:
+        yield current
+
+
+def _of_server(trace: Trace, track: Track) -> Iterator[Event]:
+    tokens, preemptions = trace.get(track.id, v.SERVER_OUTPUT_TOKENS), trace.get(track.id, v.SERVER_PREEMPTIONS)
+    for t in falls(tokens) if tokens is not None else ():
+        yield Event(t, track.name, "restarted", "its counters began again", "", Severity.WARNING)
+    for start, end, amount in growths(preemptions) if preemptions is not None else ():
+        meaning = f"{amount:.0f} {'request' if amount == 1 else 'requests'} preempted for want of KV cache"
+        span = f", in {(end - start) / NS_PER_S:.0f} s" if end - start >= NS_PER_S else ""
+        yield Event(start, track.name, "preemption", meaning + span, _ACTIONS["preemption"], Severity.WARNING)
 
 
 # Marks

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.events import Episode, clock_episodes, events, events_table
+from llmtop.analysis.events import Episode, clock_episodes, events, events_table, falls, growths
 from llmtop.model import NS_PER_S, Mark, Series, Severity
 from tests.live_traces import START_NS, Scene, live_trace
 
@@ -87,7 +87,7 @@ def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
 
 
 def test_the_table_counts_seconds_and_keeps_the_moment() -> None:
-    trace = live_trace(ticks=40)
+    trace = live_trace(Scene(values={"server.preemptions": None}), ticks=40)
     table = events_table(events(trace), trace.end_ns)
     preemption = next(i for i in range(len(table)) if table.cells(i)[3] == "preemption")
     assert table.cells(preemption)[0] == 9
@@ -109,3 +109,30 @@ def test_an_xid_is_taken_apart(text: str, what: str, meaning: str, action: str) 
     trace = replace(live_trace(Scene(gpus=0), ticks=2), marks=(Mark(START_NS, "xid", "gpu:0", text, Severity.ERROR),))
     (event,) = events(trace)
     assert (event.what, event.meaning, event.action) == (what, meaning, action)
+
+
+def counted(*pairs: tuple[int, float | None]) -> Series:
+    return Series.of("server:1", v.SERVER_PREEMPTIONS, "test", [(second * NS_PER_S, value) for second, value in pairs])
+
+
+def test_a_counter_that_falls_is_a_restart() -> None:
+    assert list(falls(counted((0, 5), (1, 7), (2, None), (3, 1), (4, 2), (5, 0)))) == [3 * NS_PER_S, 5 * NS_PER_S]
+    assert list(falls(counted((0, None), (1, 0), (2, 0)))) == []
+
+
+def test_growth_is_one_event_until_it_pauses() -> None:
+    series = counted((0, 5), (1, 6), (2, None), (5, 9), (30, 10), (31, 3), (32, 3))
+    assert list(growths(series)) == [(NS_PER_S, 5 * NS_PER_S, 4.0), (30 * NS_PER_S, 30 * NS_PER_S, 1.0)]
+    assert list(growths(counted((0, 5), (9, 5)))) == []
+
+
+def test_restarts_and_preemptions_of_a_server_are_events() -> None:
+    trace = live_trace(Scene(gpus=0), ticks=50)
+    key = ("server:8000", v.SERVER_OUTPUT_TOKENS.name)
+    series = Series.of(key[0], v.SERVER_OUTPUT_TOKENS, "test", [(START_NS, 9.0), (START_NS + 45 * NS_PER_S, 1.0)])
+    trace = replace(trace, series={**trace.series, key: series}, marks=())
+    assert [(one.what, (one.t_ns - START_NS) // NS_PER_S) for one in events(trace)] == [
+        ("restarted", 45),
+        ("preemption", 40),
+        ("preemption", 20),
+    ]

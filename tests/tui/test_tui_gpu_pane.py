@@ -439,6 +439,7 @@ async def test_zoomed_gpus_show_facts_and_processes(size: tuple[int, int]) -> No
 
 # -- the event log ---------------------------------------------------------------------------------------------
 
+NO_PREEMPTIONS = Scene(values={"server.preemptions": None})
 XID = "XID 79: the GPU has fallen off the bus; drain and restart the machine"
 
 
@@ -451,7 +452,7 @@ def with_events(app: LiveApp) -> None:
 
 
 async def test_the_log_lists_events_with_what_to_do() -> None:
-    app = fixed_app()
+    app = fixed_app(NO_PREEMPTIONS)
     with_events(app)
     async with running(app) as pilot:
         text = await press(pilot, "e")
@@ -468,7 +469,7 @@ async def test_the_log_lists_events_with_what_to_do() -> None:
 
 
 async def test_enter_goes_to_the_moment_of_an_event() -> None:
-    app = fixed_app()
+    app = fixed_app(NO_PREEMPTIONS)
     with_events(app)
     async with running(app) as pilot:
         text = await press(pilot, "e", "down", "enter")
@@ -479,7 +480,7 @@ async def test_enter_goes_to_the_moment_of_an_event() -> None:
 
 
 async def test_the_log_of_a_quiet_machine_says_so() -> None:
-    app = fixed_app(Scene(values={"gpu.clock_reasons": 0.0}), ticks=20)
+    app = fixed_app(replace(NO_PREEMPTIONS, values={**NO_PREEMPTIONS.values, "gpu.clock_reasons": 0.0}), ticks=20)
     async with running(app) as pilot:
         assert "nothing has happened since llmtop began to look" in await press(pilot, "e")
         assert "2 Server" in await press(pilot, "2")
