@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -63,12 +63,13 @@ class Episode:
 
 def events(trace: Trace) -> tuple[Event, ...]:
     """Everything that happened in the window, newest first."""
-    found = [_of_mark(trace, mark) for mark in trace.marks]
+    found, limits = [_of_mark(trace, mark) for mark in trace.marks], list[Event]()
     for track in gpu_tracks(trace):
         series = trace.get(track.id, v.GPU_CLOCK_REASONS)
         if series is not None:
             where = _where(trace, track.id)
-            found += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+            limits += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+    found += _together(limits)
     for track in trace.tracks_of(TrackKind.SERVER):
         found += _of_server(trace, track)
     return tuple(sorted(found, key=lambda event: -event.t_ns))
@@ -123,6 +124,16 @@ def clock_episodes(series: Series, end_ns: int, hold_ns: int = HOLD_NS) -> Itera
 def _bits(mask: int) -> tuple[int, ...]:
     limits = mask & ~_NO_LIMITS
     return tuple(1 << i for i in range(limits.bit_length()) if limits >> i & 1)
+
+
+def _together(limits: Iterable[Event]) -> Iterator[Event]:
+    """What happened to several GPUs at one moment as one event: eight that reach their power cap are one thing."""
+    groups: dict[tuple[int, str, str], list[Event]] = {}
+    for event in limits:
+        groups.setdefault((event.t_ns, event.what, event.meaning), []).append(event)
+    for members in groups.values():
+        numbers = " ".join(event.where.removeprefix("GPU ") for event in members)
+        yield members[0] if len(members) == 1 else replace(members[0], where=f"GPUs {numbers}")
 
 
 def _of_episode(episode: Episode, where: str) -> Event:

@@ -80,7 +80,7 @@ def test_marks_become_events_newest_first() -> None:
 def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
     found = events(live_trace(Scene(gpus=2), ticks=21))
     caps = [one for one in found if one.what == "power cap"]
-    assert [one.where for one in caps] == ["GPU 0", "GPU 1"]
+    assert [one.where for one in caps] == ["GPUs 0 1"]
     assert caps[0].meaning == "the clock is held down, for 20 s or more so far"
     assert "nvidia-smi -pl" in caps[0].action
     assert caps[0].severity is Severity.INFO

@@ -38,7 +38,7 @@ class ServerPane(Pane[ServerView]):
         return draw_server(view, width, height, look)
 
     def subtitle(self, view: ServerView) -> Content:
-        return Content(f"{_endpoint(view)}  latencies p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")
+        return Content(f"{_endpoint(view)}  p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")
 
 
 def _endpoint(view: ServerView) -> str:

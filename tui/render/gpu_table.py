@@ -198,8 +198,8 @@ def _words(row: GpuRow, look: Look) -> Part:
     limits = () if isinstance(row.limits, Unknown) else row.limits
     if row.straggler:
         return f"  {look.glyphs.warn} straggler", "warn"
-    if row.instances or "/" in row.label:
-        return f"  {row.name if '/' in row.label else 'MIG'}", "dim"
+    if "/" in row.label:
+        return f"  {row.name}", "dim"
     if limits in ((), ("idle",)):
         return "  idle" if limits else "", "dim"
     return f"  {look.glyphs.warn} {', '.join(limits)}", "warn"
