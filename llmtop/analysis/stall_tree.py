@@ -51,43 +51,39 @@ def stall_tree(trace: Trace, order: Order = Order.BY_THREAD) -> StackTree:
 
     Threads of one name within a process are one frame: pools have dozens that do the same.
     """
-    names = _Names(trace)
-    tracks = dict.fromkeys(stack.track for stack in trace.stacks)
-    root, unit = _merged(_Same(trace.stacks), tuple((t, names.process(t), names.thread(t)) for t in tracks), order)
+    root, unit = _merged(_Source(trace.stacks, trace), order)
     why = None if root.total else (trace.why_missing("on-CPU stacks", "ebpf.shed", "ebpf") or _NONE)
     return StackTree(root, unit, why)
 
 
-class _Same:
-    """Stacks as a key by identity: comparing hundreds of them would cost as much as merging them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """Stacks and the trace that names their threads; a key by the identity of the stacks.
 
-    def __init__(self, stacks: tuple[Stack, ...]) -> None:
-        self.stacks = stacks
+    Comparing hundreds of them would cost as much as merging them; names that change meanwhile wait for new stacks.
+    """
+
+    stacks: tuple[Stack, ...]
+    trace: Trace
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.stacks is other.stacks
+        return isinstance(other, _Source) and self.stacks is other.stacks
 
     def __hash__(self) -> int:
         return id(self.stacks)
 
 
 @lru_cache(maxsize=4)
-def _merged(same: _Same, names: tuple[tuple[str, str, str], ...], order: Order) -> tuple[StackNode, str]:
-    """The tree and its unit; kept, because stacks change less often than frames are drawn.
-
-    Args:
-        same: The stacks.
-        names: (track, process, thread) for each of their tracks.
-        order: What stands above what.
-    """
+def _merged(source: _Source, order: Order) -> tuple[StackNode, str]:
+    """The tree and its unit; kept, because stacks change less often than frames are drawn."""
     root = _Building("all", "root")
-    units = {stack.unit for stack in same.stacks}
+    units = {stack.unit for stack in source.stacks}
     if len(units) > 1:
         raise ValueError(f"stacks of different units cannot be merged: {sorted(units)}")
-    owners = {track: ((process, "process"), (thread, "thread")) for track, process, thread in names}
-    for stack in same.stacks:
+    names = _Names(source.trace)
+    for stack in source.stacks:
         if _is_in(stack, order):
-            _merge(root, stack.weight, _levels(stack, order, *owners[stack.track]))
+            _merge(root, stack.weight, _levels(stack, order, names))
     return _frozen(root), next(iter(units), "ns")
 
 
@@ -98,6 +94,14 @@ class _Names:
         self._tracks = trace.tracks
         named = Counter((track.parent, track.name) for track in trace.tracks_of(TrackKind.THREAD))
         self._crowds = {key: count for key, count in named.items() if count > 1}
+        self._known: dict[str, tuple[Level, Level]] = {}
+
+    def of(self, thread: str) -> tuple[Level, Level]:
+        """The levels of a thread: its process and itself."""
+        known = self._known.get(thread)
+        if known is None:
+            known = self._known[thread] = ((self.process(thread), "process"), (self.thread(thread), "thread"))
+        return known
 
     def process(self, thread: str) -> str:
         """The process of a thread: its role or name, and its PID."""
@@ -127,9 +131,10 @@ def _is_in(stack: Stack, order: Order) -> bool:
             return True
 
 
-def _levels(stack: Stack, order: Order, process: Level, thread: Level) -> Iterator[Level]:
+def _levels(stack: Stack, order: Order, names: _Names) -> Iterator[Level]:
     """(name, kind) from the root down."""
     state = (stack.state or "unknown state", "running" if stack.state == ON_CPU else "waiting")
+    process, thread = names.of(stack.track)
     frames = [(frame, "kernel" if frame.endswith(IN_KERNEL) else "frame") for frame in stack.frames]
     match order:
         case Order.BY_STATE:
