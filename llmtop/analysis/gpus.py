@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.model import Quantity, Unknown
@@ -152,6 +153,7 @@ GPUS = tuple(_row(line) for line in _TABLE.strip().splitlines())
 _FRACTIONS = {"laptop": "a laptop part", "mig": "a slice of a GPU", "max": "a Max-Q part", "d": "a cut-down part"}
 
 
+@lru_cache
 def find_gpu(name: str) -> Gpu | Unknown:
     """The published figures for the name that NVML gives.
 
