@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from llmtop.model import Fact, Metric, Trace, Track
 
 THROTTLE_WINDOW_NS = 60 * NS_PER_S
+_THROTTLED = tuple((reason.value, v.labelled(v.GPU_THROTTLED, reason)) for reason in v.ThrottleReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ def _recovery(_: Trace, track: Track) -> Iterator[HealthFact]:
 def _throttled(trace: Trace, track: Track) -> Iterator[HealthFact]:
     """Shares of the last minute in which the clock was held down, from the driver's counters."""
     shares: list[tuple[str, float]] = []
-    for reason in v.ThrottleReason:
-        grown = counter_increase(trace, track.id, v.labelled(v.GPU_THROTTLED, reason), THROTTLE_WINDOW_NS)
+    for reason, metric in _THROTTLED:
+        if trace.get(track.id, metric) is None:
+            continue
+        grown = counter_increase(trace, track.id, metric, THROTTLE_WINDOW_NS)
         if not isinstance(grown, Unknown):
             shares.append((reason.replace("_", " "), min(100.0, grown.per_second / NS_PER_S * 100)))
     if shares:
@@ -130,6 +133,8 @@ def _is_known(fact: Fact | None) -> bool:
 
 
 def _count(trace: Trace, track: Track, metric: Metric) -> int | None:
+    if trace.get(track.id, metric) is None:
+        return None  # without looking for the reason, which eight GPUs would do a hundred times a frame
     value = latest(trace, track.id, metric)
     return None if isinstance(value, Unknown) else round(value)
 

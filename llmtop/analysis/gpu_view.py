@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 HISTORY_NS = 120 * NS_PER_S
 EFFICIENCY_PERIOD_NS = 2 * NS_PER_S
 """How often efficiency is worked out: it is of 15 s, and for eight GPUs it costs as much as all other panes."""
-_MOST_SAMPLES = 120
-"""No graph in the pane is wider."""
+_MOST_SAMPLES, _FEW_SAMPLES = 120, 30
+"""No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
 _ACTIVITY = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR)
 _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_C2C_RX, v.GPU_C2C_TX)
@@ -262,16 +262,16 @@ def _gauge(trace: Trace, track: str, metric: Metric) -> Gauge:
         latest(trace, track, metric),
         metric.unit,
         source(trace, track, metric),
-        _history(trace, track, metric),
+        _history(trace, track, metric, _MOST_SAMPLES if metric in _ACTIVITY else _FEW_SAMPLES),
     )
 
 
-def _history(trace: Trace, track: str, metric: Metric) -> Values:
+def _history(trace: Trace, track: str, metric: Metric, most: int) -> Values:
     """The newest samples for a graph. Columns are copied in one go: sixteen GPUs have a hundred of these a frame."""
     series = trace.get(track, metric)
     if series is None:
         return ()
-    values = series.between(trace.end_ns - HISTORY_NS, trace.end_ns).values[-_MOST_SAMPLES:]
+    values = series.between(trace.end_ns - HISTORY_NS, trace.end_ns).values[-most:]
     return tuple(None if math.isnan(value) else value for value in values)
 
 
