@@ -57,9 +57,9 @@ def has_titles(text: str) -> bool:
     return "1 Roofline" in text and "6 CPU-GPU" in text
 
 
-def has_percentages(text: str) -> bool:
-    """Whether a live screen shows readings of GPUs."""
-    return len(re.findall(r"\d ?%", text)) >= 8
+def has_readings(text: str) -> bool:
+    """Whether a live screen shows readings of eight GPUs: percentages, or the SM clocks of the made-up ones in MHz."""
+    return len(re.findall(r"\d ?%", text)) >= 8 or len(re.findall(r"(?<!\d)(?:1[5-9]|2[0-3])\d\d(?!\d)", text)) >= 8
 
 
 def has_durations(text: str) -> bool:
@@ -150,13 +150,13 @@ def main() -> int:
         write_report(large, options.kernels)
         titled = f"`open`, {options.kernels:,} kernels ({large.stat().st_size / 1e6:.0f} MB)"
         starts = {
-            "live screen: panes, readings": (Start(LLMTOP, has_titles, has_percentages), "0.6 s first paint, 90 MB"),
+            "live screen: panes, readings": (Start(LLMTOP, has_titles, has_readings), "0.6 s first paint, 90 MB"),
             "`open`, small report (.xz): tabs, table": (_open(SMALL), "0.6 s first paint"),
             f"{titled}: tabs, table": (_open(large, 4.0), "0.8 s table, 250 MB"),
         }
         for name, path in (("nvtop", options.nvtop), ("nvitop", options.nvitop)):
             if path:
-                starts[f"{name}: readings"] = (Start([path], has_percentages, has_percentages), "")
+                starts[f"{name}: readings"] = (Start([path], has_readings, has_readings), "")
             else:
                 print(f"{name} is not measured: not installed here (--{name} PATH)")
         rows = [*start_rows(starts, env, options.runs), snapshot_row(env, options.runs)]

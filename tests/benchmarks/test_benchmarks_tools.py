@@ -86,16 +86,17 @@ def test_the_machine_is_described_without_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "durations", "percentages"),
+    ("text", "durations", "readings"),
     [
         ("gemm   12 µs   copy  3.1 ms   fill  80 ns  ", True, False),
         ("0  97 %  62 %  18 %\n1  97 %  62 %  18 %\n2 97 %  62 %", False, True),
+        ("\n".join(f"{gpu}  69  57  17  470  18{gpu}6" for gpu in range(8)), False, True),
         ("reading large.ncu-rep (77.6 MiB)", False, False),
     ],
 )
-def test_what_counts_as_shown(text: str, durations: bool, percentages: bool) -> None:
+def test_what_counts_as_shown(text: str, durations: bool, readings: bool) -> None:
     assert start_times.has_durations(text) == durations
-    assert start_times.has_percentages(text) == percentages
+    assert start_times.has_readings(text) == readings
 
 
 def test_a_row_of_costs_is_of_medians() -> None:
