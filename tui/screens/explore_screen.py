@@ -86,7 +86,9 @@ class ReportView(Vertical):
             view = self._views[self.active] = VIEWS[self.active][1]()
             self.mount(view)
             self.call_after_refresh(view.show, trace)
-        self.call_after_refresh(self._focus)
+            self.call_after_refresh(self._focus)
+        else:
+            self._focus()  # at once: a change of focus after the view is drawn would draw it again
 
     def _focus(self) -> None:
         view = self._views.get(self.active)
