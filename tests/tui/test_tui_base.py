@@ -126,6 +126,21 @@ async def test_a_hidden_pane_does_no_work_until_it_is_seen() -> None:
         assert "3 内核" in app.screen_text()
 
 
+async def test_a_calm_pane_follows_only_traces_that_are_newer_by_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumberPane, "least_ns", 100)
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, _ = panes(app)
+        shown = []
+        for end_ns in (0, 1000, 1099, 1100, 1150, 1000):  # unknown, first, too soon, enough, too soon, back in time
+            one.show(trace(end_ns))
+            await pilot.pause()
+            shown.append(one._view)
+    assert shown[1:] == [1000, 1000, 1100, 1100, 1000]
+    assert isinstance(shown[0], Unknown)
+    assert one.views == 4
+
+
 async def test_a_resize_fills_the_new_size() -> None:
     app = TwoPanes()
     async with app.run_test(size=(60, 12)) as pilot:

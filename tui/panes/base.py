@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from llmtop.model import Issue, Severity, Unknown
+from llmtop.model import NS_PER_S, Issue, Severity, Unknown
 from llmtop.text import clean
 from llmtop.tui.render.lines import explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+CALM_NS = NS_PER_S * 9 // 10
+"""For panes that are drawn once a second at most; a tenth less, because frames jitter."""
 _BORDER_LEAD = 4
 """Cells of corner and spaces around a title in a border."""
 
@@ -108,6 +110,10 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
 
     title: ClassVar[str] = ""
 
+    least_ns: ClassVar[int] = 0
+    """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow
+    each frame; a pane that knows nothing yet always does."""
+
     class Failed(Message):
         """A pane could not make or draw its view."""
 
@@ -142,10 +148,18 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
 
     def show(self, trace: Trace) -> None:
         """Take the newest trace; draw it if the pane is seen, else when it next is."""
+        if self._is_new_enough(trace):
+            return
         self._trace = trace
         self._stale = True
         if self.is_seen:
             self._renew()
+
+    def _is_new_enough(self, trace: Trace) -> bool:
+        """Whether what is shown may stay for this frame."""
+        if self._trace is None or self._stale or isinstance(self._view, Unknown):
+            return False
+        return 0 < trace.end_ns - self._trace.end_ns < self.least_ns
 
     def redraw(self) -> None:
         if self.is_seen:

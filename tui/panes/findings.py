@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Finding, Severity
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.lines import Part, line
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO
 
 class FindingsLine(Pane[tuple[Finding, ...]], can_focus=False):
     """The gravest findings, one a line; all of them with their evidence are on the diagnosis screen."""
+
+    least_ns = CALM_NS
 
     def view(self, trace: Trace) -> tuple[Finding, ...]:
         return diagnose(trace)

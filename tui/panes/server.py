@@ -11,7 +11,7 @@ from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.server import draw_server
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class ServerPane(Pane[ServerView]):
 
     number = 2
     title = "Server"
+    least_ns = CALM_NS
 
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="server")

@@ -10,7 +10,7 @@ from textual.content import Content
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.stall_tree import Order, stall_tree
 from llmtop.analysis.views import StackNode, StackTree
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.flame import Path, draw_flame, node_at, step_aside, step_down
 from llmtop.units import percent
 
@@ -42,6 +42,7 @@ class StallFlamePane(Pane[StackTree]):
 
     number = 5
     title = "Stall flame"
+    least_ns = CALM_NS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False, tooltip="The frame above or below"),
         Binding("down,j", "move(1)", "down", show=False, tooltip="The frame above or below"),

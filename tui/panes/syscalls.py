@@ -8,7 +8,7 @@ from textual.content import Content
 
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.syscalls import SyscallsView, syscalls_view
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.syscalls import draw_syscalls
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class SyscallsPane(Pane[SyscallsView]):
 
     number = 8
     title = "System calls"
+    least_ns = CALM_NS
 
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="syscalls")
