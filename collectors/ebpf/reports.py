@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from llmtop import procfs
 from llmtop import vocabulary as v
@@ -21,11 +21,23 @@ WINDOW_NS = 30 * NS_PER_S
 """Stacks are summed up over so long: what was long ago is not where the server waits."""
 MOST_STACKS = 400
 """Of a server with 800 different ones, these held 99.5 % of the time."""
+LIGHTER_STACKS = "(lighter stacks, together)"
 LOWEST_LOG2 = 8
 LAST_SLOT = 27
 """Slots of latencies as programs/common.h has them: below 2^8 ns, 2^9 ns ... and all above."""
 _STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
 _NO_CALL = 0xFFFF
+
+_StackKey: TypeAlias = "tuple[str, str, tuple[str, ...]]"
+"""Track, state and frames."""
+
+
+def _together(light: Iterable[tuple[_StackKey, float]]) -> tuple[Stack, ...]:
+    """One stack for each thread and state, which says that it stands for many: no time is lost."""
+    sums: dict[tuple[str, str], float] = {}
+    for (track, state, _), ns in light:
+        sums[track, state] = sums.get((track, state), 0.0) + ns
+    return tuple(Stack((LIGHTER_STACKS,), ns, "ns", state, track) for (track, state), ns in sums.items())
 
 
 class Reports:
@@ -38,7 +50,7 @@ class Reports:
         self._buckets: dict[tuple[str, int], Metric] = {}
         self._slept: dict[tuple[int, int, int], int] = {}
         self._blocked: dict[tuple[str, ThreadCause], int] = {}
-        self._stacks: deque[tuple[int, dict[tuple[str, str, tuple[str, ...]], float]]] = deque()
+        self._stacks: deque[tuple[int, dict[_StackKey, float]]] = deque()
         self._names: dict[str, str] = {}
 
     def readings(self, report: Mapping[str, Any]) -> tuple[Reading, ...]:
@@ -75,12 +87,13 @@ class Reports:
         """The stacks of the last `WINDOW_NS`, the heaviest first."""
         while self._stacks and self._stacks[0][0] < now_ns - WINDOW_NS:
             self._stacks.popleft()
-        sums: dict[tuple[str, str, tuple[str, ...]], float] = {}
+        sums: dict[_StackKey, float] = {}
         for _, weights in self._stacks:
             for key, ns in weights.items():
                 sums[key] = sums.get(key, 0.0) + ns
-        heaviest = sorted(sums.items(), key=lambda item: -item[1])[:MOST_STACKS]
-        return tuple(Stack(frames, ns, "ns", state, track) for (track, state, frames), ns in heaviest)
+        ranked = sorted(sums.items(), key=lambda item: -item[1])
+        heaviest = tuple(Stack(frames, ns, "ns", state, track) for (track, state, frames), ns in ranked[:MOST_STACKS])
+        return heaviest + _together(ranked[MOST_STACKS:])
 
     def gaps(self, t_ns: int, prefixes: tuple[str, ...]) -> tuple[Reading, ...]:
         """Readings without a value for all series of these names: their probes were taken off."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
-from llmtop.collectors.ebpf.reports import WINDOW_NS, Reports, gone_tracks
+from llmtop.collectors.ebpf.reports import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, Reports, gone_tracks
 from llmtop.model import NS_PER_S, Reading
 
 T = 100 * NS_PER_S
@@ -149,3 +149,12 @@ def test_bytes_that_are_no_report_are_passed_over(line: bytes) -> None:
 def test_probe_hits_are_llmtops_own() -> None:
     found = values(Reports().readings(report(hits={"call": 3, "switch": 4})))
     assert found["self", v.SELF_PROBE_HITS.name] == [0, 7]
+
+
+def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
+    weights = [1000 - i for i in range(MOST_STACKS + 50)]
+    running = [[7, 8, ["main", f"f{i}"], ns] for i, ns in enumerate(weights)]
+    stacks = Reports().stacks(report(running=running))
+    assert len(stacks) == MOST_STACKS + 1
+    assert stacks[-1].frames == (LIGHTER_STACKS,)
+    assert sum(stack.weight for stack in stacks) == sum(weights)
