@@ -11,6 +11,13 @@ import pytest
 
 from tests.e2e.terminal import TerminalFactory
 
+WAIT_ON_TERMINAL = """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+with open("/dev/tty", "w") as terminal: terminal.write("hello\\n")
+os.write(1, b"waiting on %s\\n" % os.ttyname(1).encode())
+while True: signal.pause()
+"""
 SHOW_SIZE = """
 import os, signal, sys
 def show(*_): os.write(1, b"size %dx%d\\n" % os.get_terminal_size())
@@ -42,8 +49,8 @@ def test_the_screen_shows_what_is_printed_and_the_exit_code(terminal: TerminalFa
 
 
 def test_it_is_the_controlling_terminal(terminal: TerminalFactory) -> None:
-    program = terminal(["sh", "-c", "echo hello >/dev/tty; tty; sleep 60"])
-    program.wait_for("/dev/pts/")
+    program = terminal([sys.executable, "-c", WAIT_ON_TERMINAL])
+    program.wait_for("waiting on /dev/pts/")
     program.press("ctrl+c")
     assert program.wait_exit() == -signal.SIGINT
 
