@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import signal
 import sys
 import termios
@@ -102,7 +103,7 @@ class LlmtopApp(App[int]):
         """Await the terminal's answer to the last frame while echo is off: later it would stand at the prompt."""
         due_s = self.gate.answer_due_s
         if due_s > 0 and sys.__stdin__ is not None and sys.__stdin__.isatty():
-            await asyncio.sleep(due_s)
+            await asyncio.to_thread(select.select, [sys.__stdin__], [], [], due_s)
             termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
 
     def _end_on(self, number: int) -> None:

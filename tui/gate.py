@@ -9,6 +9,7 @@ LAST_TIMEOUT_S = 8.0
 _ASKS_BEFORE_SILENT = 3
 """A terminal that has answered none of so many questions does not know this one."""
 _LONGEST_STAY_S = 0.5
+"""Longer than a link takes that one can still work over; who leaves waits for it only while the answer is out."""
 
 
 class FrameGate:
@@ -27,7 +28,6 @@ class FrameGate:
         self._timeout_s = FIRST_TIMEOUT_S
         self._unanswered = 0
         self._ever_answered = False
-        self._round_trip_s = 0.05
 
     @property
     def is_open(self) -> bool:
@@ -49,8 +49,6 @@ class FrameGate:
     def answered(self) -> None:
         """Open it: the terminal has caught up."""
         self._ever_answered = True
-        if self._asked_at is not None:
-            self._round_trip_s = self._clock() - self._asked_at
         self._asked_at = None
         self._unanswered = 0
         self._timeout_s = FIRST_TIMEOUT_S
@@ -60,7 +58,7 @@ class FrameGate:
         """How long to stay for an answer that is still under way, so that it is not typed at the prompt after us."""
         if self._asked_at is None:
             return 0.0
-        return max(0.0, self._asked_at + min(2 * self._round_trip_s, _LONGEST_STAY_S) - self._clock())
+        return max(0.0, self._asked_at + _LONGEST_STAY_S - self._clock())
 
     def _give_up_waiting(self) -> None:
         self._asked_at = None
