@@ -134,6 +134,8 @@ class ThreadCause(StrEnum):
     SOCKET = "socket"
     DISK = "disk"
     GPU_DRIVER = "gpu_driver"
+    CUDA_SYNC = "cuda_sync"
+    """Asleep within a synchronising call of CUDA or NCCL; only probes on those libraries tell."""
     CHILD = "child"
     SIGNAL = "signal"
     IO_URING = "io_uring"
@@ -149,6 +151,14 @@ THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
 """Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""
 THREAD_WAKES = Metric("thread.wakes", "wakes", counter=True, title="woken")
 """How often the thread was woken; labelled with who did it: a TID, or "0" for a timer or an interrupt."""
+THREAD_SPINS = Metric("thread.spins", "calls", counter=True, title="spins")
+"""Calls that only pass the time, by thread: labelled "sched_yield", or "poll" for polls that do not wait."""
+THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUDA launches")
+"""Kernels and graphs that the thread has launched."""
+THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
+"""Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
+THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")
+"""How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
 # On tracks "process:<pid>"; SYSCALL_* are labelled with the system call's name, LIBRARY_* with the function's.
 SCHEDULER_OBSERVED = Metric("scheduler.observed", "ns", counter=True, title="scheduler probes attached")
 PROCESS_RUN_QUEUE_LATENCY = Metric("process.run_queue_latency", "ns", title="run-queue latency")

@@ -25,11 +25,22 @@ NOT_SAMPLED = "not sampled"
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the window, 0 to 1; on_cpu + run_queue + the values of `blocked` make 1."""
+    """Shares of the window, 0 to 1; on_cpu + run_queue + the values of `blocked` make 1.
+
+    Attributes:
+        polling: The part of `on_cpu` that only passes the time (sched_yield, polls that do not wait); None where
+            nothing tells.
+        in_cuda_sync: The share spent within synchronising CUDA and NCCL calls, spinning (then it is a part of
+            `on_cpu`) or asleep (then of `blocked`); None where no probe on those libraries tells.
+        are_causes_exact: Whether `blocked` is measured at each sleep; else its causes were sampled.
+    """
 
     on_cpu: float
     run_queue: float
     blocked: tuple[tuple[str, float], ...]
+    polling: float | None = None
+    in_cuda_sync: float | None = None
+    are_causes_exact: bool = False
 
     @property
     def blocked_total(self) -> float:
