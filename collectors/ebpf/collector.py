@@ -28,6 +28,8 @@ USE_SUDO = "LLMTOP_SUDO"
 """Set to anything, it lets llmtop start the helper through `sudo -n`."""
 OLDEST_KERNEL = (5, 8)
 RETRY_NS = 30 * NS_PER_S
+MOST_EARLY_ENDS = 3
+"""A helper that dies so often in a row before its probes are attached will always do so."""
 STACKS_EVERY_NS = 2 * NS_PER_S
 _INSTALL = "sudo apt install python3-bpfcc"
 _CAPABILITIES = {"cap_sys_admin": 21, "cap_perfmon": 38, "cap_bpf": 39}
@@ -71,12 +73,19 @@ class EbpfCollector:
         self._reports = Reports()
         self._state: Unknown | None = _COMPILING
         self._retry_ns = 0
+        self._early_ends = 0
+        self._given_up = False
         self._missing: dict[str, Unknown] = {}
         self._issues: list[Issue] = []
         self._gone: list[str] = []
         self._lost = 0
         self._shed = ""
         self._stacks_due_ns = 0
+
+    @property
+    def unavailable(self) -> Unknown | None:
+        """Why probes cannot be had here for good; None while they run, compile, or are about to be tried again."""
+        return self._state if self._given_up else None
 
     def want_stacks(self, wanted: bool) -> None:
         """Take stacks or leave them: for views that are opened and closed. May be called from any thread."""
@@ -100,7 +109,7 @@ class EbpfCollector:
 
     def poll(self) -> Trace:
         now = self._clock()
-        if self._helper is None and now >= self._retry_ns:
+        if self._helper is None and not self._given_up and now >= self._retry_ns:
             self._start()
         readings: list[Reading] = []
         stacks: tuple[Stack, ...] = ()
@@ -199,17 +208,20 @@ class EbpfCollector:
         self._lost = lost
 
     def _bury(self, now: int) -> None:
-        """The helper has ended by itself: say why; unless it has said so itself, try again in a while."""
+        """The helper has ended by itself: say why, and try again in a while unless that would end the same way."""
         assert self._helper is not None
         words = self._helper.last_words()
         self._helper.close()
         self._helper = None
         self._lost = 0
-        if self._state is None or self._state is _COMPILING:
-            self._state = Unknown(f"the probes' process ended: {words}", "it is started again in 30 seconds")
-            self._retry_ns = now + RETRY_NS
-        else:
-            self._retry_ns = 1 << 62
+        if self._state is not None and self._state is not _COMPILING:  # it has said itself that it cannot be done
+            self._given_up = True
+            return
+        self._early_ends = self._early_ends + 1 if self._state is _COMPILING else 0
+        self._given_up = self._early_ends >= MOST_EARLY_ENDS
+        again = "llmtop doctor tries it anew" if self._given_up else "it is started again in 30 seconds"
+        self._state = Unknown(f"the probes' process ended: {words}", again)
+        self._retry_ns = now + RETRY_NS
 
     def _all_missing(self) -> list[Missing]:
         parts = [Missing(what, why) for what, why in self._missing.items()]
