@@ -32,10 +32,10 @@ def _proc(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls 
     return ProcCollector(target, engines) if target else None
 
 
-def _ebpf(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
-    from llmtop.collectors.ebpf.collector import EbpfCollector
+def _tracer(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
+    from llmtop.collectors.tracers import TracerCollector
 
-    return EbpfCollector(target) if target else None
+    return TracerCollector(target) if target else None
 
 
 def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
@@ -49,12 +49,12 @@ def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: Find
 
     if target is None:
         return SelfCostCollector()
-    from llmtop.collectors.ebpf.process import running_helpers
+    from llmtop.collectors.tracers import running_helpers
 
     return SelfCostCollector(helpers=running_helpers)
 
 
-COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _ebpf, _prometheus, _self_cost)
+COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _tracer, _prometheus, _self_cost)
 """Each makes its collector for a target, or None where there is nothing for it to do without one."""
 
 
@@ -71,7 +71,6 @@ def live_collectors(
 
 def checks() -> tuple[Check, ...]:
     """What each source can see here, for `llmtop doctor`."""
-    from llmtop.collectors import dcgm, host_checks, nvml
-    from llmtop.collectors.ebpf import collector as ebpf
+    from llmtop.collectors import dcgm, host_checks, nvml, tracers
 
-    return (*nvml.checks(), *dcgm.checks(), *host_checks.checks(), *ebpf.checks())
+    return (*nvml.checks(), *dcgm.checks(), *host_checks.checks(), *tracers.checks())

@@ -1,0 +1,247 @@
+"""Which tracer looks into the kernel: bcc, else bpftrace, else perf (docs/tracers.md)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self
+
+from llmtop.collectors.base import Check, Collector
+from llmtop.model import Issue, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from llmtop.collectors.base import Clock
+
+CHOICE = "LLMTOP_TRACER"
+"""Names the only tracer to use: bcc, bpftrace or perf; or none."""
+OFF = "LLMTOP_NO_EBPF"
+"""Set to anything, no tracer is used but one that `CHOICE` names, and that one only if it loads no probes: perf."""
+NONE = "none"
+
+
+class TracingCollector(Collector, Protocol):
+    """A collector that looks into the kernel: the same readings and stacks, whatever does the looking."""
+
+    @property
+    def unavailable(self) -> Unknown | None:
+        """Why it cannot look here for good; None while it does, starts, or is about to try again."""
+        ...
+
+    def want_stacks(self, wanted: bool) -> None:
+        """Take stacks or leave them. May be called from any thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """One way to look: its name for people, and what makes its collector."""
+
+    name: str
+    make: Callable[[Target, bool], TracingCollector]
+
+
+def _bcc(target: Target, stacks: bool) -> TracingCollector:
+    from llmtop.collectors.ebpf.collector import EbpfCollector
+
+    return EbpfCollector(target, stacks=stacks)
+
+
+TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc),)
+"""Best first: what sees the most at the least cost."""
+
+
+class TracerCollector:
+    """Looks with the best tracer that works here, and goes on with the next when one turns out not to.
+
+    Views ask for the reason why there is nothing under this collector's name, whichever tracer it uses.
+    """
+
+    name = "ebpf"
+    period_s = 0.25
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        stacks: bool = True,
+        tracers: tuple[Tracer, ...] | None = None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self._target = target
+        self._wants_stacks = stacks
+        self._clock = clock
+        self._left = list(chosen() if tracers is None else tracers)
+        self._reasons: dict[str, Unknown] = {}
+        """Why the tracers before the current one are not used, by name, best first."""
+        self._tracer: Tracer | None = None
+        self._collector: TracingCollector | None = None
+        self._told: dict[tuple[str, str], Reading] = {}
+        """The last reading of each series, for the gaps that a change of tracer leaves."""
+        self._issues: list[Issue] = []
+
+    @property
+    def tracer(self) -> str:
+        """The name of the tracer in use; empty when there is none."""
+        return self._tracer.name if self._tracer else ""
+
+    @property
+    def unavailable(self) -> Unknown | None:
+        """Why no tracer works here; None while one may."""
+        return None if self._collector or self._left else self._why_none()
+
+    def want_stacks(self, wanted: bool) -> None:
+        """Take stacks or leave them: for views that are opened and closed. May be called from any thread."""
+        self._wants_stacks = wanted
+        if self._collector:
+            self._collector.want_stacks(wanted)
+
+    def missing(self) -> Unknown | None:
+        if self._collector is None:
+            self._choose()
+        return None if self._collector else self._why_none()
+
+    def __enter__(self) -> Self:
+        if self._collector is None:
+            self._choose()
+        if self._collector:
+            self._collector.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._collector:
+            self._collector.__exit__(kind, error, trace)
+        self._collector = self._tracer = None
+
+    def poll(self) -> Trace:
+        now = self._clock()
+        if self._collector is None:
+            return Trace(Origin("live"), now, now, missing=(Missing(self.name, self._why_none()),))
+        trace = self._collector.poll()
+        why = self._collector.unavailable
+        if why is not None:
+            return self._go_on(why, trace)
+        self._remember(trace)
+        return self._with_notes(trace)
+
+    def _choose(self) -> None:
+        """Take the first tracer that knows of no reason against it."""
+        while self._left and self._collector is None:
+            tracer = self._left.pop(0)
+            collector = tracer.make(self._target, self._wants_stacks)
+            why = collector.missing()
+            if why is None:
+                self._tracer, self._collector = tracer, collector
+                collector.want_stacks(self._wants_stacks)  # it may have changed meanwhile
+            else:
+                self._reasons[tracer.name] = why
+        if self._tracer and self._reasons:
+            message = f"{self._tracer.name} looks into the kernel in place of {_reasons(self._reasons)}"
+            self._issues.append(Issue(Severity.INFO, "tracer-fallback", message))
+
+    def _go_on(self, why: Unknown, last: Trace) -> Trace:
+        """The tracer has given up: the next one starts. `last` is what the former still had to say."""
+        assert self._tracer is not None
+        assert self._collector is not None
+        self._reasons[self._tracer.name] = why
+        self._collector.__exit__(None, None, None)
+        self._tracer = self._collector = None
+        self._choose()
+        if self._collector:
+            self._collector.__enter__()
+        readings = (*last.readings, *self._gaps(last))
+        if self._collector is None:
+            nothing = (Missing(self.name, self._why_none()),)
+            return replace(last, readings=readings, missing=nothing)
+        return self._with_notes(replace(last, readings=readings, missing=()))
+
+    def _remember(self, trace: Trace) -> None:
+        for reading in trace.readings:
+            self._told[reading.track, reading.metric.name] = reading
+        if trace.gone:
+            gone = set(trace.gone)
+            self._told = {key: reading for key, reading in self._told.items() if key[0] not in gone}
+
+    def _gaps(self, last: Trace) -> tuple[Reading, ...]:
+        """The next tracer counts from 0: no rate may be made across the change."""
+        self._remember(last)
+        now = self._clock()
+        told, self._told = self._told, {}
+        return tuple(replace(reading, t_ns=max(now, reading.t_ns + 1), value=None) for reading in told.values())
+
+    def _with_notes(self, trace: Trace) -> Trace:
+        assert self._tracer is not None
+        issues, self._issues = tuple(self._issues), []
+        missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
+        if self._reasons:
+            missing = (*missing, Missing("tracer", self._why_fallback()))
+        return replace(trace, missing=missing, issues=(*trace.issues, *issues))
+
+    def _as_ours(self, missing: Missing, tracer: str) -> Missing:
+        """What a tracer says of itself ("perf", "perf.shed") is said of the kernel's view."""
+        name, _, rest = missing.what.partition(".")
+        if name != tracer:
+            return missing
+        return replace(missing, what=f"{self.name}.{rest}" if rest else self.name)
+
+    def _why_fallback(self) -> Unknown:
+        assert self._tracer is not None
+        remedies = [why.remedy for why in self._reasons.values()]
+        return Unknown(f"{self._tracer.name} looks in place of {_reasons(self._reasons)}", remedies[0])
+
+    def _why_none(self) -> Unknown:
+        if not self._reasons:
+            return _why_nothing_chosen()
+        remedies = dict.fromkeys(why.remedy for why in self._reasons.values() if why.remedy)
+        distinct = {why.reason for why in self._reasons.values()}
+        reason = distinct.pop() if len(distinct) == 1 else _reasons(self._reasons)
+        return Unknown(reason, "; or ".join(remedies))
+
+
+def chosen() -> tuple[Tracer, ...]:
+    """The tracers that may be tried, best first, as the environment has it."""
+    choice = os.environ.get(CHOICE, "")
+    if choice:
+        return tuple(tracer for tracer in TRACERS if tracer.name == choice)
+    # The first one says by itself that it is switched off; perf, which is not asked for, stays away too.
+    return TRACERS[:1] if os.environ.get(OFF) else TRACERS
+
+
+def _why_nothing_chosen() -> Unknown:
+    choice = os.environ.get(CHOICE, "")
+    if choice == NONE:
+        return Unknown(f"switched off by {CHOICE}={NONE}", f"unset {CHOICE}")
+    names = ", ".join((*(tracer.name for tracer in TRACERS), NONE))
+    return Unknown(f"{CHOICE} names no tracer that there is", f"{CHOICE} is one of {names}")
+
+
+def _reasons(by_name: Mapping[str, Unknown]) -> str:
+    """Why each of them is not used, in one line; those with the same reason together.
+
+    >>> _reasons({"bcc": Unknown("not root"), "bpftrace": Unknown("not root"), "perf": Unknown("not installed")})
+    'bcc, bpftrace (not root); perf (not installed)'
+    """
+    names: dict[str, list[str]] = {}
+    for name, why in by_name.items():
+        names.setdefault(why.reason, []).append(name)
+    return "; ".join(f"{', '.join(several)} ({reason})" for reason, several in names.items())
+
+
+def running_helpers() -> tuple[int, ...]:
+    """PIDs of all tracers' processes that llmtop has started: their cost is llmtop's own."""
+    from llmtop.collectors import children
+    from llmtop.collectors.ebpf import process
+
+    return (*process.running_helpers(), *children.running())
+
+
+def checks() -> tuple[Check, ...]:
+    """What of the tracers works here, for `llmtop doctor`."""
+    from llmtop.collectors.ebpf import collector as ebpf
+
+    return ebpf.checks()

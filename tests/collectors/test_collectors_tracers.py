@@ -1,0 +1,198 @@
+"""The choice of tracer: the best that works, the next when it does not, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from llmtop.collectors.tracers import CHOICE, NONE, OFF, Tracer, TracerCollector, TracingCollector, chosen
+from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+TARGET = Target(1, 1, "process", "a program", ())
+NOT_ROOT = Unknown("only root may load probes", "sudo llmtop")
+NO_BCC = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
+NO_BPFTRACE = Unknown("bpftrace is not installed", "sudo apt install bpftrace")
+CALLS = Metric("syscall.count|read", "calls", counter=True)
+
+
+class FakeCollector:
+    """A tracer's collector that gives what it is told to give."""
+
+    period_s = 0.25
+
+    def __init__(self, name: str, *, missing: Unknown | None = None, stacks: bool = True) -> None:
+        self.name = name
+        self.why = missing
+        self.stacks = stacks
+        self.unavailable: Unknown | None = None
+        self.traces: list[Trace] = []
+        self.lives: list[str] = []
+
+    def want_stacks(self, wanted: bool) -> None:
+        self.stacks = wanted
+
+    def missing(self) -> Unknown | None:
+        return self.why
+
+    def __enter__(self) -> Self:
+        self.lives.append("in")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lives.append("out")
+
+    def poll(self) -> Trace:
+        return self.traces.pop(0) if self.traces else Trace(Origin("live"), 5, 5)
+
+
+def tracer_of(collector: FakeCollector) -> Tracer:
+    def make(target: Target, stacks: bool) -> TracingCollector:
+        assert target is TARGET
+        return collector
+
+    return Tracer(collector.name, make)
+
+
+def tracing(*collectors: FakeCollector, stacks: bool = True) -> TracerCollector:
+    tracers = tuple(tracer_of(collector) for collector in collectors)
+    return TracerCollector(TARGET, tracers=tracers, stacks=stacks, clock=lambda: 100)
+
+
+def reading(value: float, t_ns: int = 10) -> Reading:
+    return Reading("process:1", CALLS, t_ns, value, "a tracer")
+
+
+def missing(trace: Trace) -> dict[str, str]:
+    return {one.what: str(one.why) for one in trace.missing}
+
+
+def test_the_best_is_taken_and_nothing_is_said_of_it() -> None:
+    bcc, bpftrace = FakeCollector("bcc"), FakeCollector("bpftrace")
+    bcc.traces = [Trace(Origin("live"), 1, 2, readings=(reading(3),))]
+    with tracing(bcc, bpftrace) as collector:
+        assert collector.tracer == "bcc"
+        trace = collector.poll()
+    assert trace.readings == (reading(3),)
+    assert (trace.missing, trace.issues) == ((), ())
+    assert (bcc.lives, bpftrace.lives) == (["in", "out"], [])
+
+
+def test_one_that_cannot_run_is_passed_over_and_named() -> None:
+    bcc, bpftrace = FakeCollector("bcc", missing=NO_BCC), FakeCollector("bpftrace")
+    collector = tracing(bcc, bpftrace)
+    assert collector.missing() is None
+    with collector:
+        first, second = collector.poll(), collector.poll()
+    assert bcc.lives == []
+    said = "bpftrace looks in place of bcc (bcc cannot be imported) (sudo apt install python3-bpfcc)"
+    assert missing(first) == missing(second) == {"tracer": said}
+    said = "bpftrace looks into the kernel in place of bcc (bcc cannot be imported)"
+    assert first.issues == (Issue(Severity.INFO, "tracer-fallback", said),)
+    assert second.issues == ()
+
+
+def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
+    bcc, bpftrace, perf = (FakeCollector(name) for name in ("bcc", "bpftrace", "perf"))
+    last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing("ebpf", NO_BCC),))
+    bcc.traces = [last_words]
+    bpftrace.why = NO_BPFTRACE
+    perf.traces = [Trace(Origin("live"), 200, 201, readings=(reading(1, 201),))]
+    with tracing(bcc, bpftrace, perf) as collector:
+        bcc.unavailable = NO_BCC
+        change = collector.poll()
+        assert (bcc.lives, perf.lives) == (["in", "out"], ["in"])
+        assert collector.tracer == "perf"
+        after = collector.poll()
+    assert change.readings == (reading(3), Reading("process:1", CALLS, 100, None, "a tracer"))
+    assert list(missing(change)) == ["tracer"]
+    assert [issue.code for issue in change.issues] == ["tracer-fallback"]
+    assert after.readings == (reading(1, 201),)
+    said = "perf looks in place of bcc (bcc cannot be imported); bpftrace (bpftrace is not installed)"
+    assert missing(after) == {"tracer": f"{said} (sudo apt install python3-bpfcc)"}
+    assert perf.lives == ["in", "out"]
+
+
+def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
+    bcc = FakeCollector("bcc")
+    collector = tracing(bcc, FakeCollector("bpftrace", missing=NO_BPFTRACE))
+    with collector:
+        assert collector.unavailable is None
+        bcc.unavailable = NO_BCC
+        change, later = collector.poll(), collector.poll()
+    why = Unknown(
+        "bcc (bcc cannot be imported); bpftrace (bpftrace is not installed)",
+        "sudo apt install python3-bpfcc; or sudo apt install bpftrace",
+    )
+    assert change.missing == later.missing == (Missing("ebpf", why),)
+    assert collector.unavailable == why
+    assert bcc.lives == ["in", "out"]
+
+
+def test_a_reason_that_all_share_is_told_once() -> None:
+    collector = tracing(FakeCollector("bcc", missing=NOT_ROOT), FakeCollector("bpftrace", missing=NOT_ROOT))
+    assert collector.missing() == NOT_ROOT
+
+
+def test_the_wish_for_stacks_is_handed_on() -> None:
+    bcc, bpftrace = FakeCollector("bcc"), FakeCollector("bpftrace")
+    with tracing(bcc, bpftrace) as collector:
+        collector.want_stacks(False)
+        assert not bcc.stacks
+        bcc.unavailable = NO_BCC
+        collector.poll()
+    assert not bpftrace.stacks
+
+
+def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
+    perf = FakeCollector("perf")
+    why = Unknown("it starts")
+    names = ("perf", "perf.shed", "performance", "syscalls")
+    perf.traces = [Trace(Origin("live"), missing=tuple(Missing(name, why) for name in names))]
+    with tracing(perf) as collector:
+        assert list(missing(collector.poll())) == ["ebpf", "ebpf.shed", "performance", "syscalls"]
+
+
+def test_series_of_what_has_ended_have_no_gap() -> None:
+    bcc = FakeCollector("bcc")
+    bcc.traces = [
+        Trace(Origin("live"), readings=(reading(1),)),
+        Trace(Origin("live"), gone=("process:1",)),
+        Trace(Origin("live")),
+    ]
+    with tracing(bcc) as collector:
+        collector.poll()
+        collector.poll()
+        bcc.unavailable = NO_BCC
+        assert collector.poll().readings == ()
+
+
+@pytest.mark.parametrize("name", ["bcc"])
+def test_the_environment_names_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, name)
+    assert [tracer.name for tracer in chosen()] == [name]
+
+
+def test_the_environment_switches_all_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, NONE)
+    assert TracerCollector(TARGET).missing() == Unknown(f"switched off by {CHOICE}=none", f"unset {CHOICE}")
+
+
+def test_a_name_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, "dtrace")
+    why = TracerCollector(TARGET).missing()
+    assert why is not None
+    assert why.reason == "LLMTOP_TRACER names no tracer that there is"
+    assert why.remedy.startswith("LLMTOP_TRACER is one of bcc, ")
+    assert why.remedy.endswith(", none")
+
+
+def test_without_probes_no_other_tracer_is_started_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CHOICE, raising=False)
+    monkeypatch.setenv(OFF, "1")
+    assert TracerCollector(TARGET).missing() == Unknown(f"switched off by {OFF}", f"unset {OFF}")
