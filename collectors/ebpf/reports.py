@@ -27,6 +27,8 @@ LAST_SLOT = 27
 """Slots of latencies as programs/common.h has them: below 2^8 ns, 2^9 ns ... and all above."""
 _STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
 _NO_CALL = 0xFFFF
+_OUTSIDE = 0xFFFFFFFF
+"""A thread without an id in our PID namespace, as programs/common.h has it."""
 
 _StackKey: TypeAlias = "tuple[str, str, tuple[str, ...]]"
 """Track, state and frames."""
@@ -41,10 +43,16 @@ def _together(light: Iterable[tuple[_StackKey, float]]) -> tuple[Stack, ...]:
 
 
 class Reports:
-    """Turns counters of the helper into readings, and keeps the stacks of the last seconds."""
+    """Turns counters of the helper into readings, and keeps the stacks of the last seconds.
 
-    def __init__(self, file_of: Callable[[int, int], str | None] | None = None) -> None:
+    Args:
+        file_of: What a file descriptor of a process points to.
+        source: What the readings are said to come from: other tracers' helpers report alike.
+    """
+
+    def __init__(self, file_of: Callable[[int, int], str | None] | None = None, source: str = SOURCE) -> None:
         self._file_of = file_of or _file_of
+        self._source = source
         self._told: dict[tuple[str, str], float] = {}
         self._metrics: dict[tuple[str, str], Metric] = {}
         self._buckets: dict[tuple[str, int], Metric] = {}
@@ -67,9 +75,9 @@ class Reports:
             if told == value:
                 continue
             if told is None:
-                readings.append(Reading(track, metric, before_ns, 0.0, SOURCE))
+                readings.append(Reading(track, metric, before_ns, 0.0, self._source))
             if told is not None or value:
-                readings.append(Reading(track, metric, t_ns, value, SOURCE))
+                readings.append(Reading(track, metric, t_ns, value, self._source))
             self._told[key] = value
         self._forget(set(gone_tracks(report)))
         return tuple(readings)
@@ -98,7 +106,7 @@ class Reports:
     def gaps(self, t_ns: int, prefixes: tuple[str, ...]) -> tuple[Reading, ...]:
         """Readings without a value for all series of these names: their probes were taken off."""
         return tuple(
-            Reading(track, Metric(name, "", counter=True), t_ns, None, SOURCE)
+            Reading(track, Metric(name, "", counter=True), t_ns, None, self._source)
             for track, name in self._told
             if name.startswith(prefixes)
         )
@@ -106,10 +114,12 @@ class Reports:
     def _values(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
         yield from self._system_calls(report)
         yield from self._sleeps(report.get("waits", ()))
+        for pid, tid, cause, ns in report.get("blocked", ()):
+            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_BLOCKED, cause), float(ns)
         for pid, slots in report.get("queue", ()):
             yield from self._distribution(f"process:{pid}", v.PROCESS_RUN_QUEUE_LATENCY, slots)
         for pid, tid, waker, count in report.get("wakes", ()):
-            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, str(waker)), float(count)
+            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
         for pid, count in report.get("switch_timeouts", ()):
             yield f"process:{pid}", v.PROCESS_GIL_WAITS, float(count)
         yield from self._library_calls(report.get("functions", ()))
@@ -122,12 +132,13 @@ class Reports:
         for pid, call, count, errors, ns, slots in report.get("calls", ()):
             track, name = f"process:{pid}", names.get(call, f"syscall_{call}")
             yield track, self._labelled(v.SYSCALL_COUNT, name), float(count)
-            if slots:  # else it was counted only
-                yield track, self._labelled(v.SYSCALL_ERRORS, name), float(errors)
+            if slots or ns:  # else it was counted only
+                if errors is not None:
+                    yield track, self._labelled(v.SYSCALL_ERRORS, name), float(errors)
                 yield track, self._labelled(v.SYSCALL_TIME, name), float(ns)
                 yield from self._distribution(track, self._labelled(v.SYSCALL_LATENCY, name), slots)
         observed = report.get("observed", {})
-        for pid in {entry[0] for entry in report.get("calls", ())} | {entry[0] for entry in report.get("waits", ())}:
+        for pid in {entry[0] for part in ("calls", "waits", "blocked") for entry in report.get(part, ())}:
             for part, metric in _OBSERVED.items():
                 yield f"process:{pid}", metric, float(observed.get(part, 0))
 
@@ -169,6 +180,9 @@ class Reports:
         for pid, tid, call, state, descriptor, frames, ns in report.get("stacks", ()):
             cause = self._cause(pid, call, state, descriptor).value
             key = (f"thread:{pid}/{tid}", cause, self._clean(frames))
+            weights[key] = weights.get(key, 0.0) + ns
+        for pid, tid, cause_name, frames, ns in report.get("asleep", ()):
+            key = (f"thread:{pid}/{tid}", cause_name, self._clean(frames))
             weights[key] = weights.get(key, 0.0) + ns
         for pid, tid, frames, ns in report.get("running", ()):
             key = (f"thread:{pid}/{tid}", ON_CPU, self._clean(frames))
@@ -229,6 +243,10 @@ def upper_bound(slot: int) -> float:
     (256.0, inf)
     """
     return math.inf if slot >= LAST_SLOT else float(1 << (LOWEST_LOG2 + slot))
+
+
+def _waker(tid: int) -> str:
+    return "outside" if tid == _OUTSIDE else str(tid)
 
 
 def _file_of(pid: int, descriptor: int) -> str | None:
