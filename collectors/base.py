@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,4 +52,13 @@ class Collector(Protocol):
 
     def poll(self) -> Trace:
         """What is new since the last poll, losses included."""
+        ...
+
+
+@runtime_checkable
+class OnDemand(Protocol):
+    """A collector that takes some things only while they are wanted, because they cost."""
+
+    def ask(self, what: str, wanted: bool) -> None:
+        """Begin or end to take `what`; what it does not know is for another collector. Called from any thread."""
         ...

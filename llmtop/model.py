@@ -208,6 +208,14 @@ class Stack:
     track: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StackWindow:
+    """Stacks as they stood at a moment: sums over the time before it (`vocabulary.STACKS_WINDOW_NS`)."""
+
+    end_ns: int
+    stacks: tuple[Stack, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RuleResult:
     """What the capturing tool's own rule said of a kernel.
@@ -376,6 +384,10 @@ class Trace:
     missing: tuple[Missing, ...] = ()
     gone: tuple[str, ...] = ()
     """Ids of tracks that ended since the last poll (live only)."""
+    stacks_end_ns: int = 0
+    """When `stacks` were summed up (live only); 0 where they have no time of their own."""
+    past_stacks: tuple[StackWindow, ...] = ()
+    """`stacks` as they stood at earlier moments, oldest first (live only)."""
 
     def get(self, track: str, metric: Metric) -> Series | None:
         """The series of a metric on a track, or None when it was never read."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from llmtop.collectors.base import OnDemand
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -25,13 +26,15 @@ from llmtop.model import (
     Series,
     Severity,
     Stack,
+    StackWindow,
     Trace,
     Track,
     Unknown,
 )
+from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from llmtop.collectors.base import Clock, Collector
 
@@ -40,6 +43,8 @@ STUCK_S = 3.0
 """A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
 STUCK_PERIODS = 3
 _STUCK_REMEDY = "it goes on by itself when its call returns; of a driver that hangs, dmesg says more"
+KEEP_STACKS_NS = 10 * NS_PER_S
+"""How often the stacks of the moment are kept for later: 60 times 400 stacks in the default window."""
 _TRIM_SLACK = 2
 """Columns are cut only when they hold this many windows, so that cutting costs nothing per sample."""
 
@@ -87,7 +92,7 @@ class Recorder:
         self._window_ns = int(window_s * NS_PER_S)
         self._columns: dict[tuple[str, str], _Column] = {}
         self._tracks: dict[str, Track] = {}
-        self._stacks: dict[str, tuple[Stack, ...]] = {}
+        self._stacks = _Stacks()
         self._missing: dict[str, tuple[Missing, ...]] = {}
         self._issues: dict[tuple[str, str], Issue] = {}
         self._marks: deque[Mark] = deque(maxlen=1000)
@@ -108,7 +113,7 @@ class Recorder:
                 self._column(collector, reading).append(reading)
             self._missing[collector] = trace.missing
             if trace.stacks:
-                self._stacks[collector] = trace.stacks
+                self._stacks.replace(collector, trace.end_ns, trace.stacks)
             self._marks.extend(trace.marks)
             self._count_issues(trace.issues)
             self._forget(trace.gone)
@@ -132,16 +137,19 @@ class Recorder:
             oldest = self._end_ns - self._window_ns
             for column in self._columns.values():
                 column.forget_before(oldest)
+            stacks_end_ns, stacks = self._stacks.at(self._end_ns)
             return Trace(
                 origin=self._origin,
                 start_ns=max(self._start_ns, oldest),
                 end_ns=self._end_ns,
                 tracks=dict(self._tracks),
                 series={key: _frozen(key[0], column) for key, column in self._columns.items()},
-                stacks=_joined(self._stacks.values()),
+                stacks=stacks,
                 marks=tuple(mark for mark in self._marks if mark.t_ns >= oldest),
                 issues=tuple(self._issues.values()),
                 missing=tuple(one for several in self._missing.values() for one in several),
+                stacks_end_ns=stacks_end_ns,
+                past_stacks=self._stacks.past(oldest),
             )
 
     def _column(self, collector: str, reading: Reading) -> _Column:
@@ -184,9 +192,41 @@ def _frozen(track: str, column: _Column) -> Series:
     return column.frozen
 
 
-def _joined(stacks: Collection[tuple[Stack, ...]]) -> tuple[Stack, ...]:
-    """The stacks of all collectors; those of the only one as they are, so that what is made of them can be kept."""
-    return next(iter(stacks)) if len(stacks) == 1 else tuple(chain.from_iterable(stacks))
+class _Stacks:
+    """The newest stacks of every collector, and those of some earlier moments."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, StackWindow] = {}
+        self._joined: tuple[tuple[StackWindow, ...], tuple[Stack, ...]] = ((), ())
+        self._past: deque[StackWindow] = deque()
+
+    def replace(self, collector: str, t_ns: int, stacks: tuple[Stack, ...]) -> None:
+        """What a collector says now stands for what it said before."""
+        self._newest[collector] = StackWindow(t_ns, stacks)
+        if not self._past or t_ns - self._past[-1].end_ns >= KEEP_STACKS_NS:
+            self._past.append(StackWindow(t_ns, self._shared(self.at(t_ns)[1])))
+
+    def at(self, now_ns: int) -> tuple[int, tuple[Stack, ...]]:
+        """When the newest were summed up, and the stacks of all collectors that have not fallen silent since.
+
+        The same tuple as long as nothing changes, so that what is made of it can be kept.
+        """
+        fresh = tuple(window for window in self._newest.values() if now_ns - window.end_ns <= STACKS_WINDOW_NS)
+        if fresh != self._joined[0]:
+            joined = fresh[0].stacks if len(fresh) == 1 else tuple(chain.from_iterable(one.stacks for one in fresh))
+            self._joined = (fresh, joined)
+        return max((window.end_ns for window in fresh), default=0), self._joined[1]
+
+    def past(self, oldest_ns: int) -> tuple[StackWindow, ...]:
+        """Those that were kept, from `oldest_ns` on."""
+        while self._past and self._past[0].end_ns < oldest_ns:
+            self._past.popleft()
+        return tuple(self._past)
+
+    def _shared(self, stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
+        """The same stacks, with frames that the last kept ones have too held only once."""
+        known = {stack.frames: stack.frames for stack in self._past[-1].stacks} if self._past else {}
+        return tuple(replace(stack, frames=known.get(stack.frames, stack.frames)) for stack in stacks)
 
 
 @dataclass(slots=True)
@@ -240,6 +280,12 @@ class Session:
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def ask(self, what: str, wanted: bool) -> None:
+        """Have collectors take something that is not taken unasked, or leave it again. May be called at any time."""
+        for collector in self.collectors:
+            if isinstance(collector, OnDemand):
+                collector.ask(what, wanted)
 
     def trace(self) -> Trace:
         """What is known now; collectors that hang are missing, and what they said last is over."""

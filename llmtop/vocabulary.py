@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llmtop.model import Metric
+from llmtop.model import NS_PER_S, Metric
 
 # GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
 GPU_UTIL = Metric("gpu.util", "%", title="GPU busy")
@@ -150,7 +150,8 @@ class ThreadCause(StrEnum):
 THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
 """Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""
 THREAD_WAKES = Metric("thread.wakes", "wakes", counter=True, title="woken")
-"""How often the thread was woken; labelled with who did it: a TID, or "0" for a timer or an interrupt."""
+"""How often the thread was woken; labelled with who did it: a TID, "0" for a timer or an interrupt, or
+"outside" for a thread that has no id in the PID namespace in which llmtop runs."""
 THREAD_SPINS = Metric("thread.spins", "calls", counter=True, title="spins")
 """Calls that only pass the time, by thread: labelled "sched_yield", or "poll" for polls that do not wait."""
 THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUDA launches")
@@ -159,6 +160,19 @@ THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA
 """Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
 THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")
 """How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
+STACKS_WINDOW_NS = 30 * NS_PER_S
+"""Live stacks are sums over so long: what was long ago is not where the server waits."""
+PYTHON_FRAMES = "python frames"
+"""What a session is asked for to have the interpreters looked at."""
+
+
+class PythonState(StrEnum):
+    """What a thread was doing when its interpreter was looked at: the states of stacks that count samples of it."""
+
+    RUNNING = "python running"
+    WAITING = "python waiting"
+
+
 # On tracks "process:<pid>"; SYSCALL_* are labelled with the system call's name, LIBRARY_* with the function's.
 SCHEDULER_OBSERVED = Metric("scheduler.observed", "ns", counter=True, title="scheduler probes attached")
 PROCESS_RUN_QUEUE_LATENCY = Metric("process.run_queue_latency", "ns", title="run-queue latency")

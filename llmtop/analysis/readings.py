@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import Increase, increase, rate_samples
-from llmtop.model import NS_PER_S, Series, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
+
+_NO_STACKS_THEN = Unknown("no stacks are kept from that moment", "they begin later, or were older than the window")
 
 _COLLECTORS = {
     "gpu": ("nvml",),
@@ -124,10 +128,14 @@ def server_track(trace: Trace) -> Track | None:
 def as_of(trace: Trace, t_ns: int) -> Trace:
     """The trace as it stood at `t_ns`: every series and mark cut there, nothing copied.
 
-    Tracks and reasons stay those of the newest moment: only what is measured has a history.
+    Tracks and reasons stay those of the newest moment: only what is measured has a history. Of stacks some moments
+    are kept; those of the last one before `t_ns` are taken.
     """
     if t_ns >= trace.end_ns:
         return trace
+    past = trace.past_stacks[: bisect_right(trace.past_stacks, t_ns, key=attrgetter("end_ns"))]
+    then = _stacks_then(trace, past, t_ns)
+    missing = trace.missing if then.stacks or not trace.stacks else (Missing("stacks", _NO_STACKS_THEN), *trace.missing)
     return Trace(
         origin=trace.origin,
         start_ns=trace.start_ns,
@@ -135,12 +143,21 @@ def as_of(trace: Trace, t_ns: int) -> Trace:
         tracks=trace.tracks,
         series={key: series.between(-(2**62), t_ns) for key, series in trace.series.items()},
         spans=trace.spans,
-        stacks=trace.stacks,
+        stacks=then.stacks,
         kernels=trace.kernels,
         marks=tuple(mark for mark in trace.marks if mark.t_ns <= t_ns),
         issues=trace.issues,
-        missing=trace.missing,
+        missing=missing,
+        stacks_end_ns=then.end_ns,
+        past_stacks=past,
     )
+
+
+def _stacks_then(trace: Trace, past: tuple[StackWindow, ...], t_ns: int) -> StackWindow:
+    """The last stacks up to a moment; those of a file, which have no time of their own, are of every moment."""
+    if trace.stacks_end_ns <= t_ns:
+        return StackWindow(trace.stacks_end_ns, trace.stacks)
+    return past[-1] if past else StackWindow(0, ())
 
 
 def _staleness(series: Series, now_ns: int, max_age_ns: int) -> Unknown | None:

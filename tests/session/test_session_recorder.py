@@ -141,3 +141,49 @@ def test_stacks_of_the_last_poll_that_had_any_stay() -> None:
     recorder.append("ebpf", Trace(LIVE, 1, 1, stacks=(stack,)))
     recorder.append("ebpf", Trace(LIVE, 2, 2))
     assert recorder.freeze().stacks == (stack,)
+
+
+def stacks_poll(t_s: float, *names: str) -> Trace:
+    t_ns = int(t_s * NS_PER_S)
+    return Trace(LIVE, t_ns, t_ns, stacks=tuple(Stack((name,), 1.0, "ns", "futex", "thread:7/7") for name in names))
+
+
+def leaves(stacks: tuple[Stack, ...]) -> list[str]:
+    return [stack.frames[-1] for stack in stacks]
+
+
+def test_stacks_of_earlier_moments_are_kept_as_long_as_the_window() -> None:
+    recorder = Recorder(LIVE, window_s=60)
+    for t in range(1, 200, 2):
+        recorder.append("ebpf", stacks_poll(t, f"at {t}"))
+    trace = recorder.freeze()
+    assert leaves(trace.stacks) == ["at 199"]
+    assert trace.stacks_end_ns == 199 * NS_PER_S
+    assert [leaves(window.stacks) for window in trace.past_stacks] == [[f"at {t}"] for t in range(141, 200, 10)]
+
+
+def test_stacks_of_several_collectors_stand_side_by_side_and_stay_the_same_tuple() -> None:
+    recorder = Recorder(LIVE)
+    recorder.append("ebpf", stacks_poll(1, "native"))
+    recorder.append("pyspy", stacks_poll(2, "python"))
+    trace = recorder.freeze()
+    assert leaves(trace.stacks) == ["native", "python"]
+    recorder.append("nvml", poll(3))
+    assert recorder.freeze().stacks is trace.stacks
+
+
+def test_stacks_of_a_collector_that_fell_silent_are_not_now() -> None:
+    recorder = Recorder(LIVE)
+    recorder.append("pyspy", stacks_poll(1, "python"))
+    recorder.append("ebpf", stacks_poll(31.5, "native"))
+    assert leaves(recorder.freeze().stacks) == ["native"]
+    recorder.append("nvml", poll(90))
+    assert recorder.freeze().stacks == ()
+
+
+def test_frames_of_kept_stacks_are_held_once() -> None:
+    recorder = Recorder(LIVE)
+    for t in (1, 11, 21):
+        recorder.append("ebpf", stacks_poll(t, "".join(["ma", "in"])))
+    first, *others = (window.stacks[0].frames for window in recorder.freeze().past_stacks)
+    assert all(frames is first for frames in others)

@@ -201,3 +201,20 @@ def test_a_slow_collector_that_hangs_while_it_starts_has_three_periods() -> None
     assert news.acquire(timeout=DEADLINE_S)
     session.stop()
     assert session.trace().missing == ()
+
+
+class OnDemandCollector(FakeCollector):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked: list[tuple[str, bool]] = []
+
+    def ask(self, what: str, wanted: bool) -> None:
+        self.asked.append((what, wanted))
+
+
+def test_what_is_asked_for_reaches_the_collectors_that_take_requests() -> None:
+    plain, willing = FakeCollector("plain"), OnDemandCollector("willing")
+    session, _ = session_of(plain, willing)
+    session.ask("stacks", True)
+    session.ask("stacks", False)
+    assert willing.asked == [("stacks", True), ("stacks", False)]
