@@ -70,6 +70,20 @@ def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
     )
 
 
+def step_increase(series: Series | None, start_ns: int, end_ns: int) -> float:
+    """How much a counter of probes grew in (start, end]; one that falls was started again.
+
+    Such a counter has a sample only where it moved: what it was at the start is its last sample until then.
+    """
+    if series is None:
+        return 0.0
+    before = series.between(0, start_ns).last
+    values = [value for _, value in series.between(start_ns + 1, end_ns) if value is not None]
+    if before is not None:
+        values.insert(0, before)
+    return sum(_growth(last, after) for last, after in pairwise(values))
+
+
 def _window(series: Series, start_ns: int, end_ns: int) -> Series:
     """The samples of the window, from the last one with a value at or before its start on."""
     before = series.between(2 * start_ns - end_ns, start_ns)

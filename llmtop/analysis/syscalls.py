@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.rates import step_increase
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
-    from llmtop.model import Metric, Series, Trace
+    from llmtop.model import Metric, Trace
 
 WINDOW_NS = 10 * NS_PER_S
 NOT_TIMED = Unknown("not timed: these calls are only counted", "calls that do not wait say nothing by their length")
@@ -148,7 +148,7 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
     sums: dict[str, _Sums] = {}
     observed_ns = 0.0
     for track, names in _names_by_track(trace).items():
-        observed = _growth(trace.get(track, v.SYSCALL_OBSERVED), start_ns, trace.end_ns)
+        observed = step_increase(trace.get(track, v.SYSCALL_OBSERVED), start_ns, trace.end_ns)
         observed_ns = max(observed_ns, observed)
         for name, uppers in names.items():
             _add(sums.setdefault(name, _Sums()), trace, track, name, uppers, start_ns, observed)
@@ -180,7 +180,7 @@ def _add(
     """Add one process's share of a system call."""
 
     def grown(metric: Metric) -> float:
-        return _growth(trace.get(track, metric), start_ns, trace.end_ns)
+        return step_increase(trace.get(track, metric), start_ns, trace.end_ns)
 
     count = grown(v.labelled(v.SYSCALL_COUNT, name))
     sums.count += count
@@ -193,20 +193,6 @@ def _add(
         sums.slots[upper] = sums.slots.get(upper, 0.0) + at_most - below
         below = at_most
     sums.timed += below
-
-
-def _growth(series: Series | None, start_ns: int, end_ns: int) -> float:
-    """How much a counter grew in (start, end]; one that falls was started again.
-
-    A counter of probes has a sample only where it moved: what it was at the start is its last sample until then.
-    """
-    if series is None:
-        return 0.0
-    before = series.between(0, start_ns).last
-    values = [value for _, value in series.between(start_ns + 1, end_ns) if value is not None]
-    if before is not None:
-        values.insert(0, before)
-    return sum(after - last if after >= last else after for last, after in pairwise(values))
 
 
 def _syscall(name: str, sums: _Sums) -> Syscall:

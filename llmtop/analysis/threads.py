@@ -1,7 +1,8 @@
 """Where the server's threads spend their time: on a CPU, waiting for one, or blocked, and on what.
 
 On-CPU and run-queue time are exact: the kernel counts them in /proc/PID/task/TID/schedstat (Linux
-Documentation/scheduler/sched-stats). What is left of the wall time is blocked; its causes are sampled at each poll.
+Documentation/scheduler/sched-stats). What is left of the wall time is blocked; its causes are measured at each sleep
+where probes are attached to the scheduler, else sampled at each poll.
 """
 
 from __future__ import annotations
@@ -13,14 +14,35 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_increase, source, why_kind_missing
 from llmtop.analysis.tables import RowTable
+from llmtop.analysis.thread_probes import (
+    NOT_SEEN,
+    ProbeSeries,
+    cuda_sync_share,
+    exact_causes,
+    exact_source,
+    polling_share,
+    probe_series,
+)
 from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Trace, Track, TrackKind, Unknown
+from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 WINDOW_NS = 10 * NS_PER_S
 NOT_SAMPLED = "not sampled"
+SAMPLED = "sampled at each poll"
+_CLOSE = 0.02
+"""Clocks and probes are read at different moments: what differs by no more than this share is the same."""
+_MOSTLY = 0.5
+
+_API = ("apiserver", "http_server", "tokenizer", "frontend", "router", "proxy")
+_WORKERS = ("worker", "scheduler", "shard", "executor", "runner")
+"""What roles of processes (llmtop/servers) have in their names. SGLang's detokenizer and tokenizer workers serve
+requests and not a GPU; its schedulers are what others call workers."""
+_NO_SPINS = Unknown("no probe counts this thread's spins", "sudo llmtop --attach PID")
+_NO_SYNC = Unknown("no probe looks at this thread's CUDA calls", "sudo llmtop --attach PID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +74,21 @@ class Shares:
         """What it was blocked on most."""
         return self.blocked[0][0] if self.blocked else ""
 
+    @property
+    def spinning_in_sync(self) -> float:
+        """The share on a CPU within synchronising calls: the GPU is what is waited for. 0 where nothing tells."""
+        asleep = dict(self.blocked).get(ThreadCause.CUDA_SYNC, 0.0) if self.are_causes_exact else self.blocked_total
+        return min(self.on_cpu, max(0.0, (self.in_cuda_sync or 0.0) - asleep))
+
+    @property
+    def working(self) -> float:
+        """The share on a CPU that is neither polling nor spinning in a synchronising call.
+
+        An upper bound where `polling` or `in_cuda_sync` is not known. A thread can poll within such a call, so the
+        larger one is taken off and not both.
+        """
+        return max(0.0, self.on_cpu - max(self.polling or 0.0, self.spinning_in_sync))
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
@@ -77,12 +114,19 @@ class RoleTotal:
 
 @dataclass(frozen=True, slots=True)
 class ThreadsView:
-    """All threads, the most interesting first."""
+    """All threads, the most interesting first.
+
+    Attributes:
+        source: Who read the clocks.
+        causes: How the causes of blocking are known: "measured at each sleep (eBPF)" or `SAMPLED`, or both where it
+            differs by thread.
+    """
 
     rows: tuple[ThreadRow, ...]
     roles: tuple[RoleTotal, ...]
     window_s: float
     source: str
+    causes: str = SAMPLED
 
 
 @lru_cache(maxsize=4)
@@ -94,18 +138,19 @@ def threads_view(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadsView | Unkn
     tracks = trace.tracks_of(TrackKind.THREAD)
     if not tracks:
         return why_kind_missing(trace, TrackKind.THREAD)
-    causes = _causes_by_track(trace)
-    rows = [thread_row(trace, track, window_ns, causes.get(track.id, ())) for track in tracks]
+    series = probe_series(trace)
+    rows = [thread_row(trace, track, window_ns, series) for track in tracks]
     rows.sort(key=_interest)
     where = source(trace, tracks[0].id, v.THREAD_ON_CPU)
-    return ThreadsView(tuple(rows), _role_totals(rows), window_ns / NS_PER_S, where)
+    causes = _how_causes_are_known(trace, rows, series)
+    return ThreadsView(tuple(rows), _role_totals(rows), window_ns / NS_PER_S, where, causes)
 
 
-def thread_row(trace: Trace, track: Track, window_ns: int, causes: Iterable[str]) -> ThreadRow:
-    """One thread; `causes` are the labels its state samples are counted under."""
+def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) -> ThreadRow:
+    """One thread; `series` says what there is about it."""
     pid, tid = (int(part) for part in track.id.removeprefix("thread:").split("/"))
     role, state = track.facts.get("role", ""), track.facts.get("state", "")
-    shares = _shares(trace, track.id, window_ns, causes)
+    shares = _shares(trace, track.id, window_ns, series)
     return ThreadRow(pid, tid, track.name, _text(role), shares, _text(state))
 
 
@@ -119,10 +164,39 @@ def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unkno
     if isinstance(view, Unknown):
         return view
     for wanted in ("enginecore", "engine", "scheduler", "worker", ""):
-        rows = [row for row in view.rows if wanted in row.role.lower() and isinstance(row.shares, Shares)]
-        if rows:
-            return max(rows, key=lambda row: _on_cpu(row) + _run_queue(row))
+        if (busiest := main_thread(threads_of_role(view, wanted))) is not None:
+            return busiest
     return Unknown("not enough samples yet", "wait for two polls")
+
+
+def threads_of_role(view: ThreadsView, *parts: str) -> tuple[ThreadRow, ...]:
+    """The threads of processes whose role has one of `parts` in its name, whatever the case; the view's order."""
+    return tuple(row for row in view.rows if _has_role(row, parts))
+
+
+def api_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
+    """The threads that take and answer requests: API servers, tokenisers, routers. None of a one-process server."""
+    view = threads_view(trace, window_ns)
+    return () if isinstance(view, Unknown) else threads_of_role(view, *_API)
+
+
+def worker_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
+    """The threads of the processes that have a GPU each: one rank of a tensor-parallel group or several."""
+    view = threads_view(trace, window_ns)
+    if isinstance(view, Unknown):
+        return ()
+    return tuple(row for row in threads_of_role(view, *_WORKERS) if not _has_role(row, _API))
+
+
+def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:
+    """The one that asks most for a CPU: of several threads the one that limits its process; None without shares."""
+    known = [row for row in rows if isinstance(row.shares, Shares)]
+    return max(known, key=lambda row: _on_cpu(row) + _run_queue(row), default=None)
+
+
+def is_polling(shares: Shares) -> bool:
+    """Whether most of what the thread did on a CPU was to poll: it seems busy and is not."""
+    return bool(shares.polling) and (shares.polling or 0.0) >= _MOSTLY * shares.on_cpu
 
 
 def threads_table(view: ThreadsView) -> RowTable:
@@ -130,12 +204,14 @@ def threads_table(view: ThreadsView) -> RowTable:
     columns = (
         Column("name", "thread", width=18),
         Column("role", "role", width=14, shrink=2),
-        Column("pid", "pid", "1", width=8, shrink=4),
-        Column("tid", "tid", "1", width=8, shrink=3),
+        Column("pid", "pid", "1", width=8, shrink=6),
+        Column("tid", "tid", "1", width=8, shrink=5),
         Column("on_cpu", "on-CPU", "ratio", width=7, help="share of the window on a CPU (schedstat)"),
         Column("run_queue", "run-q", "ratio", width=7, help="share of the window ready, waiting for a CPU (schedstat)"),
         Column("blocked", "blocked", "ratio", width=8, help="the rest of the window"),
-        Column("causes", "blocked on (sampled at each poll)", width=0),
+        Column("polling", "polling", "ratio", width=8, shrink=3, help="on-CPU time that only passes the time (probes)"),
+        Column("sync", "in sync", "ratio", width=8, shrink=4, help="within CUDA and NCCL calls that wait (probes)"),
+        Column("causes", "blocked on", width=0, help=view.causes),
     )
     return RowTable(columns, tuple(_cells(row) for row in view.rows), tuple((row.pid, row.tid) for row in view.rows))
 
@@ -148,12 +224,14 @@ def causes_text(shares: Shares, least: float = 0.01) -> str:
 def _cells(row: ThreadRow) -> tuple[str | int | float | Unknown, ...]:
     shares = row.shares
     if isinstance(shares, Unknown):
-        return (row.name, row.role, row.pid, row.tid, shares, shares, shares, shares)
+        return (row.name, row.role, row.pid, row.tid, *[shares] * 6)
     numbers = (shares.on_cpu, shares.run_queue, shares.blocked_total)
-    return (row.name, row.role, row.pid, row.tid, *numbers, causes_text(shares))
+    polling = _NO_SPINS if shares.polling is None else shares.polling
+    sync = _NO_SYNC if shares.in_cuda_sync is None else shares.in_cuda_sync
+    return (row.name, row.role, row.pid, row.tid, *numbers, polling, sync, causes_text(shares))
 
 
-def _shares(trace: Trace, track: str, window_ns: int, causes: Iterable[str]) -> Shares | Unknown:
+def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Shares | Unknown:
     on_cpu = counter_increase(trace, track, v.THREAD_ON_CPU, window_ns)
     run_queue = counter_increase(trace, track, v.THREAD_RUN_QUEUE, window_ns)
     if isinstance(on_cpu, Unknown):
@@ -164,15 +242,50 @@ def _shares(trace: Trace, track: str, window_ns: int, causes: Iterable[str]) -> 
     # The kernel brings both counters up to date at different moments, so short windows can add up to more than 1.
     excess = max(1.0, running + waiting)
     running, waiting = running / excess, waiting / excess
-    return Shares(running, waiting, _blocked(trace, track, window_ns, causes, max(0.0, 1.0 - running - waiting)))
+    blocked = max(0.0, 1.0 - running - waiting)
+    measured = exact_causes(trace, track, series.exact.get(track, []), window_ns)
+    polling = polling_share(trace, track, series, window_ns)
+    return Shares(
+        running,
+        waiting,
+        _measured(measured, blocked) if measured else _sampled(trace, track, window_ns, series.sampled, blocked),
+        None if polling is None else min(running, polling),
+        cuda_sync_share(trace, track, series, window_ns),
+        are_causes_exact=measured is not None,
+    )
 
 
-def _blocked(
-    trace: Trace, track: str, window_ns: int, causes: Iterable[str], share: float
+def _measured(causes: dict[str, float], share: float) -> tuple[tuple[str, float], ...]:
+    """The blocked share by measured causes; what these do not cover is `NOT_SEEN`."""
+    total = sum(causes.values())
+    covered = share if total >= share - _CLOSE else total
+    by_share = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
+    scaled = [(cause, part * covered / total) for cause, part in by_share]
+    return (*scaled, (NOT_SEEN, share - covered)) if covered < share else tuple(scaled)
+
+
+def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow], series: ProbeSeries) -> str:
+    """In words, for the legend: exact where one thread at least has it so."""
+    known = [row for row in rows if isinstance(row.shares, Shares)]
+    exact = [row for row in known if isinstance(row.shares, Shares) and row.shares.are_causes_exact]
+    if not exact:
+        return SAMPLED
+    track = f"thread:{exact[0].pid}/{exact[0].tid}"
+    measured = f"measured at each sleep ({exact_source(trace, track, series.exact[track])})"
+    return measured if len(exact) == len(known) else f"{measured}; of {len(known) - len(exact)} threads {SAMPLED}"
+
+
+def _has_role(row: ThreadRow, parts: Iterable[str]) -> bool:
+    role = row.role.casefold()
+    return any(part.casefold() in role for part in parts)
+
+
+def _sampled(
+    trace: Trace, track: str, window_ns: int, causes: Mapping[str, list[str]], share: float
 ) -> tuple[tuple[str, float], ...]:
     """Split the blocked share by how often each cause was seen; all of it is `NOT_SAMPLED` when none was."""
     seen: dict[str, float] = {}
-    for cause in causes:
+    for cause in causes.get(track, ()):
         grown = counter_increase(trace, track, v.labelled(v.THREAD_STATE_SAMPLES, cause), window_ns)
         if not isinstance(grown, Unknown) and grown.amount > 0:
             seen[cause] = grown.amount
@@ -181,15 +294,6 @@ def _blocked(
         return ((NOT_SAMPLED, share),)
     by_share = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
     return tuple((cause, share * count / samples) for cause, count in by_share)
-
-
-def _causes_by_track(trace: Trace) -> dict[str, list[str]]:
-    prefix = f"{v.THREAD_STATE_SAMPLES.name}|"
-    causes: dict[str, list[str]] = {}
-    for track, name in trace.series:
-        if name.startswith(prefix) and (cause := name[len(prefix) :]) != v.ThreadCause.RUNNING:
-            causes.setdefault(track, []).append(cause)
-    return causes
 
 
 def _interest(row: ThreadRow) -> tuple[float, int, int]:

@@ -1,0 +1,151 @@
+"""Series of different sources on one common grid of time, without inventing what was not measured.
+
+Each source is read at its own moments. What a reading tells is a mean over the time since the one before: of a
+counter its growth, of an activity the driver's average. So every series becomes steps, and a cell of the grid is the
+mean of the steps that lie in it. A cell of which less than half was measured is a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop.model import NS_PER_S
+
+if TYPE_CHECKING:
+    from llmtop.model import Series
+
+Step: TypeAlias = tuple[int, int, float]
+"""Start and end in ns, and the mean value (of a counter: its growth per second) in between."""
+Cells: TypeAlias = "tuple[float | None, ...]"
+"""One value a cell of a grid, None where it was not measured."""
+
+LONGEST_STEP_NS = 5 * NS_PER_S
+"""No live source is polled less often; readings further apart, and three times further than usual, leave a gap."""
+_LEAST_COVERED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of equal length, one after another."""
+
+    start_ns: int
+    step_ns: int
+    cells: int
+
+    @property
+    def end_ns(self) -> int:
+        """The end of the last cell."""
+        return self.start_ns + self.cells * self.step_ns
+
+    @property
+    def step_s(self) -> float:
+        """The length of a cell in seconds."""
+        return self.step_ns / NS_PER_S
+
+
+def grid_of(start_ns: int, end_ns: int, step_ns: int) -> Grid:
+    """As many whole cells as fit, the last one ending at `end_ns`."""
+    cells = max(0, (end_ns - start_ns) // step_ns)
+    return Grid(end_ns - cells * step_ns, step_ns, cells)
+
+
+def usual_step_ns(series: Series | None) -> int:
+    """The median time between two readings; 0 with fewer than two."""
+    times = () if series is None else series.times
+    return int(median(after - before for before, after in pairwise(times))) if len(times) > 1 else 0
+
+
+def gauge_steps(series: Series | None, start_ns: int, end_ns: int) -> list[Step]:
+    """Each value over the time since the reading before it; a lone one after a gap over the usual time."""
+    points, usual = _points(series, start_ns, end_ns)
+    longest = max(LONGEST_STEP_NS, 3 * usual)
+    return [
+        (before if t - before <= longest else t - usual, t, value)
+        for (before, _), (t, value) in pairwise(points)
+        if value is not None
+    ]
+
+
+def counter_steps(series: Series | None, start_ns: int, end_ns: int) -> list[Step]:
+    """Growth per second between neighbouring readings; a restart or a reading without a value leaves a gap."""
+    points, usual = _points(series, start_ns, end_ns)
+    longest = max(LONGEST_STEP_NS, 3 * usual)
+    return [
+        (t0, t, (after - before) * NS_PER_S / (t - t0))
+        for (t0, before), (t, after) in pairwise(points)
+        if before is not None and after is not None and after >= before and t - t0 <= longest
+    ]
+
+
+def probe_steps(series: Series | None, observed: Series | None, start_ns: int, end_ns: int) -> list[Step]:
+    """Growth per second of a counter that has readings only where it moved, while its probes were attached.
+
+    `series` None is a counter that never moved. `observed` (`vocabulary.SCHEDULER_OBSERVED` or `SYSCALL_OBSERVED`) is
+    how long its probes were attached: it says when standing still means zero and when nobody looked.
+    """
+    watched = [
+        (a, b) for a, b, share in counter_steps(observed, start_ns, end_ns) if share >= _LEAST_COVERED * NS_PER_S
+    ]
+    if not watched:
+        return []
+    cadence = max(1, int(median(b - a for a, b in watched)))
+    grown: list[Step] = []
+    points, _ = _points(series, start_ns, end_ns)
+    for (t0, before), (t, after) in pairwise(points):
+        if before is not None and after is not None and after > before:
+            begin = max(t0, t - cadence)
+            grown.append((begin, t, (after - before) * NS_PER_S / (t - begin)))
+    return _with_zeros(grown, watched)
+
+
+def on_grid(steps: Sequence[Step], grid: Grid) -> Cells:
+    """The mean of the steps over each cell; None where less than half of it was measured."""
+    sums, covered = [0.0] * grid.cells, [0] * grid.cells
+    origin, length, last = grid.start_ns, grid.step_ns, grid.cells - 1
+    for start, end, value in steps:
+        first = (start - origin) // length
+        for i in range(max(0, first), min(last, (end - 1 - origin) // length) + 1):
+            left = origin + i * length
+            part = min(end, left + length) - max(start, left)
+            sums[i] += value * part
+            covered[i] += part
+    least = _LEAST_COVERED * length
+    return tuple(total / part if part >= least else None for total, part in zip(sums, covered, strict=True))
+
+
+def _points(series: Series | None, start_ns: int, end_ns: int) -> tuple[list[tuple[int, float | None]], int]:
+    """The readings of a window with the one before it, and the usual time between them."""
+    if series is None:
+        return [], 0
+    window = series.between(start_ns, end_ns)
+    before = series.between(-(2**62), start_ns - 1)
+    points = list(window)
+    if len(before):
+        last = before.last_t_ns
+        assert last is not None
+        points.insert(0, (last, before.last))
+    usual = int(median(b - a for (a, _), (b, _) in pairwise(points))) if len(points) > 1 else 0
+    return points, usual
+
+
+def _with_zeros(grown: list[Step], watched: list[tuple[int, int]]) -> list[Step]:
+    """The steps, and zeros over the time that was watched and in which nothing grew."""
+    filled: list[Step] = []
+    rest = iter(grown)
+    step = next(rest, None)
+    at = watched[0][0]
+    for start, end in watched:
+        at = max(at, start)
+        while step is not None and step[0] < end:
+            if step[0] > at:
+                filled.append((at, step[0], 0.0))
+            filled.append(step)
+            at = max(at, step[1])
+            step = next(rest, None)
+        if at < end:
+            filled.append((at, end, 0.0))
+    return filled

@@ -1,0 +1,202 @@
+"""What probes tell of a thread beyond its clocks: exact causes of its sleeps, polling, and CUDA synchronisation.
+
+Counters of probes have a sample only where they moved, and count only while the probes were attached.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.grid import counter_steps, grid_of, on_grid, probe_steps
+from llmtop.analysis.rates import step_increase
+from llmtop.analysis.readings import source
+from llmtop.model import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.analysis.grid import Cells, Grid
+    from llmtop.model import Series, Trace
+
+NOT_SEEN = "not seen by the probes"
+"""Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
+LEAST_OBSERVED = 0.5
+"""Share of the window in which the scheduler's probes must have been attached to speak for all of it."""
+_POLLING_STEP_NS = 2 * NS_PER_S
+_LAST_TOLD_NS = 6 * NS_PER_S
+"""Of a server with hundreds of threads, those that sleep on are told of every fifth second."""
+
+AWAKE = 0.9
+YIELDS_PER_S = 50_000
+EMPTY_POLLS_PER_S = 5_000
+"""Thresholds of polling. A thread that is awake 90 % of the time, makes more than 50,000 sched_yield or 5,000 polls
+without a wait in a second on the CPU, and launches nothing, only passes the time: readers of vLLM's shm_broadcast spin
+on sched_yield (vllm-project/vllm issue 19036), SGLang's idle scheduler made 11,800 empty polls a second at 97 % CPU
+(sgl-project/sglang issue 1730). Awake is on the CPU or queued for it: a thread that polls on a shared core still polls.
+"""
+
+_SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
+_LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch")
+_SYNC_CALLS = ("Synchronize", "nccl")
+"""What the names of library calls that wait have in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSeries:
+    """Which series of probes a trace has: found in one pass, because traces have thousands of series.
+
+    Attributes:
+        sampled: By thread, the causes that its state samples are counted under.
+        exact: By thread, the causes that its sleeps are measured under.
+        spins: By thread, the kinds of its spins.
+        library: By process, the library functions that are counted.
+        spin_calls: By process, the names of the system calls that only pass the time.
+        cuda_sync: Processes with a thread whose synchronisation is timed.
+    """
+
+    sampled: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    exact: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spins: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    library: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spin_calls: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    cuda_sync: set[str] = field(default_factory=set)
+
+
+def probe_series(trace: Trace) -> ProbeSeries:
+    """What there is, by track."""
+    found = ProbeSeries()
+    by_metric = {
+        v.THREAD_STATE_SAMPLES.name: found.sampled,
+        v.THREAD_BLOCKED.name: found.exact,
+        v.THREAD_SPINS.name: found.spins,
+        v.LIBRARY_COUNT.name: found.library,
+        v.SYSCALL_COUNT.name: found.spin_calls,
+    }
+    for track, name in trace.series:
+        metric, _, label = name.partition("|")
+        if label and (labels := by_metric.get(metric)) is not None:
+            labels[track].append(label)
+        elif metric == v.THREAD_CUDA_SYNC.name:
+            found.cuda_sync.add(process_of(track))
+    for labels in (found.sampled, found.exact):
+        for causes in labels.values():
+            if v.ThreadCause.RUNNING in causes:
+                causes.remove(v.ThreadCause.RUNNING)
+    for calls in found.spin_calls.values():
+        calls[:] = [call for call in calls if call == "sched_yield" or call.endswith("(no wait)")]
+    return found
+
+
+def process_of(thread: str) -> str:
+    """The process track of a thread track.
+
+    >>> process_of("thread:4242/4243")
+    'process:4242'
+    """
+    return f"process:{thread.removeprefix('thread:').partition('/')[0]}"
+
+
+def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -> dict[str, float] | None:
+    """Share of the time in which the probes looked that the thread slept, by cause; None where they do not tell.
+
+    Sleep that goes on is told late where there are hundreds of threads, so the window ends when the thread was last
+    told of.
+    """
+    series = {cause: trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)) for cause in causes}
+    last_told = max((one.last_t_ns or 0 for one in series.values() if one is not None), default=0)
+    end_ns = max(last_told, trace.end_ns - _LAST_TOLD_NS)
+    observed = step_increase(
+        trace.get(process_of(thread), v.SCHEDULER_OBSERVED), trace.end_ns - window_ns, trace.end_ns
+    )
+    if observed < LEAST_OBSERVED * window_ns:
+        return None
+    grown = {cause: step_increase(one, end_ns - window_ns, end_ns) for cause, one in series.items()}
+    return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0} or None
+
+
+def exact_source(trace: Trace, thread: str, causes: list[str]) -> str:
+    """Who measured the causes of a thread's sleeps."""
+    return next((source(trace, thread, v.labelled(v.THREAD_BLOCKED, cause)) for cause in causes), "")
+
+
+def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
+    """Share of the window in which the thread was on a CPU only to poll; None where nothing tells.
+
+    Every two seconds are polling as a whole or not at all. With a launch in them they are not: how their time divides
+    is not known, so the share is a lower bound.
+    """
+    if not _spins_are_observed(trace, thread, series, window_ns):
+        return None
+    kinds = series.spins.get(thread, ())
+    if not kinds:
+        return 0.0
+    if _any_missing(trace, _LAUNCH_CALLS):
+        return None
+    grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
+    on_cpu, queued, launches, *spins = _on_grid(trace, thread, kinds, grid)
+    limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
+    shares = []
+    for ran, waited, launched, *rates in zip(on_cpu, queued, launches, *spins, strict=True):
+        if ran is None or waited is None or launched is None:
+            continue
+        is_fast = any(rate is not None and rate >= limit * ran > 0 for rate, limit in zip(rates, limits, strict=True))
+        is_polling = is_fast and not launched and ran + waited >= AWAKE * NS_PER_S
+        shares.append(ran / NS_PER_S if is_polling else 0.0)
+    return min(1.0, sum(shares) / len(shares)) if shares else None
+
+
+def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
+    """Share of the window within synchronising calls of CUDA and NCCL; None where no probe looks at them.
+
+    0 is said only where the process's library calls are counted and its waits could have been timed.
+    """
+    timed = trace.get(thread, v.THREAD_CUDA_SYNC)
+    process = process_of(thread)
+    names = series.library.get(process, ())
+    if (timed is None and not names) or _any_missing(trace, _SYNC_CALLS):
+        return None
+    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
+    if timed is not None:
+        return min(1.0, step_increase(timed, start_ns, end_ns) / window_ns)
+    waits = [name for name in names if any(part in name for part in _SYNC_CALLS)]
+    has_waited = any(_grew(trace.get(process, v.labelled(v.LIBRARY_COUNT, name)), start_ns, end_ns) for name in waits)
+    # Waits that are counted for the process and timed for none of its threads: whose they are is not known.
+    return None if has_waited and process not in series.cuda_sync else 0.0
+
+
+def _spins_are_observed(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
+    """Whether this thread's spins would be known: calls are looked at, and by thread where there are any."""
+    process = process_of(thread)
+    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
+    if step_increase(trace.get(process, v.SYSCALL_OBSERVED), start_ns, end_ns) < LEAST_OBSERVED * window_ns:
+        return False
+    if any(process_of(spinner) == process for spinner in series.spins):
+        return True
+    calls = series.spin_calls.get(process, ())
+    return not any(_grew(trace.get(process, v.labelled(v.SYSCALL_COUNT, call)), start_ns, end_ns) for call in calls)
+
+
+def _on_grid(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> list[Cells]:
+    """The thread's clocks in ns per second, its launches and each kind of spin per second."""
+    observed = trace.get(process_of(thread), v.SYSCALL_OBSERVED)
+    window = grid.start_ns, grid.end_ns
+    clocks = [counter_steps(trace.get(thread, clock), *window) for clock in (v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE)]
+    counters = (v.THREAD_LAUNCHES, *(v.labelled(v.THREAD_SPINS, kind) for kind in kinds))
+    counts = [probe_steps(trace.get(thread, counter), observed, *window) for counter in counters]
+    return [on_grid(steps, grid) for steps in (*clocks, *counts)]
+
+
+def _grew(series: Series | None, start_ns: int, end_ns: int) -> bool:
+    return step_increase(series, start_ns, end_ns) > 0
+
+
+def _any_missing(trace: Trace, parts: tuple[str, ...]) -> bool:
+    """Whether the probes on library calls are missing, all or those of functions with one of `parts` in the name."""
+    return any(
+        one.what in ("library", "library calls")
+        or (one.what.startswith("library.") and any(part in one.what for part in parts))
+        for one in trace.missing
+    )

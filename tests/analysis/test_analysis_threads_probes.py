@@ -1,0 +1,216 @@
+"""What probes add to a thread's shares: exact causes, polling, CUDA synchronisation; and when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmtop import vocabulary as v
+from llmtop.analysis.thread_probes import NOT_SEEN
+from llmtop.analysis.threads import (
+    SAMPLED,
+    Shares,
+    ThreadsView,
+    api_threads,
+    is_polling,
+    main_thread,
+    threads_of_role,
+    threads_table,
+    threads_view,
+    worker_threads,
+)
+from llmtop.model import Metric, Missing, Trace, Track, TrackKind, Unknown
+from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
+
+YIELDS = v.labelled(v.THREAD_SPINS, "sched_yield")
+POLLS = v.labelled(v.THREAD_SPINS, "poll")
+SYNCS = v.labelled(v.LIBRARY_COUNT, "cuStreamSynchronize")
+BUSY: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.97, v.THREAD_RUN_QUEUE: 0.01}
+HALF: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.5, v.THREAD_RUN_QUEUE: 0.1}
+
+
+def blocked(cause: str) -> tuple[str, Metric]:
+    return THREAD, v.labelled(v.THREAD_BLOCKED, cause)
+
+
+def shares_of(trace: Trace) -> Shares:
+    view = threads_view(trace)
+    assert isinstance(view, ThreadsView)
+    shares = view.rows[0].shares
+    assert isinstance(shares, Shares)
+    return shares
+
+
+def test_measured_causes_stand_before_sampled_ones() -> None:
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
+    trace = Probed(HALF, counters=sampled, probes={blocked("futex"): 0.3, blocked("epoll"): 0.1}).trace()
+    shares = shares_of(trace)
+    assert shares.are_causes_exact
+    assert dict(shares.blocked) == pytest.approx({"futex": 0.3, "epoll": 0.1})
+    view = threads_view(trace)
+    assert isinstance(view, ThreadsView)
+    assert view.causes == "measured at each sleep (eBPF)"
+    assert threads_table(view).columns[-1].help == view.causes
+
+
+def test_what_the_measured_causes_leave_has_a_name() -> None:
+    shares = shares_of(Probed(HALF, probes={blocked("futex"): 0.1}).trace())
+    assert dict(shares.blocked) == pytest.approx({"futex": 0.1, NOT_SEEN: 0.3})
+
+
+def test_probes_that_looked_for_half_the_time_speak_for_all_of_it() -> None:
+    shares = shares_of(Probed(HALF, probes={blocked("futex"): 0.2}, observed=0.5).trace())
+    assert dict(shares.blocked) == pytest.approx({"futex": 0.4})
+
+
+@pytest.mark.parametrize("observed", [None, 0.2])
+def test_without_probes_on_the_scheduler_causes_are_sampled(observed: float | None) -> None:
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
+    trace = Probed(HALF, counters=sampled, probes={blocked("futex"): 0.1}, observed=observed).trace()
+    shares = shares_of(trace)
+    assert not shares.are_causes_exact
+    assert dict(shares.blocked) == pytest.approx({"disk": 0.4})
+    view = threads_view(trace)
+    assert isinstance(view, ThreadsView)
+    assert view.causes == SAMPLED
+
+
+def test_sleep_that_is_told_late_still_counts() -> None:
+    # A thread that sleeps on is told of every fifth second where there are hundreds.
+    late = {blocked("epoll"): lambda second: 5.0 if second % 5 == 0 else 0.0}
+    asleep: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.0, v.THREAD_RUN_QUEUE: 0.0}
+    for seconds in range(16, 21):
+        assert dict(shares_of(Probed(asleep, probes=late).trace(seconds)).blocked) == pytest.approx({"epoll": 1.0})
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    on_cpu=st.floats(0, 1),
+    run_queue=st.floats(0, 1),
+    causes=st.dictionaries(st.sampled_from(["futex", "epoll", "disk", "cuda_sync"]), st.floats(0, 1)),
+    sync=st.floats(0, 1),
+    yields=st.sampled_from([0.0, 1e5]),
+)
+def test_shares_always_sum_to_one(
+    on_cpu: float, run_queue: float, causes: dict[str, float], sync: float, yields: float
+) -> None:
+    probes = {blocked(cause): share for cause, share in causes.items()}
+    probes |= {(THREAD, v.THREAD_CUDA_SYNC): sync, (THREAD, YIELDS): yields}
+    shares = shares_of(Probed({v.THREAD_ON_CPU: on_cpu, v.THREAD_RUN_QUEUE: run_queue}, probes=probes).trace(3))
+    assert shares.on_cpu + shares.run_queue + shares.blocked_total == pytest.approx(1.0, abs=1e-6)
+    assert all(share >= 0 for _, share in shares.blocked)
+    assert 0 <= shares.working <= shares.on_cpu
+    assert 0 <= (shares.polling or 0) <= shares.on_cpu
+    assert 0 <= (shares.in_cuda_sync or 0) <= 1
+
+
+@pytest.mark.parametrize(("spin", "rate"), [(YIELDS, 60_000.0), (POLLS, 11_800.0)])
+def test_fast_spins_of_a_thread_that_never_sleeps_are_polling(spin: Metric, rate: float) -> None:
+    shares = shares_of(Probed(BUSY, probes={(THREAD, spin): rate}).trace())
+    assert shares.polling == pytest.approx(0.97)
+    assert shares.working == pytest.approx(0.0)
+    assert is_polling(shares)
+
+
+def test_polling_on_a_shared_core_is_polling_too() -> None:
+    shared: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.5, v.THREAD_RUN_QUEUE: 0.49}
+    assert is_polling(shares_of(Probed(shared, probes={(THREAD, YIELDS): 30_000.0}).trace()))
+
+
+@pytest.mark.parametrize(
+    ("clocks", "probes"),
+    [
+        (BUSY, {(THREAD, YIELDS): 40_000.0}),
+        (BUSY, {(THREAD, POLLS): 4_000.0}),
+        (BUSY, {(THREAD, YIELDS): 1e6, (THREAD, v.THREAD_LAUNCHES): 300.0}),
+        (HALF, {(THREAD, YIELDS): 1e6}),
+    ],
+    ids=["few yields", "few polls", "launches", "sleeps"],
+)
+def test_work_is_not_polling(clocks: Mapping[Metric, Rate], probes: Mapping[tuple[str, Metric], Rate]) -> None:
+    shares = shares_of(Probed(clocks, probes=probes).trace())
+    assert shares.polling == 0.0
+    assert shares.working == pytest.approx(shares.on_cpu)
+    assert not is_polling(shares)
+
+
+def test_polling_for_half_of_the_window_is_half_a_share() -> None:
+    shares = shares_of(Probed(BUSY, probes={(THREAD, YIELDS): lambda s: 1e5 if s > 6 else 0.0}).trace(12))
+    assert shares.polling == pytest.approx(0.97 * 0.6, abs=0.1)
+
+
+def test_spins_known_by_process_alone_are_not_guessed_by_thread() -> None:
+    counted = {(PROCESS, v.labelled(v.SYSCALL_COUNT, "sched_yield")): 1e6}
+    assert shares_of(Probed(BUSY, probes=counted).trace()).polling is None
+    empty = {(PROCESS, v.labelled(v.SYSCALL_COUNT, "epoll_wait (no wait)")): 1e4}
+    assert shares_of(Probed(BUSY, probes=empty).trace()).polling is None
+
+
+def test_no_spins_in_the_process_are_no_polling() -> None:
+    assert shares_of(Probed(BUSY, probes={(PROCESS, v.labelled(v.SYSCALL_COUNT, "futex")): 9.0}).trace()).polling == 0.0
+
+
+def test_polling_is_unknown_without_probes_and_without_launches() -> None:
+    assert shares_of(Probed(BUSY, observed=None).trace()).polling is None
+    blind = Probed(BUSY, probes={(THREAD, YIELDS): 1e6}, missing=(Missing("library calls", Unknown("no uprobes")),))
+    assert shares_of(blind.trace()).polling is None
+
+
+def test_spinning_for_the_gpu_is_not_working() -> None:
+    trace = Probed(BUSY, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.6}).trace()
+    shares = shares_of(trace)
+    assert shares.in_cuda_sync == pytest.approx(0.6)
+    assert shares.working == pytest.approx(0.97 - (0.6 - 0.02))  # at least so much of it was not asleep
+
+
+def test_sleeping_for_the_gpu_takes_nothing_from_work() -> None:
+    probes = {blocked("cuda_sync"): 0.4, (THREAD, v.THREAD_CUDA_SYNC): 0.4}
+    shares = shares_of(Probed(HALF, probes=probes).trace())
+    assert shares.in_cuda_sync == pytest.approx(0.4)
+    assert shares.working == pytest.approx(0.5)
+
+
+def test_no_sync_is_zero_only_where_library_calls_are_counted() -> None:
+    launches = {(PROCESS, v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel")): 100.0}
+    assert shares_of(Probed(HALF, probes=launches).trace()).in_cuda_sync == 0.0
+    assert shares_of(Probed(HALF).trace()).in_cuda_sync is None
+
+
+def test_sync_of_no_known_thread_is_nobodys() -> None:
+    assert shares_of(Probed(HALF, probes={(PROCESS, SYNCS): 50.0}).trace()).in_cuda_sync is None
+
+
+def test_sync_without_its_probes_is_unknown() -> None:
+    why = Missing("library.cuStreamSynchronize", Unknown("90000 calls/s would cost 12 % of a core"))
+    trace = Probed(HALF, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.2}, missing=(why,)).trace()
+    assert shares_of(trace).in_cuda_sync is None
+
+
+def test_unknown_shares_say_what_would_tell_them() -> None:
+    view = threads_view(Probed(HALF, observed=None).trace())
+    assert isinstance(view, ThreadsView)
+    cells = dict(zip([column.key for column in threads_table(view).columns], threads_table(view).cells(0), strict=True))
+    assert isinstance(cells["polling"], Unknown)
+    assert isinstance(cells["sync"], Unknown)
+    assert "sudo llmtop" in cells["sync"].remedy
+
+
+def test_threads_are_found_by_what_their_process_does() -> None:
+    tracks = tuple(
+        Track(f"thread:{pid}/{pid}", TrackKind.THREAD, role, f"process:{pid}", {"role": role})
+        for pid, role in ((20, "APIServer_0"), (21, "tokenizer_worker"), (22, "Worker_TP0"), (23, "scheduler_TP1"))
+    )
+    trace = replace(Probed(HALF, tracks=tracks), role="detokenizer").trace()
+    view = threads_view(trace)
+    assert isinstance(view, ThreadsView)
+    assert {row.role for row in api_threads(trace)} == {"APIServer_0", "tokenizer_worker", "detokenizer"}
+    assert {row.role for row in worker_threads(trace)} == {"Worker_TP0", "scheduler_TP1"}
+    assert [row.role for row in threads_of_role(view, "TP0", "tp1")] == ["Worker_TP0", "scheduler_TP1"]
+    busiest = main_thread(view.rows)
+    assert busiest is not None
+    assert busiest.role == "detokenizer"
+    assert main_thread(worker_threads(trace)) is None
