@@ -181,6 +181,15 @@ def innermost_pid(pid: int, proc: Path = PROC) -> int | None:
     return numbers[-1] if numbers else None
 
 
+def known_inside_as(pid: int, proc: Path = PROC) -> list[int]:
+    """The processes that have this PID in a namespace of their own: what a user in a container calls them."""
+    return [
+        one
+        for one in sorted(pids(proc))
+        if len(ids := _status(one, "NSpid:", proc)) > 1 and ids[-1] == pid and one != pid
+    ]
+
+
 def _status(pid: int, field: str, proc: Path) -> list[int]:
     """The numbers in one field of /proc/PID/status; none when the process is gone."""
     for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():

@@ -19,6 +19,7 @@ _MULTIPROCESSING = re.compile(r"^-c from multiprocessing\.(?P<what>\w+)|--multip
 _GPU = re.compile(r"/dev/nvidia(\d+)\Z")
 _NOT_OURS = "its files belong to another user"
 _MAPS_BYTES = 4 << 20
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     """
     state = procfs.stat(pid, proc)
     if state is None:
-        raise TargetError(
-            f"no process {pid} here (a container has PIDs of its own: `docker top CONTAINER` shows the host's)"
-        )
+        raise TargetError(f"no process {pid} here ({_elsewhere(pid, proc)})")
     if state.state in "ZX":
         raise TargetError(f"process {pid} has ended and waits for its parent to notice; attach to a running one")
     pid = procfs.thread_group(pid, proc) or pid
@@ -52,6 +51,15 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
         return _plain_process(pid, family, proc)
     root, engine = found
     return _server(pid, root, engine, family, proc)
+
+
+def _elsewhere(pid: int, proc: Path) -> str:
+    """Where a PID that does not exist here may come from."""
+    named_so = procfs.known_inside_as(pid, proc)[:_MOST_NAMED]
+    if not named_so:
+        return "a container has PIDs of its own: `docker top CONTAINER` shows the host's"
+    seen_here = ", ".join(f"{one} ({_shown_name(one, proc)})" for one in named_so)
+    return f"{pid} inside a container is here: {seen_here}"
 
 
 def find_servers(proc: Path = procfs.PROC) -> list[Target]:

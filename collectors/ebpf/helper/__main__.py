@@ -31,6 +31,7 @@ from .symbols import Symbols
 from .system import UnavailableError
 
 Part = TypeVar("Part")
+_OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 
 
 class Helper:
@@ -70,6 +71,8 @@ class Helper:
         """Begin to look."""
         for pid in pids:
             self._lifecycle.add(pid)
+        if self._lifecycle.unseen and not self._lifecycle.processes:
+            raise UnavailableError("the server runs in a PID namespace inside llmtop's", _OUTSIDE)
         self._bpf.free_bcc_memory(self._lifecycle)  # pages of the compiler; they come back when it is used again
         self._last_ns = time.monotonic_ns()
         self._apply(self._last_ns)
@@ -110,6 +113,8 @@ class Helper:
         report |= self._govern(elapsed_ns / 1e9)
         report["lost"] = sum(part.lost() for part in (self._calls, self._scheduler) if part)
         report["missing"] = self.missing
+        for pid in self._lifecycle.unseen:
+            self.missing[f"process:{pid}"] = ("it runs in a PID namespace inside llmtop's", _OUTSIDE)
         if self._library.why_not is not None:
             self.missing["library calls"] = (self._library.why_not.reason, self._library.why_not.remedy)
         report["unprobed"] = self._library.notes
@@ -192,7 +197,6 @@ def main() -> int:
         system.die_with_parent(options.parent)
     output = _Output()
     try:
-        system.check_pid_namespace()
         others = system.other_tracers()
         system.see_tracepoints()
         started = time.monotonic()

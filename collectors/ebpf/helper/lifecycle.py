@@ -42,13 +42,18 @@ class Lifecycle:
         self._renewed = BatchReader.of(self._module["renewed"], "I", "Q")
         self.processes: dict[int, str] = {}
         """Start times by PID: with both, a process is named for good."""
+        self.unseen: set[int] = set()
+        """Processes whose ids the kernel cannot tell us: they run in a PID namespace within ours."""
         self._threads: set[int] = set()
         self._hits = self._module["hits"]
 
     def add(self, pid: int) -> bool:
-        """Look at a process from now on; false when there is none."""
+        """Look at a process from now on; false when there is none, or none whose ids can be told."""
         started = system.start_time(pid)
         if not started:
+            return False
+        if not system.tells_ids_of(pid):
+            self.unseen.add(pid)
             return False
         self.processes[pid] = started
         marks = self._module["marks"]
@@ -59,6 +64,7 @@ class Lifecycle:
     def remove(self, pid: int) -> None:
         """Look away from a process."""
         self.processes.pop(pid, None)
+        self.unseen.discard(pid)
         try:
             del self._module["targets"][ctypes.c_uint32(pid)]
         except KeyError:  # it was never there, or ended

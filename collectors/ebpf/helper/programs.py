@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .system import UnavailableError, read
+from .system import UnavailableError, pid_namespace, read
 
 HERE = Path(__file__).resolve().parent.parent
 SOURCES = HERE / "programs"
@@ -53,9 +53,16 @@ def compile_program(
         UnavailableError: It does not compile here; the reason holds the compiler's first complaint.
     """
     text = (SOURCES / "common.h").read_text() + (SOURCES / f"{name}.c").read_text() + end
+    device, inode = pid_namespace() or (0, 0)
+    common = (
+        f"-DOWNS_TARGETS={int(owns_targets)}",
+        f"-DNAMESPACE_DEVICE={device}",
+        f"-DNAMESPACE_INODE={inode}",
+        "-Wno-macro-redefined",
+    )
     with _compiler_output() as complaints:
         try:
-            return bpf(text=text, cflags=[f"-DOWNS_TARGETS={int(owns_targets)}", "-Wno-macro-redefined", *flags])
+            return bpf(text=text, cflags=[*common, *flags])
         except Exception as error:  # bcc raises nothing narrower
             raise UnavailableError(f"{name}.c does not compile: {_first_error(complaints()) or error}") from error
 

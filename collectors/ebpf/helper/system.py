@@ -60,13 +60,30 @@ def see_tracepoints() -> None:
         raise UnavailableError(f"tracefs cannot be mounted ({os.strerror(ctypes.get_errno())})", remedy)
 
 
-def check_pid_namespace() -> None:
-    """The kernel tells probes the machine's own PIDs: from inside another namespace they name other processes."""
-    if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
+def pid_namespace() -> tuple[int, int] | None:
+    """Device and inode of our PID namespace; None for the machine's own, where probes are told the ids we know.
+
+    Raises:
+        UnavailableError: /proc names processes by the ids of another namespace than ours.
+    """
+    own = os.stat("/proc/self/ns/pid")
+    if own.st_ino == _FIRST_PID_NAMESPACE:
+        return None
+    if os.readlink("/proc/self") != str(os.getpid()):
         raise UnavailableError(
-            "llmtop runs in a PID namespace of its own, probes see the host's PIDs",
-            "run llmtop on the host, or its container with --pid=host",
+            "llmtop runs in a PID namespace of its own, and /proc shows another one",
+            "docker run --pid=host --privileged ..., or unshare with --mount-proc",
         )
+    return own.st_dev, own.st_ino
+
+
+def tells_ids_of(pid: int) -> bool:
+    """Whether the kernel can tell probes a process's ids in our PID namespace: not of one that runs further in."""
+    own = os.stat("/proc/self/ns/pid").st_ino
+    try:
+        return own in (_FIRST_PID_NAMESPACE, os.stat(f"/proc/{pid}/ns/pid").st_ino)
+    except OSError:  # it has ended, which others find out
+        return True
 
 
 @dataclass(frozen=True)

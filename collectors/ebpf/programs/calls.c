@@ -87,7 +87,7 @@ static __always_inline bool is_spin(struct bpf_raw_tracepoint_args *ctx, u32 *id
 
 int on_call(struct bpf_raw_tracepoint_args *ctx)
 {
-	u64 who = bpf_get_current_pid_tgid();
+	u64 who = current_ids();
 	u32 tgid = who >> 32, tid = who, id = ctx->args[1];
 	if (!is_target(tgid)) {
 		count_hit(HIT_FOREIGN_CALL);
@@ -118,7 +118,7 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 
 int on_return(struct bpf_raw_tracepoint_args *ctx)
 {
-	u64 who = bpf_get_current_pid_tgid();
+	u64 who = current_ids();
 	u32 tgid = who >> 32, tid = who;
 	if (!is_marked(tgid))
 		return 1;

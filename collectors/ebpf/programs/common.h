@@ -20,10 +20,18 @@ enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HI
 BPF_TABLE_PUBLIC("hash", u32, u32, targets, 16384);
 BPF_TABLE_PUBLIC("array", u32, u64, marks, MARKS);
 BPF_TABLE_PUBLIC("percpu_array", u32, u64, hits, 8);
+#if NAMESPACE_INODE
+BPF_TABLE_PUBLIC("lru_hash", u32, u32, own_ids, 16384);
+BPF_TABLE_PUBLIC("lru_hash", u32, u32, unborn, 4096);
+#endif
 #else
 BPF_TABLE("extern", u32, u32, targets, 16384);
 BPF_TABLE("extern", u32, u64, marks, MARKS);
 BPF_TABLE("extern", u32, u64, hits, 8);
+#if NAMESPACE_INODE
+BPF_TABLE("extern", u32, u32, own_ids, 16384);
+BPF_TABLE("extern", u32, u32, unborn, 4096);
+#endif
 #endif
 
 /* An array look-up is a few inlined instructions, a hash look-up is a call: most events of a machine belong to
@@ -44,9 +52,98 @@ static __always_inline void set_mark(u32 id)
 		*mark = 1;
 }
 
+/* Every program takes ids from the functions below, so that all maps hold the ids that llmtop knows.
+ *
+ * Inside a PID namespace these are not the machine's own, which the kernel puts into tracepoints. The current thread
+ * can be asked for both; those of another thread (`next`, a woken one, a child) are looked up by its machine id in
+ * `own_ids`, which holds the threads looked at from the first time they were seen running. Machine ids are marked
+ * too, so that the look-up is spared for most. */
+#define OUTSIDE 0xffffffff	/* a thread that has no id in llmtop's namespace */
+
+#if NAMESPACE_INODE
+static __always_inline u64 current_ids(void)
+{
+	struct bpf_pidns_info ids = {};
+	if (bpf_get_ns_current_pid_tgid(NAMESPACE_DEVICE, NAMESPACE_INODE, &ids, sizeof(ids)))
+		return 0;	/* it runs in another namespace */
+	return (u64)ids.tgid << 32 | ids.pid;
+}
+
+/* The id of a thread named by a tracepoint; 0 for one that is not looked at. */
+static __always_inline u32 own_id(u32 machine_id)
+{
+	u32 *own = is_marked(machine_id) ? own_ids.lookup(&machine_id) : 0;
+	return own ? *own : 0;
+}
+
+/* The current thread is one to be told of: let it be found by its machine id. */
+static __always_inline void know_current(u32 tid)
+{
+	u32 machine_id = bpf_get_current_pid_tgid();
+	if (own_id(machine_id) == tid)
+		return;
+	own_ids.update(&machine_id, &tid);
+	set_mark(machine_id);
+}
+
+/* The current thread ends: its machine id will be another's. */
+static __always_inline void forget_current(void)
+{
+	u32 machine_id = bpf_get_current_pid_tgid();
+	if (!is_marked(machine_id))
+		return;
+	own_ids.delete(&machine_id);
+	unborn.delete(&machine_id);
+}
+
+/* A child of a process looked at: when it is made, only its machine id can be told. */
+static __always_inline void expect(u32 child, u32 parent)
+{
+	unborn.update(&child, &parent);
+	set_mark(child);
+}
+
+/* Whether the current process is such a child that runs for the first time; it is put on the list then. */
+static __always_inline bool is_born(u32 tgid)
+{
+	u32 machine_id = bpf_get_current_pid_tgid() >> 32;
+	u32 *parent = tgid && is_marked(machine_id) ? unborn.lookup(&machine_id) : 0;
+	if (!parent)
+		return false;
+	targets.update(&tgid, parent);
+	set_mark(tgid);
+	unborn.delete(&machine_id);
+	return true;
+}
+#else
+static __always_inline u64 current_ids(void)
+{
+	return bpf_get_current_pid_tgid();
+}
+
+static __always_inline u32 own_id(u32 machine_id)
+{
+	return machine_id;
+}
+
+static __always_inline void know_current(u32 tid) {}
+static __always_inline void forget_current(void) {}
+
+static __always_inline void expect(u32 child, u32 parent)
+{
+	targets.update(&child, &parent);
+	set_mark(child);
+}
+
+static __always_inline bool is_born(u32 tgid)
+{
+	return false;
+}
+#endif
+
 static __always_inline bool is_target(u32 tgid)
 {
-	return is_marked(tgid) && targets.lookup(&tgid);
+	return (is_marked(tgid) && targets.lookup(&tgid)) || is_born(tgid);
 }
 
 static __always_inline void count_hit(u32 part)

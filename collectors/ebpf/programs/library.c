@@ -28,7 +28,7 @@ static __always_inline struct function *function_of(u32 tgid, u32 number)
 
 static __always_inline int enter(u32 number)
 {
-	u64 key = bpf_get_current_pid_tgid() << 8 | number, now = bpf_ktime_get_ns();
+	u64 key = current_ids() << 8 | number, now = bpf_ktime_get_ns();
 	count_hit(HIT_LIBRARY);
 	entered.update(&key, &now);
 	return 0;
@@ -36,7 +36,7 @@ static __always_inline int enter(u32 number)
 
 static __always_inline int leave(u32 number)
 {
-	u64 who = bpf_get_current_pid_tgid(), key = who << 8 | number;
+	u64 who = current_ids(), key = who << 8 | number;
 	u64 *since = entered.lookup(&key);
 	if (!since)
 		return 0;

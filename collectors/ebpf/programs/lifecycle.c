@@ -7,21 +7,22 @@ BPF_HASH(renewed, u32, u64, 1024);	/* tgid -> when it called exec */
 
 int on_fork(struct tracepoint__sched__sched_process_fork *args)
 {
-	u32 parent = bpf_get_current_pid_tgid() >> 32, child = args->child_pid;
+	u32 parent = current_ids() >> 32, child = args->child_pid;
 	if (!is_target(parent))
 		return 1;
 	count_hit(HIT_LIFECYCLE);
 	/* A new thread comes here too. Its id is never looked up as a process's: it only takes room until it ends. */
-	targets.update(&child, &parent);
-	set_mark(child);
+	expect(child, parent);
 	return 1;
 }
 
 int on_exit(struct tracepoint__sched__sched_process_exit *args)
 {
-	u64 id = bpf_get_current_pid_tgid();
+	u64 id = current_ids();
 	u32 tgid = id >> 32, tid = id;
-	if (!is_target(tgid))
+	bool is_ours = is_target(tgid);
+	forget_current();
+	if (!is_ours)
 		return 1;
 	count_hit(HIT_LIFECYCLE);
 	ended.update(&tid, &tgid);
@@ -33,7 +34,7 @@ int on_exit(struct tracepoint__sched__sched_process_exit *args)
 
 int on_exec(struct tracepoint__sched__sched_process_exec *args)
 {
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 tgid = current_ids() >> 32;
 	u64 now = bpf_ktime_get_ns();
 	if (is_target(tgid))
 		renewed.update(&tgid, &now);

@@ -14,7 +14,7 @@ BPF_STACK_TRACE(stacks, 8192);
 
 int on_sample(struct bpf_perf_event_data *ctx)
 {
-	u64 who = bpf_get_current_pid_tgid();
+	u64 who = current_ids();
 	u32 tgid = who >> 32;
 	if (!is_target(tgid))
 		return 0;

@@ -110,6 +110,19 @@ static __always_inline void note_stack(void *args, struct thread *thread)
 	count_hit(HIT_STACK);
 }
 
+static __always_inline void add_wait(u32 tid, struct thread *thread, u64 ns)
+{
+	struct wait_key key = {.tid = tid, .call = thread->call, .state = thread->state};
+	struct wait fresh = {.tgid = thread->tgid}, *wait = waits.lookup_or_try_init(&key, &fresh);
+	if (!wait) {
+		lost.increment(0);
+		return;
+	}
+	wait->ns += ns;
+	wait->count++;
+	wait->descriptor = thread->descriptor;
+}
+
 static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 now)
 {
 	struct thread *thread = threads.lookup(&tid);
@@ -128,6 +141,10 @@ static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 
 		set_mark(tid);
 	}
 	count_hit(HIT_SWITCH);
+	know_current(tid);
+	/* It slept when the probes came, and its wake-up was not known for its own (see own_id). */
+	if (thread->state != RUNS && thread->state && !thread->runnable && thread->since)
+		add_wait(tid, thread, now - thread->since);
 	if (thread->state == RUNS && thread->since)
 		thread->on_ns += now - thread->since;
 	thread->since = now;
@@ -140,19 +157,6 @@ static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 
 	thread->voluntary++;
 	note_call(thread);
 	note_stack(args, thread);
-}
-
-static __always_inline void add_wait(u32 tid, struct thread *thread, u64 ns)
-{
-	struct wait_key key = {.tid = tid, .call = thread->call, .state = thread->state};
-	struct wait fresh = {.tgid = thread->tgid}, *wait = waits.lookup_or_try_init(&key, &fresh);
-	if (!wait) {
-		lost.increment(0);
-		return;
-	}
-	wait->ns += ns;
-	wait->count++;
-	wait->descriptor = thread->descriptor;
 }
 
 static __always_inline void add_stack(u32 tid, struct thread *thread, u64 ns)
@@ -200,7 +204,8 @@ static __always_inline void enter(u32 tid, u64 now)
 int on_switch(struct tracepoint__sched__sched_switch *args)
 {
 	/* The thread that leaves is still the current one. */
-	u32 tgid = bpf_get_current_pid_tgid() >> 32, next = args->next_pid;
+	u64 who = current_ids();
+	u32 tgid = who >> 32, next = own_id(args->next_pid);
 	bool leaves = is_target(tgid);
 	if (!leaves)
 		count_hit(HIT_FOREIGN_SWITCH);
@@ -208,21 +213,27 @@ int on_switch(struct tracepoint__sched__sched_switch *args)
 		return 1;
 	u64 now = bpf_ktime_get_ns();
 	if (leaves)
-		leave(args, tgid, args->prev_pid, args->prev_state & 0xff, now);
+		leave(args, tgid, who, args->prev_state & 0xff, now);
 	enter(next, now);
 	return 1;
 }
 
+/* Thread 0 is the idle task: an interrupt or a timer did it. */
+static __always_inline u32 waker(void)
+{
+	u32 tid = current_ids();
+	return tid || !(u32)bpf_get_current_pid_tgid() ? tid : OUTSIDE;
+}
+
 int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
 {
-	u32 tid = args->pid;
+	u32 tid = own_id(args->pid);
 	if (!is_marked(tid))
 		return 1;
 	struct thread *thread = threads.lookup(&tid);
 	if (!thread || thread->state == RUNS || !thread->state || thread->runnable)
 		return 1;
 	thread->runnable = bpf_ktime_get_ns();
-	/* Thread 0 is the idle task: an interrupt or a timer did it. */
-	thread->waker = bpf_get_current_pid_tgid();
+	thread->waker = waker();
 	return 1;
 }

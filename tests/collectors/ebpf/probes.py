@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from llmtop.collectors.ebpf.collector import why_not
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
@@ -24,6 +27,15 @@ def why_no_probes() -> str:
         return str(why)
     done = subprocess.run([SYSTEM_PYTHON, "-I", "-c", "from bcc import BPF"], capture_output=True, check=False)
     return "" if done.returncode == 0 else "bcc is not installed (apt-get install python3-bpfcc)"
+
+
+def needs_unshare(*namespaces: str) -> None:
+    """Skip where namespaces cannot be made: in a container without the right, or below a chroot."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare to make a namespace")
+    tried = subprocess.run(["unshare", *namespaces, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no namespace can be made here: {tried.stderr.strip()}")
 
 
 class Probes:

@@ -14,7 +14,7 @@ import pytest
 
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.process import HelperProcess
-from tests.collectors.ebpf.probes import eventually, probing, programs_in_kernel
+from tests.collectors.ebpf.probes import eventually, needs_unshare, probing, programs_in_kernel
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 
@@ -173,15 +173,6 @@ def test_a_process_that_ends_is_reported_once(workload: Path) -> None:
         assert probes.next()["gone"] == []
 
 
-def needs_unshare(*namespaces: str) -> None:
-    """Skip where namespaces cannot be made: in a container without the right, or below a chroot."""
-    if shutil.which("unshare") is None:
-        pytest.skip("needs unshare to make a namespace")
-    tried = subprocess.run(["unshare", *namespaces, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no namespace can be made here: {tried.stderr.strip()}")
-
-
 def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path) -> None:
     """A program that returns 0 on a plain tracepoint takes the event from everybody else."""
     for tool in ("perf", "unshare", "mount"):
@@ -286,22 +277,3 @@ _BCC_MISSING = {
     "reason": "bcc cannot be imported: no such library",
     "remedy": "sudo apt install python3-bpfcc",
 }
-
-
-def test_another_pid_namespace_is_one_line() -> None:
-    needs_unshare("--pid", "--fork", "--mount-proc")
-    script = (
-        "import os, select\n"
-        "from llmtop.collectors.ebpf.process import HelperProcess\n"
-        "helper = HelperProcess([str(os.getpid())])\n"
-        "select.select([helper], [], [], 20)\n"
-        "print(helper.reports()[0]['reason'])\n"
-        "helper.close()\n"
-    )
-    done = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "PID namespace of its own" in done.stdout, done.stderr

@@ -1,0 +1,33 @@
+"""A PID as it is called inside a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmtop.errors import TargetError
+from llmtop.servers.recognise import find_target
+
+
+def process(proc: Path, pid: int, name: str, *ids: int) -> None:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 99 1 5 0")
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "status").write_text(f"Name:\t{name}\nTgid:\t{pid}\nNSpid:\t{pid}\t" + "\t".join(map(str, ids)) + "\n")
+
+
+def test_a_pid_from_inside_a_container_is_told_by_its_name_here(tmp_path: Path) -> None:
+    process(tmp_path, 4834, "vllm", 7)
+    process(tmp_path, 5100, "\x1b[2J", 12, 7)
+    process(tmp_path, 5200, "other", 8)
+    with pytest.raises(TargetError) as caught:
+        find_target(7, tmp_path)
+    assert str(caught.value) == "no process 7 here (7 inside a container is here: 4834 (vllm), 5100 (␛[2J))"
+
+
+def test_a_pid_that_is_nowhere_is_told_where_to_look(tmp_path: Path) -> None:
+    process(tmp_path, 4834, "vllm")
+    with pytest.raises(TargetError, match="docker top"):
+        find_target(7, tmp_path)
