@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_health import health
 from llmtop.analysis.gpu_view import GpusView, gpu_processes_table, gpus_view
 from llmtop.model import NS_PER_S, Fact, Mark, Metric, Missing, Series, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import Selection, ordered
 from llmtop.tui.render.look import ASCII, Look
@@ -344,7 +345,7 @@ async def press(pilot: Pilot[Any], *keys: str) -> str:
 
 
 def gpu_order(app: LiveApp) -> list[str]:
-    return [row.label for row in app.live.gpus.rows]
+    return [row.label for row in app.live.pane(GpuPane).rows]
 
 
 async def test_eight_gpus_have_a_line_each() -> None:
@@ -473,7 +474,7 @@ async def test_enter_goes_to_the_moment_of_an_event() -> None:
     with_events(app)
     async with running(app) as pilot:
         text = await press(pilot, "e", "down", "enter")
-        assert app.live.at_ns == START_NS + 60 * NS_PER_S
+        assert app.live.time.at_ns == START_NS + 60 * NS_PER_S
         assert "29 s ago" in text
         assert "1 Roofline" in text
         assert "live 1 Hz" in await press(pilot, "escape")

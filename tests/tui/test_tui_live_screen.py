@@ -159,7 +159,7 @@ async def test_arrows_scrub_back_and_escape_returns() -> None:
         now = app.screen_text()
         await press(pilot, "left", "left")
         assert "10 s ago" in app.screen_text()
-        assert app.live.at_ns == session_of(app).now.end_ns - 10 * NS_PER_S
+        assert app.live.time.at_ns == session_of(app).now.end_ns - 10 * NS_PER_S
         await press(pilot, "right")
         assert "5 s ago" in app.screen_text()
         await press(pilot, "escape")
@@ -174,9 +174,9 @@ async def test_escape_in_a_table_clears_the_filter_then_time_then_zoom() -> None
         assert "ZMQbg" not in app.screen_text()
         await press(pilot, "escape")
         assert "ZMQbg" in app.screen_text()
-        assert app.live.at_ns is not None
+        assert app.live.time.at_ns is not None
         await press(pilot, "escape")
-        assert app.live.at_ns is None
+        assert app.live.time.at_ns is None
         assert app.live.table.display
         await press(pilot, "escape")
         assert not app.live.table.display
@@ -186,11 +186,11 @@ async def test_scrubbed_moment_stays_while_time_goes_on() -> None:
     app = fixed_app()
     async with running(app) as pilot:
         await press(pilot, "left")
-        at_ns = app.live.at_ns
+        at_ns = app.live.time.at_ns
         session_of(app).now = live_trace(ticks=100)
         app.live.refresh_trace()
         await pilot.pause()
-        assert app.live.at_ns == at_ns
+        assert app.live.time.at_ns == at_ns
         assert "15 s ago" in app.screen_text()
 
 
@@ -198,9 +198,9 @@ async def test_scrubbing_ends_at_the_oldest_sample_and_at_now() -> None:
     app = fixed_app(ticks=12)
     async with running(app) as pilot:
         await press(pilot, *["left"] * 6)
-        assert app.live.at_ns == session_of(app).now.start_ns
+        assert app.live.time.at_ns == session_of(app).now.start_ns
         await press(pilot, *["right"] * 6)
-        assert app.live.at_ns is None
+        assert app.live.time.at_ns is None
 
 
 # -- what is known and what is not -------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         self._trace: Trace | None = None
         self._stale = False
         self._view: V | Unknown = Unknown("nothing has been read yet")
+        self.is_zoomed = False
+        """Whether it has the screen to itself, and so may show more."""
         self._failure = ""
 
     def view(self, trace: Trace) -> V | Unknown:

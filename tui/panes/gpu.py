@@ -49,7 +49,6 @@ class GpuPane(Pane[GpusView]):
         super().__init__(id="gpu")
         self.target = target
         self.selection = Selection()
-        self.is_zoomed = False
 
     def view(self, trace: Trace) -> GpusView | Unknown:
         return gpus_view(trace, self.target, self._view if isinstance(self._view, GpusView) else None)

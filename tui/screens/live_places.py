@@ -1,0 +1,242 @@
+"""The panes of the live screen, one entry for each: where it stands, when it is of use, what it opens into.
+
+What is shown where follows from three values: the room there is, what the trace has, and where the focus is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
+from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.syscalls import syscalls_table, syscalls_view
+from llmtop.analysis.threads import threads_table, threads_view
+from llmtop.model import TrackKind, Unknown
+from llmtop.tui.panes.gpu import GpuPane
+from llmtop.tui.panes.lanes import LanesPane
+from llmtop.tui.panes.log import LogPane
+from llmtop.tui.panes.roofline_live import RooflinePane
+from llmtop.tui.panes.server import ServerPane
+from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.syscalls import SyscallsPane
+from llmtop.tui.panes.threads import ThreadsPane
+
+if TYPE_CHECKING:
+    from llmtop.analysis.views import TableView
+    from llmtop.model import Target, Trace
+    from llmtop.servers.launch import Launched
+    from llmtop.tui.panes.base import Pane
+
+_SMALL = (60, 18)
+"""Below this many columns or rows one pane is shown at a time."""
+_WIDE = 100
+_LARGE = (160, 50)
+"""Columns and rows from which system calls have a place beside the others."""
+_TALL = 36
+"""Rows from which the findings get a second line."""
+_KEYS_ROWS = 18
+_MANY_GPUS, _CROWD = 4, 8
+"""With more GPUs (MIG instances count too) than this a line for each needs more height than the server's numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the screen is about: a server (None: the GPUs alone), and the command that llmtop itself started."""
+
+    target: Target | None
+    launched: Launched | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The screen's size in cells, and how many GPUs share it."""
+
+    width: int
+    height: int
+    gpus: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there is room for one pane only."""
+        return self.width < _SMALL[0] or self.height < _SMALL[1]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether two panes of text fit side by side."""
+        return self.width >= _WIDE
+
+    @property
+    def is_tall(self) -> bool:
+        """Whether there are rows to spare."""
+        return self.height >= _TALL
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is room for every pane."""
+        return self.width >= _LARGE[0] and self.height >= _LARGE[1]
+
+    @property
+    def is_cramped(self) -> bool:
+        """Whether lines for many GPUs need the room of the lanes."""
+        return self.gpus > _MANY_GPUS and not self.is_tall
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the last line lists keys."""
+        return self.height >= _KEYS_ROWS
+
+    def classes(self) -> dict[str, bool]:
+        """What the style sheet is told."""
+        return {
+            "-wide": self.is_wide,
+            "-tall": self.is_tall,
+            "-cramped": self.is_cramped,
+            "-many-gpus": self.gpus > _MANY_GPUS and self.is_tall,
+            "-crowd": self.gpus > _CROWD and self.is_tall,
+        }
+
+
+def gpu_lines(trace: Trace) -> int:
+    """How many lines GPUs ask for: MIG instances have lines of their own."""
+    return len(gpu_tracks(trace)) + len(trace.tracks_of(TrackKind.GPU_INSTANCE))
+
+
+TableMaker: TypeAlias = "Callable[[Trace, Watched], TableView | Unknown]"
+
+
+def _always(_: Watched, __: Room) -> bool:
+    return True
+
+
+def _with_a_server(watched: Watched, _: Room) -> bool:
+    """Without a server to watch, its panes give their room to the GPUs; their digits still work."""
+    return watched.target is not None
+
+
+_NO_ROWS = Unknown("no rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pane of the live screen.
+
+    Attributes:
+        number: Its digit.
+        container: Where it stands: "top", "right", "middle" or "body".
+        make: The pane; None where there is nothing for it to show.
+        fits: Whether it has a place beside the others.
+        has_data: Where given, the pane has its place only once the trace has something for it.
+        table: The rows that it opens into when it is zoomed; why there are none keeps the pane itself.
+        table_title: What stands above these rows; the pane's own title where empty.
+        keeps_pane: Whether the pane stays above its rows.
+        no_rows: Why there are none.
+    """
+
+    number: int
+    container: str
+    make: Callable[[Watched], Pane[Any] | None]
+    fits: Callable[[Watched, Room], bool] = _always
+    has_data: Callable[[Trace], bool] | None = None
+    table: TableMaker | None = None
+    table_title: str = ""
+    keeps_pane: bool = False
+    no_rows: Unknown = _NO_ROWS
+
+
+def _gpu_processes(trace: Trace, watched: Watched) -> TableView | Unknown:
+    rows = gpu_rows(trace, watched.target)
+    return rows if isinstance(rows, Unknown) else gpu_processes_table(rows)
+
+
+def _threads(trace: Trace, _: Watched) -> TableView | Unknown:
+    view = threads_view(trace)
+    return view if isinstance(view, Unknown) else threads_table(view)
+
+
+def _system_calls(trace: Trace, _: Watched) -> TableView | Unknown:
+    view = syscalls_view(trace)
+    return view if isinstance(view, Unknown) else syscalls_table(view)
+
+
+PLACES = (
+    Place(1, "top", lambda watched: RooflinePane(watched.target)),
+    Place(2, "right", lambda watched: ServerPane(watched.target), fits=_with_a_server),
+    Place(
+        3,
+        "right",
+        lambda watched: GpuPane(watched.target),
+        table=_gpu_processes,
+        table_title="Processes on the GPUs",
+        keeps_pane=True,
+        no_rows=Unknown("no process holds memory on a GPU, or the driver does not tell: see d"),
+    ),
+    Place(4, "middle", lambda watched: ThreadsPane(watched.target), fits=_with_a_server, table=_threads),
+    Place(
+        5,
+        "middle",
+        lambda watched: StallFlamePane(watched.target),
+        fits=lambda _, room: room.is_wide,
+        has_data=lambda trace: bool(trace.stacks),
+    ),
+    Place(
+        8,
+        "middle",
+        lambda watched: SyscallsPane(watched.target),
+        fits=lambda watched, room: room.is_large and watched.launched is None,
+        has_data=lambda trace: not isinstance(syscalls_view(trace), Unknown),
+        table=_system_calls,
+    ),
+    Place(
+        7,
+        "middle",
+        lambda watched: LogPane(watched.launched) if watched.launched is not None else None,
+        fits=lambda watched, _: watched.launched is not None,
+    ),
+    Place(6, "body", lambda watched: LanesPane(watched.target), fits=lambda _, room: not room.is_cramped),
+)
+"""In the order in which they stand on the screen, which is the order of Tab."""
+
+
+def places_of_use(watched: Watched, room: Room, trace: Trace | None) -> frozenset[int]:
+    """The panes that have a place beside the others now."""
+    return frozenset(
+        place.number
+        for place in PLACES
+        if place.fits(watched, room) and (place.has_data is None or (trace is not None and place.has_data(trace)))
+    )
+
+
+class Form(StrEnum):
+    """What takes the room of the panes."""
+
+    PANES = "panes"
+    TABLE = "table"
+    EVENTS = "events"
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """Where the user is: on a pane, in it alone, or in the event log."""
+
+    number: int = 1
+    is_zoomed: bool = False
+    is_log_open: bool = False
+
+
+def form_of(focus: Focus, *, has_table: bool) -> Form:
+    """What is shown: the event log, the rows of a zoomed pane, or panes."""
+    if focus.is_log_open:
+        return Form.EVENTS
+    return Form.TABLE if focus.is_zoomed and has_table else Form.PANES
+
+
+def shown_panes(
+    focus: Focus, form: Form, of_use: frozenset[int], *, is_small: bool, keeps_pane: bool
+) -> frozenset[int]:
+    """The panes on the screen: all that are of use, one alone, or none where rows or the log take its place."""
+    if form is Form.EVENTS or (form is Form.TABLE and not keeps_pane):
+        return frozenset()
+    return frozenset({focus.number}) if focus.is_zoomed or is_small else of_use

@@ -1,0 +1,312 @@
+"""The live screen: a header, panes over one trace, and the line that says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.screen import Screen
+
+from llmtop.analysis.live_summary import lost_target
+from llmtop.analysis.readings import target_gpus
+from llmtop.model import Unknown
+from llmtop.text import shorten
+from llmtop.tui.app import LlmtopApp
+from llmtop.tui.panes.bar import KeyBar
+from llmtop.tui.panes.base import Pane, look_of
+from llmtop.tui.panes.events import EventsPane
+from llmtop.tui.panes.findings import FindingsLine
+from llmtop.tui.panes.header import HeaderLine
+from llmtop.tui.panes.lanes import LanesPane
+from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
+from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.table import TablePane
+from llmtop.tui.screens.diagnosis import DiagnosisScreen
+from llmtop.tui.screens.live_places import (
+    PLACES,
+    Focus,
+    Form,
+    Place,
+    Room,
+    Watched,
+    form_of,
+    gpu_lines,
+    places_of_use,
+    shown_panes,
+)
+from llmtop.tui.screens.live_time import TimeCursor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from textual import events
+    from textual.app import ComposeResult
+
+    from llmtop.analysis.views import TableView
+    from llmtop.model import Target, Trace
+    from llmtop.servers.launch import Launched
+    from llmtop.session import Session
+    from llmtop.tui.panes.gpu import GpuPane
+
+P = TypeVar("P", bound="Pane[Any]")
+
+_CONTAINERS = ("right", "top", "middle")
+"""Innermost first."""
+_NO_ROWS = Unknown("this pane has no rows")
+
+
+class LiveScreen(Screen[None]):
+    """Panes over the session's newest trace, or over an earlier moment of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
+        Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
+        Binding("e", "events", "events", tooltip="What happened: faults, clock limits, restarts; Enter goes there"),
+        Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
+        Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
+        Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
+        # Before the table's own binding: its filter is cleared first, here.
+        Binding("escape", "live", "live", show=False, priority=True, tooltip="Back to now, and out of a zoomed pane"),
+        Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes, then all"),
+        *(
+            Binding(
+                str(place.number), f"pane({place.number})", "pane", show=False, tooltip="Focus a pane by its number"
+            )
+            for place in sorted(PLACES, key=lambda place: place.number)
+        ),
+    ]
+
+    def __init__(self, session: Session, target: Target | None, launched: Launched | None = None) -> None:
+        super().__init__()
+        self.session = session
+        self.watched = Watched(target, launched)
+        self.header = HeaderLine(target)
+        self.findings = FindingsLine(id="findings")
+        self.table = TablePane("", id="table")
+        self.events = EventsPane()
+        made = {place.number: place.make(self.watched) for place in PLACES}
+        self.panes = {number: pane for number, pane in sorted(made.items()) if pane is not None}
+        self.places = {place.number: place for place in PLACES}
+        self.time = TimeCursor()
+        self.where = Focus()
+        self._shown: Trace | None = None
+        self._of_use: frozenset[int] = frozenset()
+        self._gpus = 0
+
+    def compose(self) -> ComposeResult:
+        """A grid that becomes one pane when there is little room."""
+        yield self.header
+        with Container(id="body"):
+            with Container(id="top"):
+                yield from self._standing_in("top")
+                with Container(id="right"):
+                    yield from self._standing_in("right")
+            with Container(id="middle"):
+                yield from self._standing_in("middle")
+            yield from self._standing_in("body")
+            yield self.table
+            yield self.events
+        yield self.findings
+        yield KeyBar(id="keys")
+
+    def _standing_in(self, container: str) -> Iterator[Pane[Any]]:
+        places = (place for place in PLACES if place.container == container and place.number in self.panes)
+        return (self.panes[place.number] for place in places)
+
+    def pane(self, kind: type[P]) -> P:
+        """The pane of a kind."""
+        return next(pane for pane in self.panes.values() if isinstance(pane, kind))
+
+    def on_mount(self) -> None:
+        self._arrange()
+        self.panes[self.where.number].focus()
+
+    # -- frames ------------------------------------------------------------------------------------------------
+
+    def refresh_trace(self) -> None:
+        """Draw the newest trace, or the moment that was gone to."""
+        newest = self._newest()
+        self.show_trace(self.time.shown(newest))
+        self._say_state(newest)
+
+    def _newest(self) -> Trace:
+        return self.time.newest(self.session.trace())
+
+    def show_trace(self, trace: Trace) -> None:
+        """Give all parts of the screen the same trace."""
+        self._shown = trace
+        self._gpus = gpu_lines(trace)
+        if self.is_mounted and self._find_of_use() != self._of_use:
+            self._arrange()
+        self._tell_style(self._room)
+        for pane in (self.header, *self.panes.values(), self.findings):
+            pane.show(trace)
+        self._fill_rows()
+
+    def _say_state(self, newest: Trace) -> None:
+        past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
+        launched, target = self.watched.launched, self.watched.target
+        code = launched.poll() if launched is not None else None
+        if said := self.time.said(newest, past):
+            self.header.say(said, "selected")
+        elif code is not None:
+            self.header.say(f"exited with code {code}", "bad" if code else "warn")
+        elif (gone := lost_target(newest, target)) is not None:
+            self.header.say(shorten(gone.reason, 44), "bad")
+        else:
+            self.header.say(f"{now} live {1 / self.session.interval_s:.2g} Hz", "good")
+
+    def _fill_rows(self) -> None:
+        """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""
+        if self.where.is_log_open:
+            self.events.show(self._newest())
+        elif self.table.display and not isinstance(rows := self._rows(), Unknown):
+            self.table.show_table(rows, self._place.no_rows)
+
+    @property
+    def _place(self) -> Place:
+        return self.places[self.where.number]
+
+    def _rows(self) -> TableView | Unknown:
+        """The rows of the pane in focus; an empty table would hide why there are none."""
+        if self._shown is None or self._place.table is None:
+            return _NO_ROWS
+        return self._place.table(self._shown, self.watched)
+
+    # -- what is where -----------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, Pane) and event.widget.number:
+            self.where = replace(self.where, number=event.widget.number)
+
+    @property
+    def _room(self) -> Room:
+        return Room(self.size.width, self.size.height, self._gpus)
+
+    def _find_of_use(self) -> frozenset[int]:
+        return places_of_use(self.watched, self._room, self._shown)
+
+    def _arrange(self) -> None:
+        """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
+        room, place = self._room, self._place
+        self._of_use = self._find_of_use()
+        has_table = self.where.is_zoomed and not self.where.is_log_open and not isinstance(self._rows(), Unknown)
+        form = form_of(self.where, has_table=has_table)
+        shown = shown_panes(self.where, form, self._of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
+        self._tell_style(room)
+        self.set_class(self.where.is_zoomed or room.is_small or form is Form.EVENTS, "-alone")
+        self.set_class(form is Form.TABLE and place.keeps_pane, "-rows-below")
+        for number, pane in self.panes.items():
+            pane.display = number in shown
+            pane.set_class(pane.display, "-shown")
+            pane.is_zoomed = self.where.is_zoomed
+        self.table.display = form is Form.TABLE
+        self.events.display = form is Form.EVENTS
+        for name in _CONTAINERS:
+            container = self.query_one(f"#{name}", Container)
+            container.display = any(child.display for child in container.children)
+        self.query_one(KeyBar).display = room.has_keys
+
+    def _tell_style(self, room: Room) -> None:
+        """Tell the style sheet how much room there is."""
+        for name, is_so in room.classes().items():
+            self.set_class(is_so, name)
+
+    # -- keys --------------------------------------------------------------------------------------------------
+
+    def action_pane(self, number: int) -> None:
+        """Focus a pane; where one is alone on the screen, it takes that one's place."""
+        if number in self.panes:
+            is_zoomed = self.where.is_zoomed or number not in self._of_use
+            self._go(Focus(number, is_zoomed=is_zoomed))
+
+    def action_zoom(self) -> None:
+        """Give the focused pane the whole screen, or take it back."""
+        number = self.where.number
+        if self.where.is_zoomed and number not in self._of_use:
+            number = min(self._of_use)
+        self._go(Focus(number, is_zoomed=not self.where.is_zoomed))
+
+    def action_events(self) -> None:
+        """Open the event log, or close it."""
+        self._go(replace(self.where, is_log_open=not self.where.is_log_open))
+
+    def _go(self, focus: Focus) -> None:
+        """Arrange the screen for another focus, and put it there."""
+        self.where = focus
+        self._arrange()
+        self._fill_rows()
+        own = self.panes[focus.number]
+        self.table.table.border_title = self._place.table_title or own.border_title
+        if focus.is_log_open:
+            self.events.table.focus()
+        elif self.table.display and not self._place.keeps_pane:
+            self.table.table.focus()
+        else:
+            own.focus()
+
+    def on_events_pane_wanted(self, message: EventsPane.Wanted) -> None:
+        """Show the moment of an event, in all panes."""
+        self.time.go_to(message.t_ns, self._newest())
+        self.action_events()
+        self.refresh_trace()
+
+    def action_pause(self) -> None:
+        """Hold the picture, or go on with the newest."""
+        self.time.toggle_hold(self.session.trace())
+        self.refresh_trace()
+
+    def action_scrub(self, step: int) -> None:
+        """Go back or forward in time; forward past the newest moment is live again."""
+        self.time.step(step, self._newest())
+        self.refresh_trace()
+
+    def action_live(self) -> None:
+        """Clear a filter; or else close the log; or else back to now; or else out of a zoomed pane."""
+        tables = (self.table, self.events)
+        filtering = next((one for one in tables if one.display and one.has_class("-filtering")), None)
+        if filtering is not None:
+            filtering.action_clear_filter()
+        elif self.where.is_log_open:
+            self.action_events()
+        elif self.time.back_to_now():
+            self.refresh_trace()
+        elif self.where.is_zoomed:
+            self.action_zoom()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While the flame takes text, Escape is its own."""
+        if action == "live" and isinstance(self.focused, StallFlamePane) and self.focused.is_searching:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_next_gpu(self) -> None:
+        """Show the next GPU in the roofline and the lanes; after the last one the roofline is of all together."""
+        if self._shown is None:
+            return
+        stops = [track.id for track in target_gpus(self._shown, self.watched.target)]
+        stops += [ALL_GPUS] if len(stops) > 1 else []
+        if stops:
+            current = self.pane(RooflinePane).gpu
+            at = stops.index(current) if current in stops else 0
+            self._show_gpu(stops[(at + 1) % len(stops)])
+
+    def on_gpu_pane_pinned(self, message: GpuPane.Pinned) -> None:
+        """The pinned GPU is the one that the roofline and the lanes are of."""
+        self._show_gpu(message.gpu)
+
+    def _show_gpu(self, gpu: str | None) -> None:
+        self.pane(RooflinePane).gpu = gpu
+        self.pane(LanesPane).gpu = None if gpu == ALL_GPUS else gpu
+        self.refresh_trace()
+
+    def action_diagnosis(self) -> None:
+        """Open the diagnosis of the moment that is shown."""
+        if self._shown is not None:
+            issues = self.app.issues if isinstance(self.app, LlmtopApp) else ()
+            self.app.push_screen(DiagnosisScreen(self._shown, issues))
