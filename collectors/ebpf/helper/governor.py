@@ -6,6 +6,7 @@ between machines, which is as good as a budget needs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 NS_PER_HIT = {
@@ -70,19 +71,19 @@ class Load:
     library: float = 0.0
 
 
-def cost(load: Load, effort: Effort) -> tuple[float, float]:
+def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
     """What an effort costs under a load: ns per second of the processes looked at, and of all others."""
-    own = load.samples * NS_PER_HIT["sample"] + load.library * NS_PER_HIT["library"]
+    own = load.samples * ns_per_hit["sample"] + load.library * ns_per_hit["library"]
     foreign = 0.0
     if effort.calls != "off":
         kind = "call" if effort.calls == "timed" else "counted_call"
-        own += load.calls * NS_PER_HIT[kind]
-        foreign += load.foreign_calls * NS_PER_HIT[f"foreign_{kind}"]
+        own += load.calls * ns_per_hit[kind]
+        foreign += load.foreign_calls * ns_per_hit[f"foreign_{kind}"]
     if effort.scheduler:
-        own += load.switches * NS_PER_HIT["switch"]
-        foreign += load.foreign_switches * NS_PER_HIT["foreign_switch"]
+        own += load.switches * ns_per_hit["switch"]
+        foreign += load.foreign_switches * ns_per_hit["foreign_switch"]
         if effort.stack_every:
-            own += load.switches / effort.stack_every * NS_PER_HIT["stack"]
+            own += load.switches / effort.stack_every * ns_per_hit["stack"]
     return own, foreign
 
 
@@ -93,11 +94,23 @@ class Governor:
         budget: Share of one core that the probes may cost the processes looked at. All others together may lose
             that share of the whole machine.
         cpus: How many cores the machine has.
+        ladder: The efforts to choose from, the greatest first.
+        ns_per_hit: What one hit costs: other tracers' probes do the same at another price.
     """
 
-    def __init__(self, budget: float, *, stacks: bool = False, cpus: int = 1) -> None:
+    def __init__(
+        self,
+        budget: float,
+        *,
+        stacks: bool = False,
+        cpus: int = 1,
+        ladder: Sequence[Effort] = LADDER,
+        ns_per_hit: Mapping[str, float] = NS_PER_HIT,
+    ) -> None:
         self.budget_ns = budget * 1e9
         self._foreign_budget_ns = self.budget_ns * cpus
+        self._ladder = ladder
+        self._ns_per_hit = ns_per_hit
         self.stacks = stacks
         self.rung = 0
         self._seconds_over = 0
@@ -107,13 +120,13 @@ class Governor:
     @property
     def effort(self) -> Effort:
         """What to do now."""
-        wanted = LADDER[self.rung]
+        wanted = self._ladder[self.rung]
         return wanted if self.stacks else replace(wanted, stack_every=0)
 
     @property
     def shed(self) -> bool:
         """Whether anything that was asked for is not done."""
-        return self.effort != (LADDER[0] if self.stacks else replace(LADDER[0], stack_every=0))
+        return self.effort != (self._ladder[0] if self.stacks else replace(self._ladder[0], stack_every=0))
 
     def judge(self, load: Load, elapsed_s: float) -> bool:
         """Take the last second's load into account; whether the effort changed."""
@@ -132,13 +145,13 @@ class Governor:
 
     def _step_down(self, load: Load) -> None:
         """The first rung that fits; a second fall right after coming back makes the next rest longer."""
-        rungs = range(self.rung, len(LADDER))
-        self.rung = next((rung for rung in rungs if self._fits(load, LADDER[rung])), len(LADDER) - 1)
+        rungs = range(self.rung, len(self._ladder))
+        self.rung = next((rung for rung in rungs if self._fits(load, self._ladder[rung])), len(self._ladder) - 1)
         self._seconds_over = 0
         self._rest_s = min(self._rest_s * 2, LONGEST_REST_S)
 
     def _fits(self, load: Load, effort: Effort) -> bool:
-        own, foreign = cost(load, effort if self.stacks else replace(effort, stack_every=0))
+        own, foreign = cost(load, effort if self.stacks else replace(effort, stack_every=0), self._ns_per_hit)
         return own <= self.budget_ns and foreign <= self._foreign_budget_ns
 
     def _step_up(self) -> None:
