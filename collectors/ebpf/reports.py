@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from llmtop import procfs
 from llmtop import vocabulary as v
+from llmtop.collectors.ebpf.helper.functions import LAUNCHES, SYNCHRONISING
 from llmtop.collectors.thread_causes import cause_of_syscall
 from llmtop.model import NS_PER_S, Metric, Reading, Stack
 from llmtop.text import clean
@@ -29,6 +30,8 @@ _STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCaus
 _NO_CALL = 0xFFFF
 _OUTSIDE = 0xFFFFFFFF
 """A thread without an id in our PID namespace, as programs/common.h has it."""
+_IN_SYNC = 0x100
+"""Set in the state of a sleep within a synchronising call, as in programs/scheduler.c."""
 
 _StackKey: TypeAlias = "tuple[str, str, tuple[str, ...]]"
 """Track, state and frames."""
@@ -60,6 +63,8 @@ class Reports:
         self._blocked: dict[tuple[str, ThreadCause], int] = {}
         self._stacks: deque[tuple[int, dict[_StackKey, float]]] = deque()
         self._names: dict[str, str] = {}
+        self._observed: Mapping[str, int] = {}
+        self._paused: set[str] = set()
 
     def readings(self, report: Mapping[str, Any]) -> tuple[Reading, ...]:
         """The readings of one sample.
@@ -68,7 +73,7 @@ class Reports:
         given that value at the sample before.
         """
         t_ns, before_ns = int(report["t"]), int(report["t"]) - int(report["elapsed"])
-        readings: list[Reading] = []
+        readings = self._pauses(report, t_ns, before_ns)
         for track, metric, value in self._values(report):
             key = (track, metric.name)
             told = self._told.get(key)
@@ -111,6 +116,25 @@ class Reports:
             if name.startswith(prefixes)
         )
 
+    def _pauses(self, report: Mapping[str, Any], t_ns: int, before_ns: int) -> list[Reading]:
+        """A gap where a count by thread stops because its probes came off, and where it stood when they are back."""
+        paused = self._paused_counts(report)
+        stopped, resumed = paused - self._paused, self._paused - paused
+        self._paused = paused
+        readings = list(self.gaps(t_ns, tuple(stopped))) if stopped else []
+        for (track, name), value in self._told.items() if resumed else ():
+            if name.startswith(tuple(resumed)):
+                readings.append(Reading(track, Metric(name, "", counter=True), before_ns, value, self._source))
+        return readings
+
+    def _paused_counts(self, report: Mapping[str, Any]) -> set[str]:
+        observed, unprobed = report.get("observed", {}), set(report.get("unprobed", ()))
+        was_off = "calls" in observed and observed["calls"] == self._observed.get("calls", 0)
+        self._observed = observed
+        paused = {v.THREAD_SPINS.name} if was_off else set()
+        paused |= {v.THREAD_LAUNCHES.name} if unprobed & LAUNCHES else set()
+        return paused | ({v.THREAD_CUDA_SYNC.name} if unprobed & SYNCHRONISING else set())
+
     def _values(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
         yield from self._system_calls(report)
         yield from self._sleeps(report.get("waits", ()))
@@ -122,6 +146,11 @@ class Reports:
             yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
         for pid, count in report.get("switch_timeouts", ()):
             yield f"process:{pid}", v.PROCESS_GIL_WAITS, float(count)
+        for pid, tid, kind, count in report.get("spins", ()):
+            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_SPINS, kind), float(count)
+        for pid, tid, launches, sync_ns in report.get("in_libraries", ()):
+            yield f"thread:{pid}/{tid}", v.THREAD_LAUNCHES, float(launches)
+            yield f"thread:{pid}/{tid}", v.THREAD_CUDA_SYNC, float(sync_ns)
         yield from self._library_calls(report.get("functions", ()))
         hits = report.get("hits")
         if hits:
@@ -191,8 +220,10 @@ class Reports:
 
     def _cause(self, pid: int, call: int, state: int, descriptor: int) -> ThreadCause:
         """What a sleep is about: the call first, then the state it sleeps in."""
-        if state in (4, 8):
+        if state & ~_IN_SYNC in (4, 8):
             return ThreadCause.STOPPED
+        if state & _IN_SYNC:
+            return ThreadCause.CUDA_SYNC
         if call != _NO_CALL:
             found = cause_of_syscall(f"{call} {descriptor:x}", lambda number: self._file_of(pid, number))
             if found is not None:

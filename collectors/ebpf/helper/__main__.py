@@ -110,8 +110,11 @@ class Helper:
         report["functions"] = self._library.read(
             list(self._lifecycle.processes), elapsed_ns / 1e9, (*changes.gone, *changes.renewed)
         )
+        report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
         report |= self._govern(elapsed_ns / 1e9)
-        report["lost"] = sum(part.lost() for part in (self._calls, self._scheduler) if part)
+        report["lost"] = sum(
+            part.lost() for part in (self._calls, self._scheduler, self._samples, self._library) if part
+        )
         report["missing"] = self.missing
         for pid in self._lifecycle.unseen:
             self.missing[f"process:{pid}"] = ("it runs in a PID namespace inside llmtop's", _OUTSIDE)

@@ -52,6 +52,7 @@ class Calls:
         self._ended_waits: dict[int, int] = {}
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._sent_waits: dict[int, int] = {}
+        self._sent_spins: dict[tuple[int, str], int] = {}
         self.mode = "off"
         self._held: set[str] = set()
 
@@ -85,9 +86,12 @@ class Calls:
         """What changed: sums since the start, by process and call."""
         dead = {tid for tid, _ in ended}
         sums: dict[tuple[int, int], Total] = {}
+        spins: dict[tuple[int, int, str], int] = {}
         waits = dict(self._ended_waits)
         for (tid, call), value in self._calls.entries():
             tgid = value[3]
+            if kind := spin_kind(call):
+                spins[tgid, tid, kind] = spins.get((tgid, tid, kind), 0) + value[0]
             into = self._ended if tid in dead else sums
             into.setdefault((tgid, call), Total()).add(value)
             if value[5]:
@@ -101,8 +105,9 @@ class Calls:
         changed = self._changed(sums)
         changed_waits = [[tgid, count] for tgid, count in waits.items() if self._sent_waits.get(tgid) != count]
         self._sent_waits.update(waits)
+        changed_spins = self._changed_spins(spins, dead)
         self._forget(gone)
-        return {"calls": changed, "switch_timeouts": changed_waits}
+        return {"calls": changed, "switch_timeouts": changed_waits, "spins": changed_spins}
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
@@ -125,6 +130,17 @@ class Calls:
                 changed.append([tgid, call, total.count, total.errors, total.ns, slots])
         return changed
 
+    def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[list[Any]]:
+        """[tgid, tid, kind, count]."""
+        changed: list[list[Any]] = []
+        for (tgid, tid, kind), count in spins.items():
+            if self._sent_spins.get((tid, kind)) != count:
+                self._sent_spins[tid, kind] = count
+                changed.append([tgid, tid, kind, count])
+        for place in [place for place in self._sent_spins if place[0] in dead]:
+            del self._sent_spins[place]
+        return changed
+
     def _forget(self, gone: Iterable[int]) -> None:
         dead = set(gone)
         if dead:
@@ -132,6 +148,17 @@ class Calls:
             self._sent = {key: state for key, state in self._sent.items() if key[0] not in dead}
             self._ended_waits = {pid: count for pid, count in self._ended_waits.items() if pid not in dead}
             self._sent_waits = {pid: count for pid, count in self._sent_waits.items() if pid not in dead}
+
+
+def spin_kind(call: int) -> str:
+    """What kind of call that only passes the time this is; empty for all others.
+
+    >>> spin_kind(7 | WITHOUT_WAIT), spin_kind(7)
+    ('poll', '')
+    """
+    if call & WITHOUT_WAIT:
+        return "poll"
+    return "sched_yield" if call == _SPIN_CALLS[platform.machine()]["SCHED_YIELD"] else ""
 
 
 def _joined(alive: Total | None, ended: Total) -> Total:

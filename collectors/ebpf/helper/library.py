@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .functions import FUNCTIONS, LAUNCHES, SYNCHRONISING
 from .governor import NS_PER_HIT
 from .programs import SLOTS, compile_program, load
 from .system import BatchReader, UnavailableError, read
 
-FUNCTIONS = {
-    r"libcuda\.so": (
-        "cuLaunchKernel",
-        "cuLaunchKernelEx",
-        "cuGraphLaunch",
-        "cuStreamSynchronize",
-        "cuEventSynchronize",
-        "cuCtxSynchronize",
-        "cuMemcpyHtoDAsync_v2",
-        "cuMemcpyDtoHAsync_v2",
-        "cuMemcpyDtoDAsync_v2",
-        "cuMemcpyAsync",
-        "cuMemAlloc_v2",
-        "cuMemFree_v2",
-        "cuMemAllocAsync",
-    ),
-    r"libcudart\.so": (
-        "cudaLaunchKernel",
-        "cudaLaunchKernelExC",
-        "cudaGraphLaunch",
-        "cudaStreamSynchronize",
-        "cudaEventSynchronize",
-        "cudaDeviceSynchronize",
-        "cudaMemcpyAsync",
-        "cudaMemcpy",
-        "cudaMalloc",
-        "cudaFree",
-    ),
-    r"libnccl\.so": (
-        "ncclAllReduce",
-        "ncclAllGather",
-        "ncclReduceScatter",
-        "ncclBroadcast",
-        "ncclSend",
-        "ncclRecv",
-        "ncclGroupEnd",
-    ),
-}
 _NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
 _LOOK_EVERY = 5
 """Libraries are mapped while a server starts; their list is read so often, in ticks."""
@@ -88,6 +52,8 @@ class Library:
         self._budget_ns = budget_ns
         self._module: Any = None
         self._reader: BatchReader | None = None
+        self._threads: BatchReader | None = None
+        self._sent_threads: dict[int, tuple[int, int]] = {}
         self._processes: dict[int, _Process] = {}
         self._sent: dict[tuple[int, int], tuple[int, int]] = {}
         self._ticks = 0
@@ -110,6 +76,28 @@ class Library:
         self._ticks += 1
         self._end_rests()
         return self._changed(elapsed_s) if self._reader else []
+
+    def read_threads(self, now: int, ended: Iterable[tuple[int, int]]) -> list[list[int]]:
+        """[tgid, tid, launches, ns in synchronising calls, up to now] of what changed: sums since the start."""
+        if self._threads is None:
+            return []
+        dead = {tid for tid, _ in ended}
+        changed = []
+        for (tid,), (launches, sync_ns, since, _, _, _, _, tgid) in self._threads.entries():
+            ns = sync_ns + (max(0, now - since) if since else 0)
+            before = self._sent_threads.get(tid, (0, 0))
+            # A call that ended between two looks of ours was counted a little longer than it took.
+            sent = self._sent_threads[tid] = (launches, max(ns, before[1]))
+            if sent != before:
+                changed.append([tgid, tid, *sent])
+            if tid in dead:
+                del self._sent_threads[tid]
+                del self._module["library_threads"][ctypes.c_uint32(tid)]
+        return changed
+
+    def lost(self) -> int:
+        """Calls that found no room in the maps."""
+        return int(self._module["lost"][ctypes.c_int(0)].value) if self._module else 0
 
     def renew(self, pid: int) -> None:
         """A process became another program: its probes are gone with its memory."""
@@ -142,15 +130,16 @@ class Library:
 
     def _compile(self) -> None:
         pairs = "".join(
-            f"int enter_{n}(struct pt_regs *ctx) {{ return enter({n}); }}\n"
-            f"int leave_{n}(struct pt_regs *ctx) {{ return leave({n}); }}\n"
-            for n in _NUMBERS.values()
+            f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_kind(name)}); }}\n"
+            f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_kind(name)}); }}\n"
+            for name, n in _NUMBERS.items()
         )
         module = compile_program(self._bpf, "library", end=pairs)
         for number in _NUMBERS.values():
             load(module, f"enter_{number}", self._bpf.KPROBE)
             load(module, f"leave_{number}", self._bpf.KPROBE)
         self._reader = BatchReader.of(module["functions"], "II", f"QQ{SLOTS}Q")
+        self._threads = BatchReader.of(module["library_threads"], "I", "5Q3I4x")
         self._module = module
 
     def _attach(self, pid: int, name: str, function: _Function) -> bool:
@@ -172,6 +161,18 @@ class Library:
         self._module.detach_uretprobe(name=function.path, sym=name, pid=pid)
         function.attached = False
         function.rests = REST_TICKS
+        if name in SYNCHRONISING:
+            self._end_calls(pid, _NUMBERS[name])
+
+    def _end_calls(self, pid: int, number: int) -> None:
+        """Calls that are under way when the probes come off: nobody will tell when they end."""
+        assert self._threads is not None
+        table = self._module["library_threads"]
+        for (tid,), (_, _, since, _, _, function, _, tgid) in self._threads.entries():
+            if since and function == number and tgid == pid:
+                thread = table[ctypes.c_uint32(tid)]
+                thread.sync_since = thread.sync_stack = 0
+                table[ctypes.c_uint32(tid)] = thread
 
     def _changed(self, elapsed_s: float) -> list[list[Any]]:
         assert self._reader is not None
@@ -214,6 +215,11 @@ class Library:
                     function.rests -= 1
                     if function.rests <= 0 and self._attach(pid, name, function):
                         self.notes.pop(name, None)
+
+
+def _kind(name: str) -> str:
+    """The enumeration of programs/library.c."""
+    return "LAUNCH" if name in LAUNCHES else "SYNC" if name in SYNCHRONISING else "OTHER"
 
 
 def starts_gently(path: bytes, place: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,10 @@ class Samples:
         if self._stacks.is_full:
             self._stacks.clear()
         return [[*key, ns] for key, ns in merged.items()]
+
+    def lost(self) -> int:
+        """Samples that found no room in the map."""
+        return int(self._module["lost"][ctypes.c_int(0)].value)
 
     def forget_names(self, tgids: Iterable[int]) -> None:
         """These processes ended or became other programs."""

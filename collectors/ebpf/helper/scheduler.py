@@ -13,7 +13,11 @@ from .programs import SLOTS, compile_program, load
 from .symbols import StackTable, Symbols
 from .system import BatchReader, UnavailableError
 
-_TRACEPOINTS = (("sched:sched_switch", "on_switch"), ("sched:sched_wakeup", "on_wakeup"))
+_TRACEPOINTS = (
+    ("sched:sched_switch", "on_switch"),
+    ("sched:sched_waking", "on_waking"),
+    ("sched:sched_wakeup", "on_wakeup"),
+)
 _RUNS = 0xFFFFFFFF
 _NO_CALL = 0xFFFF
 _SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}

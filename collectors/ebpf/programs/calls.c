@@ -95,7 +95,8 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 	}
 	count_hit(HIT_CALL);
 	u32 place = 0, *count_only = settings.lookup(&place);
-	if ((count_only && *count_only) || is_spin(ctx, &id)) {
+	bool spins = is_spin(ctx, &id);
+	if (spins || (count_only && *count_only)) {
 		struct call *call = call_of(tgid, tid, id);
 		if (call)
 			call->count++;

@@ -16,10 +16,24 @@ enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HI
 #define REG_ARGUMENT_4(regs) ((regs)->regs[3])
 #endif
 
+/* What a thread does in libraries: library.c keeps it, scheduler.c asks whether a sleep is within a call. */
+struct library_thread {
+	u64 launches;
+	u64 sync_ns;
+	u64 sync_since;		/* when the synchronising call began that it is in; 0 outside of one */
+	u64 sync_stack;		/* the stack pointer at the beginning of that call */
+	u64 launch_stack;	/* likewise, of the launch that it is in */
+	u32 sync_function;
+	u32 launch_function;
+	u32 tgid;
+	u32 unused;
+};
+
 #if OWNS_TARGETS
 BPF_TABLE_PUBLIC("hash", u32, u32, targets, 16384);
 BPF_TABLE_PUBLIC("array", u32, u64, marks, MARKS);
 BPF_TABLE_PUBLIC("percpu_array", u32, u64, hits, 8);
+BPF_TABLE_PUBLIC("hash", u32, struct library_thread, library_threads, 16384);
 #if NAMESPACE_INODE
 BPF_TABLE_PUBLIC("lru_hash", u32, u32, own_ids, 16384);
 BPF_TABLE_PUBLIC("lru_hash", u32, u32, unborn, 4096);
@@ -28,6 +42,7 @@ BPF_TABLE_PUBLIC("lru_hash", u32, u32, unborn, 4096);
 BPF_TABLE("extern", u32, u32, targets, 16384);
 BPF_TABLE("extern", u32, u64, marks, MARKS);
 BPF_TABLE("extern", u32, u64, hits, 8);
+BPF_TABLE("extern", u32, struct library_thread, library_threads, 16384);
 #if NAMESPACE_INODE
 BPF_TABLE("extern", u32, u32, own_ids, 16384);
 BPF_TABLE("extern", u32, u32, unborn, 4096);
@@ -44,12 +59,27 @@ static __always_inline bool is_marked(u32 id)
 	return mark && *mark;
 }
 
-static __always_inline void set_mark(u32 id)
+#define MARKED 1
+#define IN_LIBRARIES 2	/* a thread with an entry in library_threads */
+
+static __always_inline bool has_mark(u32 id, u64 kind)
 {
 	u32 place = id & (MARKS - 1);
 	u64 *mark = marks.lookup(&place);
-	if (mark)
-		*mark = 1;
+	return mark && *mark & kind;
+}
+
+static __always_inline void set_mark_of(u32 id, u64 kind)
+{
+	u32 place = id & (MARKS - 1);
+	u64 *mark = marks.lookup(&place);
+	if (mark && !(*mark & kind))
+		*mark |= kind;
+}
+
+static __always_inline void set_mark(u32 id)
+{
+	set_mark_of(id, MARKED);
 }
 
 /* Every program takes ids from the functions below, so that all maps hold the ids that llmtop knows.

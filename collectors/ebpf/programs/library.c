@@ -1,6 +1,15 @@
-/* Calls of library functions: how often and how long. The helper adds a pair of programs per function,
- * which call these two with its number. */
+/* Calls of library functions: how often and how long; launches and synchronisation by thread. The helper adds a pair
+ * of programs per function, which call `enter` and `leave` with its number and kind. */
 #include <uapi/linux/ptrace.h>
+
+enum { OTHER, LAUNCH, SYNC };
+
+/* What a return takes off the stack. */
+#if defined(__x86_64__)
+#define RETURN_POPS 8
+#else
+#define RETURN_POPS 0
+#endif
 
 struct function_key {
 	u32 tgid;
@@ -15,6 +24,7 @@ struct function {
 
 BPF_HASH(functions, struct function_key, struct function, 2048);
 BPF_HASH(entered, u64, u64, 16384);
+BPF_ARRAY(lost, u64, 1);
 
 static __always_inline struct function *function_of(u32 tgid, u32 number)
 {
@@ -23,25 +33,85 @@ static __always_inline struct function *function_of(u32 tgid, u32 number)
 	if (function)
 		return function;
 	struct function fresh = {};
-	return functions.lookup_or_try_init(&key, &fresh);
+	function = functions.lookup_or_try_init(&key, &fresh);
+	if (!function)
+		lost.increment(0);
+	return function;
 }
 
-static __always_inline int enter(u32 number)
+static __always_inline struct library_thread *thread_of(u64 who)
 {
-	u64 key = current_ids() << 8 | number, now = bpf_ktime_get_ns();
+	u32 tid = who;
+	struct library_thread *thread = library_threads.lookup(&tid);
+	if (!thread) {
+		struct library_thread fresh = {.tgid = who >> 32};
+		thread = library_threads.lookup_or_try_init(&tid, &fresh);
+		if (!thread)
+			lost.increment(0);
+	}
+	set_mark_of(tid, IN_LIBRARIES);
+	return thread;
+}
+
+/* The runtime calls the driver: a call within a call of the same kind is not another one. It is one where the stack
+ * has grown since, or by a jump where the function differs. What began at a lower address has ended unseen. */
+static __always_inline bool is_within(u64 stack, u32 number, u64 outer_stack, u32 outer_number)
+{
+	return outer_stack && (stack < outer_stack || (stack == outer_stack && number != outer_number));
+}
+
+static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind, u64 now)
+{
+	struct library_thread *thread = thread_of(who);
+	if (!thread)
+		return;
+	if (kind == LAUNCH && !is_within(stack, number, thread->launch_stack, thread->launch_function)) {
+		thread->launches++;
+		thread->launch_stack = stack;
+		thread->launch_function = number;
+	}
+	if (kind == SYNC && !is_within(stack, number, thread->sync_stack, thread->sync_function)) {
+		thread->sync_since = now;
+		thread->sync_stack = stack;
+		thread->sync_function = number;
+	}
+}
+
+static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind, u64 now)
+{
+	u32 tid = who;
+	struct library_thread *thread = library_threads.lookup(&tid);
+	if (!thread)
+		return;
+	if (kind == LAUNCH && number == thread->launch_function && stack >= thread->launch_stack + RETURN_POPS)
+		thread->launch_stack = 0;
+	if (kind == SYNC && number == thread->sync_function && stack >= thread->sync_stack + RETURN_POPS
+	    && thread->sync_since) {
+		thread->sync_ns += now - thread->sync_since;
+		thread->sync_since = thread->sync_stack = 0;
+	}
+}
+
+static __always_inline int enter(struct pt_regs *ctx, u32 number, u32 kind)
+{
+	u64 who = current_ids(), key = who << 8 | number, now = bpf_ktime_get_ns();
 	count_hit(HIT_LIBRARY);
 	entered.update(&key, &now);
+	if (kind != OTHER)
+		note_enter(who, PT_REGS_SP(ctx), number, kind, now);
 	return 0;
 }
 
-static __always_inline int leave(u32 number)
+static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind)
 {
-	u64 who = current_ids(), key = who << 8 | number;
+	u64 who = current_ids(), key = who << 8 | number, now = bpf_ktime_get_ns();
 	u64 *since = entered.lookup(&key);
 	if (!since)
 		return 0;
-	u64 ns = bpf_ktime_get_ns() - *since;
+	u64 ns = now - *since;
 	entered.delete(&key);
+	if (kind != OTHER)
+		note_leave(who, PT_REGS_SP(ctx), number, kind, now);
 	struct function *function = function_of(who >> 32, number);
 	if (!function)
 		return 0;

@@ -11,6 +11,7 @@ struct sample_key {
 
 BPF_HASH(samples, struct sample_key, u64, 8192);
 BPF_STACK_TRACE(stacks, 8192);
+BPF_ARRAY(lost, u64, 1);
 
 int on_sample(struct bpf_perf_event_data *ctx)
 {
@@ -22,6 +23,11 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	struct sample_key key = {.tid = who, .tgid = tgid};
 	key.user_stack = stacks.get_stackid(&ctx->regs, BPF_F_USER_STACK);
 	key.kernel_stack = stacks.get_stackid(&ctx->regs, 0);
-	samples.increment(key);
+	u64 none = 0, *count = samples.lookup_or_try_init(&key, &none);
+	if (!count) {
+		lost.increment(0);
+		return 0;
+	}
+	__sync_fetch_and_add(count, 1);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #define ENDED 0x30	/* EXIT_DEAD | EXIT_ZOMBIE */
 #define NO_CALL 0xffff
 #define NO_STACK -1
+#define IN_SYNC 0x100	/* set in the state of a sleep within a synchronising call of a library */
 
 struct thread {
 	u64 since;		/* when it came on the CPU, or left it */
@@ -67,7 +68,9 @@ BPF_ARRAY(lost, u64, 1);
 static void *(*get_current_task_btf)(void) = (void *)158;
 static void *(*task_pt_regs)(void *task) = (void *)175;
 
-static __always_inline void note_call(struct thread *thread)
+/* The system call that the current thread is in, and that call's first argument. NO_CALL also where an interrupt
+ * came from the thread's own code: it leaves -1 where the number is. */
+static __always_inline u32 current_call(u32 *descriptor)
 {
 	struct pt_regs *regs = task_pt_regs(get_current_task_btf());
 #if defined(__x86_64__)
@@ -75,21 +78,27 @@ static __always_inline void note_call(struct thread *thread)
 	saved.di = 0;
 	saved.orig_ax = NO_CALL;
 	bpf_probe_read_kernel(&saved, sizeof(saved), &regs->di);
-	thread->descriptor = saved.di;
-	thread->call = saved.orig_ax < NO_CALL ? saved.orig_ax : NO_CALL;
+	*descriptor = saved.di;
+	return saved.orig_ax < NO_CALL ? saved.orig_ax : NO_CALL;
 #elif defined(__aarch64__)
 	s32 number = -1;
 	bpf_probe_read_kernel(&number, sizeof(number), &regs->syscallno);
-	bpf_probe_read_kernel(&thread->descriptor, sizeof(u32), &regs->orig_x0);
-	thread->call = number >= 0 && number < NO_CALL ? number : NO_CALL;
+	bpf_probe_read_kernel(descriptor, sizeof(u32), &regs->orig_x0);
+	return number >= 0 && number < NO_CALL ? number : NO_CALL;
 #endif
 }
 #else
-static __always_inline void note_call(struct thread *thread)
+static __always_inline u32 current_call(u32 *descriptor)
 {
-	thread->call = NO_CALL;
+	return NO_CALL;
 }
 #endif
+
+static __always_inline u32 in_sync(u32 tid)
+{
+	struct library_thread *thread = has_mark(tid, IN_LIBRARIES) ? library_threads.lookup(&tid) : 0;
+	return thread && thread->sync_since ? IN_SYNC : 0;
+}
 
 static __always_inline void note_stack(void *args, struct thread *thread)
 {
@@ -155,7 +164,8 @@ static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 
 		return;
 	}
 	thread->voluntary++;
-	note_call(thread);
+	thread->state |= in_sync(tid);
+	thread->call = current_call(&thread->descriptor);
 	note_stack(args, thread);
 }
 
@@ -167,6 +177,18 @@ static __always_inline void add_stack(u32 tid, struct thread *thread, u64 ns)
 	u64 none = 0, *total = stack_times.lookup_or_try_init(&key, &none);
 	if (total)
 		*total += ns;
+	else
+		lost.increment(0);
+}
+
+static __always_inline void add_wake(u32 tid, u32 waker)
+{
+	struct wake_key key = {.tid = tid, .waker = waker};
+	u64 none = 0, *count = wakes.lookup_or_try_init(&key, &none);
+	if (count)
+		(*count)++;
+	else
+		lost.increment(0);
 }
 
 static __always_inline void enter(u32 tid, u64 now)
@@ -187,8 +209,7 @@ static __always_inline void enter(u32 tid, u64 now)
 		add_wait(tid, thread, ns);
 		if (thread->epoch)
 			add_stack(tid, thread, ns);
-		struct wake_key key = {.tid = tid, .waker = thread->waker};
-		wakes.increment(key);
+		add_wake(tid, thread->waker);
 	}
 	u64 queued = now - woken;
 	thread->queue_ns += queued;
@@ -218,11 +239,27 @@ int on_switch(struct tracepoint__sched__sched_switch *args)
 	return 1;
 }
 
-/* Thread 0 is the idle task: an interrupt or a timer did it. */
+/* Who wakes: 0 for a timer or an interrupt. One that comes while a thread runs its own code is told from that thread
+ * by its registers; one that comes while it is in a system call is not, where it seems to be that thread. */
 static __always_inline u32 waker(void)
 {
-	u32 tid = current_ids();
-	return tid || !(u32)bpf_get_current_pid_tgid() ? tid : OUTSIDE;
+	u32 machine_tid = bpf_get_current_pid_tgid(), tid = current_ids(), unused;
+	if (!machine_tid || (TASK_REGISTERS && current_call(&unused) == NO_CALL))
+		return 0;
+	return tid ? tid : OUTSIDE;
+}
+
+/* In the context of the waker; `sched_wakeup` may come on the CPU of the one that is woken, by an interrupt. */
+int on_waking(struct tracepoint__sched__sched_waking *args)
+{
+	u32 tid = own_id(args->pid);
+	if (!is_marked(tid))
+		return 1;
+	struct thread *thread = threads.lookup(&tid);
+	/* Whatever its state: it may be on its way to sleep, with the switch not seen yet. */
+	if (thread)
+		thread->waker = waker();
+	return 1;
 }
 
 int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
@@ -234,6 +271,5 @@ int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
 	if (!thread || thread->state == RUNS || !thread->state || thread->runnable)
 		return 1;
 	thread->runnable = bpf_ktime_get_ns();
-	thread->waker = waker();
 	return 1;
 }

@@ -158,3 +158,39 @@ def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
     assert len(stacks) == MOST_STACKS + 1
     assert stacks[-1].frames == (LIGHTER_STACKS,)
     assert sum(stack.weight for stack in stacks) == sum(weights)
+
+
+def test_spins_launches_and_synchronisation_are_told_by_thread() -> None:
+    reports = Reports()
+    reports.readings(report(T - NS_PER_S, observed={"calls": 1}))
+    parts = {"spins": [[7, 8, "sched_yield", 500], [7, 9, "poll", 3]], "in_libraries": [[7, 8, 40, 9_000]]}
+    found = values(reports.readings(report(observed={"calls": 2}, **parts)))
+    assert found["thread:7/8", "thread.spins|sched_yield"] == [0, 500]
+    assert found["thread:7/9", "thread.spins|poll"] == [0, 3]
+    assert found["thread:7/8", "thread.launches"] == [0, 40]
+    assert found["thread:7/8", "thread.cuda_sync"] == [0, 9_000]
+
+
+def test_a_sleep_within_a_synchronising_call_is_put_down_to_it() -> None:
+    in_sync = 0x100
+    waits = [[7, 7, FUTEX, 1 | in_sync, 0, 500], [7, 7, FUTEX, 1, 0, 60], [7, 8, NO_CALL, 8 | in_sync, 0, 7]]
+    found = values(Reports().readings(report(waits=waits)))
+    assert found["thread:7/7", "thread.blocked|cuda_sync"] == [0, 500]
+    assert found["thread:7/7", "thread.blocked|futex"] == [0, 60]
+    assert found["thread:7/8", "thread.blocked|stopped"] == [0, 7]
+
+
+def test_counts_by_thread_have_a_gap_while_their_probes_are_off() -> None:
+    """A count that stands still because nobody counts must not look like none."""
+    reports = Reports()
+    spins, launches = [[7, 8, "poll", 5]], [[7, 8, 40, 900]]
+    reports.readings(report(T, observed={"calls": 1}, spins=spins, in_libraries=launches))
+    off = values(reports.readings(report(T + 1, observed={"calls": 1}, unprobed={"cuLaunchKernel": "too often"})))
+    assert off == {
+        ("thread:7/8", "thread.spins|poll"): [None],
+        ("thread:7/8", "thread.launches"): [None],
+    }
+    assert reports.readings(report(T + 2, observed={"calls": 1}, unprobed={"cuLaunchKernel": "too often"})) == ()
+    back = values(reports.readings(report(T + 3, observed={"calls": 2}, spins=[[7, 8, "poll", 9]])))
+    assert back["thread:7/8", "thread.spins|poll"] == [5, 9]
+    assert back["thread:7/8", "thread.launches"] == [40]
