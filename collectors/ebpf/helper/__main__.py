@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from . import system
@@ -99,7 +100,7 @@ class Helper:
         changes = self._lifecycle.changes()
         self._take_in(changes, now)
         report: dict[str, Any] = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": dict(self._observed)}
-        report |= {"born": changes.born, "gone": changes.gone}
+        report |= {"born": changes.born, "gone": changes.gone, "renewed": changes.renewed}
         report["ended"] = [[tgid, tid] for tid, tgid in changes.ended_threads]
         if self._calls:
             report |= self._calls.read(changes.ended_threads, changes.gone)
@@ -157,24 +158,29 @@ class Helper:
         return {"hits": hits, "shed": str(self._governor.effort) if self._governor.shed else ""}
 
     def _apply(self, now: int) -> None:
+        """Look as closely as the governor says; a part that the kernel does not let us attach costs only itself."""
         effort = self._governor.effort
-        if self._scheduler:
-            was_on = self._scheduler.is_on
-            self._scheduler.set_on(effort.scheduler)
-            self._scheduler.set_stacks(effort.stack_every, now)
-            if effort.scheduler and not was_on:
-                self._seed(list(self._lifecycle.processes))
-        if self._calls:
-            self._calls.set_mode(effort.calls)
-        if self._samples:
-            self._set_samples(self._samples, effort.stack_every > 0)
-
-    def _set_samples(self, samples: Samples, on: bool) -> None:
-        try:
-            samples.set_on(on)
-        except UnavailableError as error:
-            self.missing["samples"] = (error.reason, error.remedy)
+        if self._scheduler and not self._allowed("scheduler", partial(self._apply_scheduler, self._scheduler, now)):
+            self._scheduler = None
+        if self._calls and not self._allowed("syscalls", partial(self._calls.set_mode, effort.calls)):
+            self._calls = None
+        if self._samples and not self._allowed("samples", partial(self._samples.set_on, effort.stack_every > 0)):
             self._samples = None
+
+    def _apply_scheduler(self, scheduler: Scheduler, now: int) -> None:
+        effort, was_on = self._governor.effort, scheduler.is_on
+        scheduler.set_on(effort.scheduler)
+        scheduler.set_stacks(effort.stack_every, now)
+        if effort.scheduler and not was_on:
+            self._seed(list(self._lifecycle.processes))
+
+    def _allowed(self, part: str, attach: Callable[[], None]) -> bool:
+        try:
+            attach()
+        except UnavailableError as error:
+            self.missing[part] = (error.reason, error.remedy)
+            return False
+        return True
 
     def _seed(self, pids: list[int]) -> None:
         if self._scheduler and self._scheduler.is_on:
@@ -185,6 +191,11 @@ class Helper:
         number = call & ~WITHOUT_WAIT
         name = self._names.get(number, f"syscall_{number}")
         return f"{name} (no wait)" if call & WITHOUT_WAIT else name
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The processes looked at."""
+        return tuple(self._lifecycle.processes)
 
     @property
     def knows_calls(self) -> bool:
@@ -212,6 +223,7 @@ def main() -> int:
         {
             "kind": "ready",
             "pid": os.getpid(),
+            "processes": list(helper.processes),
             "seconds": round(time.monotonic() - started, 3),
             "others": others,
             "missing": helper.missing,

@@ -39,7 +39,7 @@ def load_bcc() -> Any:
     os.environ["BCC_KERNEL_SOURCE"] = str(HERE / "stub")
     try:
         from bcc import BPF
-    except (ImportError, OSError, AttributeError) as error:
+    except Exception as error:  # a broken installation raises anything
         raise UnavailableError(f"bcc cannot be imported: {error}", "sudo apt install python3-bpfcc") from error
     return BPF
 

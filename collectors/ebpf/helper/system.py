@@ -51,8 +51,13 @@ def see_tracepoints() -> None:
 
     The mount is made in a mount namespace of our own, so that nothing of the machine changes.
     """
-    if (TRACEFS / "events").is_dir() or Path("/sys/kernel/debug/tracing/events").is_dir():
-        return
+    try:
+        if (TRACEFS / "events").is_dir() or Path("/sys/kernel/debug/tracing/events").is_dir():
+            return
+    except PermissionError:
+        raise UnavailableError(
+            "tracefs is for root's eyes only", "add the capability CAP_DAC_READ_SEARCH, or sudo llmtop ..."
+        ) from None
     remedy = "sudo mount -t tracefs tracefs /sys/kernel/tracing"
     if _libc.unshare(_CLONE_NEWNS) or _libc.mount(b"none", b"/", None, _MS_SLAVE_REC, None):
         raise UnavailableError(f"tracefs is not mounted ({os.strerror(ctypes.get_errno())})", remedy)
