@@ -17,6 +17,8 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 """Distributions install bcc for this interpreter; it is on no package index."""
 _HERE = Path(__file__).resolve().parent
 _BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('helper', run_name='__main__')"
+PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
+"""The program that loads bcc's probes."""
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
@@ -37,15 +39,16 @@ class HelperProcess:
     Args:
         arguments: The helper's own: PIDs and options.
         sudo: Start it through `sudo -n`.
+        program: What to run: one that takes `--parent PID` and ends with its standard input.
     """
 
-    def __init__(self, arguments: list[str], *, sudo: bool = False) -> None:
+    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = PROBES) -> None:
         prefix = ["sudo", "-n"] if sudo else []
         # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
         parent = [] if sudo else ["--parent", str(os.getpid())]
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
-            [*prefix, str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE), *arguments, *parent],
+            [*prefix, *program, *arguments, *parent],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
