@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
+from llmtop.collectors.pyspy_dump import INSTALL, find_program
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -30,9 +31,15 @@ def checks() -> tuple[Check, ...]:
         Check("BTF", _btf()),
         Check("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
         Check("perf", _program("perf", "sudo apt install linux-perf (Debian) or linux-tools-generic (Ubuntu)")),
-        Check("py-spy", _program("py-spy", "pipx install py-spy")),
+        Check("py-spy", _py_spy()),
         Check("bcc", _bcc()),
     )
+
+
+def _py_spy() -> str | Unknown:
+    """Where it is: sudo leaves out of the PATH what stands beside llmtop."""
+    program = find_program()
+    return f"Python frames on demand: {program}" if program else Unknown("not installed", INSTALL)
 
 
 def _user() -> str | Unknown:

@@ -38,6 +38,12 @@ def _tracer(target: Target | None, engines: Sequence[Engine], find_urls: FindUrl
     return TracerCollector(target) if target else None
 
 
+def _python(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
+    from llmtop.collectors.pyspy import PySpyCollector
+
+    return PySpyCollector(target) if target else None
+
+
 def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
     from llmtop.collectors.prometheus import PrometheusCollector
 
@@ -49,12 +55,13 @@ def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: Find
 
     if target is None:
         return SelfCostCollector()
+    from llmtop.collectors import children
     from llmtop.collectors.tracers import running_helpers
 
-    return SelfCostCollector(helpers=running_helpers)
+    return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)
 
 
-COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _tracer, _prometheus, _self_cost)
+COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _tracer, _python, _prometheus, _self_cost)
 """Each makes its collector for a target, or None where there is nothing for it to do without one."""
 
 

@@ -26,14 +26,21 @@ class SelfCostCollector:
 
     Args:
         helpers: The PIDs of helper processes that run now; their cost is llmtop's.
+        brief_ns: Processor time of children that come and go between two looks.
     """
 
     name = "self"
     period_s = 1.0
 
-    def __init__(self, clock: Clock = time.monotonic_ns, helpers: Callable[[], Sequence[int]] = tuple) -> None:
+    def __init__(
+        self,
+        clock: Clock = time.monotonic_ns,
+        helpers: Callable[[], Sequence[int]] = tuple,
+        brief_ns: Callable[[], int] = int,
+    ) -> None:
         self._clock = clock
         self._helpers = helpers
+        self._brief_ns = brief_ns
         self._ended_ns = 0
         """Time of helpers that have ended, so that the counter does not fall."""
         self._helper_ns: dict[int, int] = {}
@@ -72,4 +79,4 @@ class SelfCostCollector:
                 rss += stat.rss_pages * _PAGE
         self._ended_ns += sum(spent for pid, spent in self._helper_ns.items() if pid not in now_ns)
         self._helper_ns = now_ns
-        return self._ended_ns + sum(now_ns.values()), rss
+        return self._brief_ns() + self._ended_ns + sum(now_ns.values()), rss

@@ -45,6 +45,14 @@ def test_helpers_are_counted_and_not_forgotten_when_they_end() -> None:
     assert value(collector.poll(), SELF_RSS) < alone * 2
 
 
+def test_children_that_come_and_go_are_counted() -> None:
+    spent = [0]
+    collector = SelfCostCollector(clock=lambda: 1, brief_ns=lambda: spent[0])
+    before = value(collector.poll(), SELF_CPU)
+    spent[0] = 10**15
+    assert value(collector.poll(), SELF_CPU) - before >= 10**15
+
+
 def test_every_check_has_a_state_or_a_reason() -> None:
     checks = host_checks.checks()
 
