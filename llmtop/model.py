@@ -165,6 +165,13 @@ class Series:
         """When the newest sample was taken."""
         return self._times[self.stop - 1] if self.stop > self.start else None
 
+    def at(self, t_ns: int) -> float | None:
+        """The newest value by then, looking past samples without one; None before the first."""
+        i = bisect_right(self._times, t_ns, self.start, self.stop) - 1
+        while i >= self.start and math.isnan(self._values[i]):
+            i -= 1
+        return self._values[i] if i >= self.start else None
+
     def between(self, start_ns: int, end_ns: int) -> Series:
         """The part with start_ns <= t <= end_ns; shares the columns."""
         start = bisect_left(self._times, start_ns, self.start, self.stop)

@@ -22,6 +22,12 @@ def test_between_is_inclusive_and_shares_columns() -> None:
     assert series.between(31, 99).last is None
 
 
+def test_the_value_at_a_moment_is_the_newest_one_by_then() -> None:
+    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    assert [series.at(t) for t in (9, 10, 19, 20, 29, 30, 99)] == [None, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
+    assert series.between(20, 30).at(20) is None
+
+
 def test_unknown_reads_as_a_sentence_with_its_remedy() -> None:
     assert str(Unknown("not collected", "ncu --section Occupancy")) == "not collected (ncu --section Occupancy)"
     assert str(Unknown("not collected")) == "not collected"

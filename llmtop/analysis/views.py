@@ -197,3 +197,39 @@ class Lanes:
     end_ns: int
     lanes: tuple[Lane, ...]
     marks: tuple[LaneMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeatColumn:
+    """What was seen of a latency in one stretch of time.
+
+    Attributes:
+        rates: Events a second of observation, by row of the heatmap.
+        p50, p99: Of the column's events, in the heatmap's unit; None without events.
+    """
+
+    rates: tuple[float, ...]
+    p50: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heatmap:
+    """A latency over time: columns of equal length, rows by duration.
+
+    Attributes:
+        unit: Of `uppers` and of the quantiles: "ns".
+        start_ns, step_ns: Column i is [start_ns + i * step_ns, start_ns + (i + 1) * step_ns).
+        uppers: The longest duration of each row, ascending; inf where a row has no upper bound.
+        columns: None where nobody looked, which is not the same as a column without events.
+        seen_ns: Columns that end by then are final.
+    """
+
+    title: str
+    unit: str
+    source: str
+    start_ns: int
+    step_ns: int
+    uppers: tuple[float, ...]
+    columns: tuple[HeatColumn | None, ...]
+    seen_ns: int
