@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.message import Message
 
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.stall_tree import Order, stall_tree
@@ -53,6 +54,14 @@ class StallFlamePane(Pane[StackTree]):
         Binding("f", "order", "order", tooltip="By thread, by state, waits only, on-CPU only, inverted"),
         Binding("slash", "search", "search", key_display="/", tooltip="Mark functions by a part of their name"),
     ]
+
+    class Asked(Message):
+        """Something is to be collected that is not collected unasked, or not any more."""
+
+        def __init__(self, what: str, is_wanted: bool) -> None:
+            super().__init__()
+            self.what = what
+            self.is_wanted = is_wanted
 
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="stall-flame")

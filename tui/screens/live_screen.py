@@ -305,6 +305,10 @@ class LiveScreen(Screen[None]):
         self.pane(LanesPane).gpu = None if gpu == ALL_GPUS else gpu
         self.refresh_trace()
 
+    def on_stall_flame_pane_asked(self, message: StallFlamePane.Asked) -> None:
+        """Have collectors take, or leave, what is taken on demand only."""
+        self.session.ask(message.what, message.is_wanted)
+
     def action_diagnosis(self) -> None:
         """Open the diagnosis of the moment that is shown."""
         if self._shown is not None:
