@@ -128,43 +128,59 @@ def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
     Every two seconds are polling as a whole or not at all. With a launch in them they are not: how their time divides
     is not known, so the share is a lower bound.
     """
-    if not _spins_are_observed(trace, thread, series, window_ns):
-        return None
-    kinds = series.spins.get(thread, ())
-    if not kinds:
+    if not series.spins.get(thread) and _spins_are_observed(trace, thread, series, window_ns):
         return 0.0
-    if _any_missing(trace, _LAUNCH_CALLS):
-        return None
     grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
+    known = [share for share in polling_cells(trace, thread, series, grid) if share is not None]
+    return min(1.0, sum(known) / len(known)) if known else None
+
+
+def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Cells:
+    """On-CPU share of each cell in which the thread did nothing but poll; None where nothing tells."""
+    window_ns = grid.end_ns - grid.start_ns
+    if not _spins_are_observed(trace, thread, series, window_ns):
+        return (None,) * grid.cells
+    kinds = series.spins.get(thread, ())
+    if kinds and _any_missing(trace, _LAUNCH_CALLS):
+        return (None,) * grid.cells
     on_cpu, queued, launches, *spins = _on_grid(trace, thread, kinds, grid)
     limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
-    shares = []
+    shares: list[float | None] = []
     for ran, waited, launched, *rates in zip(on_cpu, queued, launches, *spins, strict=True):
         if ran is None or waited is None or launched is None:
+            shares.append(None)
             continue
         is_fast = any(rate is not None and rate >= limit * ran > 0 for rate, limit in zip(rates, limits, strict=True))
         is_polling = is_fast and not launched and ran + waited >= AWAKE * NS_PER_S
         shares.append(ran / NS_PER_S if is_polling else 0.0)
-    return min(1.0, sum(shares) / len(shares)) if shares else None
+    return tuple(shares)
 
 
 def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
-    """Share of the window within synchronising calls of CUDA and NCCL; None where no probe looks at them.
-
-    0 is said only where the process's library calls are counted and its waits could have been timed.
-    """
+    """Share of the window within synchronising calls of CUDA and NCCL; None where no probe looks at them."""
+    if not sync_is_known(trace, thread, series, window_ns):
+        return None
     timed = trace.get(thread, v.THREAD_CUDA_SYNC)
+    return min(1.0, step_increase(timed, trace.end_ns - window_ns, trace.end_ns) / window_ns)
+
+
+def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
+    """Whether the thread's waits for the GPU would be seen: only then no wait means 0.
+
+    Either they are timed, or the library calls of its process are counted and no wait among them is nobody's.
+    """
+    if _any_missing(trace, _SYNC_CALLS):
+        return False
+    if trace.get(thread, v.THREAD_CUDA_SYNC) is not None:
+        return True
     process = process_of(thread)
     names = series.library.get(process, ())
-    if (timed is None and not names) or _any_missing(trace, _SYNC_CALLS):
-        return None
+    if process in series.cuda_sync:
+        return bool(names)
     start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
-    if timed is not None:
-        return min(1.0, step_increase(timed, start_ns, end_ns) / window_ns)
     waits = [name for name in names if any(part in name for part in _SYNC_CALLS)]
-    has_waited = any(_grew(trace.get(process, v.labelled(v.LIBRARY_COUNT, name)), start_ns, end_ns) for name in waits)
-    # Waits that are counted for the process and timed for none of its threads: whose they are is not known.
-    return None if has_waited and process not in series.cuda_sync else 0.0
+    counters = (trace.get(process, v.labelled(v.LIBRARY_COUNT, name)) for name in waits)
+    return bool(names) and not any(_grew(counter, start_ns, end_ns) for counter in counters)
 
 
 def _spins_are_observed(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_increase, source, why_kind_missing
+from llmtop.analysis.readings import counter_increase, latest, source, why_kind_missing
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_probes import (
     NOT_SEEN,
@@ -169,6 +169,26 @@ def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unkno
     return Unknown("not enough samples yet", "wait for two polls")
 
 
+def gpu_thread(trace: Trace, gpu: str, window_ns: int = WINDOW_NS) -> ThreadRow | Unknown:
+    """The thread that drives one GPU (a track id): the busiest of the process with the most memory on it.
+
+    Where no process of the server is known to be on it (no driver, a container of its own), it is `engine_thread`.
+    """
+    view = threads_view(trace, window_ns)
+    if isinstance(view, Unknown):
+        return view
+    rows_by_pid: dict[int, list[ThreadRow]] = {}
+    for row in view.rows:
+        rows_by_pid.setdefault(row.pid, []).append(row)
+    users = [track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.id.startswith(f"{gpu}/process:")]
+    by_memory = sorted(users, key=lambda track: -_memory(trace, track))
+    for track in by_memory:
+        pid = int(track.id.rpartition(":")[2])
+        if (busiest := main_thread(rows_by_pid.get(pid, ()))) is not None:
+            return busiest
+    return engine_thread(trace, window_ns)
+
+
 def threads_of_role(view: ThreadsView, *parts: str) -> tuple[ThreadRow, ...]:
     """The threads of processes whose role has one of `parts` in its name, whatever the case; the view's order."""
     return tuple(row for row in view.rows if _has_role(row, parts))
@@ -318,6 +338,11 @@ def _on_cpu(row: ThreadRow) -> float:
 
 def _run_queue(row: ThreadRow) -> float:
     return 0.0 if isinstance(row.shares, Unknown) else row.shares.run_queue
+
+
+def _memory(trace: Trace, track: Track) -> float:
+    used = latest(trace, track.id, v.GPU_PROCESS_MEMORY)
+    return 0.0 if isinstance(used, Unknown) else used
 
 
 def _text(fact: object) -> str:
