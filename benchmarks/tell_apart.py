@@ -52,6 +52,8 @@ def gpu_step() -> Callable[[], tuple[float, float]]:
 
     weights = [torch.randn(WIDE, WIDE, device="cuda", dtype=torch.bfloat16) for _ in range(LAYERS)]
     hidden = torch.randn(8, WIDE, device="cuda", dtype=torch.bfloat16)
+    torch.tanh(hidden @ weights[0])  # cuBLAS makes its handle, which a capture may not
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for weight in weights:
