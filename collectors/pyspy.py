@@ -149,7 +149,7 @@ class PySpyCollector:
         known = {self._target.pid, self._target.root_pid, *(one.pid for one in self._target.processes)}
         pids = known | set(procfs.family().descendants(self._target.root_pid))
         self._others = {pid: t for pid, t in self._others.items() if pid in pids and now - t < LATEST_RETRY_NS}
-        running = {pid for pid in pids - self._others.keys() if procfs.stat(pid) is not None}
+        running = {pid for pid in pids - self._others.keys() if _is_there(pid)}
         self._interpreters = {pid: one for pid, one in self._interpreters.items() if pid in running}
         for pid in sorted(running - self._interpreters.keys()):
             if self._is_python(pid):
@@ -173,7 +173,7 @@ class PySpyCollector:
 
     def _put_off(self, interpreter: _Interpreter, why: Unknown, now: int) -> None:
         """Try again later, and later each time; one that has ended needs no reason."""
-        if procfs.stat(interpreter.pid) is None:
+        if not _is_there(interpreter.pid):
             del self._interpreters[interpreter.pid]
             return
         interpreter.why = why
@@ -228,6 +228,12 @@ class PySpyCollector:
             yield Missing(f"process:{pid}/{v.PYTHON_FRAMES}", why)
 
 
+def _is_there(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not yet waited for has no interpreter any more."""
+    stat = procfs.stat(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
 def runs_python(pid: int) -> bool:
     """Whether a process runs CPython, as its files tell; one whose files are hidden may: py-spy says why not."""
     program = procfs.read_link(f"/proc/{pid}/exe")
@@ -235,7 +241,11 @@ def runs_python(pid: int) -> bool:
         return True
     if program.rpartition("/")[2].startswith("python"):
         return True
-    return "/libpython" in (procfs.read_text(f"/proc/{pid}/maps") or "")
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as mapped:
+            return any("/libpython" in line for line in mapped)
+    except OSError:
+        return True
 
 
 def _outer_tids(pid: int) -> dict[int, int]:

@@ -326,12 +326,12 @@ class Session:
                 self.recorder.mark(Mark(now, "stuck", collector.name, text))
 
     def _run(self, collector: Collector) -> None:
-        with self._watched(collector):
-            why = collector.missing()
-        if why is not None:
-            self._report(collector, missing=(Missing(collector.name, why),))
-            return
         try:
+            with self._watched(collector):
+                why = collector.missing()
+            if why is not None:
+                self._report(collector, missing=(Missing(collector.name, why),))
+                return
             with ExitStack() as stack:
                 with self._watched(collector):
                     stack.enter_context(collector)

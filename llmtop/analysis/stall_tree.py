@@ -8,31 +8,46 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop.analysis.python_frames import IN_KERNEL, IN_PYTHON, ON_CPU, Joined, is_python, join_python, python_only
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from llmtop.model import Stack
 
-ON_CPU = "on-cpu"
-"""The state of stacks that were seen running; all others are waits."""
-IN_KERNEL = "_[k]"
-"""Behind the names of the kernel's functions."""
 Level: TypeAlias = tuple[str, str]
 """Name and kind of a node."""
+_PLUMBING = frozenset(
+    {
+        "entry_SYSCALL_64_after_hwframe_[k]",
+        "do_syscall_64_[k]",
+        "el0t_64_sync_[k]",
+        "el0t_64_sync_handler_[k]",
+        "el0_svc_[k]",
+        "do_el0_svc_[k]",
+        "el0_svc_common.constprop.0_[k]",
+        "invoke_syscall_[k]",
+        *(
+            f"{name} (threading.py){IN_PYTHON}"
+            for name in ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run")
+        ),
+        *(f"{name} (threading.py){IN_PYTHON}" for name in ("_bootstrap", "_bootstrap_inner", "run")),
+    }
+)
+"""How every system call and every Python thread begins: rows that tell nothing. Before 3.11 methods have no class."""
 _NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
 
 
 class Order(Enum):
     """What stands above what, and which stacks are in it. The value says so on the screen."""
 
-    BY_THREAD = "process, thread, state, functions"
-    BY_STATE = "state, process, thread, functions"
-    WAITING = "waits only: process, thread, state, functions"
-    RUNNING = "on the CPU only: process, thread, functions"
-    INVERTED = "state, then functions from the innermost"
+    BY_THREAD = "by thread"
+    BY_STATE = "by state"
+    WAITING = "waits only"
+    RUNNING = "on-CPU only"
+    INVERTED = "from the innermost function"
 
 
 @dataclass(slots=True)
@@ -46,14 +61,45 @@ class _Building:
     children: dict[tuple[str, str], _Building] = field(default_factory=dict)
 
 
-def stall_tree(trace: Trace, order: Order = Order.BY_THREAD) -> StackTree:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be in the tree.
+
+    Attributes:
+        python: Put Python functions into the stacks, where interpreters were looked at.
+        detail: With line numbers, the interpreter's own frames, and how system calls and threads begin.
+    """
+
+    order: Order = Order.BY_THREAD
+    python: bool = True
+    detail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StallTree(StackTree):
+    """Stacks of a trace, merged.
+
+    Attributes:
+        end_ns: When they were summed up; 0 where they have no time of their own.
+        python_share: The part of the time, 0 to 1, that has Python frames: all of them estimates.
+        looks: How many looks at an interpreter the estimates rest on.
+    """
+
+    end_ns: int = 0
+    python_share: float = 0.0
+    looks: int = 0
+
+
+def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallTree:
     """All stacks of a trace merged; the width of a frame is time over all threads.
 
-    Threads of one name within a process are one frame: pools have dozens that do the same.
+    Threads of one name within a process are one frame: pools have dozens that do the same. Without stacks that
+    tell times, the looks at interpreters alone are merged.
     """
-    root, unit = _merged(_Source(trace.stacks, trace), order)
-    why = None if root.total else (trace.why_missing("on-CPU stacks", "ebpf.shed", "ebpf") or _NONE)
-    return StackTree(root, unit, why)
+    wanted = Wanted(wanted) if isinstance(wanted, Order) else wanted
+    root, unit, joined = _merged(_Source(trace.stacks, trace), wanted)
+    why = trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
+    return StallTree(root, unit, None if root.total else why, trace.stacks_end_ns, joined.share, joined.looks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,18 +119,30 @@ class _Source:
         return id(self.stacks)
 
 
-@lru_cache(maxsize=4)
-def _merged(source: _Source, order: Order) -> tuple[StackNode, str]:
-    """The tree and its unit; kept, because stacks change less often than frames are drawn."""
+@lru_cache(maxsize=8)
+def _merged(source: _Source, wanted: Wanted) -> tuple[StackNode, str, Joined]:
+    """The tree, its unit and what went into it; kept, because stacks change less often than frames are drawn."""
     root = _Building("all", "root")
-    units = {stack.unit for stack in source.stacks}
-    if len(units) > 1:
-        raise ValueError(f"stacks of different units cannot be merged: {sorted(units)}")
+    joined = _joined(source.stacks, wanted)
     names = _Names(source.trace)
-    for stack in source.stacks:
-        if _is_in(stack, order):
-            _merge(root, stack.weight, _levels(stack, order, names))
-    return _frozen(root), next(iter(units), "ns")
+    for stack in joined.stacks:
+        if _is_in(stack, wanted.order):
+            frames = stack.frames if wanted.detail else [one for one in stack.frames if one not in _PLUMBING]
+            _merge(root, stack.weight, _levels(stack, frames, wanted.order, names))
+    unit = joined.stacks[0].unit if joined.stacks else "ns"
+    return _frozen(root), unit, joined
+
+
+def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
+    """Stacks of one unit, since times and numbers of samples do not add up: of time where there are any."""
+    units = {stack.unit for stack in stacks if not is_python(stack)}
+    if not units:
+        return python_only(stacks, detail=wanted.detail) if wanted.python else Joined(())
+    unit = "ns" if "ns" in units else min(units)
+    if wanted.python:
+        kept = (stack for stack in stacks if stack.unit == unit or is_python(stack))
+        return join_python(kept, detail=wanted.detail)
+    return Joined(tuple(stack for stack in stacks if stack.unit == unit and not is_python(stack)))
 
 
 class _Names:
@@ -131,11 +189,11 @@ def _is_in(stack: Stack, order: Order) -> bool:
             return True
 
 
-def _levels(stack: Stack, order: Order, names: _Names) -> Iterator[Level]:
+def _levels(stack: Stack, shown: Sequence[str], order: Order, names: _Names) -> Iterator[Level]:
     """(name, kind) from the root down."""
     state = (stack.state or "unknown state", "running" if stack.state == ON_CPU else "waiting")
     process, thread = names.of(stack.track)
-    frames = [(frame, "kernel" if frame.endswith(IN_KERNEL) else "frame") for frame in stack.frames]
+    frames = [_level(frame) for frame in shown]
     match order:
         case Order.BY_STATE:
             yield from (state, process, thread, *frames)
@@ -145,6 +203,12 @@ def _levels(stack: Stack, order: Order, names: _Names) -> Iterator[Level]:
             yield from (state, *reversed(frames))
         case _:
             yield from (process, thread, state, *frames)
+
+
+def _level(frame: str) -> Level:
+    if frame.endswith(IN_PYTHON):
+        return frame[: -len(IN_PYTHON)], "python"
+    return frame, "kernel" if frame.endswith(IN_KERNEL) else "frame"
 
 
 def _merge(root: _Building, weight: float, levels: Iterator[Level]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from llmtop.analysis.stall_tree import Order, stall_tree
+from llmtop.analysis.stall_tree import Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
 
@@ -90,6 +88,57 @@ def test_without_stacks_it_says_why() -> None:
 
 
 def test_stacks_of_different_units_are_not_mixed() -> None:
-    mixed = (*STACKS, Stack(("main",), 1, "samples"))
-    with pytest.raises(ValueError, match=r"ns.*samples"):
-        stall_tree(Trace(Origin("live"), stacks=mixed))
+    mixed = (Stack(("main",), 1, "samples"), *STACKS)
+    tree = stall_tree(Trace(Origin("live"), stacks=mixed))
+    assert (tree.unit, tree.root.total) == ("ns", 100)
+    tree = stall_tree(Trace(Origin("live"), stacks=mixed[:1]))
+    assert (tree.unit, tree.root.total) == ("samples", 1)
+
+
+PYTHON = (
+    Stack(("main (a.py:3)", "step (a.py:7)"), 2, "samples", "python waiting", "thread:7/7"),
+    Stack(("main (a.py:3)", "step (a.py:9)"), 1, "samples", "python waiting", "thread:7/7"),
+    Stack(("main (a.py:3)", "load (b.py:1)"), 1, "samples", "python waiting", "thread:7/7"),
+)
+
+
+def test_python_functions_stand_between_the_state_and_what_they_called() -> None:
+    tree = stall_tree(Trace(Origin("live"), tracks=TRACKS, stacks=(*STACKS, *PYTHON), stacks_end_ns=5))
+    assert written(tree.root)[3:9] == [
+        "      futex 60",
+        "        main (a.py) 60",
+        "          step (a.py) 45",
+        "            step 45",
+        "              do_futex_[k] 45 own 45",
+        "          load (b.py) 15",
+    ]
+    assert (tree.python_share, tree.looks, tree.end_ns) == (0.6, 4, 5)
+    futex = tree.root.children[0].children[0].children[0]
+    assert [futex.kind, futex.children[0].kind] == ["waiting", "python"]
+
+
+def test_python_functions_can_be_left_out() -> None:
+    stacks = (*STACKS, *PYTHON)
+    tree = stall_tree(Trace(Origin("live"), tracks=TRACKS, stacks=stacks), Wanted(python=False))
+    assert tree.root == stall_tree(TRACE).root
+    assert tree.python_share == 0
+
+
+def test_without_probes_the_looks_at_interpreters_are_the_tree() -> None:
+    trace = Trace(Origin("live"), tracks=TRACKS, stacks=PYTHON)
+    tree = stall_tree(trace)
+    assert tree.unit == "samples"
+    assert [line.strip() for line in written(tree.root)[3:6]] == ["waiting 4", "main (a.py) 4", "step (a.py) 3 own 3"]
+    assert stall_tree(trace, Wanted(python=False)).why_not is not None
+
+
+def test_detail_has_the_lines_and_the_plumbing() -> None:
+    frames = ("entry_SYSCALL_64_after_hwframe_[k]", "do_futex_[k]")
+    python = Stack(("Thread.run (threading.py:9)", "step (a.py:7)"), 1, "samples", "python waiting", "thread:7/7")
+    trace = Trace(Origin("live"), stacks=(Stack(frames, 8, "ns", "futex", "thread:7/7"), python))
+    brief, full = stall_tree(trace), stall_tree(trace, Wanted(detail=True))
+    names = [[line.split(" 8")[0].strip() for line in written(tree.root)[4:]] for tree in (brief, full)]
+    assert names == [
+        ["step (a.py)", "do_futex_[k]"],
+        ["Thread.run (threading.py:9)", "step (a.py:7)", *frames],
+    ]

@@ -203,6 +203,18 @@ def test_a_slow_collector_that_hangs_while_it_starts_has_three_periods() -> None
     assert session.trace().missing == ()
 
 
+class UnsureCollector(FakeCollector):
+    def missing(self) -> Unknown | None:
+        raise OSError("no /proc")
+
+
+def test_a_collector_that_fails_to_say_whether_it_can_run_costs_only_itself() -> None:
+    session, news = session_of(UnsureCollector("unsure"))
+    trace = run_until(session, news, 1)
+    (issue,) = trace.issues
+    assert "the unsure collector failed: OSError: no /proc" in issue.message
+
+
 class OnDemandCollector(FakeCollector):
     def __init__(self, name: str) -> None:
         super().__init__(name)
