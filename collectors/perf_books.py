@@ -1,0 +1,69 @@
+"""Sums of all looks since the start."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llmtop.collectors.perf_sched import Sums
+from llmtop.perf_text import ThreadCalls
+
+
+class Books:
+    """Sums since the start, as reports tell them. `owners` are processes by thread."""
+
+    def __init__(self) -> None:
+        self.observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        self.blocked: dict[tuple[int, int, str], int] = defaultdict(int)
+        self.queued: dict[int, Counter[int]] = defaultdict(Counter)
+        self.wakes: Counter[tuple[int, int, int]] = Counter()
+        self.calls: dict[tuple[int, str], list[Any]] = {}
+        self.hits: Counter[str] = Counter()
+        self.lost = 0
+        self._names: dict[str, int] = {}
+
+    def add_slice(self, sums: Sums, owners: Mapping[int, int], seconds_ns: int) -> dict[str, Any]:
+        """The part of a report that a look at the scheduler gives."""
+        self.observed["scheduler"] += seconds_ns
+        self.hits["switch"] += sums.events
+        for (tid, cause), ns in sums.blocked.items():
+            self.blocked[owners[tid], tid, cause.value] += ns
+        for tid, slots in sums.queued.items():
+            self.queued[owners[tid]].update(slots)
+        for (tid, waker), count in sums.wakes.items():
+            self.wakes[owners[tid], tid, waker] += count
+        changed = {owners[tid] for tid in sums.queued}
+        return {
+            "blocked": [[*key, ns] for key, ns in self.blocked.items()],
+            "queue": [[pid, self.queued[pid]] for pid in changed],
+            "wakes": [[pid, tid, waker, count] for (pid, tid, waker), count in self.wakes.items()],
+        }
+
+    def add_calls(self, tables: Sequence[ThreadCalls], owners: Mapping[int, int], seconds_ns: int) -> dict[str, Any]:
+        """The part of a report that a look at the system calls gives."""
+        self.observed["calls"] += seconds_ns
+        self.observed["timed"] += seconds_ns
+        for table in tables:
+            pid = owners.get(table.tid, 0)
+            for row in table.rows if pid else ():
+                sums = self.calls.setdefault((pid, row.name), [0, row.errors, 0])
+                self.hits["call"] += row.calls
+                sums[0] += row.calls
+                sums[1] = None if row.errors is None or sums[1] is None else sums[1] + row.errors
+                sums[2] += row.total_ns
+        numbers = self._names
+        return {
+            "calls": [
+                [pid, numbers.setdefault(name, len(numbers)), *sums, {}] for (pid, name), sums in self.calls.items()
+            ],
+            "names": {number: name for name, number in numbers.items()},
+        }
+
+    def forget(self, threads: set[int], processes: set[int]) -> None:
+        """Drop what has ended."""
+        self.blocked = defaultdict(int, {key: ns for key, ns in self.blocked.items() if key[1] not in threads})
+        self.wakes = Counter({key: count for key, count in self.wakes.items() if key[1] not in threads})
+        self.calls = {key: sums for key, sums in self.calls.items() if key[0] not in processes}
+        for pid in processes:
+            self.queued.pop(pid, None)

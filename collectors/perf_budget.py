@@ -1,0 +1,71 @@
+"""How long perf may look at a time, so that what it costs the server stays under the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NS_PER_EVENT = {"switch": 2500.0, "stack": 5000.0, "call": 1200.0, "sample": 4000.0}
+"""What one event costs the program that is looked at: measured with benchmarks/perf_cost.py on a 2.5 GHz Xeon.
+
+A switch stands for leaving the CPU, being woken and coming back, with the kernel's part of the stack; "stack" is what
+the user's part adds; a call is its entry and its return.
+"""
+LARGEST_SHARE = 0.1
+"""Of the time: perf looks 0.8 s of every 8 s at most, so that its own processes are no load either."""
+MOST_EVENTS = 10_000
+"""In one look: their text is read in about a third of a second."""
+LEAST_S = 0.05
+"""A shorter look says little, and starting perf takes longer."""
+FIRST_S = 0.1
+"""How long to look while nothing is known of the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Events per second of the server's threads; None while it is not known."""
+
+    switches: float | None = None
+    calls: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """For how many seconds of the next round each part looks; 0 is not at all."""
+
+    scheduler_s: float
+    stacks: bool
+    calls_s: float
+
+
+def plan(load: Load, *, budget: float, interval_s: float, stacks: bool) -> Plan:
+    """The next round. Each part gets half of the budget; of the scheduler's part, stacks are given up first.
+
+    Args:
+        load: What the rounds before have seen.
+        budget: Share of one core that looking may cost the server, over the whole interval.
+        interval_s: From one round to the next.
+        stacks: Whether stacks of sleeps are asked for.
+
+    >>> plan(Load(switches=2000.0, calls=5000.0), budget=0.01, interval_s=8.0, stacks=True)
+    Plan(scheduler_s=0.8, stacks=True, calls_s=0.8)
+    >>> plan(Load(switches=2000.0, calls=1e6), budget=0.01, interval_s=8.0, stacks=True).calls_s
+    0.0
+    """
+    half_ns = budget / 2 * 1e9 * interval_s
+    with_stacks = _seconds(load.switches, NS_PER_EVENT["switch"] + NS_PER_EVENT["stack"], half_ns, interval_s)
+    bare = _seconds(load.switches, NS_PER_EVENT["switch"], half_ns, interval_s)
+    takes_stacks = stacks and with_stacks > 0
+    return Plan(
+        scheduler_s=with_stacks if takes_stacks else bare,
+        stacks=takes_stacks,
+        calls_s=_seconds(load.calls, NS_PER_EVENT["call"], half_ns, interval_s),
+    )
+
+
+def _seconds(per_second: float | None, ns_per_event: float, budget_ns: float, interval_s: float) -> float:
+    if per_second is None:
+        return min(FIRST_S, LARGEST_SHARE * interval_s)
+    longest = LARGEST_SHARE * interval_s
+    if per_second > 0:
+        longest = min(longest, budget_ns / (per_second * ns_per_event), MOST_EVENTS / per_second)
+    return longest if longest >= LEAST_S else 0.0

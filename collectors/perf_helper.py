@@ -1,0 +1,524 @@
+"""The process that runs perf for short times and adds up what it says.
+
+Usage: llmtop starts it; it reads commands from standard input and ends when that ends. It speaks as bcc's helper does
+(collectors/ebpf/helper/__main__.py): {"stacks": true or false} in; {"kind": "ready", ...} once, then
+{"kind": "sample", ...} after each look, or {"kind": "unavailable", "reason": ..., "remedy": ...} and the end, out.
+
+It is a process of its own because reading perf's text takes time that the screen must not lose, and because it has a
+single thread: only so can each perf be told safely to end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from llmtop import procfs
+from llmtop.collectors import perf_run, perf_sched
+from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper.system import UnavailableError
+from llmtop.collectors.perf_books import Books
+from llmtop.collectors.perf_budget import LARGEST_SHARE, Load, plan
+from llmtop.collectors.perf_run import PerfError, Program, Recording
+from llmtop.collectors.perf_sched import ON_CPU, Seed, Slice, Stacks, Sums
+from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.vocabulary import ThreadCause
+
+HERTZ = 199
+"""Of on-CPU stacks within a look: in all as many as 20 a second all the time. A prime, so as to go with no timer."""
+MOST_THREADS = 1000
+"""That perf opens events for; of more, the busiest."""
+MOST_PAGES = 4096
+"""Of perf's buffers over all threads, 4 KiB each; an ordinary user has an eighth of that for each CPU by default."""
+MOST_RANGES = 24
+"""Of thread ids in the kernel's filter: each costs every switch of the machine some ns, and its text has a page."""
+LEAST_SWITCHES = 20
+"""So many switches of the server without a single event are no chance."""
+USER_PAGES_A_CPU = 64
+"""What an ordinary user's buffers may have: half of perf_event_mlock_kb's default of 516 KiB a CPU."""
+_REST_ROUNDS = 8
+_FIRST_PAUSE_S = 1.0
+_MOST_PASSING = 3
+_NO_LATENCIES = ("perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one")
+_NO_LIBRARIES = ("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
+_OUTSIDE = "run llmtop on the host, or its container with --pid=host"
+_BY_USER = ("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
+
+
+class StoppedError(Exception):
+    """Standard input has ended: so do we."""
+
+
+class Commands:
+    """Commands on standard input, obeyed while waiting for anything else."""
+
+    def __init__(self, *, stacks: bool) -> None:
+        self.stacks = stacks
+        self._rest = b""
+
+    def wait(self, descriptors: Sequence[int], seconds: float) -> list[int]:
+        """Like select(2): which descriptors are ready; none after so many seconds.
+
+        Raises:
+            StoppedError: Nobody wants to know any more.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            ready = select.select([0, *descriptors], [], [], left)[0]
+            if 0 in ready:
+                self._read()
+            others = [descriptor for descriptor in ready if descriptor != 0]
+            if others or not left:
+                return others
+
+    def _read(self) -> None:
+        chunk = os.read(0, 65536)
+        if not chunk:
+            raise StoppedError
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            command = json.loads(line)
+            if command.get("stop"):
+                raise StoppedError
+            self.stacks = bool(command.get("stacks", self.stacks))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The server's processes and threads as they are now: process by thread."""
+
+    threads: Mapping[int, int]
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its processes."""
+        return tuple(sorted(set(self.threads.values())))
+
+    @classmethod
+    def of(cls, roots: Sequence[int]) -> Family:
+        """The processes asked for that are alive, and all that descend from them."""
+        alive = [pid for pid in roots if system.start_time(pid)]
+        pids = dict.fromkeys((*alive, *procfs.family().descendants(*alive)))
+        return cls({tid: pid for pid in pids for tid in system.threads(pid)})
+
+    def options(self, buffers: int, threads: Sequence[int]) -> list[str]:
+        """What tells perf whom to look at, with buffers that are small enough for so many."""
+        per_thread = max(1, min(64, buffers // max(1, len(threads))))
+        pages = ["-m", str(1 << (per_thread.bit_length() - 1))]
+        if len(threads) == len(self.threads):
+            return [*pages, "-p", ",".join(map(str, self.processes))]
+        return [*pages, "-t", ",".join(map(str, threads))]
+
+
+class Part:
+    """Something that is looked at: as long as it can be, and not when it costs too much."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self.why: Unknown | None = None
+        """Why there is nothing."""
+        self._failures = 0
+
+    def worked(self) -> None:
+        """It was looked at."""
+        self.why = None
+        self._failures = 0
+
+    def failed(self, error: PerfError) -> None:
+        """It could not be: what may pass by itself is told when it does not."""
+        self._failures += 1
+        self.given_up = error.lasting
+        if error.lasting or self._failures >= _MOST_PASSING:
+            self.why = error.why
+
+
+class Helper:
+    """Rounds of looks.
+
+    Args:
+        options: As `_options` has them.
+        program: The perf to run.
+        commands: What llmtop says.
+    """
+
+    def __init__(self, options: argparse.Namespace, program: Program, commands: Commands) -> None:
+        self._roots: list[int] = options.pids
+        self._interval_s: float = options.interval
+        self._budget: float = options.budget
+        self._perf = program
+        self._commands = commands
+        self._books = Books()
+        self._parts = {"scheduler": Part(), "samples": Part(), "syscalls": Part()}
+        self._is_users_only = False
+        self._family = Family({})
+        self._load = Load()
+        self._calls_rested = 0
+        self._plan = plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=commands.stacks)
+        self._ran: dict[int, tuple[int, int]] = {}
+        self._ran_ns = 0
+        self._note_namespace()
+
+    def _note_namespace(self) -> None:
+        """Events name threads by the machine's own ids, which from within a PID namespace mean others."""
+        try:
+            if system.pid_namespace() is None:
+                return
+            why = Unknown("inside a PID namespace perf's events name threads by the machine's ids", _OUTSIDE)
+        except UnavailableError as error:
+            why = Unknown(error.reason, error.remedy)
+        self._parts["scheduler"].failed(PerfError(why, lasting=True))
+
+    @property
+    def unavailable(self) -> Unknown | None:
+        """Why there will never be anything; None while there may be."""
+        if not all(part.given_up for part in self._parts.values()):
+            return None
+        return self._parts["samples"].why
+
+    def round(self) -> Iterator[dict[str, Any]]:
+        """Look at everything once; a report after each look."""
+        changes = self._renew_family()
+        if not self._family.threads:
+            now = time.monotonic_ns()
+            yield self._report(now, now, changes)
+            return
+        self._measure_load()
+        self._plan = plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=self._commands.stacks)
+        yield self._look_at_threads(changes)
+        if not self._parts["syscalls"].given_up and self._calls_are_due():
+            yield self._look_at_calls()
+
+    def _renew_family(self) -> dict[str, Any]:
+        """Find the server's processes and threads; which have ended since."""
+        before, self._family = self._family, Family.of(self._roots)
+        gone = set(before.processes) - set(self._family.processes)
+        ended = {tid: pid for tid, pid in before.threads.items() if tid not in self._family.threads}
+        self._books.forget(set(ended), gone)
+        return {"gone": sorted(gone), "ended": [[pid, tid] for tid, pid in ended.items()]}
+
+    def _measure_load(self) -> None:
+        """How often the threads came to a CPU since the last round: the kernel counts it for everybody."""
+        now, ran = time.monotonic_ns(), _ran(self._family)
+        if self._ran:
+            switches = sum(times - self._ran[tid][1] for tid, (_, times) in ran.items() if tid in self._ran)
+            self._load = replace(self._load, switches=max(0, switches) * 1e9 / max(1, now - self._ran_ns))
+        self._busy = {tid: spent - self._ran.get(tid, (0, 0))[0] for tid, (spent, _) in ran.items()}
+        self._ran, self._ran_ns = ran, now
+
+    def _busiest(self) -> list[int]:
+        """The threads to open events for: all, or as many as perf can take."""
+        most = MOST_THREADS
+        if self._is_users_only:
+            most = min(most, USER_PAGES_A_CPU * (os.cpu_count() or 1) // 2)
+        threads = sorted(self._family.threads, key=lambda tid: -self._busy.get(tid, 0))
+        return threads[:most]
+
+    def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
+        with ExitStack() as opened:
+            scheduler = self._open("scheduler", opened) if self._plan.scheduler_s else None
+            samples = self._open("samples", opened) if self._commands.stacks else None
+            recordings = [one for one in (scheduler, samples) if one is not None]
+            seeds, before = _seeds(self._family), _ran(self._family)
+            for recording in recordings:
+                recording.tell("enable", self._commands.wait)
+            start = time.monotonic_ns()
+            if recordings:
+                self._commands.wait([], self._plan.scheduler_s or LARGEST_SHARE * self._interval_s)
+            end = time.monotonic_ns()
+            for recording in recordings:
+                recording.stop()
+            switches = _came(before, _ran(self._family))
+            sums = self._account(scheduler, Slice(start, end, seeds), switches) if scheduler else None
+            weights = self._weights(samples, start, end) if samples else {}
+        report = dict(changes)
+        if sums is not None:
+            report |= self._books.add_slice(sums, self._family.threads, end - start)
+        return self._report(start, end, report | self._told_stacks(weights, sums))
+
+    def _open(self, name: str, opened: ExitStack) -> Recording | None:
+        """Have perf open its events, and wait until it has; None where it cannot."""
+        part = self._parts[name]
+        if part.given_up:
+            return None
+        options = self._scheduler_options() if name == "scheduler" else self._samples_options()
+        recording = opened.enter_context(closing(Recording(self._perf.path, options)))
+        try:
+            recording.tell("disable", self._commands.wait)
+        except PerfError as error:
+            if name == "samples" and error.lasting and not self._is_users_only and os.geteuid() != 0:
+                self._is_users_only = True
+                return self._open(name, opened)
+            part.failed(error)
+            return None
+        return recording
+
+    def _scheduler_options(self) -> list[str]:
+        ranges = id_ranges(self._family.threads, MOST_RANGES)
+        stack = "call-graph=fp,max-stack=16"
+        switches = f"{_within('prev_pid', ranges)}||{_within('next_pid', ranges)}"
+        events = [f"-esched:sched_switch/{stack}/", "--filter", switches]
+        for wakeup in ("sched:sched_wakeup", "sched:sched_wakeup_new"):
+            events += [f"-e{wakeup}/{stack}/", "--filter", _within("pid", ranges)]
+        return ["-a", "-m", "256", "--kernel-callchains", *self._perf.without_maps, *events]
+
+    def _samples_options(self) -> list[str]:
+        whom = self._family.options(self._pages(), self._busiest())
+        common = ["-T", "--per-thread", "-g", *whom]
+        if self._is_users_only:
+            return [*common, "-e", f"cpu-clock/freq={HERTZ}/u"]
+        sleeps = ["--switch-events", "-e", "sched:sched_switch"] if self._plan.stacks else []
+        return [*common, "-e", f"cpu-clock/freq={HERTZ}/", *sleeps]
+
+    def _pages(self) -> int:
+        return USER_PAGES_A_CPU * (os.cpu_count() or 1) if self._is_users_only else MOST_PAGES
+
+    def _account(self, recording: Recording, account: Slice, switches: int) -> Sums | None:
+        part = self._parts["scheduler"]
+        try:
+            for sample in recording.samples(self._commands.wait):
+                account.take(sample)
+        except PerfError as error:
+            part.failed(error)
+            return None
+        self._books.lost += recording.lost
+        sums = account.close()
+        if not sums.events and switches >= LEAST_SWITCHES:
+            part.failed(_filtered(switches))
+            return None
+        part.worked()
+        return sums
+
+    def _weights(self, recording: Recording, start: int, end: int) -> Stacks:
+        part = self._parts["samples"]
+        tids = frozenset(self._family.threads)
+        try:
+            events = recording.samples(self._commands.wait)
+            weights = perf_sched.stacks_of(events, start, end, tids, NS_PER_S // HERTZ)
+        except PerfError as error:
+            part.failed(error)
+            return {}
+        self._books.lost += recording.lost
+        part.worked()
+        return weights
+
+    def _told_stacks(self, weights: Stacks, sums: Sums | None) -> dict[str, Any]:
+        if sums is not None and self._plan.stacks:
+            weights = perf_sched.shared_out(self._with_sleepers(weights, sums), sums.blocked)
+        owners = self._family.threads
+        running = [[owners[tid], tid, names, ns] for (tid, state, names), ns in weights.items() if state == ON_CPU]
+        asleep = [[owners[tid], tid, *rest, ns] for (tid, *rest), ns in weights.items() if rest[0] != ON_CPU]
+        return {"running": running, "asleep": asleep}
+
+    def _with_sleepers(self, weights: Stacks, sums: Sums) -> Stacks:
+        """With the kernel's side of those that slept all the time: perf sees a stack only when one goes to sleep."""
+        seen = {(tid, state) for tid, state, _ in weights}
+        extra: Stacks = {}
+        for (tid, cause), ns in sums.blocked.items():
+            if (tid, cause.value) not in seen:
+                names = tuple(system.kernel_stack(self._family.threads[tid], tid))
+                if names:
+                    extra[tid, cause.value, names] = ns
+        return {**weights, **extra}
+
+    def _calls_are_due(self) -> bool:
+        """Where calls cost too much to be looked at, it is tried again now and then."""
+        if self._plan.calls_s:
+            return True
+        self._calls_rested += 1
+        if self._calls_rested >= _REST_ROUNDS:
+            self._calls_rested = 0
+            self._load = replace(self._load, calls=None)
+        return False
+
+    def _look_at_calls(self) -> dict[str, Any]:
+        part, seconds = self._parts["syscalls"], self._plan.calls_s
+        before, start = _ran(self._family), time.monotonic_ns()
+        told: dict[str, Any] = {}
+        length_ns = round(seconds * NS_PER_S)
+        try:
+            options = self._family.options(self._pages(), self._busiest())
+            tables, lost = perf_run.calls(self._perf.path, options, seconds, self._commands.wait)
+            switches = _came(before, _ran(self._family))
+            if not tables and switches >= LEAST_SWITCHES:
+                raise _filtered(switches)
+            self._books.lost += lost
+            told = self._books.add_calls(tables, self._family.threads, length_ns)
+            self._load = replace(self._load, calls=sum(row.calls for one in tables for row in one.rows) / seconds)
+            part.worked()
+        except PerfError as error:
+            part.failed(error)
+        return self._report(start, time.monotonic_ns(), told)
+
+    def _report(self, start: int, end: int, told: Mapping[str, Any]) -> dict[str, Any]:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            "kind": "sample",
+            "t": end,
+            "elapsed": max(1, end - start),
+            "observed": dict(self._books.observed),
+            "hits": dict(self._books.hits),
+            "lost": self._books.lost,
+            "missing": self._missing(),
+            "shed": self._shed(),
+            "children_ns": round((spent.ru_utime + spent.ru_stime) * 1e9),
+            **told,
+        }
+
+    def _missing(self) -> dict[str, tuple[str, str]]:
+        found = {name: (part.why.reason, part.why.remedy) for name, part in self._parts.items() if part.why}
+        found["syscall.latency"] = _NO_LATENCIES
+        found["library calls"] = _NO_LIBRARIES
+        if self._is_users_only:
+            found["stacks of the kernel"] = _BY_USER
+        left_out = len(self._family.threads) - len(self._busiest())
+        if left_out > 0:
+            found["perf.threads"] = (f"perf does not look at the {left_out} threads that did least", "")
+        looked = self._plan.scheduler_s or LARGEST_SHARE * self._interval_s
+        found["perf.sampled"] = (
+            f"perf looks {looked:.2g} s of every {self._interval_s:.2g} s",
+            "bcc looks all the time: llmtop doctor",
+        )
+        return found
+
+    def _shed(self) -> str:
+        """What is not looked at, or less, because it would cost too much."""
+        most = LARGEST_SHARE * self._interval_s
+        parts = []
+        if self._commands.stacks and not self._plan.stacks:
+            parts.append("no stacks of sleeps")
+        for name, seconds in (("scheduler", self._plan.scheduler_s), ("system calls", self._plan.calls_s)):
+            unknown = self._load.switches if name == "scheduler" else self._load.calls
+            if unknown is not None and seconds < most:
+                parts.append(f"{name} {seconds:.2g} s of every {self._interval_s:.2g} s" if seconds else f"{name} off")
+        return ", ".join(parts)
+
+
+def _filtered(switches: int) -> PerfError:
+    """A program of another tracer that returns 0 on an event takes it away from perf, without a word."""
+    others = ", ".join(f"{name} (pid {pid})" for pid, name, _ in system.other_tracers()) if os.geteuid() == 0 else ""
+    reason = f"perf got no events though the server's threads switched {switches} times: another tracer filters them"
+    return PerfError(Unknown(reason, f"end {others or 'it'}: its programs should return 1"), lasting=False)
+
+
+def _ran(family: Family) -> dict[int, tuple[int, int]]:
+    """(ns on a CPU, how often it came to one) by thread: /proc/PID/task/TID/schedstat."""
+    found = {}
+    for tid, pid in family.threads.items():
+        fields = (procfs.read_bytes(f"/proc/{pid}/task/{tid}/schedstat") or b"").split()
+        if len(fields) == 3:
+            found[tid] = (int(fields[0]), int(fields[2]))
+    return found
+
+
+def _came(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[int, int]]) -> int:
+    """How often threads came to a CPU between two looks."""
+    return sum(times - before[tid][1] for tid, (_, times) in after.items() if tid in before)
+
+
+def _seeds(family: Family) -> dict[int, Seed]:
+    """What each thread does now: those that sleep on and on give no event."""
+    return {tid: Seed(system.thread_state(pid, tid), _cause(pid, tid)) for tid, pid in family.threads.items()}
+
+
+def _cause(pid: int, tid: int) -> ThreadCause | None:
+    """What a thread sleeps in, by its kernel function or its system call."""
+    cause = cause_of_wchan((procfs.read_text(f"/proc/{pid}/task/{tid}/wchan") or "").strip())
+    if cause is not None:
+        return cause
+    line = procfs.read_text(f"/proc/{pid}/task/{tid}/syscall") or ""
+    return cause_of_syscall(line, lambda number: procfs.read_link(f"/proc/{pid}/fd/{number}"))
+
+
+def id_ranges(ids: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """Ranges that hold all ids, at most so many: those nearest to each other are put together first.
+
+    >>> id_ranges([7, 1, 2, 3, 900], most=2)
+    [(1, 7), (900, 900)]
+    """
+    ordered = sorted(ids)
+    gaps = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])
+    cuts = sorted(at for at in gaps[: most - 1] if ordered[at] - ordered[at - 1] > 1)
+    edges = [0, *cuts, len(ordered)]
+    return [(ordered[start], ordered[end - 1]) for start, end in pairwise(edges)]
+
+
+def _within(field: str, ranges: Iterable[tuple[int, int]]) -> str:
+    """A filter as the kernel reads it (Documentation/trace/events.rst).
+
+    >>> _within("pid", [(1, 3), (9, 9)])
+    '(pid>=1&&pid<=3)||(pid==9)'
+    """
+    return "||".join(
+        f"({field}=={low})" if low == high else f"({field}>={low}&&{field}<={high})" for low, high in ranges
+    )
+
+
+def main() -> int:
+    """Run until told to stop, or until llmtop is gone."""
+    options = _options()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for llmtop, which tells us to stop
+    if options.parent:
+        system.die_with_parent(options.parent)
+    try:
+        _run(options)
+    except (StoppedError, BrokenPipeError):
+        return 0
+    except UnavailableError as error:
+        _say({"kind": "unavailable", "reason": error.reason, "remedy": error.remedy})
+    return 1
+
+
+def _run(options: argparse.Namespace) -> None:
+    program = perf_run.find()
+    if isinstance(program, Unknown):
+        raise UnavailableError(program.reason, program.remedy)
+    with suppress(UnavailableError):  # perf says itself what it cannot do without
+        system.see_tracepoints()
+    commands = Commands(stacks=options.stacks)
+    helper = Helper(options, program, commands)
+    pause = _FIRST_PAUSE_S
+    is_ready = False
+    while True:
+        due = time.monotonic() + pause
+        for report in helper.round():
+            if (why := helper.unavailable) is not None:
+                raise UnavailableError(why.reason, why.remedy)
+            if not is_ready:
+                _say({"kind": "ready", "pid": os.getpid(), "perf": program.path})
+                is_ready = True
+            _say(report)
+        commands.wait([], max(0.0, due - time.monotonic()))
+        pause = options.interval
+
+
+def _say(report: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(report, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="llmtop-perf")
+    parser.add_argument("pids", type=int, nargs="+")
+    parser.add_argument("--parent", type=int, default=0)
+    parser.add_argument("--interval", type=float, default=8.0)
+    parser.add_argument("--budget", type=float, default=0.01)
+    parser.add_argument("--stacks", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
