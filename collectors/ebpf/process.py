@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,12 +18,12 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 """Distributions install bcc for this interpreter; it is on no package index."""
 _HERE = Path(__file__).resolve().parent
 _BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('helper', run_name='__main__')"
-PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
-"""The program that loads bcc's probes."""
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
 _STOP_S = 2.0
+_REAP_S = 0.5
+"""Between the end of its output and the end of a process."""
 
 
 _running: set[int] = set()
@@ -39,16 +40,17 @@ class HelperProcess:
     Args:
         arguments: The helper's own: PIDs and options.
         sudo: Start it through `sudo -n`.
-        program: What to run: one that takes `--parent PID` and ends with its standard input.
+        program: What to run: one that takes `--parent PID` and ends with its standard input. By default the one
+            that loads bcc's probes.
     """
 
-    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = PROBES) -> None:
+    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = ()) -> None:
         prefix = ["sudo", "-n"] if sudo else []
         # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
         parent = [] if sudo else ["--parent", str(os.getpid())]
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
-            [*prefix, *program, *arguments, *parent],
+            [*prefix, *(program or _bcc_program()), *arguments, *parent],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -61,7 +63,13 @@ class HelperProcess:
         _widen(self._output)
         self._rest = b""
         self.is_at_end = False
+        self._pids = {self._process.pid}
         _running.add(self._process.pid)
+
+    def is_known_as(self, pid: int) -> None:
+        """Its own PID, which is not that of the process started where that is sudo."""
+        self._pids.add(pid)
+        _running.add(pid)
 
     def reports(self) -> list[dict[str, Any]]:
         """What it has said since the last call; never waits. Lines that are no JSON objects are passed over."""
@@ -85,13 +93,21 @@ class HelperProcess:
 
     def last_words(self) -> str:
         """How it ended, in a few words."""
-        code = self._process.poll()
+        try:
+            code: int | None = self._process.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            code = None
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
         said = clean(lines[-1])[-_LAST_WORDS:] if lines else ""
         if code is not None and code < 0:
             return f"it was ended by {signal.Signals(-code).name}"
-        return said or f"exit code {code}"
+        return said or (f"exit code {code}" if code is not None else "it closed its output")
+
+    def kill(self) -> None:
+        """End it at once, without asking. Through sudo it is not ours to kill: it ends when it reads its input."""
+        with suppress(PermissionError):
+            self._process.kill()
 
     def close(self) -> None:
         """End it and wait: afterwards no probe of it is attached."""
@@ -104,9 +120,10 @@ class HelperProcess:
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _running.discard(self._process.pid)
+            self.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+        _running.difference_update(self._pids)
         self._process.stdout.close()
         self._errors.close()
 
@@ -117,6 +134,10 @@ class HelperProcess:
             return b""
         self.is_at_end = not chunk
         return chunk
+
+
+def _bcc_program() -> tuple[str, ...]:
+    return (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
 
 
 def _widen(descriptor: int) -> None:

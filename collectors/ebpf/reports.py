@@ -65,6 +65,11 @@ class Reports:
         self._names: dict[str, str] = {}
         self._observed: Mapping[str, int] = {}
         self._paused: set[str] = set()
+        self._base: dict[tuple[str, str], float] = {}
+        """Where counters stood when the helper was last started again."""
+        self._slots: dict[tuple[str, str], dict[int, int]] = {}
+        self._base_slots: dict[tuple[str, str], dict[int, int]] = {}
+        self._is_resumed = False
 
     def readings(self, report: Mapping[str, Any]) -> tuple[Reading, ...]:
         """The readings of one sample.
@@ -74,9 +79,12 @@ class Reports:
         """
         t_ns, before_ns = int(report["t"]), int(report["t"]) - int(report["elapsed"])
         readings = self._pauses(report, t_ns, before_ns)
-        for track, metric, value in self._values(report):
+        if self._is_resumed:
+            readings += self._standing(("",), before_ns)
+            self._is_resumed = False
+        for track, metric, counted in self._values(report):
             key = (track, metric.name)
-            told = self._told.get(key)
+            told, value = self._told.get(key), counted + self._base.get(key, 0.0)
             if told == value:
                 continue
             if told is None:
@@ -122,10 +130,34 @@ class Reports:
         stopped, resumed = paused - self._paused, self._paused - paused
         self._paused = paused
         readings = list(self.gaps(t_ns, tuple(stopped))) if stopped else []
-        for (track, name), value in self._told.items() if resumed else ():
-            if name.startswith(tuple(resumed)):
-                readings.append(Reading(track, Metric(name, "", counter=True), before_ns, value, self._source))
-        return readings
+        return readings + self._standing(tuple(resumed), before_ns)
+
+    def _standing(self, prefixes: tuple[str, ...], t_ns: int) -> list[Reading]:
+        """Where the series of these names stand, to go on from after a gap."""
+        return [
+            Reading(track, Metric(name, "", counter=True), t_ns, value, self._source)
+            for (track, name), value in self._told.items()
+            if name.startswith(prefixes)
+        ]
+
+    def resume(self, t_ns: int, is_kept: Callable[[str], bool]) -> tuple[Reading, ...]:
+        """The helper has ended and another one will count from 0: ours will go on from where they stand.
+
+        Args:
+            t_ns: When it ended.
+            is_kept: Whether a track still is what it was.
+
+        Returns:
+            The gaps in what is kept.
+        """
+        self._forget({track for track, _ in self._told if not is_kept(track)})
+        by_growth = {(track, f"{v.THREAD_BLOCKED.name}|{cause.value}") for track, cause in self._blocked}
+        buckets = {metric.name for metric in self._buckets.values()}
+        self._base = {key: value for key, value in self._told.items() if key not in by_growth and key[1] not in buckets}
+        self._base_slots = {key: dict(slots) for key, slots in self._slots.items()}
+        self._slept.clear()
+        self._observed, self._paused, self._is_resumed = {}, set(), True
+        return self.gaps(t_ns, ("",))
 
     def _paused_counts(self, report: Mapping[str, Any]) -> set[str]:
         observed, unprobed = report.get("observed", {}), set(report.get("unprobed", ()))
@@ -195,13 +227,17 @@ class Reports:
         self, track: str, metric: Metric, slots: Mapping[str, int]
     ) -> Iterator[tuple[str, Metric, float]]:
         """Counts at or below each bound, from the one below the first slot with any to the last."""
-        counts = {int(slot): count for slot, count in slots.items()}
+        key = (track, metric.name)
+        counts = dict(self._base_slots.get(key, {}))
+        for slot, count in slots.items():
+            counts[int(slot)] = counts.get(int(slot), 0) + count
         if not counts:
             return
+        self._slots[key] = counts
         running = 0
-        for slot in range(max(0, min(counts) - 1), min(max(counts) + 1, LAST_SLOT)):
-            running += counts.get(slot, 0)
-            yield track, self._bucket(metric, slot), float(running)
+        for place in range(max(0, min(counts) - 1), min(max(counts) + 1, LAST_SLOT)):
+            running += counts.get(place, 0)
+            yield track, self._bucket(metric, place), float(running)
         yield track, self._bucket(metric, LAST_SLOT), float(sum(counts.values()))
 
     def _weights(self, report: Mapping[str, Any]) -> dict[tuple[str, str, tuple[str, ...]], float]:
@@ -252,7 +288,9 @@ class Reports:
         """Drop what ended: ids are used again, and threads may come and go by the thousand."""
         if not gone:
             return
-        self._told = {key: value for key, value in self._told.items() if key[0] not in gone}
+        for book in (self._told, self._base, self._slots, self._base_slots):
+            for key in [key for key in book if key[0] in gone]:
+                del book[key]
         self._blocked = {key: ns for key, ns in self._blocked.items() if key[0] not in gone}
         ended = {int(track.rpartition("/")[2]) for track in gone if track.startswith("thread:")}
         self._slept = {place: ns for place, ns in self._slept.items() if place[0] not in ended}
