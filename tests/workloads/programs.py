@@ -1,14 +1,62 @@
-"""Builds and runs the workloads."""
+"""Programs whose use of the CPU, the kernel and CUDA is known, because they keep account of it themselves.
+
+    with Workload(build_workload(folder), "futex", "0") as program:   # "0": until it is ended; "2": for two seconds
+        program.start()
+        before = program.ask()                     # with "2": program.account(), once the two seconds are over
+        ...
+        shares = program.ask().shares(before)      # what each thread did in between: the truth
+
+Modes of `build_workload`, MODE [SECONDS [ARGUMENT]]; the main thread is "worker", works 5 ms and then waits:
+
+=========  ============================================================================================================
+nanosleep  for 15 ms in nanosleep: on CPU 1/4, blocked on nanosleep 3/4
+futex      for "partner", which works 4 ms: both are blocked on a futex while the other works; they wake each other
+pipe       the same over two pipes
+network    the same over a TCP connection within the machine: blocked on a socket
+epoll      in epoll_wait for "partner", which works 5 ms, sleeps 15 ms and then writes to an eventfd
+disk       for 256 KiB to be written to the file ARGUMENT and fdatasync: blocked on the disk, if that is slow
+spin       not at all: on CPU, or queued for one
+yield      not at all, in sched_yield: polling; "spins" is how often
+poll       not at all, in ppoll with a timeout of zero: polling; "spins" is how often
+starve     not at all, beside ARGUMENT - 1 "rival N" (up to 4) on the first CPU: 1/ARGUMENT on CPU, the rest queued
+crowd      beside ARGUMENT threads that do nothing but sleep, 15 ms a time; they keep no account
+count      a known number of calls: see test_ebpf_probes.py
+=========  ============================================================================================================
+
+Modes of `build_cuda`, MODE [SECONDS [ROUNDS]], on a stand-in for libcuda; a round is 2 ms of work, 8 launches of
+kernels, one of a graph ("launches") and a synchronisation ("in_sync", in ns):
+
+=========  ============================================================================================================
+plain      the synchronisation sleeps 2 ms
+asleep     it sleeps 8 ms: blocked in CUDA synchronisation 4/5, and nothing else
+spinning   it spins 8 ms: on CPU, and in CUDA synchronisation 4/5 of the time
+runtime    plain, through a stand-in for libcudart that calls libcuda: must not count twice
+stuck      the first synchronisation lasts an hour: in CUDA synchronisation all the time, though no call has ended
+launches   no work and no synchronisation
+late       two processes, "rank 0" here and "rank 1" in `Workload.others`, whose synchronisations wait for each other;
+           rank 1 works 12 ms a round: rank 0 is in CUDA synchronisation 5/6 of the time, rank 1 hardly
+=========  ============================================================================================================
+
+gil_fight.py: two threads of CPython that never stop: each has a CPU half of the time, else waits for the GIL (a futex).
+`cpu_quota`: a cgroup with a CPU quota around a program: throttled, which threads see as waiting in the run queue.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 HERE = Path(__file__).parent
-_FLAGS = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread"]
+_FLAGS = ["-O1", "-Wall", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread"]
+_CGROUP = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
 
 
 def compiler() -> str | None:
@@ -22,10 +70,12 @@ def build_workload(folder: Path) -> Path:
 
 
 def build_cuda(folder: Path) -> Path:
-    """A program that uses a stand-in libcuda.so.1, which lies beside it."""
-    library = folder / "libcuda.so.1"
-    _build(["-shared", "-fPIC", str(HERE / "cuda_stand_in.c")], library)
-    return _build([str(HERE / "cuda_user.c"), str(library), f"-Wl,-rpath,{folder}"], folder / "cuda_user")
+    """A program that uses stand-ins for libcuda.so.1 and libcudart.so.12, which lie beside it."""
+    driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.12"
+    _build(["-shared", "-fPIC", str(HERE / "cuda_stand_in.c")], driver)
+    _build(["-shared", "-fPIC", str(HERE / "cudart_stand_in.c"), str(driver)], runtime)
+    libraries = [str(driver), str(runtime), f"-Wl,-rpath,{folder}"]
+    return _build([str(HERE / "cuda_user.c"), *libraries], folder / "cuda_user")
 
 
 def _build(arguments: list[str], output: Path) -> Path:
@@ -33,6 +83,38 @@ def _build(arguments: list[str], output: Path) -> Path:
     assert program is not None
     subprocess.run([program, *_FLAGS, "-o", str(output), *arguments], check=True)
     return output
+
+
+@dataclass(frozen=True)
+class TrueShares:
+    """What a thread did, as shares of the time; `waited` is between going to wait and being woken."""
+
+    on_cpu: float
+    queued: float
+    waited: float
+    in_sync: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a program says of itself, since its start: times in ns, by thread."""
+
+    t: int
+    wall: int
+    threads: dict[str, dict[str, int]]
+
+    def shares(self, before: Account) -> dict[str, TrueShares]:
+        """What was done since an earlier account of the same program."""
+        return {name: self._shares(name, before) for name in self.threads}
+
+    def grown(self, thread: str, what: str, before: Account) -> int:
+        """How much one number has grown since."""
+        return self.threads[thread].get(what, 0) - before.threads[thread].get(what, 0)
+
+    def _shares(self, name: str, before: Account) -> TrueShares:
+        wall = self.t - before.t
+        parts = (self.grown(name, what, before) / wall for what in ("cpu", "queued", "in_wait", "in_sync"))
+        return TrueShares(*parts)
 
 
 class Workload:
@@ -43,16 +125,26 @@ class Workload:
             [str(part) for part in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         self.pid = self._process.pid
-        assert self._line() == "ready"
+        ready, *others = self._line().split()
+        assert ready == "ready"
+        self.others = tuple(map(int, others))
+        """PIDs of its other processes."""
 
     def start(self) -> None:
         """Let it work."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
 
-    def account(self) -> dict[str, int]:
+    def account(self) -> dict[str, Any]:
         """Wait until it has worked; what it says of it."""
-        return {key: int(value) for key, _, value in (part.partition("=") for part in self._line().split())}
+        told: dict[str, Any] = json.loads(self._line())
+        return told
+
+    def ask(self) -> Account:
+        """What it has done so far."""
+        self.start()
+        told = self.account()
+        return Account(told["t"], told["wall"], told["threads"])
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -64,3 +156,79 @@ class Workload:
     def __exit__(self, *_: object) -> None:
         with self._process:
             self._process.kill()
+
+
+def why_no_quota() -> str:
+    """Why no cgroup with a CPU quota can be made here; empty when one can."""
+    folder = _cpu_folder()
+    if folder is None:
+        return f"no cgroup with a CPU controller is mounted below {_CGROUP}"
+    try:
+        with _cgroup(folder) as group:
+            _set_quota(group, 0.5)
+    except OSError as error:
+        return f"no CPU quota can be set here: {error}"
+    return ""
+
+
+@contextmanager
+def cpu_quota(pid: int, cpus: float) -> Iterator[Path]:
+    """Hold a process to so many CPUs' worth of time, by a cgroup of its own; its folder."""
+    folder = _cpu_folder()
+    assert folder is not None
+    home = folder / _own_group(folder)
+    with _cgroup(folder) as group:
+        _set_quota(group, cpus)
+        (group / "cgroup.procs").write_text(str(pid))
+        try:
+            yield group
+        finally:
+            _bring_home(pid, home)
+
+
+@contextmanager
+def _cgroup(folder: Path) -> Iterator[Path]:
+    group = folder / f"workload-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def _cpu_folder() -> Path | None:
+    """Where groups with a CPU controller are made: version 1's own tree, or version 2 where the top enables it."""
+    for folder in (_CGROUP / "cpu", _CGROUP / "cpu,cpuacct"):
+        if (folder / "cpu.shares").exists() or (folder / "cgroup.procs").exists():
+            return folder
+    try:
+        has_cpu = "cpu" in (_CGROUP / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return None
+    return _CGROUP if has_cpu else None
+
+
+def _set_quota(group: Path, cpus: float) -> None:
+    quota = int(cpus * _PERIOD_US)
+    if (group / "cpu.max").exists():
+        (group / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+    else:
+        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(quota))
+
+
+def _own_group(folder: Path) -> str:
+    """The group that this process is in, relative to the top."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") or (not controllers and folder == _CGROUP):
+            return path.lstrip("/")
+    return ""
+
+
+def _bring_home(pid: int, home: Path) -> None:
+    """An occupied group cannot be removed."""
+    try:
+        (home / "cgroup.procs").write_text(str(pid))
+    except ProcessLookupError:  # it has ended, which empties the group too
+        return

@@ -1,133 +1,232 @@
-/* Programs whose use of the kernel is known, because they keep account of it themselves.
+/* Programs whose use of the kernel is known, because they keep account of it themselves (see account.h).
  *
- * Usage: workload MODE [ARGUMENT]. Prints "ready", waits for a line, works, prints its account as "key=value ..."
- * and waits for the end of its input. Times in ns; `blocked` is without the time spent in the run queue. */
-#define _GNU_SOURCE
-#include <fcntl.h>
+ * Usage: workload MODE [SECONDS [ARGUMENT]]; programs.py says what each mode does. */
+#include "account.h"
+#include <arpa/inet.h>
 #include <linux/futex.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define NOINLINE __attribute__((noinline))
+#define WORK_NS 5000000
+#define WAIT_NS 15000000
+#define PARTNER_NS 4000000
 
-static long long now(void)
+static void pin_to_first_cpu(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-/* Time this thread has waited for a CPU: the second number of schedstat. */
-static long long queued(void)
-{
-	static __thread int file;
-	char path[64], text[128] = "";
-	long long ran = 0, waited = 0;
-	if (!file) {
-		snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", (int)syscall(SYS_gettid));
-		file = open(path, O_RDONLY);
-	}
-	if (pread(file, text, sizeof(text) - 1, 0) <= 0 || sscanf(text, "%lld %lld", &ran, &waited) != 2)
-		exit(3);
-	return waited;
-}
-
-NOINLINE void spin_here(long long ns)
-{
-	long long end = now() + ns;
-	while (now() < end)
-		;
+	cpu_set_t first;
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	sched_setaffinity(0, sizeof(first), &first);
 }
 
 /* The C library's functions keep no frame pointer, so that the function that calls them is not in a stack that is
  * walked by frame pointers; the one that calls that is. */
 NOINLINE void nap(void)
 {
-	struct timespec wait = {0, 15000000};
+	struct timespec wait = {0, WAIT_NS};
 	nanosleep(&wait, NULL);
 }
 
 NOINLINE void sleep_here(void) { nap(); }
 
+static void nanosleep_round(struct worker *worker)
+{
+	spin_here(WORK_NS);
+	begin_wait(worker);
+	sleep_here();
+	end_wait(worker);
+}
+
+static void spin_round(struct worker *worker)
+{
+	spin_here(WORK_NS);
+	if (over && worker != workers)
+		pause();
+}
+
 static int turn;
-static volatile int over;
 
 NOINLINE void futex_wait(int value) { syscall(SYS_futex, &turn, FUTEX_WAIT, value, NULL, NULL, 0); }
-static void futex_wake(void) { syscall(SYS_futex, &turn, FUTEX_WAKE, 1, NULL, NULL, 0); }
 
 static void hand_over(int to)
 {
 	__atomic_store_n(&turn, to, __ATOMIC_SEQ_CST);
-	futex_wake();
+	syscall(SYS_futex, &turn, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 NOINLINE void wait_for_turn(int mine)
 {
-	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) != mine && !over)
+	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) != mine)
 		futex_wait(!mine);
 }
 
-static void *futex_partner(void *unused)
+static void futex_round(struct worker *worker)
 {
-	while (!over) {
-		wait_for_turn(1);
-		spin_here(4000000);
-		hand_over(0);
-	}
-	return unused;
+	spin_here(WORK_NS);
+	hand_over(1);
+	begin_wait(worker);
+	wait_for_turn(0);
+	end_wait(worker);
+}
+
+static void futex_partner(struct worker *worker)
+{
+	begin_wait(worker);
+	wait_for_turn(1);
+	end_wait(worker);
+	spin_here(PARTNER_NS);
+	hand_over(0);
 }
 
 static int to_partner[2], from_partner[2];
 
-static void *pipe_partner(void *unused)
+NOINLINE void read_byte(int file)
 {
 	char byte;
-	while (read(to_partner[0], &byte, 1) == 1) {
-		spin_here(4000000);
-		if (write(from_partner[1], &byte, 1) != 1)
-			break;
-	}
-	return unused;
+	if (read(file, &byte, 1) != 1)
+		_exit(0);
 }
 
-/* Work and wait by turns for a second; `in_wait` is measured around the wait, less the run queue. */
-static void alternate(void (*wait)(void))
+NOINLINE void wait_for_byte(int file) { read_byte(file); }
+
+static void send_byte(int file)
 {
-	long long start = now(), in_wait = 0;
-	while (now() < start + 1000000000LL) {
-		spin_here(5000000);
-		long long queue = queued(), before = now();
-		wait();
-		in_wait += now() - before;
-		in_wait -= queued() - queue;
-	}
-	printf("wall=%lld in_wait=%lld\n", now() - start, in_wait);
+	if (write(file, "x", 1) != 1)
+		_exit(0);
 }
 
-static void by_futex(void)
+/* readv, because the main thread waits for its input in read: the two can be told apart. */
+static void pipe_round(struct worker *worker)
 {
-	hand_over(1);
-	wait_for_turn(0);
-}
-
-static void by_pipe(void)
-{
-	char byte = 1;
+	char byte;
 	struct iovec room = {&byte, 1};
-	/* readv, because waiting for input is read: the two can be told apart. */
-	if (write(to_partner[1], &byte, 1) != 1 || readv(from_partner[0], &room, 1) != 1)
-		exit(3);
+	spin_here(WORK_NS);
+	send_byte(to_partner[1]);
+	begin_wait(worker);
+	if (readv(from_partner[0], &room, 1) != 1)
+		_exit(0);
+	end_wait(worker);
 }
+
+static void pipe_partner(struct worker *worker)
+{
+	begin_wait(worker);
+	wait_for_byte(to_partner[0]);
+	end_wait(worker);
+	spin_here(PARTNER_NS);
+	send_byte(from_partner[1]);
+}
+
+/* to_partner[0] and [1] are the two ends of one connection. */
+static void network_round(struct worker *worker)
+{
+	spin_here(WORK_NS);
+	send_byte(to_partner[0]);
+	begin_wait(worker);
+	wait_for_byte(to_partner[0]);
+	end_wait(worker);
+}
+
+static void network_partner(struct worker *worker)
+{
+	begin_wait(worker);
+	wait_for_byte(to_partner[1]);
+	end_wait(worker);
+	spin_here(PARTNER_NS);
+	send_byte(to_partner[1]);
+}
+
+static void connect_both(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(address);
+	int door = socket(AF_INET, SOCK_STREAM, 0);
+	to_partner[0] = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(door, (struct sockaddr *)&address, size) || listen(door, 1)
+	    || getsockname(door, (struct sockaddr *)&address, &size)
+	    || connect(to_partner[0], (struct sockaddr *)&address, size))
+		exit(3);
+	to_partner[1] = accept(door, NULL, NULL);
+}
+
+static int epoll, event;
+
+static void epoll_round(struct worker *worker)
+{
+	struct epoll_event found;
+	unsigned long long one;
+	begin_wait(worker);
+	epoll_wait(epoll, &found, 1, -1);
+	end_wait(worker);
+	if (read(event, &one, sizeof(one)) != sizeof(one))
+		_exit(0);
+	spin_here(WORK_NS);
+}
+
+static void epoll_partner(struct worker *worker)
+{
+	unsigned long long one = 1;
+	nanosleep_round(worker);
+	if (write(event, &one, sizeof(one)) != sizeof(one))
+		_exit(0);
+}
+
+static void make_epoll(void)
+{
+	struct epoll_event wanted = {.events = EPOLLIN};
+	epoll = epoll_create1(0);
+	event = eventfd(0, 0);
+	epoll_ctl(epoll, EPOLL_CTL_ADD, event, &wanted);
+}
+
+static int disk_file;
+
+NOINLINE void sync_here(void) { fdatasync(disk_file); }
+
+NOINLINE void write_through(void)
+{
+	static char block[1 << 18] __attribute__((aligned(4096)));
+	if (pwrite(disk_file, block, sizeof(block), 0) != sizeof(block))
+		exit(3);
+	sync_here();
+}
+
+static void disk_round(struct worker *worker)
+{
+	spin_here(WORK_NS);
+	begin_wait(worker);
+	write_through();
+	end_wait(worker);
+}
+
+static void open_disk(const char *path)
+{
+	disk_file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+	if (disk_file < 0)	/* some file systems have no direct access */
+		disk_file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	unlink(path);
+}
+
+NOINLINE void yield_here(struct worker *worker)
+{
+	sched_yield();
+	worker->spins++;
+}
+
+static void yield_round(struct worker *worker) { yield_here(worker); }
+
+NOINLINE void poll_here(struct worker *worker)
+{
+	struct pollfd none = {-1, 0, 0};
+	struct timespec at_once = {0, 0};
+	ppoll(&none, 1, &at_once, NULL);
+	worker->spins++;
+}
+
+static void poll_round(struct worker *worker) { poll_here(worker); }
 
 static void *some_calls(void *unused)
 {
@@ -138,7 +237,7 @@ static void *some_calls(void *unused)
 
 static void count(void)
 {
-	struct epoll_event event;
+	struct epoll_event found;
 	struct pollfd none = {-1, 0, 0};
 	struct timespec at_once = {0, 0};
 	int epoll = epoll_create1(0), zero = open("/dev/zero", O_RDONLY);
@@ -153,11 +252,11 @@ static void count(void)
 	for (int i = 0; i < 5000; i++)
 		sched_yield();
 	for (int i = 0; i < 600; i++)
-		epoll_wait(epoll, &event, 1, 0);
+		epoll_wait(epoll, &found, 1, 0);
 	for (int i = 0; i < 500; i++)
 		ppoll(&none, 1, &at_once, NULL);
 	for (int i = 0; i < 3; i++)
-		epoll_wait(epoll, &event, 1, 1);
+		epoll_wait(epoll, &found, 1, 1);
 	pthread_t threads[4];
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, some_calls, NULL);
@@ -167,85 +266,83 @@ static void count(void)
 	if (!child) {
 		for (int i = 0; i < 321; i++)
 			syscall(SYS_getsid, 0);
-		char line[8];
-		if (!fgets(line, sizeof(line), stdin))	/* lives until it is told to go */
-			_exit(0);
+		wait_for_line();	/* lives until it is told to go */
 		_exit(0);
 	}
-	printf("child=%d\n", child);
+	printf("{\"child\": %d}\n", child);
+	fflush(stdout);
+	while (wait_for_line())
+		;
+	_exit(0);
 }
 
-static void on_one_cpu(void)
+static void *nap_for_ever(void *unused)
 {
-	cpu_set_t first;
-	CPU_ZERO(&first);
-	CPU_SET(0, &first);
-	sched_setaffinity(0, sizeof(first), &first);
-	pid_t rival = fork();
-	spin_here(1000000000LL);
-	if (!rival)
-		_exit(0);
-	waitpid(rival, NULL, 0);
-	printf("queued=%lld\n", queued());
+	for (;;)
+		nap();
+	return unused;
 }
 
-static void to_disk(const char *path)
+/* Small stacks, and no account: there is one number to know. */
+static void start_crowd(int number)
 {
-	static char block[1 << 20];
-	int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	long long in_wait = 0, start = now();
-	for (int i = 0; i < 40; i++) {
-		if (pwrite(file, block, sizeof(block), (off_t)i * sizeof(block)) != sizeof(block))
+	pthread_attr_t small;
+	pthread_t thread;
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 64 << 10);
+	for (int i = 0; i < number; i++)
+		if (pthread_create(&thread, &small, nap_for_ever, NULL))
 			exit(3);
-		long long before = now();
-		fsync(file);
-		in_wait += now() - before;
-	}
-	unlink(path);
-	printf("wall=%lld in_wait=%lld\n", now() - start, in_wait);
 }
 
 int main(int argc, char **argv)
 {
-	const char *mode = argc > 1 ? argv[1] : "";
-	char line[16];
-	pthread_t partner;
+	const char *mode = argc > 1 ? argv[1] : "", *argument = argc > 3 ? argv[3] : "";
+	double seconds = argc > 2 ? atof(argv[2]) : 1;
 	if (pipe(to_partner) || pipe(from_partner))
 		return 3;
 	puts("ready");
 	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
+	if (!wait_for_line())
 		return 0;
-	if (!strcmp(mode, "count")) {
+	if (!strcmp(mode, "count"))
 		count();
-	} else if (!strcmp(mode, "nanosleep")) {
-		alternate(sleep_here);
-	} else if (!strcmp(mode, "futex")) {
-		pthread_create(&partner, NULL, futex_partner, NULL);
-		alternate(by_futex);
-		over = 1;
-		hand_over(1);
-		pthread_join(partner, NULL);
-	} else if (!strcmp(mode, "pipe")) {
-		pthread_create(&partner, NULL, pipe_partner, NULL);
-		alternate(by_pipe);
+	if (!strcmp(mode, "exec"))
+		execl(argv[0], argv[0], "count", (char *)NULL);
+	if (!strcmp(mode, "nanosleep")) {
+		add_worker("worker", nanosleep_round);
 	} else if (!strcmp(mode, "spin")) {
-		struct timespec t;
-		spin_here(1000000000LL);
-		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-		printf("cpu=%lld\n", t.tv_sec * 1000000000LL + t.tv_nsec);
-	} else if (!strcmp(mode, "one-cpu")) {
-		on_one_cpu();
+		add_worker("worker", spin_round);
+	} else if (!strcmp(mode, "futex")) {
+		add_worker("worker", futex_round);
+		add_worker("partner", futex_partner);
+	} else if (!strcmp(mode, "pipe")) {
+		add_worker("worker", pipe_round);
+		add_worker("partner", pipe_partner);
+	} else if (!strcmp(mode, "network")) {
+		connect_both();
+		add_worker("worker", network_round);
+		add_worker("partner", network_partner);
+	} else if (!strcmp(mode, "epoll")) {
+		make_epoll();
+		add_worker("worker", epoll_round);
+		add_worker("partner", epoll_partner);
 	} else if (!strcmp(mode, "disk")) {
-		to_disk(argv[2]);
-	} else if (!strcmp(mode, "exec")) {
-		if (argc > 2)
-			execl(argv[0], argv[0], "count", (char *)NULL);
+		open_disk(argument);
+		add_worker("worker", disk_round);
+	} else if (!strcmp(mode, "yield")) {
+		add_worker("worker", yield_round);
+	} else if (!strcmp(mode, "poll")) {
+		add_worker("worker", poll_round);
+	} else if (!strcmp(mode, "starve")) {
+		static const char *const names[] = {"worker", "rival 1", "rival 2", "rival 3", "rival 4"};
+		pin_to_first_cpu();
+		for (int i = 0; i < atoi(argument) && i < 5; i++)
+			add_worker(names[i], spin_round);
+	} else if (!strcmp(mode, "crowd")) {
+		start_crowd(atoi(argument));
 	} else {
 		return 2;
 	}
-	fflush(stdout);
-	while (fgets(line, sizeof(line), stdin))
-		;
-	return 0;
+	work_and_tell(seconds);
 }

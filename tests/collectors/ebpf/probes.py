@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from llmtop.collectors.ebpf.collector import why_not
+from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 
 DEADLINE_S = 30.0
@@ -81,9 +82,9 @@ class Probes:
 
 
 @contextmanager
-def probing(*pids: int, options: Iterable[str] = ()) -> Iterator[Probes]:
+def probing(*pids: int, options: Iterable[str] = (), program: tuple[str, ...] = process.PROBES) -> Iterator[Probes]:
     """Probes on processes, attached. The budget is out of reach unless `options` say otherwise."""
-    helper = HelperProcess([*map(str, pids), "--interval", "0.1", "--budget", "100", *options])
+    helper = HelperProcess([*map(str, pids), "--interval", "0.1", "--budget", "100", *options], program=program)
     probes = Probes(helper)
     try:
         probes.until(lambda report: report["kind"] == "ready")

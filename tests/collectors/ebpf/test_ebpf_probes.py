@@ -66,7 +66,7 @@ def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str
 
 
 def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
-    with Workload(workload, "one-cpu") as program, probing(program.pid) as probes:
+    with Workload(workload, "starve", "1", "2") as program, probing(program.pid) as probes:
         program.start()
         account = program.account()
         probes.next()
@@ -128,8 +128,8 @@ def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workloa
 
 
 def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
-    with Workload(cuda_program, "200") as program, probing(program.pid) as probes:
-        probes.until(lambda report: report.get("probed") == 3)
+    with Workload(cuda_program, "plain", "60", "200") as program, probing(program.pid) as probes:
+        probes.until(lambda report: report.get("probed") == 6)
         program.start()
         program.account()
         probes.next()
@@ -146,8 +146,8 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
 
 def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> None:
     options = ["--budget", "0.01"]
-    with Workload(cuda_program, "1000000") as program, probing(program.pid, options=options) as probes:
-        probes.until(lambda report: report.get("probed") == 3)
+    with Workload(cuda_program, "launches", "0") as program, probing(program.pid, options=options) as probes:
+        probes.until(lambda report: report.get("probed") == 6)
         program.start()
         report = probes.until(lambda report: report.get("unprobed"))
     assert "calls/s would cost" in report["unprobed"]["cuLaunchKernel"]
@@ -155,7 +155,7 @@ def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> Non
 
 
 def test_a_process_that_becomes_another_program_is_still_counted(workload: Path) -> None:
-    with Workload(workload, "exec", "x") as program, probing(program.pid, options=["--stacks"]) as probes:
+    with Workload(workload, "exec") as program, probing(program.pid, options=["--stacks"]) as probes:
         program.start()
         assert program._line() == "ready"  # the second program's
         program.start()
@@ -238,34 +238,35 @@ def test_others_with_probes_are_told_of(workload: Path) -> None:
     assert first.helper._process.pid in others
 
 
-def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+def a_copy(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """A copy of the helper, to be damaged, and the command that runs it."""
+    copy = shutil.copytree(process.PROBES[-1], folder / "ebpf")
+    return copy, (*process.PROBES[:-1], str(copy))
+
+
+def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path) -> None:
+    copy, its_helper = a_copy(tmp_path)
     (copy / "programs" / "calls.c").write_text("int on_call(void *ctx) { return nonsense; }\n")
-    monkeypatch.setattr(process, "_HERE", copy)
-    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+    with Workload(workload, "spin") as program, probing(program.pid, program=its_helper) as probes:
         assert probes.said[0]["missing"] == {
             "syscalls": ["calls.c does not compile: use of undeclared identifier 'nonsense'", ""]
         }
         assert probes.next()["waits"]
 
 
-def test_a_damaged_library_program_costs_only_itself(
-    cuda_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+def test_a_damaged_library_program_costs_only_itself(cuda_program: Path, tmp_path: Path) -> None:
+    copy, its_helper = a_copy(tmp_path)
     (copy / "programs" / "library.c").write_text("int broken(void) { return nonsense; }\n")
-    monkeypatch.setattr(process, "_HERE", copy)
-    with Workload(cuda_program, "1") as program, probing(program.pid) as probes:
+    with Workload(cuda_program, "plain") as program, probing(program.pid, program=its_helper) as probes:
         missing = probes.next()["missing"]
         assert missing["library calls"][0].startswith("library.c does not compile: ")
         assert probes.next()["functions"] == []
 
 
-def test_a_missing_bcc_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
+def test_a_missing_bcc_is_one_line(tmp_path: Path) -> None:
+    copy, its_helper = a_copy(tmp_path)
     (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
-    monkeypatch.setattr(process, "_HERE", copy)
-    helper = HelperProcess([str(os.getpid())])
+    helper = HelperProcess([str(os.getpid())], program=its_helper)
     try:
         assert eventually(lambda: helper.reports() == [_BCC_MISSING] or helper.is_at_end)
     finally:
