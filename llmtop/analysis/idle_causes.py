@@ -25,7 +25,7 @@ from llmtop.analysis.thread_cells import (
     ThreadCells,
     thread_cells,
 )
-from llmtop.analysis.threads import ThreadRow, engine_thread, gpu_thread
+from llmtop.analysis.threads import ThreadRow, engine_thread, gpu_thread, thread_label
 from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.vocabulary import ThreadCause
@@ -146,7 +146,7 @@ def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS
     if isinstance(drivers, Unknown):
         return drivers
     threads = [_known_cells(thread_cells(trace, f"thread:{row.pid}/{row.tid}", idle.grid)) for row in drivers]
-    names = [_name(row) for row in drivers]
+    names = [thread_label(row) for row in drivers]
     demand = _is_without_request(trace, idle.grid)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     observed = covered = 0
@@ -266,15 +266,10 @@ def _title(cause: str, who: str) -> str:
     return f"{who} {_WORDS[cause]}" if cause in _WORDS else f"{who} was blocked ({cause.removeprefix(BLOCKED)})"
 
 
-def _name(row: ThreadRow) -> str:
-    """What people call the thread: its process's role; of a thread beside the main one, with its own name."""
-    if not row.role:
-        return row.name
-    return row.role if row.tid == row.pid else f"{row.role}/{row.name}"
-
-
 def _sources(trace: Trace, drivers: Sequence[ThreadRow]) -> tuple[str, ...]:
-    return tuple(f"{_name(row)}: {source(trace, f'thread:{row.pid}/{row.tid}', v.THREAD_ON_CPU)}" for row in drivers)
+    return tuple(
+        f"{thread_label(row)}: {source(trace, f'thread:{row.pid}/{row.tid}', v.THREAD_ON_CPU)}" for row in drivers
+    )
 
 
 def _notes(threads: Sequence[ThreadCells], demand: Sequence[bool | None]) -> Iterator[str]:

@@ -208,6 +208,19 @@ def worker_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow,
     return tuple(row for row in threads_of_role(view, *_WORKERS) if not _has_role(row, _API))
 
 
+def process_threads(trace: Trace, pid: int, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
+    """The threads of one process, the most interesting first."""
+    view = threads_view(trace, window_ns)
+    return () if isinstance(view, Unknown) else tuple(row for row in view.rows if row.pid == pid)
+
+
+def thread_label(row: ThreadRow) -> str:
+    """What people call a thread: the role of its process; of one beside the main thread, with its own name."""
+    if not row.role:
+        return row.name
+    return row.role if row.tid == row.pid else f"{row.role}/{row.name}"
+
+
 def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:
     """The one that asks most for a CPU: of several threads the one that limits its process; None without shares."""
     known = [row for row in rows if isinstance(row.shares, Shares)]

@@ -1,0 +1,152 @@
+"""Correlations of a whole trace: each source on its own clock, the cause found, the others not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.correlate import Correlation, Correlations, correlations, correlations_table
+from llmtop.analysis.cpu_gpu import cpu_gpu_view
+from llmtop.analysis.idle_causes import IdleCauses
+from llmtop.model import NS_PER_S, Trace, Unknown
+from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed
+from tests.live_traces import NO_GPU, live_trace
+
+_RNG = random.Random(11)
+NOISE = [_RNG.random() for _ in range(400)]
+OTHER = [_RNG.random() for _ in range(400)]
+
+
+def noise(later: int = 0, source: list[float] = NOISE) -> Callable[[int], float]:
+    return lambda second: source[second - later + 50]
+
+
+def starved(delay_s: int = 2, seconds: int = 120) -> Trace:
+    """A GPU that idles `delay_s` after its thread had to queue; tokens fall with it; launches are unrelated."""
+    queued = noise()
+    return Probed(
+        {v.THREAD_RUN_QUEUE: lambda s: 0.5 * queued(s), v.THREAD_ON_CPU: 0.4},
+        counters={(SERVER, v.SERVER_OUTPUT_TOKENS): lambda s: 1000 * (1 - noise(delay_s)(s))},
+        probes={
+            (THREAD, v.labelled(v.THREAD_BLOCKED, "futex")): lambda s: 0.6 - 0.5 * queued(s),
+            (THREAD, v.THREAD_LAUNCHES): lambda s: 100 + 500 * noise(source=OTHER)(s),
+        },
+        gauges={
+            (GPU, v.GPU_SM): lambda s: 100 - 80 * noise(delay_s)(s),
+            (SERVER, v.SERVER_WAITING): 3.0,
+        },
+    ).trace(seconds)
+
+
+def by_title(trace: Trace) -> dict[str, Correlation | Unknown]:
+    found = correlations(trace)
+    assert isinstance(found, Correlations)
+    return dict(found.rows)
+
+
+@pytest.mark.parametrize("delay_s", [0, 2, 4])
+def test_cause_is_found_with_its_lag(delay_s: int) -> None:
+    found = by_title(starved(delay_s))["EngineCore/engine run queue"]
+    assert isinstance(found, Correlation)
+    assert found.lag_ns == delay_s * NS_PER_S
+    assert found.r > 0.9
+    assert found.is_significant
+    words = f"rises {delay_s}.00 s before the GPU idles" if delay_s else "rises as the GPU idles"
+    assert found.direction == words
+    assert "p < 0.001" in found.evidence
+
+
+def test_unrelated_series_is_called_chance() -> None:
+    found = by_title(starved())["EngineCore/engine launches"]
+    assert isinstance(found, Correlation)
+    assert not found.is_significant
+    assert "may be chance" in found.evidence
+
+
+def test_tokens_are_a_control_and_never_the_answer() -> None:
+    found = correlations(starved())
+    assert isinstance(found, Correlations)
+    controls = [row for _, row in found.rows if isinstance(row, Correlation) and row.is_control]
+    assert [one.title for one in controls] == ["output tokens"]
+    assert controls[0].r < -0.9
+    assert found.sentence.startswith("EngineCore/engine run queue rises 2.00 s before the GPU idles (r +0.9")
+    assert controls[0] in found.significant
+
+
+def test_constant_series_say_so() -> None:
+    rows = by_title(starved())
+    assert rows["requests waiting"] == Unknown("constant over the window")
+
+
+def test_too_short_a_look_says_how_long_to_wait() -> None:
+    assert correlations(starved(seconds=14)) == Unknown(
+        "GPU 0's idle share: not enough data: 14 of at least 30 samples", "wait 16 s more"
+    )
+
+
+def test_series_that_came_later_says_how_long_to_wait() -> None:
+    late = Probed(
+        {v.THREAD_RUN_QUEUE: lambda s: 0.5 * noise()(s), v.THREAD_ON_CPU: 0.4},
+        gauges={
+            (GPU, v.GPU_SM): lambda s: 80 * noise()(s),
+            (SERVER, v.SERVER_WAITING): lambda s: None if s < 50 else noise(source=OTHER)(s),
+        },
+    ).trace(60)
+    waiting = by_title(late)["requests waiting"]
+    assert isinstance(waiting, Unknown)
+    assert waiting.reason.startswith("not enough data: 1")
+    assert waiting.remedy.startswith("wait ")
+
+
+def test_idle_share_that_never_changes_correlates_with_nothing() -> None:
+    trace = Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: noise()}, gauges={(GPU, v.GPU_SM): 40.0}).trace(60)
+    assert correlations(trace) == Unknown("GPU 0's idle share: constant over the window")
+
+
+def test_without_a_gpu_its_reason_stands() -> None:
+    assert correlations(live_trace(NO_GPU)) == Unknown(
+        "no NVIDIA driver library was found", "install the NVIDIA driver"
+    )
+
+
+def test_busy_waiting_of_nothing_is_no_finding() -> None:
+    found = correlations(live_trace())
+    assert isinstance(found, Correlations)
+    assert found.significant == ()
+    assert found.sentence.startswith("none of ")
+
+
+def test_gil_waits_and_yields_are_among_the_series() -> None:
+    waits = noise(1)
+    probes = {
+        (PROCESS, v.PROCESS_GIL_WAITS): lambda s: 40 * waits(s),
+        (PROCESS, v.labelled(v.SYSCALL_COUNT, "sched_yield")): lambda s: 40 * noise(source=OTHER)(s),
+    }
+    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 60 * waits(s)}
+    rows = by_title(Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: 0.5}, probes=probes, gauges=gauges).trace(90))
+    found = rows["EngineCore GIL waits"]
+    assert isinstance(found, Correlation)
+    assert found.is_significant
+    yields = rows["EngineCore sched_yield"]
+    assert isinstance(yields, Correlation)
+    assert not yields.is_significant
+
+
+def test_table_shows_reasons_in_place_of_numbers() -> None:
+    found = correlations(starved())
+    assert isinstance(found, Correlations)
+    table = correlations_table(found)
+    rows = {table.cells(i)[0]: table.cells(i) for i in range(len(table))}
+    assert isinstance(rows["requests waiting"][1], Unknown)
+    assert rows["EngineCore/engine launches"][5] == "may be chance"
+    assert len(table.columns) == len(table.cells(0))
+
+
+def test_everything_together() -> None:
+    view = cpu_gpu_view(starved())
+    assert view.lanes.lanes
+    assert isinstance(view.idle, IdleCauses)
+    assert isinstance(view.correlations, Correlations)
