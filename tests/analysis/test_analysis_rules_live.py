@@ -8,14 +8,12 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import (
-    cgroup_throttled,
     clocks_capped,
     compute_bound,
-    engine_starved,
     kv_bound,
+    launch_gaps,
     memory_bound_decode,
     queue_growth,
-    run_queue_starvation,
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import RULES, diagnose
@@ -23,16 +21,7 @@ from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Severity, T
 from llmtop.session import Recorder
 from tests.live_traces import NOTHING, Scene, live_trace
 
-LIVE_RULES: tuple[Rule, ...] = (
-    cgroup_throttled,
-    clocks_capped,
-    compute_bound,
-    engine_starved,
-    kv_bound,
-    memory_bound_decode,
-    queue_growth,
-    run_queue_starvation,
-)
+LIVE_RULES = RULES[: RULES.index(launch_gaps)]
 TRACKS = {
     "gpu:0": Track("gpu:0", TrackKind.GPU, "H100"),
     "server:1": Track("server:1", TrackKind.SERVER, "vLLM :1"),
@@ -72,14 +61,6 @@ def server(**values: float | list[float]) -> Values:
         "preemptions": v.SERVER_PREEMPTIONS,
     }
     return {("server:1", metrics[name]): value for name, value in values.items()}
-
-
-def engine(*, on_cpu: float, run_queue: float, involuntary: float = 0.0) -> Values:
-    return {
-        ("thread:7/7", v.THREAD_ON_CPU): on_cpu * NS_PER_S,
-        ("thread:7/7", v.THREAD_RUN_QUEUE): run_queue * NS_PER_S,
-        ("thread:7/7", v.THREAD_INVOLUNTARY): involuntary,
-    }
 
 
 def found(rule: Rule, values: Values) -> list[Finding]:
@@ -125,37 +106,6 @@ def test_compute_bound() -> None:
     assert not found(compute_bound, gpu(dram=35, tensor=50))
 
 
-@pytest.mark.parametrize(
-    ("on_cpu", "run_queue", "cause"),
-    [(0.7, 0.2, "waits for a CPU"), (0.97, 0.01, "is CPU-bound"), (0.2, 0.0, "is blocked")],
-)
-def test_engine_starved_names_the_cause(on_cpu: float, run_queue: float, cause: str) -> None:
-    values = gpu(sm=22) | server(waiting=9) | engine(on_cpu=on_cpu, run_queue=run_queue)
-    finding = only(found(engine_starved, values))
-    assert finding.message.startswith("GPU 22 % busy while 9 requests wait: EngineCore")
-    assert cause in finding.message
-    assert len(finding.evidence) == 3
-
-
-def test_engine_that_runs_all_the_time_starves_a_gpu_without_a_queue() -> None:
-    values = gpu(sm=26) | server(running=14, waiting=0) | engine(on_cpu=0.99, run_queue=0.0)
-    assert only(found(engine_starved, values)).message == "GPU 26 % busy while 14 requests run: EngineCore is CPU-bound"
-    for healthy in (gpu(sm=90), server(running=0, waiting=0), engine(on_cpu=0.3, run_queue=0.0)):
-        assert not found(engine_starved, values | healthy)
-
-
-def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
-    values: Values = {("gpu:0", v.GPU_UTIL): 30.0}
-    assert "GPU busy 30 % (test)" in only(found(engine_starved, values | server(waiting=9))).evidence
-
-
-@pytest.mark.parametrize(
-    "values", [gpu(sm=22), server(waiting=9), gpu(sm=22) | server(waiting=0), gpu(sm=90) | server(waiting=9)]
-)
-def test_engine_not_starved(values: Values) -> None:
-    assert not found(engine_starved, values)
-
-
 def test_kv_bound_needs_all_three() -> None:
     values = server(kv=0.98, waiting=12, preemptions=0.5)
     finding = only(found(kv_bound, values))
@@ -178,19 +128,6 @@ def test_queue_growth() -> None:
 )
 def test_queue_does_not_grow(waiting: list[float], running: list[float]) -> None:
     assert not found(queue_growth, server(waiting=waiting, running=running))
-
-
-@pytest.mark.parametrize(("share", "severity"), [(0.02, Severity.WARNING), (0.4, Severity.ERROR)])
-def test_cgroup_throttled(share: float, severity: Severity) -> None:
-    values: Values = {
-        ("process:7", v.CGROUP_THROTTLED): share * NS_PER_S,
-        ("process:7", v.CGROUP_PERIODS_THROTTLED): 4.0,
-    }
-    finding = only(found(cgroup_throttled, values))
-    assert finding.severity is severity
-    assert f"{share:.2g} s per second" in finding.message
-    assert not found(cgroup_throttled, dict.fromkeys(values, 0.0))
-    assert not found(cgroup_throttled, {("process:7", v.CGROUP_THROTTLED): share * NS_PER_S})
 
 
 def clocks(mask: int, *, power: float = 400, limit: float = 700, heat: float = 60) -> Values:
@@ -227,15 +164,6 @@ def test_clock_reason_of_a_moment_is_no_finding() -> None:
     assert not found(clocks_capped, values)
 
 
-def test_run_queue_starvation_needs_a_witness() -> None:
-    pressure: Values = {("host", v.HOST_CPU_PRESSURE): 35.0}
-    finding = only(found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12) | pressure))
-    assert finding.message == "EngineCore waits for a CPU 12 % of the time"
-    assert only(found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12, involuntary=50)))
-    assert not found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.12))
-    assert not found(run_queue_starvation, engine(on_cpu=0.7, run_queue=0.02, involuntary=50) | pressure)
-
-
 # -- all rules -------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +193,7 @@ def test_every_finding_has_evidence_an_action_and_a_source() -> None:
 
 def test_findings_are_gravest_first() -> None:
     findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98})))
-    assert [finding.rule for finding in findings] == ["kv-bound", "run-queue-starvation", "memory-bound-decode"]
+    assert [finding.rule for finding in findings] == ["kv-bound", "memory-bound-decode"]
 
 
 class _Broken:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_increase
-from llmtop.analysis.rules.evidence import WINDOW_NS, says
+from llmtop.analysis.rates import Increase
+from llmtop.analysis.readings import counter_increase, counter_rate
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
+from llmtop.analysis.rules.signals import Signal, slower
+from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind, Unknown
 
 id = "cgroup-throttled"
@@ -18,26 +21,37 @@ _SEVERE = 0.1
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """Both counters of cpu.stat advance: time throttled and periods throttled."""
+    """Time throttled grows, and the server feels it: tokens come later, or its threads stand still."""
+    harm = _harm(trace)
     for track in trace.tracks_of(TrackKind.PROCESS):
         throttled = counter_increase(trace, track.id, v.CGROUP_THROTTLED, WINDOW_NS)
-        periods = counter_increase(trace, track.id, v.CGROUP_PERIODS_THROTTLED, WINDOW_NS)
-        if isinstance(throttled, Unknown) or isinstance(periods, Unknown):
+        if isinstance(throttled, Unknown) or throttled.amount <= 0 or harm is None:
             continue
         share = throttled.per_second / NS_PER_S
-        if share > 0 and periods.amount > 0:
-            yield Finding(
-                rule=id,
-                severity=Severity.ERROR if share >= _SEVERE else Severity.WARNING,
-                subject=track.name,
-                message=f"CPU quota exhausted: threads throttled {share:.2g} s per second",
-                evidence=(
-                    says(trace, track.id, v.CGROUP_THROTTLED, throttled.amount),
-                    says(trace, track.id, v.CGROUP_PERIODS_THROTTLED, periods.amount, title="periods throttled:"),
-                ),
-                action="raise the CPU limit, or cap thread pools to it (OMP_NUM_THREADS, "
-                "TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM)",
-                next_command=f"cat /sys/fs/cgroup$(cut -d: -f3- /proc/{track.id.removeprefix('process:')}/cgroup)"
-                "/cpu.{max,stat}",
-                source=source,
-            )
+        yield Finding(
+            rule=id,
+            severity=Severity.ERROR if share >= _SEVERE else Severity.WARNING,
+            subject=track.name,
+            message=f"CPU quota exhausted: threads throttled {share:.2g} s per second",
+            evidence=(*_quota(trace, track.id, throttled), harm.text),
+            action="raise the CPU limit, or cap thread pools to it (OMP_NUM_THREADS, "
+            "TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM)",
+            next_command=f"cat /sys/fs/cgroup$(cut -d: -f3- /proc/{track.id.removeprefix('process:')}/cgroup)"
+            "/cpu.{max,stat}",
+            source=source,
+        )
+
+
+def _harm(trace: Trace) -> Signal | None:
+    """Later or fewer tokens; else a thread that is ready and does not run, which a throttled one is all the time."""
+    if (late := slower(trace)) is not None:
+        return late
+    held = [wait for thread in drivers(trace) if (wait := held_off(trace, thread)) is not None]
+    return max(held, key=lambda wait: wait.value, default=None)
+
+
+def _quota(trace: Trace, process: str, throttled: Increase) -> Iterator[str]:
+    yield f"{says(trace, process, v.CGROUP_THROTTLED, throttled.amount)} in the last {throttled.seconds:.0f} s"
+    periods = known(counter_rate(trace, process, v.CGROUP_PERIODS_THROTTLED, WINDOW_NS))
+    if periods:
+        yield says(trace, process, v.CGROUP_PERIODS_THROTTLED, periods, "/s", "periods throttled:")

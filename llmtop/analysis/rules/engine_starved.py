@@ -1,105 +1,57 @@
-"""Requests wait and the GPU does not work: the CPU side does not feed it."""
+"""Requests wait, the GPU does not work, and the engine sleeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, mean, server_track
-from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
-from llmtop.analysis.threads import Shares, ThreadRow, engine_thread
-from llmtop.model import Finding, Metric, Severity, Trace, Unknown
+from llmtop.analysis.readings import server_track
+from llmtop.analysis.rules.evidence import recent_mean
+from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_waiting
+from llmtop.analysis.rules.thread_signals import Watched, engine, says_blocked
+from llmtop.model import Finding, Severity, Trace
 
 id = "engine-starved"
-summary = "Requests are there, the GPU idles: the engine's CPU side is the bottleneck."
+summary = "Requests wait, the GPU idles and no CPU is short: the engine sleeps, and for what is the question."
 source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.22774"
 
-_IDLE_PERCENT = 50.0
-"""SM activity below this with requests at hand: half of the time nothing runs."""
-_BUSY = 0.9
-_RUN_QUEUE = 0.05
-"""Share of the wall time spent ready but without a CPU from which an engine's loop visibly lags."""
+_ACTIONS = {
+    v.ThreadCause.DISK: "see what it reads or writes: model or LoRA weights, KV offloading, swap; use a faster disk",
+    v.ThreadCause.SOCKET: "see what it waits for on the network: another rank, KV transfer, a remote store",
+    v.ThreadCause.FUTEX: "find what holds the lock or queue it waits for: the GIL, a tokeniser, another rank",
+}
+_OTHERWISE = "find what the engine waits for: tokeniser, detokeniser, a lock or another rank"
+_ASLEEP = 0.5
+"""Share of the time asleep from which that is what the engine does."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """Work is there, every GPU idles, and the engine thread shows why."""
-    server = server_track(trace)
-    engine = engine_thread(trace)
-    work = None if server is None else _work_at_hand(trace, server.id, engine)
-    activity = _gpu_activity(trace)
-    if server is None or work is None or activity is None or activity[2] >= _IDLE_PERCENT:
+    """Requests in the queue, every GPU idle half of the time, and an engine that sleeps or cannot be seen."""
+    server, activity = server_track(trace), gpu_activity(trace)
+    if server is None or activity is None or not is_gpu_waiting(trace, GPU_STARVED_PERCENT):
         return
-    metric, requests = work
-    track, gpu_metric, percent = activity
-    verb = "wait" if metric is v.SERVER_WAITING else "run"
+    waiting, thread = recent_mean(trace, server.id, v.SERVER_WAITING), engine(trace)
+    if waiting is None or waiting < 1 or (thread is not None and thread.shares.blocked_total < _ASLEEP):
+        return
     yield Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=server.name,
-        message=f"GPU {percent:.0f} % busy while {requests:.0f} requests {verb}: {_cause(engine)}",
-        evidence=(
-            says(trace, server.id, metric, requests),
-            says(trace, track, gpu_metric, percent),
-            *_engine_evidence(engine),
-        ),
-        action=_action(engine),
-        next_command=_next_command(engine),
+        message=f"GPU {activity.value:.0f} % busy while {waiting:.0f} requests wait: {_cause(thread)}",
+        evidence=(*says_waiting(trace), *(() if thread is None else (says_blocked(thread),))),
+        action=_action(thread),
+        next_command=f"py-spy dump --nonblocking --pid {'PID' if thread is None else thread.row.pid}",
         source=source,
     )
 
 
-def _work_at_hand(trace: Trace, server: str, engine: ThreadRow | Unknown) -> tuple[Metric, float] | None:
-    """Requests that wait; or that run, where the engine thread's own clocks say that it is what they wait for."""
-    waiting = known(mean(trace, server, v.SERVER_WAITING, WINDOW_NS))
-    if waiting is not None and waiting >= 1:
-        return v.SERVER_WAITING, waiting
-    running = known(mean(trace, server, v.SERVER_RUNNING, WINDOW_NS))
-    if running is None or running < 1 or isinstance(engine, Unknown) or isinstance(engine.shares, Unknown):
-        return None
-    is_late = engine.shares.on_cpu >= _BUSY or engine.shares.run_queue >= _RUN_QUEUE
-    return (v.SERVER_RUNNING, running) if is_late else None
-
-
-def _gpu_activity(trace: Trace) -> tuple[str, Metric, float] | None:
-    """The busiest GPU: by SM activity, or by NVML's duty cycle where there is no GPM (it can only read higher)."""
-    for metric in (v.GPU_SM, v.GPU_UTIL):
-        seen = [(known(mean(trace, track.id, metric, WINDOW_NS)), track.id) for track in gpu_tracks(trace)]
-        busiest = max(((value, track) for value, track in seen if value is not None), default=None)
-        if busiest is not None:
-            return busiest[1], metric, busiest[0]
-    return None
-
-
-def _cause(engine: ThreadRow | Unknown) -> str:
-    if isinstance(engine, Unknown) or isinstance(engine.shares, Unknown):
+def _cause(thread: Watched | None) -> str:
+    if thread is None:
         return "the CPU side does not feed it"
-    if engine.shares.run_queue >= _RUN_QUEUE:
-        return f"{engine.name} waits for a CPU"
-    if engine.shares.on_cpu >= _BUSY:
-        return f"{engine.name} is CPU-bound"
-    return f"{engine.name} is blocked ({engine.shares.main_cause})"
+    return f"{thread.name} is blocked ({thread.shares.main_cause})"
 
 
-def _engine_evidence(engine: ThreadRow | Unknown) -> tuple[str, ...]:
-    if isinstance(engine, Unknown) or not isinstance(engine.shares, Shares):
-        return ()
-    shares = engine.shares
-    return (
-        f"{engine.name}: on-CPU {shares.on_cpu:.0%}, run queue {shares.run_queue:.0%}, "
-        f"blocked {shares.blocked_total:.0%} (schedstat)".replace("%", " %"),
-    )
-
-
-def _action(engine: ThreadRow | Unknown) -> str:
-    if isinstance(engine, Unknown) or isinstance(engine.shares, Unknown):
+def _action(thread: Watched | None) -> str:
+    if thread is None:
         return "look at the engine's threads: which one is on a CPU, which one waits"
-    if engine.shares.run_queue >= _RUN_QUEUE:
-        return "give the server more cores (at least 2 + one per GPU), or pin its neighbours elsewhere"
-    if engine.shares.on_cpu >= _BUSY:
-        return "cut per-step CPU work: CUDA graphs, async scheduling, fewer logprobs and penalties, no guided decoding"
-    return "find what the engine waits for: tokeniser, detokeniser, a lock (GIL) or another rank"
-
-
-def _next_command(engine: ThreadRow | Unknown) -> str:
-    pid = "PID" if isinstance(engine, Unknown) else engine.pid
-    return f"py-spy dump --nonblocking --pid {pid}"
+    return next((text for cause, text in _ACTIONS.items() if cause == thread.shares.main_cause), _OTHERWISE)

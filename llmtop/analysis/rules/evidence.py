@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.readings import gpu_tracks, mean, source
-from llmtop.model import NS_PER_S, Metric, Trace, Unknown
+from llmtop.analysis.readings import gpu_tracks, latest, mean, source
+from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -22,9 +23,16 @@ latency-bound, and decode kernels of large batches were seen at 60 to 80 % of DR
 
 def means(trace: Trace, track: str, metrics: Sequence[Metric], window_ns: int = WINDOW_NS) -> tuple[float, ...] | None:
     """The means of several gauges over the window; None unless all are known."""
-    values = [mean(trace, track, metric, window_ns) for metric in metrics]
-    known = tuple(value for value in values if not isinstance(value, Unknown))
+    values = [recent_mean(trace, track, metric, window_ns) for metric in metrics]
+    known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
+
+
+def recent_mean(trace: Trace, track: str, metric: Metric, window_ns: int = WINDOW_NS) -> float | None:
+    """The mean of a gauge over the window; None with fewer than two samples, or when its source has fallen silent."""
+    if isinstance(latest(trace, track, metric), Unknown):
+        return None
+    return known(mean(trace, track, metric, window_ns))
 
 
 def known(value: float | Unknown) -> float | None:
@@ -34,8 +42,15 @@ def known(value: float | Unknown) -> float | None:
 
 def says(trace: Trace, track: str, metric: Metric, value: float, unit: str = "", title: str = "") -> str:
     """One line of evidence: "DRAM 84 % (GPM)"."""
-    where = source(trace, track, metric)
-    return f"{title or metric.title} {quantity(value, unit or metric.unit)}" + (f" ({where})" if where else "")
+    where, unit = source(trace, track, metric), unit or metric.unit
+    shown = f"{value:.3g} {unit}" if unit == "requests" else quantity(value, unit)
+    return f"{title or metric.title} {shown}" + (f" ({where})" if where else "")
+
+
+def metrics_command(server: Track, pattern: str) -> str:
+    """The command that shows the server's own lines on something; empty where its address is not known."""
+    url = server.facts.get("url")
+    return f"curl -s {shlex.quote(url)} | grep -E {shlex.quote(pattern)}" if isinstance(url, str) else ""
 
 
 def gpu_names(tracks: Sequence[str]) -> str:

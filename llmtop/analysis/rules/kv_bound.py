@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_rate, server_track
-from llmtop.analysis.rules.evidence import known, means, says
+from llmtop.analysis.rules.evidence import known, means, metrics_command, says
 from llmtop.model import NS_PER_S, Finding, Severity, Trace
 
 id = "kv-bound"
@@ -42,6 +42,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             ),
             action="lower the concurrency (--max-num-seqs), quantise KV (--kv-cache-dtype fp8), shorten the context, "
             "or give KV more memory (--gpu-memory-utilization, more GPUs)",
-            next_command="",
+            next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
             source=source,
         )

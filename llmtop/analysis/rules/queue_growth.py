@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import history, latest, server_track
-from llmtop.analysis.rules.evidence import known, says
+from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace
 
 id = "queue-growth"
@@ -43,7 +43,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 says(trace, server.id, v.SERVER_RUNNING, running[2], title="running, flat at"),
             ),
             action=_action(trace, server.id),
-            next_command="",
+            next_command=metrics_command(server, "running|waiting|queue"),
             source=source,
         )
 

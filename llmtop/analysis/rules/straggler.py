@@ -1,33 +1,139 @@
-"""One GPU of a server does not keep step with the others."""
+"""One rank or one GPU of a server does not keep step with the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 from llmtop import vocabulary as v
-from llmtop.analysis.rules.evidence import gpu_names
+from llmtop.analysis.rates import step_increase
+from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
+from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.stragglers import server_gpus, stragglers
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Severity, Trace, TrackKind
+from llmtop.units import percent
 
 id = "straggler"
-summary = "One GPU is slower or does other work than its peers: in tensor parallelism all wait for it."
+summary = "One rank is late or one GPU slow: in tensor parallelism all others wait for it."
 source = "Sinha et al., Not All GPUs Are Created Equal (SC'22, arXiv:2208.11035); median and MAD over the peers"
+
+_LESS = 0.2
+"""Share of the time that the late rank waits less than its peers do: 4 ms of a step of 20 ms."""
+_ELSEWHERE = 0.1
+"""Share of the time that it spends more than they on something else."""
+_RANK = re.compile(r"_?(TP|EP)\d+")
+"""What differs in the roles of processes that do the same steps together; DP and PP ranks do not keep step."""
+_WAITING_CALLS = re.compile(r"Synchronize|^nccl")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """A process of a tensor-parallel group: the share of the time that it waits for the GPU and the others."""
+
+    thread: Watched
+    waits: float
+    source: str
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """A finding for each GPU that departs, with what departs."""
-    for track, reason in stragglers(trace, server_gpus(trace)).items():
-        slow = v.GPU_SM_CLOCK.title in reason
-        yield Finding(
-            rule=id,
-            severity=Severity.WARNING,
-            subject=gpu_names([track]),
-            message=f"{gpu_names([track])} departs from its peers: {reason}",
-            evidence=tuple(reason.split("; ")),
-            action=_COOL if slow else _BALANCE,
-            next_command=f"nvidia-smi -i {track.removeprefix('gpu:')} -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
-            source=source,
-        )
+    """A rank that waits least and does something else; and each GPU that departs from its peers."""
+    departing = stragglers(trace, server_gpus(trace))
+    told: set[str] = set()
+    for late, peers in _late_ranks(trace):
+        elsewhere = _elsewhere(trace, late, peers)
+        if elsewhere is not None:
+            gpus = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
+            told.update(gpus)
+            yield _late(late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in gpus])
+    yield from (_departs(gpu, reason) for gpu, reason in departing.items() if gpu not in told)
+
+
+def _late(late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[str]) -> Finding:
+    usual = median(peer.waits for peer in peers)
+    waits = f"waits {percent(100 * late.waits)} of the time in CUDA and NCCL, its peers {percent(100 * usual)}"
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=late.thread.name,
+        message=f"{late.thread.name} is late: it {waits}",
+        evidence=(f"{late.thread.name} {waits} ({late.source})", elsewhere, *gpus),
+        action="all other ranks wait for this one: see what it does instead, and pin it to free cores near its GPU",
+        next_command=f"py-spy dump --nonblocking --pid {late.thread.row.pid}",
+        source=source,
+    )
+
+
+def _departs(gpu: str, reason: str) -> Finding:
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=gpu_names([gpu]),
+        message=f"{gpu_names([gpu])} departs from its peers: {reason}",
+        evidence=tuple(reason.split("; ")),
+        action=_COOL if v.GPU_SM_CLOCK.title in reason else _BALANCE,
+        next_command=f"nvidia-smi -i {gpu.removeprefix('gpu:')} -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
+        source=source,
+    )
+
+
+def _late_ranks(trace: Trace) -> Iterator[tuple[_Rank, Sequence[_Rank]]]:
+    """Of each group of ranks the one that waits least, with its peers, where it waits much less than they do."""
+    for group in _groups(trace).values():
+        late = min(group, key=lambda rank: rank.waits)
+        peers = [rank for rank in group if rank is not late]
+        if peers and median(peer.waits for peer in peers) - late.waits >= _LESS:
+            yield late, peers
+
+
+def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
+    """Ranks that do the same steps together, as far as their waits are known."""
+    groups: dict[str, list[_Rank]] = {}
+    for thread in drivers(trace):
+        if (rank := _rank(trace, thread)) is not None:
+            groups.setdefault(_RANK.sub("", thread.row.role), []).append(rank)
+    return groups
+
+
+def _rank(trace: Trace, thread: Watched) -> _Rank | None:
+    """By the thread's own waits; else by the time that all threads of its process spent in calls that wait."""
+    if thread.shares.in_cuda_sync is not None:
+        return _Rank(thread, thread.shares.in_cuda_sync, read_by(trace, thread.track, v.THREAD_CUDA_SYNC) or "uprobes")
+    process = f"process:{thread.row.pid}"
+    prefix = f"{v.LIBRARY_TIME.name}|"
+    names = [name for owner, name in trace.series if owner == process and name.startswith(prefix)]
+    waiting = [trace.series[process, name] for name in names if _WAITING_CALLS.search(name.removeprefix(prefix))]
+    grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in waiting)
+    return _Rank(thread, grown / WINDOW_NS, waiting[0].source) if waiting else None
+
+
+def _elsewhere(trace: Trace, late: _Rank, peers: Sequence[_Rank]) -> str | None:
+    """The second signal: what the late rank's clocks say that it does instead."""
+    more = [
+        (own - median(_spent(peer.thread)[what] for peer in peers), what, own)
+        for what, own in _spent(late.thread).items()
+    ]
+    excess, what, own = max(more)
+    if excess < _ELSEWHERE:
+        return None
+    usual = percent(100 * (own - excess))
+    clock = read_by(trace, late.thread.track, v.THREAD_ON_CPU)
+    return f"{late.thread.name}: {what} {percent(100 * own)} of the time, its peers {usual} ({clock})"
+
+
+def _spent(thread: Watched) -> dict[str, float]:
+    shares = thread.shares
+    asleep = shares.blocked_total - thread.blocked_on((v.ThreadCause.CUDA_SYNC,))
+    return {"at work on its CPU": shares.working, "in the run queue": shares.run_queue, "asleep elsewhere": asleep}
+
+
+def _gpus_of(trace: Trace, rank: _Rank) -> Iterator[str]:
+    """The GPUs that a rank's process holds memory on."""
+    for track in trace.tracks_of(TrackKind.GPU_PROCESS):
+        if track.id.endswith(f"/process:{rank.thread.row.pid}"):
+            yield track.parent or track.id.partition("/")[0]
 
 
 _COOL = "compare cooling, power limit and neighbours of this GPU with the others'; all ranks wait for its clock"

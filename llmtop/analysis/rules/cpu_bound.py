@@ -1,0 +1,84 @@
+"""The engine's own work on the CPU takes so long that the GPU waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.signals import (
+    GPU_IDLE_PERCENT,
+    GPU_STARVED_PERCENT,
+    gpu_activity,
+    is_gpu_waiting,
+    is_loaded,
+    requests,
+    says_waiting,
+)
+from llmtop.analysis.rules.thread_signals import ALL_THE_TIME, Watched, drivers, engine, says_in_sync, says_on_cpu
+from llmtop.model import Finding, Severity, Trace
+from llmtop.units import percent
+
+id = "cpu-bound"
+summary = "The engine computes on its CPU while the GPU has nothing to do: scheduling, sampling, launching kernels."
+source = "vLLM RFC 6854 (5 to 13 ms of GPU idle time a step from CPU work), issue 4806; arXiv:2603.22774"
+
+_MOST = 0.5
+"""Share of the time at work: more than this, and it is what a step is made of."""
+_HARDLY = 0.1
+"""Share of the time in which a loop waits for the GPU, up to which the GPU cannot be what holds it up."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """A thread that never rests and works rather than waits for the GPU; and requests, and a GPU that idles.
+
+    Without probes nobody can tell a thread that works from one that spins until the GPU is done: then the GPU has to
+    idle half of the time. Where the machine has no GPU at all, nothing else is there to be waited for.
+    """
+    bound = _bound(trace)
+    if bound is not None and _is_harmful(trace, bound):
+        load, activity = requests(trace), gpu_activity(trace)
+        gpu = f", GPU {activity.value:.0f} % busy" if activity is not None else ""
+        yield Finding(
+            rule=id,
+            severity=Severity.WARNING,
+            subject=bound.name,
+            message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
+            + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
+            evidence=tuple(_evidence(trace, bound)),
+            action="cut CPU work per step: CUDA graphs, async scheduling, fewer logprobs and penalties, no guided "
+            "decoding; a faster core",
+            next_command=f"py-spy record --nonblocking -d 10 -o engine.svg --pid {bound.row.pid}",
+            source=source,
+        )
+
+
+def _bound(trace: Trace) -> Watched | None:
+    """The engine's thread, or a worker's while the engine rests: one spins while the other works."""
+    first = engine(trace)
+    if first is None or _never_rests(first):
+        return first
+    busy = [thread for thread in drivers(trace) if _never_rests(thread)]
+    return busy[0] if busy and first.shares.working < _MOST else None
+
+
+def _never_rests(thread: Watched) -> bool:
+    shares = thread.shares
+    awake = shares.working + shares.run_queue + (shares.in_cuda_sync or 0.0)
+    return shares.working >= _MOST and awake >= ALL_THE_TIME
+
+
+def _is_harmful(trace: Trace, bound: Watched) -> bool:
+    if not gpu_tracks(trace):
+        return is_loaded(trace) is True
+    sync = bound.shares.in_cuda_sync
+    below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
+    return is_gpu_waiting(trace, below) is True
+
+
+def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
+    yield says_on_cpu(trace, bound)
+    if bound.shares.in_cuda_sync is not None:
+        yield says_in_sync(trace, bound)
+    yield from says_waiting(trace)
+    if not gpu_tracks(trace):
+        yield "no GPU is seen on this machine (NVML)"

@@ -1,0 +1,99 @@
+"""Python threads of one process take turns on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rates import step_increase
+from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules.evidence import WINDOW_NS
+from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_waiting
+from llmtop.analysis.rules.thread_signals import Watched, gil_waits, threads
+from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.units import percent, quantity
+
+id = "gil-bound"
+summary = "Python threads of one process wait for each other's GIL: more cores do not help."
+source = "CPython, Python/ceval_gil.c (switch interval of 5 ms); vLLM pull requests 9826 and 10634 (gaps of 5 to 6 ms)"
+
+_PART = 0.1
+"""Share of one core, or of the looks at the GIL's owner, from which a thread counts as one that fights for it."""
+_ONE_CORE = (0.8, 1.1)
+"""What threads that take turns make together, in cores."""
+_IN_FUTEX = 0.5
+"""Of the time that such a thread sleeps, it waits for the GIL: the largest part."""
+_HELD = 0.8
+"""Share of the looks in which somebody had the GIL."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Waits for the GIL that time out, and threads that have it by turns."""
+    if is_gpu_waiting(trace) is False:
+        return
+    everyone = sorted(threads(trace), key=lambda thread: thread.row.pid)
+    for pid, members in groupby(everyone, key=lambda thread: thread.row.pid):
+        waits = gil_waits(trace, pid)
+        turns = _turns(trace, list(members)) if waits is not None else None
+        if waits is not None and turns is not None:
+            yield _finding(trace, pid, waits, turns)
+
+
+def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watched], str]) -> Finding:
+    rivals, text = turns
+    name = rivals[0].row.role or rivals[0].name
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=name,
+        message=f"GIL-bound: {len(rivals)} Python threads of {name} share one core, {quantity(waits.value, 'waits/s')}",
+        evidence=(waits.text, text, *says_waiting(trace)),
+        action="move work out of the process: more API server processes (--api-server-count), tokenising and "
+        "detokenising in their own, no Python callbacks per token",
+        next_command=f"py-spy record --gil --nonblocking -d 10 -o gil.svg --pid {pid}",
+        source=source,
+    )
+
+
+def _turns(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:
+    """Who takes turns, and how that is known: by looks at the GIL's owner, else by the threads' clocks."""
+    return _owners(trace, members) or _one_core(members)
+
+
+def _owners(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:
+    looks, held = (
+        {one.track: _grown(trace, one.track, metric) for one in members}
+        for metric in (v.THREAD_GIL_SAMPLES, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
+    )
+    most = max(looks.values(), default=0.0)
+    if not most or sum(held.values()) < _HELD * most:
+        return None
+    rivals = [one for one in members if held[one.track] >= _PART * most]
+    if len(rivals) < 2:
+        return None
+    rivals.sort(key=lambda one: -held[one.track])
+    where = read_by(trace, rivals[0].track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
+    shown = ", ".join(f"{one.row.name} {percent(100 * held[one.track] / most)}" for one in rivals)
+    return rivals, f"the GIL goes round: {shown} of {most:.0f} looks ({where})"
+
+
+def _one_core(members: Iterable[Watched]) -> tuple[Sequence[Watched], str] | None:
+    rivals = [one for one in members if one.shares.on_cpu >= _PART and _waits_in_futex(one)]
+    cores = sum(one.shares.on_cpu for one in rivals)
+    least, most = _ONE_CORE
+    # One that has the GIL and is put off its CPU keeps it, so that all stand still: queued time is taken as well.
+    if len(rivals) < 2 or cores > most or sum(one.awake for one in rivals) < least:
+        return None
+    rivals.sort(key=lambda one: -one.shares.on_cpu)
+    shown = ", ".join(f"{one.row.name} {percent(100 * one.shares.on_cpu)}" for one in rivals[:4])
+    return rivals, f"{len(rivals)} threads make {cores:.2f} cores together and else wait in futex: {shown} (schedstat)"
+
+
+def _waits_in_futex(thread: Watched) -> bool:
+    asleep = thread.shares.blocked_total
+    return thread.blocked_on((v.ThreadCause.FUTEX,)) >= _IN_FUTEX * asleep > 0
+
+
+def _grown(trace: Trace, track: str, metric: Metric) -> float:
+    return step_increase(trace.get(track, metric), trace.end_ns - WINDOW_NS, trace.end_ns)

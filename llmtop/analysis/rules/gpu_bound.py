@@ -1,0 +1,79 @@
+"""The server waits for the GPU, as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
+from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
+from llmtop.analysis.rules.thread_signals import (
+    RUN_QUEUE_SHARE,
+    Watched,
+    drivers,
+    says_blocked,
+    says_in_sync,
+    says_run_queue,
+)
+from llmtop.model import Finding, Metric, Severity, Trace
+
+id = "gpu-bound"
+summary = "The CPU side keeps up: the server waits for the GPU, which is how it should be."
+source = "CUDA driver API, cuStreamSynchronize; NVML, GPM; NVIDIA Nsight Compute, SpeedOfLight rule (60 %)"
+
+_WAITS = 0.3
+"""Share of the time in which a loop waits for the GPU, from which the GPU sets its pace."""
+_NEVER_IDLE_PERCENT = 90.0
+"""Without probes on CUDA's calls: SM activity at which the GPU rests so little that nothing else can be the limit."""
+_GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """A GPU that works, and a loop that waits for it; or a GPU that hardly rests, and nobody short of a CPU."""
+    activity = gpu_activity(trace)
+    loops = sorted(drivers(trace), key=_waits, reverse=True)
+    if activity is None or not loops or is_loaded(trace) is False:
+        return
+    if any(thread.shares.run_queue >= RUN_QUEUE_SHARE for thread in loops):
+        return
+    evidence = _evidence(trace, loops)
+    if evidence:
+        yield Finding(
+            rule=id,
+            severity=Severity.INFO,
+            subject=loops[0].name,
+            message=f"GPU-bound, healthy: the server waits for the GPU ({activity.by.title} {activity.value:.0f} %)",
+            evidence=(*says_waiting(trace), *evidence),
+            action=_action(trace),
+            next_command="ncu --section SpeedOfLight --target-processes all --launch-count 50 -o step -- COMMAND",
+            source=source,
+        )
+
+
+def _evidence(trace: Trace, loops: list[Watched]) -> tuple[str, ...]:
+    """The second signal: what says that the CPU side waits. The first is that the GPU works."""
+    queue = says_run_queue(trace, max(loops, key=lambda thread: thread.shares.run_queue))
+    waiter = loops[0]
+    if _waits(waiter) >= _WAITS and is_gpu_busy(trace, BOUND_PERCENT):
+        in_calls = (waiter.shares.in_cuda_sync or 0.0) >= _WAITS
+        return (says_in_sync(trace, waiter) if in_calls else says_blocked(waiter), queue)
+    return (queue,) if is_loaded(trace) and is_gpu_busy(trace, _NEVER_IDLE_PERCENT) else ()
+
+
+def _waits(thread: Watched) -> float:
+    return max(thread.shares.in_cuda_sync or 0.0, thread.blocked_on(_GPU_WAITS))
+
+
+def _action(trace: Trace) -> str:
+    """What would make it faster: by which part of the chip is at its limit."""
+    dram, tensor = (_busiest(trace, metric) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
+    if dram >= BOUND_PERCENT and dram > tensor:
+        return "no CPU can help; memory is the limit: larger batches, quantised weights or KV cache, more GPUs"
+    if tensor >= BOUND_PERCENT:
+        return "no CPU can help; arithmetic is the limit: fp8, shorter or cached prompts, more GPUs"
+    return "no CPU can help; neither memory nor tensor cores are at their limit: larger batches, fused kernels"
+
+
+def _busiest(trace: Trace, metric: Metric) -> float:
+    return max((recent_mean(trace, track.id, metric) or 0.0 for track in gpu_tracks(trace)), default=0.0)

@@ -1,0 +1,54 @@
+"""Threads that seem busy and only ask again and again whether there is work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, gpu_activity, is_loaded, no_requests
+from llmtop.analysis.rules.thread_signals import Watched, says_on_cpu, threads
+from llmtop.analysis.thread_probes import AWAKE
+from llmtop.model import Finding, Severity, Trace
+
+id = "idle-polling"
+summary = "A thread takes a whole core to poll for work: it is idle, not busy."
+source = "vLLM issue 19036 (sched_yield); SGLang issue 1730 (empty polls, --sleep-on-idle); Linux, sched_yield(2)"
+
+_MOSTLY = 0.5
+"""Share of the time that a thread polls, from which on that is what it does."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Threads that poll without pause, and a server that says it has no requests (or a GPU that rests)."""
+    polling = [thread for thread in threads(trace) if _polls(thread)]
+    nothing_to_do = _nothing_to_do(trace)
+    if not polling or not nothing_to_do:
+        return
+    cores = sum(thread.shares.polling or 0.0 for thread in polling)
+    yield Finding(
+        rule=id,
+        severity=Severity.INFO,
+        subject=polling[0].name,
+        message=f"idle polling: {_names(polling)} at {cores * 100:.0f} % of a core, asking for work when there is none",
+        evidence=(*(says_on_cpu(trace, thread) for thread in polling[:4]), nothing_to_do),
+        action="nothing is wrong; to free the cores: SGLang --sleep-on-idle, vLLM VLLM_SLEEP_WHEN_IDLE=1",
+        next_command=f"py-spy dump --nonblocking --pid {polling[0].row.pid}",
+        source=source,
+    )
+
+
+def _polls(thread: Watched) -> bool:
+    return thread.awake >= AWAKE and (thread.shares.polling or 0.0) >= _MOSTLY
+
+
+def _nothing_to_do(trace: Trace) -> str:
+    """The second signal: the server's own count; where it has none, a GPU on which next to nothing runs."""
+    none = no_requests(trace)
+    if none is not None:
+        return none.text
+    activity = gpu_activity(trace)
+    is_quiet = activity is not None and activity.value < GPU_QUIET_PERCENT
+    return activity.text if activity is not None and is_quiet and is_loaded(trace) is None else ""
+
+
+def _names(polling: Sequence[Watched]) -> str:
+    return polling[0].name if len(polling) == 1 else f"{polling[0].name} and {len(polling) - 1} more threads"

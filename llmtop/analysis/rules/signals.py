@@ -1,0 +1,183 @@
+"""Signals that verdicts rest on: each is one thing that one source measured, with the line of evidence that quotes it.
+
+A signal is None where the data do not say it: it was not measured, too rarely, too long ago, or it is not so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rates import increase
+from llmtop.analysis.readings import gpu_tracks, server_track, source
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
+from llmtop.analysis.stragglers import server_gpus
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.units import quantity
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Trace
+
+GPU_IDLE_PERCENT = 80.0
+"""SM activity below this with requests at hand: for a fifth of the time and more the GPU waits for the CPU side."""
+GPU_STARVED_PERCENT = 50.0
+"""Below this it waits half of the time, and nobody can say that the server waits for the GPU."""
+GPU_QUIET_PERCENT = 5.0
+"""Below this nothing but housekeeping runs on a GPU."""
+DUTY_BUSY_PERCENT = 95.0
+"""NVML's duty cycle counts any kernel, however small: only this much of it means that the GPU hardly rests."""
+
+_BEFORE_NS = 60 * NS_PER_S
+"""What was "before" the window: the minute until it began."""
+_SLOWER = 1.25
+_SAME_LOAD = 0.9
+"""Fewer tokens of so many fewer requests are no slowdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A number that was measured, and the line of evidence that quotes it with its unit and source."""
+
+    value: float
+    text: str
+
+
+# -- the server's own numbers ------------------------------------------------------------------------------------
+
+
+def requests(trace: Trace) -> Signal | None:
+    """At least one request runs or waits, on average over the window."""
+    return next((signal for signal in _loads(trace) if signal.value >= 1), None)
+
+
+def no_requests(trace: Trace) -> Signal | None:
+    """The server itself says that none ran or waited in the window."""
+    loads = _loads(trace)
+    if len(loads) < 2 or any(signal.value > 0 for signal in loads):
+        return None
+    return Signal(0.0, ", ".join(signal.text for signal in loads))
+
+
+def is_loaded(trace: Trace) -> bool | None:
+    """Whether there is work for the GPU; None where the server does not tell."""
+    if requests(trace) is not None:
+        return True
+    return False if len(_loads(trace)) == 2 else None
+
+
+def slower(trace: Trace) -> Signal | None:
+    """Tokens come later than in the minute before, or fewer a second under the same load."""
+    server = server_track(trace)
+    if server is None:
+        return None
+    return _later_tokens(trace, server.id) or _fewer_tokens(trace, server.id)
+
+
+def _loads(trace: Trace) -> tuple[Signal, ...]:
+    """Waiting and running requests, as far as they are known."""
+    server = server_track(trace)
+    if server is None:
+        return ()
+    counts = ((metric, recent_mean(trace, server.id, metric)) for metric in (v.SERVER_WAITING, v.SERVER_RUNNING))
+    return tuple(Signal(n, says(trace, server.id, metric, n)) for metric, n in counts if n is not None)
+
+
+def _later_tokens(trace: Trace, server: str) -> Signal | None:
+    now, before = (_mean_latency(trace, server, *span) for span in now_and_before(trace))
+    if now is None or before is None or now < before * _SLOWER:
+        return None
+    grew = f"inter-token latency {quantity(now, 's')}, was {quantity(before, 's')}"
+    return Signal(now, f"{grew} ({source(trace, server, v.total(v.SERVER_ITL))})")
+
+
+def _mean_latency(trace: Trace, server: str, window_ns: int, end_ns: int) -> float | None:
+    """Sum over count of the observations: seconds."""
+    parts = (v.total(v.SERVER_ITL), v.bucket(v.SERVER_ITL, math.inf))
+    seconds, count = (increase(trace.get(server, part), window_ns, end_ns) for part in parts)
+    if isinstance(seconds, Unknown) or isinstance(count, Unknown) or not count.amount:
+        return None
+    return seconds.amount / count.amount
+
+
+def _fewer_tokens(trace: Trace, server: str) -> Signal | None:
+    """Only while as many requests run as before: a server with less to do is not slow."""
+    spans = now_and_before(trace)
+    running = [_mean_between(trace, server, v.SERVER_RUNNING, *span) for span in spans]
+    rates = [increase(trace.get(server, v.SERVER_OUTPUT_TOKENS), *span) for span in spans]
+    now, before = rates
+    if running[0] is None or running[1] is None or isinstance(now, Unknown) or isinstance(before, Unknown):
+        return None
+    if running[0] < 1 or running[0] < running[1] * _SAME_LOAD or now.per_second * _SLOWER > before.per_second:
+        return None
+    rate, old = (quantity(one.per_second, "tok/s") for one in (now, before))
+    return Signal(now.per_second, f"output {rate}, was {old} ({source(trace, server, v.SERVER_OUTPUT_TOKENS)})")
+
+
+def now_and_before(trace: Trace) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(length, end) of the window, and of what was before it."""
+    return (WINDOW_NS, trace.end_ns), (_BEFORE_NS, trace.end_ns - WINDOW_NS)
+
+
+def _mean_between(trace: Trace, track: str, metric: Metric, window_ns: int, end_ns: int) -> float | None:
+    series = trace.get(track, metric)
+    if series is None:
+        return None
+    values = [value for _, value in series.between(end_ns - window_ns, end_ns) if value is not None]
+    return sum(values) / len(values) if len(values) > 1 else None
+
+
+# -- the GPU -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Activity(Signal):
+    """How busy the busiest GPU of the server is, in %; `by` what: SM activity, or NVML's duty cycle without GPM."""
+
+    by: Metric
+
+
+def gpu_activity(trace: Trace) -> Activity | None:
+    """What the server's GPUs do; the duty cycle can only read higher, so a GPU that idles by it does idle."""
+    tracks = server_gpus(trace) or gpu_tracks(trace)
+    for metric in (v.GPU_SM, v.GPU_UTIL):
+        seen = [(value, one.id) for one in tracks if (value := recent_mean(trace, one.id, metric)) is not None]
+        if seen:
+            value, track = max(seen)
+            return Activity(value, f"{gpu_names([track])}: {says(trace, track, metric, value)}", metric)
+    return None
+
+
+def is_gpu_busy(trace: Trace, least: float = GPU_IDLE_PERCENT) -> bool:
+    """Whether a GPU of the server is known to work at least so much of the time, or to be at a roof.
+
+    One whose memory or tensor cores are at a roof waits for nobody, however many of its SMs rest.
+    """
+    activity = gpu_activity(trace)
+    return activity is not None and (activity.value >= _limit(activity, least) or _is_at_a_roof(trace))
+
+
+def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None:
+    """Whether the GPUs idle at least so much of the time with work for them at hand; None where it cannot be told."""
+    loaded = is_loaded(trace)
+    if loaded is False or is_gpu_busy(trace, below):
+        return False
+    activity = gpu_activity(trace)
+    if loaded is None or activity is None:
+        return None
+    return activity.value < below
+
+
+def says_waiting(trace: Trace) -> tuple[str, ...]:
+    """The lines of evidence of `is_gpu_waiting`: the work at hand and the GPU, as far as they are known."""
+    return tuple(signal.text for signal in (requests(trace), gpu_activity(trace)) if signal is not None)
+
+
+def _limit(activity: Activity, least: float) -> float:
+    return least if activity.by is v.GPU_SM else DUTY_BUSY_PERCENT
+
+
+def _is_at_a_roof(trace: Trace) -> bool:
+    pairs = ((one.id, metric) for one in server_gpus(trace) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
+    return any((recent_mean(trace, *pair) or 0.0) >= BOUND_PERCENT for pair in pairs)

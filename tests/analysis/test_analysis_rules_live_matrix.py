@@ -1,0 +1,82 @@
+"""Every situation against every rule: the right one speaks, all others are silent."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.registry import CAUSES, HEALTHY, RULES, diagnose, silenced_by
+from llmtop.model import Finding, Severity
+from tests.analysis.verdict_scenes import SITUATIONS, Scene
+
+
+@lru_cache(maxsize=64)
+def findings(name: str) -> tuple[Finding, ...]:
+    return diagnose(SITUATIONS[name][0].trace())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_right_rules_speak(situation: str, rule: Rule) -> None:
+    said = [finding for finding in findings(situation) if finding.rule == rule.id]
+    assert bool(said) == (rule.id in SITUATIONS[situation][1]), said
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_verdict_rests_on_two_signals_with_their_sources(situation: str) -> None:
+    for finding in findings(situation):
+        assert len(finding.evidence) >= 2, finding
+        assert all("(" in line for line in finding.evidence), finding.evidence
+        assert finding.action
+        assert finding.source
+        assert finding.subject
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_one_cause_leads(situation: str) -> None:
+    causes = {rule.id for rule in (*CAUSES, *HEALTHY)}
+    assert len({finding.rule for finding in findings(situation)} & causes) <= 1
+
+
+def test_healthy_verdicts_are_information_and_faults_are_not() -> None:
+    healthy = {rule.id for rule in HEALTHY}
+    for situation in SITUATIONS:
+        for finding in findings(situation):
+            is_calm = finding.severity is Severity.INFO
+            assert is_calm == (finding.rule in healthy | {"memory-bound-decode"}), finding
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_nothing_is_said_of_what_is_over(situation: str) -> None:
+    assert not diagnose(SITUATIONS[situation][0].but(silent_for=20).trace())
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_nothing_is_said_of_a_single_look(situation: str) -> None:
+    assert not diagnose(SITUATIONS[situation][0].but(seconds=0).trace())
+
+
+def test_every_live_verdict_has_a_situation() -> None:
+    tested = frozenset().union(*(expected for _, expected in SITUATIONS.values()))
+    assert tested >= {rule.id for rule in (*CAUSES, *HEALTHY)} | {"kv-bound", "straggler"}
+
+
+def test_a_cause_is_silenced_by_those_before_it_and_health_by_any_fault() -> None:
+    for i, rule in enumerate(CAUSES):
+        assert silenced_by(rule) == CAUSES[:i]
+    for rule in HEALTHY:
+        assert set(silenced_by(rule)) > set(CAUSES)
+
+
+def test_information_silences_nothing() -> None:
+    """A power cap is no fault: a server that waits for a capped GPU is still well."""
+    capped = {
+        ("gpu:0", v.GPU_CLOCK_REASONS): 4.0,
+        ("gpu:0", v.GPU_POWER): 698.0,
+        ("gpu:0", v.GPU_POWER_LIMIT): 700.0,
+    }
+    scene: Scene = SITUATIONS["gpu-bound, spins"][0].but(gauges=capped)
+    assert {finding.rule for finding in diagnose(scene.trace())} == {"gpu-bound", "clocks-capped"}

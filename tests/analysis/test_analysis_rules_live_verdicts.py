@@ -1,0 +1,543 @@
+"""Each verdict at the edge of each of its thresholds, and without each of its signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rules import (
+    api_bound,
+    cgroup_throttled,
+    cpu_bound,
+    engine_starved,
+    gil_bound,
+    gpu_bound,
+    idle_polling,
+    kv_bound,
+    run_queue_starvation,
+    straggler,
+)
+from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import Finding, Severity
+from tests.analysis.verdict_scenes import (
+    API,
+    API_BOUND,
+    CPU_BOUND,
+    CPU_BOUND_UNSEEN,
+    CPU_ONLY,
+    GIL,
+    GPU_BOUND_ASLEEP,
+    GPU_BOUND_SPINNING,
+    GPU_BOUND_UNSEEN,
+    KV_FULL,
+    ON_DISK,
+    POLLING,
+    STARVED,
+    STRAGGLER,
+    THROTTLED,
+    Scene,
+    Thread,
+    ranks,
+)
+
+
+def found(rule: Rule, scene: Scene) -> list[Finding]:
+    return list(rule.check(scene.trace()))
+
+
+def only(rule: Rule, scene: Scene) -> Finding:
+    (finding,) = found(rule, scene)
+    return finding
+
+
+def last(scene: Scene, **changes: object) -> Scene:
+    """The scene with its last thread changed."""
+    *others, thread = scene.threads
+    return scene.but(threads=(*others, replace(thread, **changes)))  # type: ignore[arg-type]
+
+
+def first(scene: Scene, **changes: object) -> Scene:
+    """The scene with its first thread changed."""
+    thread, *others = scene.threads
+    return scene.but(threads=(replace(thread, **changes), *others))  # type: ignore[arg-type]
+
+
+# -- 1: the engine waits for a CPU ---------------------------------------------------------------------------------
+
+
+def test_starved_names_the_thread_and_what_it_costs() -> None:
+    finding = only(run_queue_starvation, STARVED)
+    assert finding.message == "EngineCore waits for a CPU 12 % of the time, GPU 55 % busy"
+    assert finding.evidence[0] == "EngineCore: run-queue wait 12 % of the time (schedstat)"
+    assert "running 8 requests (metrics)" in finding.evidence
+    assert "GPU 0: SM 55 % (NVML)" in finding.evidence
+
+
+@pytest.mark.parametrize(("share", "speaks"), [(0.049, False), (0.051, True)])
+def test_starved_from_five_per_cent_on(share: float, speaks: bool) -> None:
+    assert bool(found(run_queue_starvation, last(STARVED, run_queue=share))) == speaks
+
+
+@pytest.mark.parametrize(
+    ("switches", "share", "speaks"),
+    [((20.0, 80.0), 0.03, True), ((50.0, 80.0), 0.03, False), ((10.0, 40.0), 0.03, False), ((20.0, 80.0), 0.01, False)],
+)
+def test_starved_when_it_is_preempted_more_than_before(
+    switches: tuple[float, float], share: float, speaks: bool
+) -> None:
+    """Twice as often, 50 times a second, and 2 % of the time at least."""
+    assert bool(found(run_queue_starvation, last(STARVED, involuntary=switches, run_queue=share))) == speaks
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(79.0, True), (81.0, False)])
+def test_starved_only_where_the_gpu_waits(sm: float, speaks: bool) -> None:
+    assert bool(found(run_queue_starvation, STARVED.but(gpus=(sm,)))) == speaks
+
+
+@pytest.mark.parametrize(
+    ("change", "speaks"), [({"dram": 59.0}, True), ({"dram": 61.0}, False), ({"tensor": 61.0}, False)]
+)
+def test_a_gpu_at_a_roof_waits_for_nobody(change: dict[str, float], speaks: bool) -> None:
+    assert bool(found(run_queue_starvation, STARVED.but(**change))) == speaks
+
+
+@pytest.mark.parametrize(("running", "speaks"), [(0.9, False), (1.0, True)])
+def test_starved_only_with_work_at_hand(running: float, speaks: bool) -> None:
+    assert bool(found(run_queue_starvation, STARVED.but(running=running))) == speaks
+
+
+@pytest.mark.parametrize("unknown", [{"gpus": ()}, {"running": None, "waiting": None}])
+def test_without_gpu_or_server_others_must_queue_too(unknown: dict[str, None]) -> None:
+    alone = last(STARVED.but(**unknown), involuntary=0.0)
+    assert not found(run_queue_starvation, alone)
+    assert (
+        only(run_queue_starvation, alone.but(pressure=11.0)).evidence[-1]
+        == "CPU pressure (PSI some, 10 s) 11 % (metrics)"
+    )
+    assert not found(run_queue_starvation, alone.but(pressure=9.0))
+    slow = only(run_queue_starvation, alone.but(queue_latency_ns={7: 12e6}))
+    assert slow.evidence[-1].startswith("run-queue latency p99 15.9 ms (eBPF)")
+    assert not found(run_queue_starvation, alone.but(queue_latency_ns={7: 2e6}))
+    assert found(run_queue_starvation, last(alone, involuntary=10.1))
+    assert not found(run_queue_starvation, last(alone, involuntary=9.9))
+
+
+def test_a_worker_that_waits_for_a_cpu_is_named() -> None:
+    worker = Thread("Worker_TP1", 101, 101, on_cpu=0.5, run_queue=0.2)
+    finding = only(run_queue_starvation, STARVED.but(threads=(API, Thread(), worker), gpus=(40.0, 45.0)))
+    assert finding.subject == "Worker_TP1"
+
+
+def test_only_threads_that_run_the_model_starve_it() -> None:
+    front = Thread("APIServer", 5, 5, on_cpu=0.5, run_queue=0.4, involuntary=90)
+    assert not found(run_queue_starvation, STARVED.but(threads=(front, Thread())))
+
+
+# -- 2: throttled --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.099, Severity.WARNING), (0.101, Severity.ERROR)])
+def test_throttled_is_grave_from_a_tenth_on(share: float, severity: Severity) -> None:
+    finding = only(cgroup_throttled, THROTTLED.but(throttled=share))
+    assert finding.severity is severity
+    assert f"{share:.2g} s per second" in finding.message
+
+
+@pytest.mark.parametrize("throttled", [0.0, None])
+def test_not_throttled(throttled: float | None) -> None:
+    assert not found(cgroup_throttled, THROTTLED.but(throttled=throttled))
+
+
+STEADY = last(THROTTLED, run_queue=0.04).but(itl=0.02, tokens=900.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence"),
+    [
+        ({"itl": (0.02, 0.024)}, None),
+        ({"itl": (0.02, 0.026)}, "inter-token latency 26.0 ms, was 20.0 ms (metrics)"),
+        ({"tokens": (900.0, 730.0)}, None),
+        ({"tokens": (900.0, 700.0)}, "output 700 tok/s, was 900 tok/s (metrics)"),
+        ({"tokens": (900.0, 700.0), "running": (9.0, 8.0)}, None),
+        ({"tokens": (900.0, 0.0), "running": 0.0}, None),
+    ],
+)
+def test_throttling_needs_its_effect(change: dict[str, object], evidence: str | None) -> None:
+    """Later tokens, or fewer under the same load."""
+    findings = found(cgroup_throttled, STEADY.but(**change))
+    assert [one.evidence[-1] for one in findings] == ([] if evidence is None else [evidence])
+
+
+@pytest.mark.parametrize(("share", "speaks"), [(0.049, False), (0.051, True)])
+def test_a_throttled_thread_stands_still(share: float, speaks: bool) -> None:
+    assert bool(found(cgroup_throttled, last(STEADY, run_queue=share))) == speaks
+
+
+def test_throttling_explains_the_run_queue() -> None:
+    assert found(run_queue_starvation, THROTTLED)
+    assert [one.rule for one in diagnose(THROTTLED.trace())] == ["cgroup-throttled"]
+
+
+# -- 3: the GIL ----------------------------------------------------------------------------------------------------
+
+
+def test_gil_by_the_clocks() -> None:
+    finding = only(gil_bound, GIL)
+    assert finding.message == "GIL-bound: 2 Python threads of EngineCore share one core, 170 waits/s"
+    assert finding.evidence[:2] == (
+        "GIL waits 170 /s (eBPF), each 5 ms in vain",
+        "2 threads make 0.97 cores together and else wait in futex: EngineCore 55 %, output 42 % (schedstat)",
+    )
+
+
+def gil_threads(*shares: float | None, on_cpu: Sequence[float] = (0.2, 0.2), asleep_in: str = "epoll") -> Scene:
+    """Threads that had the GIL in so many of py-spy's looks."""
+    threads = (
+        Thread(tid=7 + i, name=f"t{i}", on_cpu=cpu, asleep_in=asleep_in, gil=gil)
+        for i, (gil, cpu) in enumerate(zip(shares, on_cpu, strict=True))
+    )
+    return GIL.but(threads=(API, *threads))
+
+
+@pytest.mark.parametrize(
+    ("shares", "speaks"),
+    [((0.5, 0.45), True), ((0.74, 0.09), False), ((0.72, 0.11), True), ((0.4, 0.39), False), ((0.41, 0.4), True)],
+)
+def test_gil_by_its_owners(shares: tuple[float, float], speaks: bool) -> None:
+    """Two have it a tenth of the time each, and somebody has it 80 % of the time."""
+    findings = found(gil_bound, gil_threads(*shares))
+    assert bool(findings) == speaks
+    assert all("the GIL goes round: t0" in one.evidence[1] and "(py-spy)" in one.evidence[1] for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "speaks"),
+    [((0.5, 0.45), True), ((0.4, 0.39), False), ((0.41, 0.4), True), ((0.6, 0.55), False), ((0.9, 0.09), False)],
+)
+def test_gil_rivals_share_one_core(on_cpu: tuple[float, float], speaks: bool) -> None:
+    scene = gil_threads(None, None, on_cpu=on_cpu, asleep_in="futex")
+    assert bool(found(gil_bound, scene)) == speaks
+
+
+def test_gil_rivals_sleep_in_futex() -> None:
+    assert not found(gil_bound, gil_threads(None, None, on_cpu=(0.5, 0.45), asleep_in="socket"))
+
+
+@pytest.mark.parametrize(("rate", "speaks"), [(19.0, False), (21.0, True)])
+def test_gil_waits_from_twenty_a_second_on(rate: float, speaks: bool) -> None:
+    assert bool(found(gil_bound, GIL.but(gil_waits={7: rate}))) == speaks
+
+
+def test_gil_waits_of_another_process_do_not_count() -> None:
+    assert not found(gil_bound, GIL.but(gil_waits={5: 170.0}))
+
+
+def test_gil_does_not_matter_to_a_busy_gpu() -> None:
+    assert not found(gil_bound, GIL.but(gpus=(93.0,)))
+    assert not found(gil_bound, GIL.but(running=0.0))
+
+
+# -- 4: the API server ---------------------------------------------------------------------------------------------
+
+
+def test_api_bound() -> None:
+    finding = only(api_bound, API_BOUND)
+    assert finding.message == "API-bound: APIServer is on its CPU 98 % of the time, EngineCore waits for it"
+    assert finding.evidence[:2] == (
+        "APIServer: on-CPU 98 % of the time (schedstat)",
+        "EngineCore: blocked 90 %: epoll 90 % (measured at each sleep)",
+    )
+
+
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.89, False), (0.91, True)])
+def test_api_bound_from_ninety_per_cent_on(on_cpu: float, speaks: bool) -> None:
+    assert bool(found(api_bound, first(API_BOUND, on_cpu=on_cpu))) == speaks
+
+
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.49, True), (0.51, False)])
+def test_api_bound_while_the_engine_waits_half_of_the_time(on_cpu: float, speaks: bool) -> None:
+    assert bool(found(api_bound, last(API_BOUND, on_cpu=on_cpu))) == speaks
+
+
+@pytest.mark.parametrize(("cause", "speaks"), [("futex", True), ("poll", True), ("disk", False), ("gpu_driver", False)])
+def test_api_bound_while_the_engine_waits_for_input(cause: str, speaks: bool) -> None:
+    assert bool(found(api_bound, last(API_BOUND, asleep_in=cause))) == speaks
+
+
+def test_api_bound_when_the_engine_polls_for_input() -> None:
+    scene = last(API_BOUND, on_cpu=0.97, yields=300_000, launches=0.0, sync=None)
+    assert only(api_bound, scene).evidence[1] == "EngineCore: polling 97 % (eBPF)"
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(79.0, True), (81.0, False)])
+def test_not_api_bound_while_the_gpu_works(sm: float, speaks: bool) -> None:
+    assert bool(found(api_bound, API_BOUND.but(gpus=(sm,)))) == speaks
+
+
+def test_a_server_of_one_process_is_not_api_bound() -> None:
+    assert not found(api_bound, API_BOUND.but(threads=API_BOUND.threads[:1]))
+
+
+# -- CPU-bound -----------------------------------------------------------------------------------------------------
+
+
+def test_cpu_bound() -> None:
+    finding = only(cpu_bound, CPU_BOUND)
+    assert finding.message == "CPU-bound: EngineCore computes 94 % of the time, GPU 62 % busy, running 8 requests"
+    assert "EngineCore: in CUDA synchronisation 4.0 % of the time (eBPF)" in finding.evidence
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(79.0, True), (81.0, False)])
+def test_cpu_bound_with_probes_below_eighty_per_cent(sm: float, speaks: bool) -> None:
+    assert bool(found(cpu_bound, CPU_BOUND.but(gpus=(sm,)))) == speaks
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(49.0, True), (51.0, False), (97.0, False)])
+def test_without_probes_the_gpu_must_idle_half_of_the_time(sm: float, speaks: bool) -> None:
+    assert bool(found(cpu_bound, CPU_BOUND_UNSEEN.but(gpus=(sm,)))) == speaks
+
+
+@pytest.mark.parametrize(("sync", "sm", "speaks"), [(0.09, 70.0, True), (0.11, 70.0, False), (0.11, 45.0, True)])
+def test_a_loop_that_waits_for_the_gpu_is_cpu_bound_only_if_it_idles(sync: float, sm: float, speaks: bool) -> None:
+    assert bool(found(cpu_bound, last(CPU_BOUND, sync=sync).but(gpus=(sm,)))) == speaks
+
+
+@pytest.mark.parametrize(("sync", "speaks"), [(0.47, True), (0.49, False)])
+def test_cpu_bound_is_mostly_at_work(sync: float, speaks: bool) -> None:
+    """Of 98 % on-CPU, what is spent spinning in cuStreamSynchronize is the GPU's time."""
+    assert bool(found(cpu_bound, last(CPU_BOUND, sync=sync).but(gpus=(40.0,)))) == speaks
+
+
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.89, False), (0.91, True)])
+def test_cpu_bound_never_rests(on_cpu: float, speaks: bool) -> None:
+    assert bool(found(cpu_bound, last(CPU_BOUND_UNSEEN, on_cpu=on_cpu))) == speaks
+
+
+def test_polling_is_not_work() -> None:
+    scene = last(CPU_BOUND_UNSEEN.but(probed=True), yields=400_000)
+    assert not found(cpu_bound, scene)
+    assert not diagnose(scene.trace())
+
+
+def test_cpu_bound_without_requests_is_nothing() -> None:
+    for none in ({"running": 0.0}, {"running": None, "waiting": None}):
+        for scene in (CPU_BOUND, CPU_BOUND_UNSEEN, CPU_ONLY):
+            assert not found(cpu_bound, scene.but(**none))
+
+
+def test_a_worker_may_be_the_one_that_is_cpu_bound() -> None:
+    engine, worker = Thread(on_cpu=0.1, asleep_in="futex"), Thread("Worker_TP0", 101, 101, on_cpu=0.97, sync=0.02)
+    scene = CPU_BOUND.but(threads=(API, engine, worker), gpus=(0.0, 30.0))
+    assert only(cpu_bound, scene).subject == "Worker_TP0"
+    assert not found(cpu_bound, scene.but(threads=(API, replace(engine, on_cpu=0.6), worker)))
+
+
+# -- 5: GPU-bound --------------------------------------------------------------------------------------------------
+
+
+def test_gpu_bound_says_that_all_is_well() -> None:
+    finding = only(gpu_bound, GPU_BOUND_SPINNING)
+    assert finding.message == "GPU-bound, healthy: the server waits for the GPU (SM 94 %)"
+    assert "EngineCore: in CUDA synchronisation 83 % of the time (eBPF)" in finding.evidence
+    assert finding.severity is Severity.INFO
+
+
+def test_spinning_for_the_gpu_is_not_cpu_bound() -> None:
+    assert not found(cpu_bound, GPU_BOUND_SPINNING)
+    assert not found(cpu_bound, GPU_BOUND_UNSEEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({}, "neither memory nor tensor"), ({"dram": 61.0}, "memory is the limit"), ({"tensor": 70.0}, "arithmetic")],
+)
+def test_gpu_bound_says_what_would_make_it_faster(change: dict[str, float], words: str) -> None:
+    assert words in only(gpu_bound, GPU_BOUND_SPINNING.but(**change)).action
+
+
+@pytest.mark.parametrize(("sync", "speaks"), [(0.29, False), (0.31, True)])
+def test_gpu_bound_waits_a_third_of_the_time(sync: float, speaks: bool) -> None:
+    assert bool(found(gpu_bound, last(GPU_BOUND_SPINNING, sync=sync).but(gpus=(85.0,)))) == speaks
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(59.0, False), (61.0, True)])
+def test_gpu_bound_with_probes_from_sixty_per_cent_on(sm: float, speaks: bool) -> None:
+    assert bool(found(gpu_bound, GPU_BOUND_SPINNING.but(gpus=(sm,)))) == speaks
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(89.0, False), (91.0, True)])
+def test_gpu_bound_without_probes_from_ninety_per_cent_on(sm: float, speaks: bool) -> None:
+    assert bool(found(gpu_bound, GPU_BOUND_UNSEEN.but(gpus=(sm,)))) == speaks
+
+
+def test_gpu_bound_without_probes_asks_for_requests() -> None:
+    assert not found(gpu_bound, GPU_BOUND_UNSEEN.but(running=None, waiting=None))
+    assert found(gpu_bound, GPU_BOUND_SPINNING.but(running=None, waiting=None))
+    assert not found(gpu_bound, GPU_BOUND_SPINNING.but(running=0.0))
+
+
+def test_a_wait_in_the_driver_counts_too() -> None:
+    scene = last(GPU_BOUND_UNSEEN, on_cpu=0.3, asleep_in="gpu_driver").but(gpus=(80.0,))
+    assert "EngineCore: blocked 70 %: gpu_driver 70 % (sampled at each poll)" in only(gpu_bound, scene).evidence
+
+
+@pytest.mark.parametrize(("share", "speaks"), [(0.049, True), (0.051, False)])
+def test_gpu_bound_has_no_thread_that_waits_for_a_cpu(share: float, speaks: bool) -> None:
+    assert bool(found(gpu_bound, last(GPU_BOUND_ASLEEP, run_queue=share))) == speaks
+
+
+@pytest.mark.parametrize(("duty", "speaks"), [(94.0, False), (96.0, True)])
+def test_the_duty_cycle_proves_less(duty: float, speaks: bool) -> None:
+    """Without GPM: any kernel counts, so nearly all of the time is asked for."""
+    scene = GPU_BOUND_UNSEEN.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=("gpu:0",))
+    assert bool(found(gpu_bound, scene)) == speaks
+
+
+# -- 6: straggler --------------------------------------------------------------------------------------------------
+
+
+def test_the_rank_that_waits_least_is_late() -> None:
+    finding = only(straggler, STRAGGLER)
+    assert finding.message == "Worker_TP2 is late: it waits 25 % of the time in CUDA and NCCL, its peers 70 %"
+    assert finding.evidence[1] == "Worker_TP2: at work on its CPU 73 % of the time, its peers 28 % (schedstat)"
+    assert finding.next_command.endswith("--pid 102")
+
+
+@pytest.mark.parametrize(("late", "speaks"), [(0.51, False), (0.49, True)])
+def test_late_is_a_fifth_of_the_time(late: float, speaks: bool) -> None:
+    assert bool(found(straggler, STRAGGLER.but(threads=ranks(0.7, 0.7, late, 0.7)))) == speaks
+
+
+def test_two_ranks_suffice() -> None:
+    assert only(straggler, STRAGGLER.but(threads=ranks(0.3, 0.8), gpus=(90.0, 90.0))).subject == "Worker_TP0"
+
+
+def test_a_late_rank_must_do_something_else() -> None:
+    """Its clocks are the second signal: a rank whose probes see less but whose time is spent alike is not late."""
+    engine, *workers = ranks(0.7, 0.7, 0.3, 0.7)
+    alike = [replace(worker, on_cpu=0.2, asleep_in="cuda_sync") for worker in workers]
+    assert not found(straggler, STRAGGLER.but(threads=(engine, *alike)))
+
+
+def test_ranks_of_different_pipeline_stages_or_replicas_do_not_keep_step() -> None:
+    for kind in ("PP", "DP"):
+        threads = [replace(one, role=one.role.replace("TP", kind)) for one in STRAGGLER.threads]
+        assert not found(straggler, STRAGGLER.but(threads=tuple(threads)))
+
+
+def test_a_late_rank_and_its_slow_gpu_are_one_finding() -> None:
+    clocks = {(f"gpu:{i}", v.GPU_SM_CLOCK): 1400.0 if i == 2 else 1980.0 for i in range(4)}
+    finding = only(straggler, STRAGGLER.but(gauges=clocks))
+    assert finding.subject == "Worker_TP2"
+    assert finding.evidence[-1].startswith("GPU 2: SM clock 1400 MHz, its 3 peers' 1980 MHz")
+
+
+def test_a_slow_gpu_alone_is_named_by_itself() -> None:
+    clocks = {(f"gpu:{i}", v.GPU_SM_CLOCK): 1400.0 if i == 2 else 1980.0 for i in range(4)}
+    finding = only(straggler, STRAGGLER.but(threads=ranks(0.7, 0.7, 0.7, 0.7), gauges=clocks))
+    assert finding.subject == "GPU 2"
+
+
+def test_ranks_are_compared_by_their_processes_calls_too() -> None:
+    """Where no thread's waits are timed, the time that its process spent in NCCL and in synchronising calls is."""
+    threads = tuple(
+        replace(one, sync=None, on_cpu=cpu) for one, cpu in zip(ranks(0, 0, 0), (0.2, 0.3, 0.3, 0.8), strict=True)
+    )
+    calls = {100 + i: share for i, share in enumerate((0.6, 0.6, 0.1))}
+    finding = only(straggler, STRAGGLER.but(threads=threads, gpus=(90.0,) * 3, collectives=calls))
+    assert finding.subject == "Worker_TP2"
+    assert finding.evidence[0] == "Worker_TP2 waits 10 % of the time in CUDA and NCCL, its peers 60 % (eBPF)"
+
+
+# -- 7: KV cache ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("usage", "speaks"), [(0.949, False), (0.951, True)])
+def test_kv_bound_from_95_per_cent_on(usage: float, speaks: bool) -> None:
+    assert bool(found(kv_bound, KV_FULL.but(kv=usage))) == speaks
+
+
+def test_kv_bound_tells_the_command_for_its_metrics() -> None:
+    finding = only(kv_bound, KV_FULL)
+    assert finding.next_command.startswith("curl -s http://127.0.0.1:1/metrics | grep -E 'preempt")
+
+
+# -- 8: polling ----------------------------------------------------------------------------------------------------
+
+
+def test_idle_polling() -> None:
+    finding = only(idle_polling, POLLING)
+    assert finding.message == "idle polling: scheduler at 97 % of a core, asking for work when there is none"
+    assert finding.evidence == (
+        "scheduler: on-CPU 97 % of the time (schedstat), polling 97 % (eBPF)",
+        "waiting 0 requests (metrics), running 0 requests (metrics)",
+    )
+    assert "--sleep-on-idle" in finding.action
+
+
+@pytest.mark.parametrize(("yields", "speaks"), [(47_000, False), (50_000, True)])
+def test_polling_makes_many_yields(yields: float, speaks: bool) -> None:
+    """50,000 per second on the CPU, of which it has 97 %."""
+    assert bool(found(idle_polling, last(POLLING, yields=yields))) == speaks
+
+
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.89, False), (0.91, True)])
+def test_polling_takes_a_whole_core(on_cpu: float, speaks: bool) -> None:
+    assert bool(found(idle_polling, last(POLLING, on_cpu=on_cpu))) == speaks
+
+
+def test_a_thread_that_launches_does_not_only_poll() -> None:
+    assert not found(idle_polling, last(POLLING, launches=5.0))
+
+
+def test_polling_with_requests_is_not_idle() -> None:
+    assert not found(idle_polling, POLLING.but(running=(0.0, 0.2)))
+
+
+@pytest.mark.parametrize(("sm", "speaks"), [(4.9, True), (5.1, False)])
+def test_without_the_servers_word_the_gpu_must_be_quiet(sm: float, speaks: bool) -> None:
+    assert bool(found(idle_polling, POLLING.but(running=None, waiting=None, gpus=(sm,)))) == speaks
+
+
+# -- what is left --------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_sleeps_is_told_with_what_it_sleeps_in() -> None:
+    finding = only(engine_starved, ON_DISK)
+    assert finding.message == "GPU 8 % busy while 6 requests wait: EngineCore is blocked (disk)"
+    assert "faster disk" in finding.action
+
+
+@pytest.mark.parametrize(("change", "speaks"), [({"gpus": (49.0,)}, True), ({"gpus": (51.0,)}, False)])
+def test_engine_starved_below_half(change: dict[str, object], speaks: bool) -> None:
+    assert bool(found(engine_starved, ON_DISK.but(**change))) == speaks
+
+
+@pytest.mark.parametrize(("waiting", "speaks"), [(0.9, False), (1.0, True)])
+def test_engine_starved_with_a_queue(waiting: float, speaks: bool) -> None:
+    assert bool(found(engine_starved, ON_DISK.but(waiting=waiting))) == speaks
+
+
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.49, True), (0.51, False)])
+def test_engine_starved_while_it_sleeps(on_cpu: float, speaks: bool) -> None:
+    assert bool(found(engine_starved, last(ON_DISK, on_cpu=on_cpu))) == speaks
+
+
+def test_engine_starved_without_threads_says_so_much() -> None:
+    finding = only(engine_starved, ON_DISK.but(threads=()))
+    assert finding.message.endswith("the CPU side does not feed it")
+
+
+def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
+    scene = ON_DISK.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): 30.0}, more_gpus=("gpu:0",))
+    assert "GPU 0: GPU busy 30 % (NVML)" in only(engine_starved, scene).evidence
+
+
+def test_nothing_contradicts_a_thermal_slowdown() -> None:
+    """A server that waits for a GPU that is too hot is not well."""
+    hot = {("gpu:0", v.GPU_CLOCK_REASONS): 64.0, ("gpu:0", v.GPU_TEMPERATURE): 91.0, ("gpu:0", v.GPU_SM_CLOCK): 1200.0}
+    assert [one.rule for one in diagnose(GPU_BOUND_SPINNING.but(gauges=hot).trace())] == ["clocks-capped"]

@@ -1,0 +1,279 @@
+"""Servers in trouble, second by second, as the collectors would give them: what the verdicts are tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from llmtop import vocabulary as v
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackKind
+from llmtop.session import Recorder
+
+START_NS = 500 * NS_PER_S
+SECONDS = 90
+NOW = 15
+"""Seconds of the window that verdicts are about; a pair of values is (before it, within it)."""
+Level = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread's shares of the time. What is left of them it sleeps in `asleep_in`.
+
+    Attributes:
+        sync: Share within cuStreamSynchronize, or None where no probe looks.
+        sync_sleeps: Whether that is asleep (else it spins).
+        gil: Share of py-spy's looks in which it had the GIL, or None without py-spy.
+    """
+
+    role: str = "EngineCore"
+    pid: int = 7
+    tid: int = 7
+    name: str = ""
+    on_cpu: Level = 0.3
+    run_queue: Level = 0.0
+    asleep_in: str = "epoll"
+    involuntary: Level = 0.0
+    yields: float = 0.0
+    launches: float = 0.0
+    sync: float | None = None
+    sync_sleeps: bool = False
+    gil: float | None = None
+
+    @property
+    def track(self) -> str:
+        return f"thread:{self.pid}/{self.tid}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A server and its machine.
+
+    Attributes:
+        gpus: SM activity of each GPU in %; none for a machine without.
+        running, waiting: Requests; None where the server has no endpoint.
+        itl: Mean inter-token latency in seconds.
+        throttled: Seconds throttled per second, or None where the cgroup cannot be read.
+        gil_waits: By process, waits of 5 ms in vain per second.
+        queue_latency_ns: What the waits in the run queue take, by process.
+        collectives: By process, time in ncclAllReduce and cuStreamSynchronize per second, of all its threads.
+        probed: Whether eBPF looks.
+        more_gpus: Track ids of GPUs without GPM.
+        gauges: More gauges, by (track, metric).
+        seconds: How long it has been looked at.
+        silent_for: For how many seconds no source has said anything.
+    """
+
+    threads: Sequence[Thread] = (Thread(),)
+    gpus: Sequence[float] = (55.0,)
+    dram: float = 30.0
+    tensor: float = 10.0
+    running: Level | None = 8.0
+    waiting: Level | None = 0.0
+    kv: float = 0.4
+    preemptions: float = 0.0
+    tokens: Level = 900.0
+    itl: Level = 0.02
+    throttled: float | None = 0.0
+    pressure: float = 0.0
+    gil_waits: Mapping[int, float] = field(default_factory=dict)
+    queue_latency_ns: Mapping[int, float] = field(default_factory=dict)
+    collectives: Mapping[int, float] = field(default_factory=dict)
+    probed: bool = True
+    more_gpus: Sequence[str] = ()
+    gauges: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
+    seconds: int = SECONDS
+    silent_for: int = 0
+
+    def but(self, **changes: object) -> Scene:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def trace(self) -> Trace:
+        recorder = Recorder(Origin("live"))
+        sums: dict[tuple[str, str], float] = {}
+        for second in range(self.seconds + 1):
+            t = START_NS + second * NS_PER_S
+            readings = tuple(self._readings(second, t, sums))
+            recorder.append("test", Trace(Origin("live"), t, t, tracks=self._tracks(), readings=readings))
+        end = START_NS + (self.seconds + self.silent_for) * NS_PER_S
+        recorder.append("clock", Trace(Origin("live"), end, end))
+        return recorder.freeze()
+
+    def _readings(self, second: int, t: int, sums: dict[tuple[str, str], float]) -> Iterator[Reading]:
+        is_now = second > self.seconds - NOW
+        for (track, metric), level in (self._gauges() | dict(self.gauges)).items():
+            yield Reading(track, metric, t, _at(level, is_now), "NVML" if track.startswith("gpu") else "metrics")
+        for track, metric, level, where in self._counters(is_now):
+            key = (track, metric.name)
+            grown = _at(level, is_now) * (NS_PER_S if metric.unit == "ns" else 1) if second else 0.0
+            sums[key] = sums.get(key, 0.0) + grown
+            if where != "eBPF" or grown or not second:
+                yield Reading(track, metric, t, sums[key], where)
+
+    def _gauges(self) -> dict[tuple[str, Metric], Level]:
+        found: dict[tuple[str, Metric], Level] = {("host", v.HOST_CPU_PRESSURE): self.pressure}
+        for i, sm in enumerate(self.gpus):
+            found[f"gpu:{i}", v.GPU_SM] = sm
+            found[f"gpu:{i}", v.GPU_DRAM] = self.dram
+            found[f"gpu:{i}", v.GPU_TENSOR] = self.tensor
+        if self.running is not None:
+            found["server:1", v.SERVER_RUNNING] = self.running
+        if self.waiting is not None:
+            found["server:1", v.SERVER_WAITING] = self.waiting
+        found["server:1", v.SERVER_KV_USAGE] = self.kv
+        return found
+
+    def _counters(self, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
+        yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
+        yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
+        yield "server:1", v.bucket(v.SERVER_ITL, float("inf")), 100.0, "metrics"
+        yield "server:1", v.total(v.SERVER_ITL), _at(self.itl, is_now) * 100, "metrics"
+        if self.throttled is not None:
+            yield "process:7", v.CGROUP_THROTTLED, self.throttled, "cpu.stat"
+            yield "process:7", v.CGROUP_PERIODS_THROTTLED, 10.0 * (self.throttled > 0), "cpu.stat"
+        for thread in self.threads:
+            yield from self._thread(thread, is_now)
+        if self.probed:
+            yield from self._probes()
+
+    def _thread(self, thread: Thread, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
+        on_cpu, queued = _at(thread.on_cpu, is_now), _at(thread.run_queue, is_now)
+        yield thread.track, v.THREAD_ON_CPU, on_cpu, "schedstat"
+        yield thread.track, v.THREAD_RUN_QUEUE, queued, "schedstat"
+        yield thread.track, v.THREAD_INVOLUNTARY, thread.involuntary, "status"
+        asleep = {thread.asleep_in: max(0.0, 1 - on_cpu - queued)}
+        if thread.sync_sleeps and thread.sync:
+            asleep = {v.ThreadCause.CUDA_SYNC.value: thread.sync, thread.asleep_in: 1 - on_cpu - queued - thread.sync}
+        for cause, share in asleep.items():
+            yield thread.track, v.labelled(v.THREAD_STATE_SAMPLES, cause), share, "sampled"
+            if self.probed:
+                yield thread.track, v.labelled(v.THREAD_BLOCKED, cause), share, "eBPF"
+        if thread.gil is not None:
+            yield thread.track, v.THREAD_GIL_SAMPLES, 10.0, "py-spy"
+            yield thread.track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"), 10 * thread.gil, "py-spy"
+
+    def _probes(self) -> Iterator[tuple[str, Metric, Level, str]]:
+        for pid in {thread.pid for thread in self.threads}:
+            for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED, v.SYSCALL_TIMED):
+                yield f"process:{pid}", metric, 1.0, "eBPF"
+        for thread in self.threads:
+            process = f"process:{thread.pid}"
+            if thread.yields:
+                yield thread.track, v.labelled(v.THREAD_SPINS, "sched_yield"), thread.yields, "eBPF"
+            if thread.launches:
+                yield thread.track, v.THREAD_LAUNCHES, thread.launches, "eBPF"
+                yield process, v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel"), thread.launches, "eBPF"
+            if thread.sync is not None:
+                yield thread.track, v.THREAD_CUDA_SYNC, thread.sync, "eBPF"
+                yield process, v.labelled(v.LIBRARY_COUNT, "cuStreamSynchronize"), 50.0, "eBPF"
+        for pid, share in self.collectives.items():
+            for name in ("ncclAllReduce", "cuStreamSynchronize"):
+                yield f"process:{pid}", v.labelled(v.LIBRARY_TIME, name), share / 2, "eBPF"
+                yield f"process:{pid}", v.labelled(v.LIBRARY_COUNT, name), 50.0, "eBPF"
+        for pid, rate in self.gil_waits.items():
+            yield f"process:{pid}", v.PROCESS_GIL_WAITS, rate, "eBPF"
+        for pid, ns in self.queue_latency_ns.items():
+            for upper in (1e6, 4e6, 16e6, float("inf")):
+                count = 100.0 if upper >= ns else 0.0
+                yield f"process:{pid}", v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper), count, "eBPF"
+
+    def _tracks(self) -> dict[str, Track]:
+        found = [Track("host", TrackKind.HOST, "host")]
+        if self.running is not None or self.waiting is not None:
+            facts = {"url": "http://127.0.0.1:1/metrics"}
+            found.append(Track("server:1", TrackKind.SERVER, "vLLM :1", facts=facts))
+        ids = (*(f"gpu:{i}" for i in range(len(self.gpus))), *self.more_gpus)
+        found += [Track(id, TrackKind.GPU, "H100") for id in ids]
+        for thread in self.threads:
+            role = thread.role
+            found.append(Track(f"process:{thread.pid}", TrackKind.PROCESS, role, facts={"role": role}))
+            name = thread.name or (role or "python3")
+            found.append(Track(thread.track, TrackKind.THREAD, name, f"process:{thread.pid}", {"role": role}))
+            for i in range(len(self.gpus)):
+                owner = thread.pid - 100 if len(self.gpus) > 1 else 0
+                if owner == i:
+                    key = f"gpu:{i}/process:{thread.pid}"
+                    found.append(Track(key, TrackKind.GPU_PROCESS, role, f"gpu:{i}"))
+        return {track.id: track for track in found}
+
+
+def _at(level: Level, is_now: bool) -> float:
+    return level[is_now] if isinstance(level, tuple) else level
+
+
+def ranks(*syncs: float) -> tuple[Thread, ...]:
+    """Workers of one tensor-parallel group that spin for the GPU, and for each other, so much of the time."""
+    engine = Thread(on_cpu=0.2, asleep_in="futex")
+    workers = (
+        Thread(f"Worker_TP{i}", 100 + i, 100 + i, on_cpu=0.98, launches=800, sync=sync) for i, sync in enumerate(syncs)
+    )
+    return (engine, *workers)
+
+
+API = Thread("APIServer", 5, 5, on_cpu=0.2)
+STARVED = Scene(threads=(API, Thread(on_cpu=0.6, run_queue=0.12, involuntary=80, asleep_in="futex")))
+THROTTLED = Scene(
+    threads=(API, Thread(on_cpu=0.3, run_queue=0.69, involuntary=80, asleep_in="futex")),
+    gpus=(12.0,),
+    throttled=0.65,
+    itl=(0.009, 0.08),
+    tokens=(900.0, 110.0),
+)
+GIL = Scene(
+    threads=(
+        API,
+        Thread(on_cpu=0.55, asleep_in="futex"),
+        Thread(tid=8, name="output", on_cpu=0.42, asleep_in="futex"),
+        Thread(tid=9, name="idle", on_cpu=0.0),
+    ),
+    gpus=(40.0,),
+    gil_waits={7: 170.0},
+)
+API_BOUND = Scene(
+    threads=(Thread("APIServer", 5, 5, on_cpu=0.98), Thread(on_cpu=0.1, asleep_in="epoll", launches=50, sync=0.02)),
+    gpus=(9.0,),
+)
+CPU_BOUND = Scene(threads=(API, Thread(on_cpu=0.98, launches=4000, sync=0.04)), gpus=(62.0,))
+CPU_BOUND_UNSEEN = Scene(threads=(API, Thread(on_cpu=0.98)), gpus=(31.0,), probed=False)
+CPU_ONLY = Scene(threads=(API, Thread(on_cpu=0.98)), gpus=(), probed=False)
+GPU_BOUND_SPINNING = Scene(threads=(API, Thread(on_cpu=0.99, launches=900, sync=0.83)), gpus=(94.0,))
+GPU_BOUND_ASLEEP = Scene(
+    threads=(API, Thread(on_cpu=0.15, launches=900, sync=0.7, sync_sleeps=True)), gpus=(94.0,), dram=72.0
+)
+GPU_BOUND_UNSEEN = Scene(threads=(API, Thread(on_cpu=0.99)), gpus=(97.0,), probed=False)
+STRAGGLER = Scene(threads=ranks(0.7, 0.68, 0.25, 0.72), gpus=(91.0, 90.0, 92.0, 91.0), waiting=0.0)
+KV_FULL = Scene(threads=GPU_BOUND_SPINNING.threads, gpus=(94.0,), kv=0.99, preemptions=0.4, waiting=14.0, running=64.0)
+POLLING = Scene(
+    threads=(Thread("scheduler", on_cpu=0.97, yields=400_000),), gpus=(0.0,), running=0.0, waiting=0.0, tokens=0.0
+)
+ON_DISK = Scene(threads=(API, Thread(on_cpu=0.1, asleep_in="disk")), gpus=(8.0,), waiting=6.0)
+IDLE = Scene(threads=(API, Thread(on_cpu=0.01)), gpus=(0.0,), running=0.0, waiting=0.0, tokens=0.0)
+WELL = Scene(threads=(API, Thread(on_cpu=0.35, launches=500, sync=0.2)), gpus=(58.0,))
+BUSY_BUT_FED = STARVED.but(gpus=(96.0,))
+
+SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
+    "starved": (STARVED, frozenset({"run-queue-starvation"})),
+    "throttled": (THROTTLED, frozenset({"cgroup-throttled"})),
+    "throttled since long": (THROTTLED.but(itl=0.08, tokens=110.0), frozenset({"cgroup-throttled"})),
+    "gil": (GIL, frozenset({"gil-bound"})),
+    "gil, no gpu": (GIL.but(gpus=()), frozenset({"gil-bound"})),
+    "api-bound": (API_BOUND, frozenset({"api-bound"})),
+    "cpu-bound": (CPU_BOUND, frozenset({"cpu-bound"})),
+    "cpu-bound, no probes": (CPU_BOUND_UNSEEN, frozenset({"cpu-bound"})),
+    "cpu-bound, no gpu": (CPU_ONLY, frozenset({"cpu-bound"})),
+    "gpu-bound, spins": (GPU_BOUND_SPINNING, frozenset({"gpu-bound"})),
+    "gpu-bound, sleeps": (GPU_BOUND_ASLEEP, frozenset({"gpu-bound", "memory-bound-decode"})),
+    "gpu-bound, no probes": (GPU_BOUND_UNSEEN, frozenset({"gpu-bound"})),
+    "straggler": (STRAGGLER, frozenset({"straggler"})),
+    "kv-bound": (KV_FULL, frozenset({"kv-bound"})),
+    "kv-bound and starved": (
+        STARVED.but(kv=0.99, preemptions=0.4, waiting=14.0),
+        frozenset({"kv-bound", "run-queue-starvation"}),
+    ),
+    "polling": (POLLING, frozenset({"idle-polling"})),
+    "asleep on the disk": (ON_DISK, frozenset({"engine-starved"})),
+    "idle": (IDLE, frozenset()),
+    "well": (WELL, frozenset()),
+    "short of CPUs, but the GPU is fed": (BUSY_BUT_FED, frozenset()),
+}
+"""By name: the scene, and all the rules that must speak on it."""
