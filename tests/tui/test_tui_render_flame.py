@@ -48,11 +48,49 @@ def test_a_zoomed_frame_fills_the_width_under_what_holds_it() -> None:
     ]
 
 
-def test_frames_thinner_than_a_cell_are_not_visited() -> None:
-    wide = node("all", 1e6, node("large", 1e6 - 1000), *(node(f"f{i}", 1.0) for i in range(1000)))
+def test_frames_thinner_than_a_cell_stand_together_and_are_counted() -> None:
+    wide = node("all", 1e6, node("large", 1e6 - 100_000), *(node(f"f{i}", 100.0) for i in range(1000)))
     rows = place_frames(wide, 80, 3)
-    assert [frame.node.name for frame in rows[1]][:1] == ["large"]
-    assert len(rows[1]) <= 2
+    assert [(frame.node.name, frame.start, frame.stop) for frame in rows[1]] == [
+        ("large", 0, 72),
+        ("+1000 narrower", 72, 80),
+    ]
+    assert rows[1][1].node.total == 100_000
+    assert rows[2] == []
+
+
+def test_the_narrower_ones_stand_right_of_the_wider_and_hold_the_cursor() -> None:
+    mixed = node("all", 100, node("a", 4), node("b", 46), node("c", 4), node("d", 46, node("e", 46)))
+    strips = draw_flame(StackTree(mixed, "%"), 20, 3, PLAIN, selected=(2,))
+    assert [strip.text for strip in strips] == ["|all                ", "|b       |d       |~", "4.0 %  c    v deeper"]
+    row = place_frames(mixed, 20, 3)[1]
+    assert [frame.holds((2,)) for frame in row] == [False, False, True]
+    assert [frame.holds((1,)) for frame in row] == [True, False, False]
+    assert row[2].holds((0, 0))
+
+
+def test_rows_scroll_to_the_cursor_and_say_what_is_not_shown() -> None:
+    deep = node("d", 1)
+    for name in "cba":
+        deep = node(name, 1, deep)
+    strips = draw_flame(StackTree(deep, "%"), 24, 3, PLAIN, selected=(0, 0))
+    assert [strip.text for strip in strips] == [
+        "|b                      ",
+        "|c                      ",
+        "100 %  c     ^1 v deeper",
+    ]
+
+
+def test_labels_and_the_last_line_can_be_given() -> None:
+    strips = draw_flame(
+        TREE,
+        20,
+        3,
+        PLAIN,
+        label_of=lambda one: f"<{one.name[:2]}>",
+        about=lambda one: [(f"{one.total:g} of {one.name}", "text")],
+    )
+    assert [strip.text for strip in strips] == ["|<al>               ", "|<ge>       |<???~  ", "100 of all  v deeper"]
 
 
 def test_without_stacks_it_says_why() -> None:
@@ -82,11 +120,12 @@ trees = st.recursive(
 @given(trees, st.integers(1, 60), st.integers(1, 8))
 def test_frames_lie_within_their_parents(root: StackNode, width: int, depth: int) -> None:
     rows = place_frames(root, width, depth)
-    spans = {frame.path: (frame.start, frame.stop) for row in rows for frame in row}
-    for path, (start, stop) in spans.items():
-        assert 0 <= start < stop <= width
-        if path:
-            assert spans[path[:-1]][0] <= start
-            assert stop <= spans[path[:-1]][1]
+    spans = {frame.path: (frame.start, frame.stop) for row in rows for frame in row if not frame.hidden}
     for row in rows:
+        for frame in row:
+            assert 0 <= frame.start < frame.stop <= width
+            parent = frame.path if frame.hidden else frame.path[:-1]
+            if frame.path or frame.hidden:
+                assert spans[parent][0] <= frame.start
+                assert frame.stop <= spans[parent][1]
         assert all(left.stop <= right.start for left, right in pairwise(row))

@@ -1,25 +1,34 @@
-"""Where the server's threads wait and run, as an icicle of their stacks."""
+"""Where the server's threads wait and run, as an icicle of their stacks; alone, or against another moment."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
+from llmtop.analysis.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.stall_tree import Order, stall_tree
+from llmtop.analysis.stall_tree import Order, StallTree, Wanted, stall_tree
 from llmtop.analysis.views import StackNode, StackTree
+from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
-from llmtop.tui.render.flame import Path, draw_flame, node_at, step_aside, step_down
+from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
+from llmtop.tui.render.lines import line
 from llmtop.units import percent
+from llmtop.vocabulary import PYTHON_FRAMES, STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual import events
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace, Unknown
+    from llmtop.model import Target, Trace
+    from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
 _ORDERS = tuple(Order)
@@ -29,16 +38,40 @@ _ROLES = {
     "thread": "series5",
     "running": "good",
     "waiting": "stall2",
+    "python": "series4",
     "frame": "stall3",
     "kernel": "stall7",
 }
 _FOUND, _NOT_FOUND = "selected", "dim"
+_GROWN = ((5.0, "stall1"), (1.0, "stall2"), (LEAST_POINTS, "stall3"))
+_SHRUNK = ((5.0, "stall6"), (1.0, "stall5"), (LEAST_POINTS, "stall4"))
+"""Colours by the size of a change in points, from the largest; the sign on the frame says the same."""
+_LATE_NS = 4 * NS_PER_S
+"""Stacks come every two seconds; those that are older than this are of a window that has to be named."""
+
+_ROOM_FOR_WHY = 3
+_NO_LOOK = Unknown("no interpreter has been looked at yet")
 
 Names = tuple[tuple[str, str], ...]
 """A frame by the (name, kind) of each step from the root: places change from frame to frame, names do not."""
 
 
-class StallFlamePane(Pane[StackTree]):
+@dataclass(frozen=True, slots=True)
+class FlameView:
+    """What is drawn.
+
+    Attributes:
+        tree: Times, or changes: then its nodes are `DiffNode`.
+        notes: What the title says of it.
+        why_no_python: Why there are no Python frames, where they are wanted.
+    """
+
+    tree: StackTree
+    notes: tuple[str, ...] = ()
+    why_no_python: Unknown | None = None
+
+
+class StallFlamePane(Pane[FlameView]):
     """The stacks of the last half minute. Arrows move, Enter zooms, `f` changes the order, `/` searches."""
 
     number = 5
@@ -53,6 +86,10 @@ class StallFlamePane(Pane[StackTree]):
         Binding("backspace,0", "zoom_out", "out", show=False, tooltip="All of it again"),
         Binding("f", "order", "order", tooltip="By thread, by state, waits only, on-CPU only, inverted"),
         Binding("slash", "search", "search", key_display="/", tooltip="Mark functions by a part of their name"),
+        Binding("p", "python", "Python", tooltip="Look at Python's functions (py-spy), or not any more"),
+        Binding("b", "baseline", "compare", tooltip="Compare with the moment that is shown now, or not any more"),
+        Binding("x", "freeze", "freeze", tooltip="Hold the flame alone, or let it go on"),
+        Binding("i", "detail", "detail", show=False, tooltip="With lines, interpreter frames and system-call entry"),
     ]
 
     class Asked(Message):
@@ -66,26 +103,60 @@ class StallFlamePane(Pane[StackTree]):
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="stall-flame")
         self.target = target
-        self.order = Order.BY_THREAD
+        self.wanted = Wanted(python=False)
         self.search = ""
         self._is_searching = False
         self._selected: Names = ()
         self._zoom: Names = ()
+        self._frozen: Trace | None = None
+        self._baseline: Trace | None = None
 
-    def view(self, trace: Trace) -> StackTree | Unknown:
+    def view(self, trace: Trace) -> FlameView | Unknown:
         if self.target is None:
             return NO_TARGET
-        tree = stall_tree(trace, self.order)
-        return tree if tree.why_not is None else tree.why_not
+        shown = self._frozen or trace
+        tree = stall_tree(shown, self.wanted)
+        why = (trace.why_missing("pyspy") or _NO_LOOK) if self.wanted.python and not tree.looks else None
+        if tree.why_not is not None:
+            return _why_empty(tree.why_not, why, is_python_wanted=self.wanted.python)
+        if self._baseline is None:
+            return FlameView(tree, tuple(self._notes(tree, shown, trace)), why)
+        before = stall_tree(self._baseline, self.wanted)
+        root = diff_trees(before.root, tree.root)
+        notes = (*_comparison(before, tree, root), *self._notes(tree, shown, trace))
+        return FlameView(StackTree(root, "%"), notes, why)
 
-    def draw(self, view: StackTree, width: int, height: int, look: Look) -> list[Strip]:
-        selected, zoom = path_of(view.root, self._selected), path_of(view.root, self._zoom)
-        return draw_flame(view, width, height, look, selected=selected, zoom=zoom, role_of=self._role)
+    def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
+        if self._frozen is not None:
+            yield f"frozen {(newest.end_ns - shown.end_ns) / NS_PER_S:.0f} s ago (x)"
+        elif tree.end_ns and shown.end_ns - tree.end_ns > _LATE_NS:
+            yield f"window ended {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
+        if tree.looks:
+            yield f"Python estimated from {tree.looks} looks"
+            yield f"{percent(100 * tree.python_share)} of the time has it"
 
-    def subtitle(self, view: StackTree) -> Content:
+    def draw(self, view: FlameView, width: int, height: int, look: Look) -> list[Strip]:
+        root = view.tree.root
+        last = []
+        if view.why_no_python is not None and height > _ROOM_FOR_WHY:
+            last = [line([("no Python frames: ", "warn"), (str(view.why_no_python), "text")], width, look)]
+        strips = draw_flame(
+            view.tree,
+            width,
+            height - len(last),
+            look,
+            selected=path_of(root, self._selected),
+            zoom=path_of(root, self._zoom),
+            role_of=self._role,
+            label_of=label_of,
+            about=lambda node: about(view.tree, node),
+        )
+        return [*strips, *last]
+
+    def subtitle(self, view: FlameView) -> Content:
         if not self.search and not self._is_searching:
-            return Content(self.order.value)
-        share = found_share(view.root, self.search) if self.search else 0.0
+            return Content(" · ".join((self.wanted.order.value, *view.notes)))
+        share = found_share(view.tree.root, self.search) if self.search else 0.0
         cursor = "_" if self._is_searching else ""
         return Content(f"/{self.search}{cursor} {percent(100 * share)} of the time")
 
@@ -97,11 +168,11 @@ class StallFlamePane(Pane[StackTree]):
     def _role(self, node: StackNode) -> str:
         if self.search:
             return _FOUND if self.search.casefold() in node.name.casefold() else _NOT_FOUND
-        return _ROLES.get(node.kind, "text")
+        return role_of(node)
 
     @property
     def _root(self) -> StackNode | None:
-        return self._view.root if isinstance(self._view, StackTree) else None
+        return self._view.tree.root if isinstance(self._view, FlameView) else None
 
     # -- keys --------------------------------------------------------------------------------------------------
 
@@ -136,8 +207,37 @@ class StallFlamePane(Pane[StackTree]):
 
     def action_order(self) -> None:
         """Draw the next order of levels."""
-        self.order = _ORDERS[(_ORDERS.index(self.order) + 1) % len(_ORDERS)]
+        order = _ORDERS[(_ORDERS.index(self.wanted.order) + 1) % len(_ORDERS)]
         self._selected = self._zoom = ()
+        self._want(replace(self.wanted, order=order))
+
+    def action_detail(self) -> None:
+        """Show every frame, or fold those away that tell nothing."""
+        self._want(replace(self.wanted, detail=not self.wanted.detail))
+
+    def action_python(self) -> None:
+        """Have interpreters looked at and show what they do; or neither."""
+        self._want(replace(self.wanted, python=not self.wanted.python))
+        self.post_message(self.Asked(PYTHON_FRAMES, self.wanted.python))
+
+    def action_baseline(self) -> None:
+        """Compare what comes with what is shown now; or end that."""
+        shown = self._frozen or self._trace
+        self._baseline = None if self._baseline is not None or shown is None else _with_stacks_alone(shown)
+        self._frozen = None
+        self._again()
+
+    def action_freeze(self) -> None:
+        """Hold the flame as it is while the rest lives; or let it go on."""
+        self._frozen = None if self._frozen is not None or self._trace is None else _with_stacks_alone(self._trace)
+        self._again()
+
+    def _want(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._again()
+
+    def _again(self) -> None:
+        """Make the view anew from the same trace."""
         if self._trace is not None:
             self.show(self._trace)
 
@@ -195,3 +295,55 @@ def found_share(root: StackNode, text: str) -> float:
         else:
             waiting += node.children
     return found / root.total if root.total else 0.0
+
+
+# -- what frames say -------------------------------------------------------------------------------------------
+
+
+def role_of(node: StackNode) -> str:
+    """The colour of a frame: by its kind, or by how its share has changed."""
+    if not isinstance(node, DiffNode):
+        return _ROLES.get(node.kind, "text")
+    steps = _GROWN if node.change > 0 else _SHRUNK
+    return next((role for least, role in steps if abs(node.change) >= least), "dim")
+
+
+def label_of(node: StackNode) -> str:
+    """The name of a frame; where moments are compared, behind its change in percentage points."""
+    if not isinstance(node, DiffNode) or abs(node.change) < LEAST_POINTS:
+        return node.name
+    what = "new " if node.is_new else "gone " if node.is_gone else ""
+    return f"{what}{node.change:+.1f} {node.name}"
+
+
+def about(tree: StackTree, node: StackNode) -> Sequence[Part]:
+    """What the last line says of a frame."""
+    if not isinstance(node, DiffNode):
+        estimate = [("  (estimate)", "dim")] if node.kind == "python" and tree.unit == "ns" else []
+        return [*about_frame(tree, node), *estimate]
+    moved = f"{node.change:+.1f} points  " if abs(node.change) >= LEAST_POINTS else "no change  "
+    what = "new, " if node.is_new else "gone, " if node.is_gone else ""
+    return [(moved, "value"), (f"{what}{percent(node.before)} → {percent(node.now)}  ", "text"), (node.name, "text")]
+
+
+def _comparison(before: StallTree, now: StallTree, root: DiffNode) -> Iterator[str]:
+    apart_ns = now.end_ns - before.end_ns
+    yield f"against {abs(apart_ns) / NS_PER_S:.0f} s {'earlier' if apart_ns >= 0 else 'later'}"
+    if abs(apart_ns) < STACKS_WINDOW_NS:
+        yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
+    yield f"{moved_points(root):.0f} points moved"
+
+
+def _why_empty(why: Unknown, why_no_python: Unknown | None, *, is_python_wanted: bool) -> Unknown:
+    """Why there is no stack at all, and that interpreters may be looked at without probes."""
+    if not is_python_wanted:
+        return Unknown(why.reason, f"{why.remedy}; or p: Python's functions alone, with py-spy".removeprefix("; or "))
+    if why_no_python is None:
+        return why
+    remedies = "; ".join(dict.fromkeys(remedy for remedy in (why_no_python.remedy, why.remedy) if remedy))
+    return Unknown(f"{why.reason}; Python: {why_no_python.reason}", remedies)
+
+
+def _with_stacks_alone(trace: Trace) -> Trace:
+    """A trace to keep: without the series, which grow."""
+    return replace(trace, series={}, spans={}, readings=(), marks=(), past_stacks=())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from rich.segment import Segment
@@ -11,7 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from llmtop.analysis.views import StackNode, StackTree
-from llmtop.tui.render.lines import blank, explain, fill, line, pad, spelled
+from llmtop.tui.render.lines import Part, blank, explain, fill, line, pad, spelled, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import percent, quantity
 
@@ -20,16 +21,30 @@ Path: TypeAlias = tuple[int, ...]
 
 _REVERSE = Style(reverse=True)
 _FOOT_ROWS = 1
+_CELL = 1 - 1e-9
+"""The least width of a frame, in cells, but for what arithmetic loses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that is wide enough to see: cells [start, stop) of the row of its depth."""
+    """A frame that is wide enough to see: cells [start, stop) of the row of its depth.
+
+    Attributes:
+        hidden: For what stands in place of the children that are narrower than a cell: their indices.
+    """
 
     path: Path
     node: StackNode
     start: int
     stop: int
+    hidden: frozenset[int] = frozenset()
+
+    def holds(self, path: Path) -> bool:
+        """Whether a cursor at `path` is shown here: on the frame, or on or below one of those it stands for."""
+        if not self.hidden:
+            return self.path == path
+        depth = len(self.path)
+        return path[:depth] == self.path and len(path) > depth and path[depth] in self.hidden
 
 
 def node_at(root: StackNode, path: Path) -> StackNode:
@@ -46,30 +61,44 @@ def node_at(root: StackNode, path: Path) -> StackNode:
 def place_frames(root: StackNode, width: int, depth: int, zoom: Path = ()) -> list[list[Frame]]:
     """The frames to draw, by row: the frame at `zoom` over the whole width, what holds it above, the rest below it.
 
-    Nothing below a frame of less than a cell is visited: the cost is that of what is seen, not of the tree.
+    Children of less than a cell stand together in one frame that counts them, right of the wider ones. Nothing
+    below them is visited: the cost is that of what is seen, not of the tree.
     """
     rows: list[list[Frame]] = [
         [Frame(zoom[:step], node_at(root, zoom[:step]), 0, width)] for step in range(min(len(zoom) + 1, depth))
     ]
     if len(rows) == len(zoom) + 1:
         rows += [[] for _ in range(depth - len(rows))]
-        _place_children(rows, rows[len(zoom)][0], len(zoom) + 1)
+        for row, below in pairwise(rows[len(zoom) :]):
+            for frame in row:
+                if not frame.hidden and frame.node.total > 0:
+                    below += _children_of(frame)
     return rows
 
 
-def _place_children(rows: list[list[Frame]], parent: Frame, depth: int) -> None:
-    if depth >= len(rows) or parent.node.total <= 0:
-        return
-    width, before = parent.stop - parent.start, 0.0
+def _children_of(parent: Frame) -> Iterator[Frame]:
+    width, total = parent.stop - parent.start, parent.node.total
+    hidden: list[int] = []
+    before = hidden_total = 0.0
     for i, child in enumerate(parent.node.children):
+        if width * (child.total / total) < _CELL:
+            if child.total > 0:
+                hidden.append(i)
+                hidden_total += child.total
+            continue
         after = before + child.total
-        first = parent.start + round(width * (before / parent.node.total))
-        last = parent.start + min(width, round(width * (after / parent.node.total)))
+        yield Frame((*parent.path, i), child, _cell(parent, before), _cell(parent, after))
         before = after
-        if last > first:
-            frame = Frame((*parent.path, i), child, first, last)
-            rows[depth].append(frame)
-            _place_children(rows, frame, depth + 1)
+    first, last = _cell(parent, before), _cell(parent, before + hidden_total)
+    if hidden and last > first:
+        together = StackNode(f"+{len(hidden)} narrower", "narrower", hidden_total, hidden_total)
+        yield Frame(parent.path, together, first, last, frozenset(hidden))
+
+
+def _cell(parent: Frame, before: float) -> int:
+    """Where a child begins that has `before` left of it: a half goes up, so that what is a cell wide never vanishes."""
+    width = parent.stop - parent.start
+    return parent.start + min(width, int(width * (before / parent.node.total) + 0.5))
 
 
 def draw_flame(
@@ -81,39 +110,75 @@ def draw_flame(
     selected: Path = (),
     zoom: Path = (),
     role_of: Callable[[StackNode], str] = lambda node: "accent",
+    label_of: Callable[[StackNode], str] = lambda node: node.name,
+    about: Callable[[StackNode], Sequence[Part]] | None = None,
 ) -> list[Strip]:
-    """The icicle in `width` x `height` cells; the last line says what the selected frame is."""
+    """The icicle in `width` x `height` cells; the last line says what the selected frame is.
+
+    Where the cursor (`selected`) stands deeper than there are rows, the rows scroll. `label_of` gives what stands on
+    a frame; `about` what the last line says of the selected one, by default its total, share, own share and name.
+    """
     if tree.why_not is not None or tree.root.total <= 0:
         why = tree.why_not
         return explain(why, width, height, look) if why is not None else [blank(width, look)] * height
-    rows = place_frames(tree.root, width, max(1, height - _FOOT_ROWS), zoom)
-    strips = [_row(row, width, look, selected, role_of) for row in rows if row]
-    return [*fill(strips, width, height - _FOOT_ROWS, look), _about(tree, selected, width, look)]
+    count = max(1, height - _FOOT_ROWS)
+    top = max(0, len(selected) + 1 - count)
+    rows = place_frames(tree.root, width, top + count + 1, zoom)
+    drawn = _Drawn(look, selected, role_of, label_of)
+    strips = [drawn.row(row, width) for row in rows[top : top + count] if row]
+    said = about(node_at(tree.root, selected)) if about else about_frame(tree, node_at(tree.root, selected))
+    foot = _foot(said, above=top, is_more_below=bool(rows[top + count]), width=width, look=look)
+    return [*fill(strips, width, height - _FOOT_ROWS, look), foot]
 
 
-def _row(frames: list[Frame], width: int, look: Look, selected: Path, role_of: Callable[[StackNode], str]) -> Strip:
-    segments: list[Segment] = []
-    at = 0
-    for frame in frames:
-        if frame.start > at:
-            segments.append(Segment(" " * (frame.start - at), look.style("text")))
-        is_selected = frame.path == selected
-        style = look.style("cursor") if is_selected else look.style(role_of(frame.node)) + _REVERSE
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What all rows of one drawing have in common."""
+
+    look: Look
+    selected: Path
+    role_of: Callable[[StackNode], str]
+    label_of: Callable[[StackNode], str]
+
+    def row(self, frames: list[Frame], width: int) -> Strip:
+        """One row of frames."""
+        segments: list[Segment] = []
+        blank_style = self.look.style("text")
+        at = 0
+        for frame in frames:
+            if frame.start > at:
+                segments.append(Segment(" " * (frame.start - at), blank_style))
+            segments.append(Segment(self._text(frame), self._style(frame)))
+            at = frame.stop
+        if at < width:
+            segments.append(Segment(" " * (width - at), blank_style))
+        return Strip(segments, width)
+
+    def _text(self, frame: Frame) -> str:
         # The first cell is an edge, so that neighbours of one colour, or of none, stay apart.
-        text = pad(look.glyphs.edge + spelled(frame.node.name, look), frame.stop - frame.start, look)
-        segments.append(Segment(text, style))
-        at = frame.stop
-    if at < width:
-        segments.append(Segment(" " * (width - at), look.style("text")))
-    return Strip(segments, width)
+        name = frame.node.name if frame.hidden else self.label_of(frame.node)
+        return pad(self.look.glyphs.edge + spelled(name, self.look), frame.stop - frame.start, self.look)
+
+    def _style(self, frame: Frame) -> Style:
+        if frame.holds(self.selected):
+            return self.look.style("cursor")
+        return self.look.style("dim" if frame.hidden else self.role_of(frame.node)) + _REVERSE
 
 
-def _about(tree: StackTree, selected: Path, width: int, look: Look) -> Strip:
-    node = node_at(tree.root, selected)
+def _foot(said: Sequence[Part], *, above: int, is_more_below: bool, width: int, look: Look) -> Strip:
+    """The last line, with what the rows do not show at its right end."""
+    more = f" {look.glyphs.up}{above}" if above else ""
+    more += f" {look.glyphs.down} deeper" if is_more_below else ""
+    room = max(0, width - width_of(more))
+    return Strip.join([line(said, room, look), line([(more, "dim")], width - room, look)])
+
+
+def about_frame(tree: StackTree, node: StackNode) -> Sequence[Part]:
+    """Total, share, own share and name of a frame."""
     share = percent(100 * node.total / tree.root.total)
     total = "" if tree.unit == "%" else f"{quantity(node.total, tree.unit)}  "
     own = f"  own {percent(100 * node.own / tree.root.total)}" if node.own and node.children else ""
-    return line([(f"{total}{share}{own}  ", "value"), (node.name, "text")], width, look)
+    return [(f"{total}{share}{own}  ", "value"), (node.name, "text")]
 
 
 # -- moving ----------------------------------------------------------------------------------------------------
