@@ -15,7 +15,17 @@ from types import ModuleType
 import psutil
 import pytest
 
-from benchmarks import attach_loss, bench, cuda_driver, monitor_cost, profiler_together, start_times, xid_fault
+from benchmarks import (
+    attach_loss,
+    bench,
+    cuda_driver,
+    monitor_cost,
+    profiler_together,
+    soak,
+    start_times,
+    tell_apart,
+    xid_fault,
+)
 from tests.fake_nvml.build import FakeNvml
 
 ECHO = """
@@ -193,3 +203,46 @@ def test_a_number_out_of_its_tolerance_fails(
     monkeypatch.setattr(sys, "argv", ["profiler_together.py", "--ncu", "", "--nsys", ""])
     assert profiler_together.main() == 1
     assert re.search(r"alone +\| copy 4 GiB, GB/s \| 3000 \| +2700 \| 0\.900 \| bytes/s", capsys.readouterr().out)
+
+
+def _look(at_s: float, *, rss: int = 60_000_000, descriptors: int = 20) -> soak.Look:
+    return soak.Look(at_s, rss, 140_000_000, descriptors, 8, 9, 1, at_s / 20)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_steady"),
+    [
+        ({}, True),
+        ({"rss": 61_500_000}, True),
+        ({"rss": 63_000_000}, False),
+        ({"descriptors": 21}, False),
+    ],
+)
+def test_growth_is_judged_after_the_recorder_is_full(last: dict[str, int], is_steady: bool) -> None:
+    looks = [_look(15.0 * i, rss=10_000_000) for i in range(44)]  # while it fills, it may grow
+    looks += [_look(675.0 + 15.0 * i) for i in range(4)]
+    looks += [_look(735.0 + 15.0 * i, **last) for i in range(4)]
+    rows, verdict = soak.compare(looks)
+    assert verdict is is_steady
+    assert rows[-1] == ("cpu", "", "5.0% of a core")
+
+
+def test_a_short_soak_proves_nothing() -> None:
+    with pytest.raises(SystemExit, match="too short"):
+        soak.compare([_look(15.0 * i) for i in range(44)])
+
+
+def test_what_tells_two_loops_apart_is_of_the_busiest_thread() -> None:
+    busy = {"on_cpu": 0.99, "in_cuda_sync": 0.9, "blocked": {}}
+    snapshot = {
+        "threads": [{"on_cpu": 0.1}, busy, {"on_cpu": {"unknown": "no samples"}}],
+        "gpus": [{"sm": 85.0}],
+        "findings": [{"rule": "gpu-bound"}],
+    }
+    assert tell_apart.said(snapshot) == {
+        "SM": 85.0,
+        "on CPU": 0.99,
+        "in CUDA sync": 0.9,
+        "blocked": {},
+        "findings": ["gpu-bound"],
+    }
