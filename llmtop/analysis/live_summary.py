@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop import vocabulary as v
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
+from llmtop.analysis.python_frames import is_python, join_python
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
 from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view
@@ -128,7 +129,8 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
         "syscalls": [] if isinstance(syscalls, Unknown) else [_syscall(call) for call in syscalls.calls],
-        "stacks": [_stack(stack) for stack in trace.stacks if stack.unit == "ns"],
+        "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
+        "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
         "findings": [_finding(finding) for finding in diagnose(trace)],
         "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
@@ -243,6 +245,23 @@ def _thread(row: ThreadRow) -> dict[str, Json]:
 
 def _stack(stack: Stack) -> dict[str, Json]:
     return {"frames": list(stack.frames), "weight_ns": stack.weight, "state": stack.state}
+
+
+def _of_time(trace: Trace) -> list[Stack]:
+    """Stacks whose weight is a time, and the looks at interpreters that it is divided by."""
+    return [stack for stack in trace.stacks if stack.unit == "ns" or is_python(stack)]
+
+
+def _python_stack(stack: Stack) -> dict[str, Json]:
+    pid, _, tid = stack.track.removeprefix("thread:").partition("/")
+    state = stack.state.removeprefix("python ")
+    return {
+        "pid": int(pid),
+        "tid": int(tid),
+        "frames": list(stack.frames),
+        "looks": round(stack.weight),
+        "state": state,
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Json]:

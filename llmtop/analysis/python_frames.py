@@ -7,12 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop.model import Stack
 from llmtop.vocabulary import PythonState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from llmtop.model import Stack
 
 ON_CPU = "on-cpu"
 """The state of stacks that were seen running; all others are waits."""
@@ -36,6 +35,7 @@ _ABOVE_PYTHON = re.compile(
 )
 """What calls the interpreter, and what has no name where CPython is built without frame pointers."""
 
+_AS_IT_IS: tuple[tuple[tuple[str, ...], float], ...] = (((), 1.0),)
 _Place: TypeAlias = "tuple[str, bool]"
 """A thread, and whether it was running."""
 
@@ -67,24 +67,26 @@ def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
     waits.
 
     Args:
-        stacks: Native ones and those of interpreters, as a live trace holds them.
+        stacks: Native ones, all of one unit, and those of interpreters, as a live trace holds them.
         detail: Keep line numbers and the interpreter's own frames.
     """
     everything = tuple(stacks)
     native = [stack for stack in everything if not is_python(stack)]
     python = _python_shares(everything, detail)
-    joined: list[Stack] = []
+    sums: dict[tuple[str, str, tuple[str, ...]], float] = {}
     total = covered = 0.0
     for stack in native:
         total += stack.weight
         options = python.get((stack.track, stack.state == ON_CPU))
-        if options is None:
-            joined.append(stack)
-            continue
-        covered += stack.weight
-        below = stack.frames if detail else called_by_python(stack.frames)
-        joined += (replace(stack, frames=frames + below, weight=stack.weight * share) for frames, share in options)
-    return Joined(tuple(joined), covered / total if total else 0.0, _looks(everything))
+        if options is not None:
+            covered += stack.weight
+        below = stack.frames if detail or options is None else called_by_python(stack.frames)
+        for frames, share in options or _AS_IT_IS:
+            key = (stack.track, stack.state, frames + below)
+            sums[key] = sums.get(key, 0.0) + stack.weight * share
+    unit = native[0].unit if native else "ns"
+    joined = tuple(Stack(frames, weight, unit, state, track) for (track, state, frames), weight in sums.items())
+    return Joined(joined, covered / total if total else 0.0, _looks(everything))
 
 
 def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:

@@ -8,9 +8,12 @@ import sys
 import time
 
 from llmtop.cli.live import add_dtype_argument, add_ebpf_argument, find, live_session, process_id, seconds, told_dtype
+from llmtop.vocabulary import PYTHON_FRAMES
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
+_LOOKS_EVERY_S = 1.0
+"""Interpreters are looked at no oftener than each second or so, so none of the few looks may be missed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
     add_dtype_argument(parser)
     add_ebpf_argument(parser)
+    parser.add_argument(
+        "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
+    )
     parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
 
 
@@ -28,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
 
     target = told_dtype(find(args.attach), args.dtype) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
-    session = live_session(target, window_s / 3)
+    interval_s = min(window_s / 3, _LOOKS_EVERY_S) if args.python else window_s / 3
+    session = live_session(target, interval_s)
+    session.ask(PYTHON_FRAMES, args.python)
     session.start()
     try:
         time.sleep(window_s)

@@ -25,6 +25,7 @@ KEYS = [
     "threads",
     "syscalls",
     "stacks",
+    "python_stacks",
     "findings",
     "missing",
     "self",
@@ -137,3 +138,17 @@ def test_failed_collector_is_listed() -> None:
     issue = Issue(Severity.ERROR, "collector-nvml", "the nvml collector failed: X; please report this")
     missing = document(replace(live_trace(NOTHING), issues=(issue,)))["missing"]
     assert {"what": "nvml", "reason": issue.message, "remedy": ""} in missing
+
+
+def test_python_functions_are_in_the_stacks_and_on_their_own() -> None:
+    track = "thread:4300/4301"
+    stacks = (
+        Stack(("_PyEval_EvalFrameDefault", "sem_wait"), 1e9, "ns", "futex", track),
+        Stack(("main (a.py:3)", "step (a.py:7)"), 4, "samples", "python waiting", track),
+    )
+    seen = document(replace(live_trace(), stacks=stacks))
+    assert seen["stacks"] == [
+        {"frames": ["main (a.py)_[p]", "step (a.py)_[p]", "sem_wait"], "weight_ns": 1e9, "state": "futex"}
+    ]
+    frames = ["main (a.py:3)", "step (a.py:7)"]
+    assert seen["python_stacks"] == [{"pid": 4300, "tid": 4301, "frames": frames, "looks": 4, "state": "waiting"}]
