@@ -22,7 +22,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     late = max(drivers(trace), key=lambda thread: thread.shares.run_queue, default=None)
     if waiting is False or late is None:
         return
-    wait, crowd = held_off(trace, late), crowding(trace, late)
+    wait = held_off(trace, late)
+    crowd = crowding(trace, late) if wait is not None else ()
     if wait is not None and (waiting or crowd):
         yield Finding(
             rule=id,

@@ -159,14 +159,16 @@ def is_gpu_busy(trace: Trace, least: float = GPU_IDLE_PERCENT) -> bool:
 
 
 def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None:
-    """Whether the GPUs idle at least so much of the time with work for them at hand; None where it cannot be told."""
-    loaded = is_loaded(trace)
-    if loaded is False or is_gpu_busy(trace, below):
+    """Whether the GPUs idle at least so much of the time with work for them at hand; None where it cannot be told.
+
+    The gaps between short kernels do not show in the duty cycle: a high one proves nothing either way.
+    """
+    loaded, activity = is_loaded(trace), gpu_activity(trace)
+    if loaded is False or (activity is not None and activity.by is v.GPU_SM and is_gpu_busy(trace, below)):
         return False
-    activity = gpu_activity(trace)
-    if loaded is None or activity is None:
+    if loaded is None or activity is None or activity.value >= below:
         return None
-    return activity.value < below
+    return True
 
 
 def says_waiting(trace: Trace) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.stragglers import server_gpus, stragglers
-from llmtop.model import Finding, Severity, Trace, TrackKind
+from llmtop.model import Finding, Series, Severity, Trace, TrackKind
 from llmtop.units import percent
 
 id = "straggler"
@@ -26,7 +26,7 @@ _ELSEWHERE = 0.1
 """Share of the time that it spends more than they on something else."""
 _RANK = re.compile(r"_?(TP|EP)\d+")
 """What differs in the roles of processes that do the same steps together; DP and PP ranks do not keep step."""
-_WAITING_CALLS = re.compile(r"Synchronize|^nccl")
+_WAITS = re.compile(r"Synchronize|^nccl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +90,32 @@ def _late_ranks(trace: Trace) -> Iterator[tuple[_Rank, Sequence[_Rank]]]:
 
 def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
     """Ranks that do the same steps together, as far as their waits are known."""
+    loops = drivers(trace)
+    calls = _waiting_calls(trace) if len(loops) > 1 else {}
     groups: dict[str, list[_Rank]] = {}
-    for thread in drivers(trace):
-        if (rank := _rank(trace, thread)) is not None:
+    for thread in loops:
+        if (rank := _rank(trace, thread, calls.get(f"process:{thread.row.pid}", ()))) is not None:
             groups.setdefault(_RANK.sub("", thread.row.role), []).append(rank)
     return groups
 
 
-def _rank(trace: Trace, thread: Watched) -> _Rank | None:
-    """By the thread's own waits; else by the time that all threads of its process spent in calls that wait."""
-    if thread.shares.in_cuda_sync is not None:
-        return _Rank(thread, thread.shares.in_cuda_sync, read_by(trace, thread.track, v.THREAD_CUDA_SYNC) or "uprobes")
-    process = f"process:{thread.row.pid}"
+def _waiting_calls(trace: Trace) -> Mapping[str, Sequence[Series]]:
+    """The time that each process spends in library calls that wait, by process; in one pass over all series."""
     prefix = f"{v.LIBRARY_TIME.name}|"
-    names = [name for owner, name in trace.series if owner == process and name.startswith(prefix)]
-    waiting = [trace.series[process, name] for name in names if _WAITING_CALLS.search(name.removeprefix(prefix))]
-    grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in waiting)
-    return _Rank(thread, grown / WINDOW_NS, waiting[0].source) if waiting else None
+    found: dict[str, list[Series]] = {}
+    for (process, name), series in trace.series.items():
+        if name.startswith(prefix) and _WAITS.search(name.removeprefix(prefix)):
+            found.setdefault(process, []).append(series)
+    return found
+
+
+def _rank(trace: Trace, thread: Watched, calls: Sequence[Series]) -> _Rank | None:
+    """By the thread's own waits; else by the time that all threads of its process spent in calls that wait."""
+    sync = thread.shares.in_cuda_sync
+    if sync is not None:
+        return _Rank(thread, sync, read_by(trace, thread.track, v.THREAD_CUDA_SYNC) or "uprobes")
+    grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in calls)
+    return _Rank(thread, grown / WINDOW_NS, calls[0].source) if calls else None
 
 
 def _elsewhere(trace: Trace, late: _Rank, peers: Sequence[_Rank]) -> str | None:

@@ -149,14 +149,12 @@ def gil_waits(trace: Trace, pid: int) -> Signal | None:
 
 def says_run_queue(trace: Trace, thread: Watched) -> str:
     """The line of evidence of the time that a thread is ready and has no CPU."""
-    return (
-        f"{thread.name}: run-queue wait {percent(100 * thread.shares.run_queue)} of the time ({_clock(trace, thread)})"
-    )
+    return f"{thread.name}: run-queue wait {percent(100 * thread.shares.run_queue)} ({_clock(trace, thread)})"
 
 
 def says_on_cpu(trace: Trace, thread: Watched) -> str:
     """The line of evidence of a thread's CPU time, and of what it only polls in it."""
-    clock = f"{thread.name}: on-CPU {percent(100 * thread.shares.on_cpu)} of the time ({_clock(trace, thread)})"
+    clock = f"{thread.name}: on-CPU {percent(100 * thread.shares.on_cpu)} ({_clock(trace, thread)})"
     return f"{clock}, {says_polling(trace, thread)}" if thread.shares.polling else clock
 
 
@@ -171,7 +169,7 @@ def says_in_sync(trace: Trace, thread: Watched) -> str:
     """The line of evidence that a thread waits for the GPU."""
     where = source(trace, thread.track, v.THREAD_CUDA_SYNC) or "uprobes"
     share = percent(100 * (thread.shares.in_cuda_sync or 0.0))
-    return f"{thread.name}: in CUDA synchronisation {share} of the time ({where})"
+    return f"{thread.name}: in CUDA synchronisation {share} ({where})"
 
 
 def says_blocked(thread: Watched) -> str:
