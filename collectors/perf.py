@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import llmtop
-from llmtop.collectors import perf_run
+from llmtop.collectors import children, perf_run
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
@@ -80,6 +80,7 @@ class PerfCollector:
         self._gone: list[str] = []
         self._lost = 0
         self._shed = ""
+        self._spent_ns = 0
 
     @property
     def unavailable(self) -> Unknown | None:
@@ -137,6 +138,7 @@ class PerfCollector:
         self._helper = HelperProcess([*map(str, pids), *options], sudo=_by_sudo(), program=PROGRAM)
         self._reports = Reports(source=SOURCE)
         self._state = _STARTING
+        self._spent_ns = 0
 
     def _take(self, report: dict[str, Any], readings: list[Reading]) -> tuple[Stack, ...]:
         """Take in one report; the stacks of the last half minute, where it has any."""
@@ -151,6 +153,7 @@ class PerfCollector:
                 self._note_missing(report["missing"])
                 self._note_shed(clean(report["shed"]))
                 self._note_lost(report["lost"])
+                self._note_spent(report["children_ns"])
                 if "running" in report:
                     return self._reports.stacks(report)
         return ()
@@ -176,6 +179,11 @@ class PerfCollector:
             message = "events found no room in perf's buffers: counts are too low"
             self._issues.append(Issue(Severity.WARNING, "perf-lost", message, lost - self._lost))
         self._lost = lost
+
+    def _note_spent(self, children_ns: int) -> None:
+        """Each perf runs too briefly to be seen: the helper says what they took."""
+        children.spend(max(0, children_ns - self._spent_ns))
+        self._spent_ns = children_ns
 
     def _bury(self, now: int) -> None:
         """The helper has ended by itself: say why, and try again in a while unless that would end the same way."""

@@ -18,23 +18,20 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
-from llmtop import procfs
-from llmtop.collectors import perf_run, perf_sched
+from llmtop.collectors import perf_run, perf_sched, perf_threads
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.helper.system import UnavailableError
 from llmtop.collectors.perf_books import Books
-from llmtop.collectors.perf_budget import LARGEST_SHARE, Load, plan
+from llmtop.collectors.perf_budget import LARGEST_SHARE, Load, Plan, plan
 from llmtop.collectors.perf_run import PerfError, Program, Recording
-from llmtop.collectors.perf_sched import ON_CPU, Seed, Slice, Stacks, Sums
-from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
+from llmtop.collectors.perf_sched import ON_CPU, Slice, Stacks, Sums
+from llmtop.collectors.perf_threads import Family
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.vocabulary import ThreadCause
 
 HERTZ = 199
 """Of on-CPU stacks within a look: in all as many as 20 a second all the time. A prime, so as to go with no timer."""
@@ -48,6 +45,7 @@ LEAST_SWITCHES = 20
 """So many switches of the server without a single event are no chance."""
 USER_PAGES_A_CPU = 64
 """What an ordinary user's buffers may have: half of perf_event_mlock_kb's default of 516 KiB a CPU."""
+Say = Callable[[Mapping[str, Any]], None]
 _REST_ROUNDS = 8
 _FIRST_PAUSE_S = 1.0
 _MOST_PASSING = 3
@@ -96,33 +94,6 @@ class Commands:
             self.stacks = bool(command.get("stacks", self.stacks))
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The server's processes and threads as they are now: process by thread."""
-
-    threads: Mapping[int, int]
-
-    @property
-    def processes(self) -> tuple[int, ...]:
-        """Its processes."""
-        return tuple(sorted(set(self.threads.values())))
-
-    @classmethod
-    def of(cls, roots: Sequence[int]) -> Family:
-        """The processes asked for that are alive, and all that descend from them."""
-        alive = [pid for pid in roots if system.start_time(pid)]
-        pids = dict.fromkeys((*alive, *procfs.family().descendants(*alive)))
-        return cls({tid: pid for pid in pids for tid in system.threads(pid)})
-
-    def options(self, buffers: int, threads: Sequence[int]) -> list[str]:
-        """What tells perf whom to look at, with buffers that are small enough for so many."""
-        per_thread = max(1, min(64, buffers // max(1, len(threads))))
-        pages = ["-m", str(1 << (per_thread.bit_length() - 1))]
-        if len(threads) == len(self.threads):
-            return [*pages, "-p", ",".join(map(str, self.processes))]
-        return [*pages, "-t", ",".join(map(str, threads))]
-
-
 class Part:
     """Something that is looked at: as long as it can be, and not when it costs too much."""
 
@@ -152,9 +123,17 @@ class Helper:
         options: As `_options` has them.
         program: The perf to run.
         commands: What llmtop says.
+        say: Tells llmtop.
     """
 
-    def __init__(self, options: argparse.Namespace, program: Program, commands: Commands) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        program: Program,
+        commands: Commands,
+        say: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._say = say
         self._roots: list[int] = options.pids
         self._interval_s: float = options.interval
         self._budget: float = options.budget
@@ -188,6 +167,14 @@ class Helper:
             return None
         return self._parts["samples"].why
 
+    def look_once(self, seconds: float) -> Iterator[dict[str, Any]]:
+        """Look at everything for so long, whatever it costs: for tests and measurements."""
+        self._renew_family()
+        self._measure_load()
+        self._plan = Plan(seconds, self._commands.stacks, seconds)
+        yield self._look_at_threads({})
+        yield self._look_at_calls()
+
     def round(self) -> Iterator[dict[str, Any]]:
         """Look at everything once; a report after each look."""
         changes = self._renew_family()
@@ -211,7 +198,7 @@ class Helper:
 
     def _measure_load(self) -> None:
         """How often the threads came to a CPU since the last round: the kernel counts it for everybody."""
-        now, ran = time.monotonic_ns(), _ran(self._family)
+        now, ran = time.monotonic_ns(), perf_threads.schedstats(self._family)
         if self._ran:
             switches = sum(times - self._ran[tid][1] for tid, (_, times) in ran.items() if tid in self._ran)
             self._load = replace(self._load, switches=max(0, switches) * 1e9 / max(1, now - self._ran_ns))
@@ -229,21 +216,23 @@ class Helper:
     def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
         with ExitStack() as opened:
-            scheduler = self._open("scheduler", opened) if self._plan.scheduler_s else None
-            samples = self._open("samples", opened) if self._commands.stacks else None
-            recordings = [one for one in (scheduler, samples) if one is not None]
-            seeds, before = _seeds(self._family), _ran(self._family)
-            for recording in recordings:
-                recording.tell("enable", self._commands.wait)
+            wanted = ("scheduler",) * bool(self._plan.scheduler_s) + ("samples",) * self._commands.stacks
+            recordings = {name: one for name in wanted if (one := self._open(name, opened)) is not None}
+            seeds, before = perf_threads.seeds(self._family), perf_threads.schedstats(self._family)
+            recordings = {name: one for name, one in recordings.items() if self._tell(name, one, "enable")}
             start = time.monotonic_ns()
+            self._say({"kind": "looking"})
             if recordings:
                 self._commands.wait([], self._plan.scheduler_s or LARGEST_SHARE * self._interval_s)
             end = time.monotonic_ns()
-            for recording in recordings:
+            for recording in recordings.values():
                 recording.stop()
-            switches = _came(before, _ran(self._family))
-            sums = self._account(scheduler, Slice(start, end, seeds), switches) if scheduler else None
-            weights = self._weights(samples, start, end) if samples else {}
+            switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
+            sums, weights = None, Stacks()
+            if "scheduler" in recordings:
+                sums = self._account(recordings["scheduler"], Slice(start, end, seeds), switches)
+            if "samples" in recordings:
+                weights = self._weights(recordings["samples"], start, end)
         report = dict(changes)
         if sums is not None:
             report |= self._books.add_slice(sums, self._family.threads, end - start)
@@ -256,23 +245,37 @@ class Helper:
             return None
         options = self._scheduler_options() if name == "scheduler" else self._samples_options()
         recording = opened.enter_context(closing(Recording(self._perf.path, options)))
+        if self._tell(name, recording, "disable"):
+            return recording
+        if name == "samples" and part.given_up and not self._is_users_only and os.geteuid() != 0:
+            self._is_users_only = True
+            part.given_up = False
+            return self._open(name, opened)
+        return None
+
+    def _tell(self, name: str, recording: Recording, command: str) -> bool:
         try:
-            recording.tell("disable", self._commands.wait)
+            recording.tell(command, self._commands.wait)
         except PerfError as error:
-            if name == "samples" and error.lasting and not self._is_users_only and os.geteuid() != 0:
-                self._is_users_only = True
-                return self._open(name, opened)
-            part.failed(error)
-            return None
-        return recording
+            self._parts[name].failed(self._better_reason(error))
+            return False
+        return True
+
+    def _better_reason(self, error: PerfError) -> PerfError:
+        """What perf cannot know: whose processes these are."""
+        owners = {perf_threads.owner(pid) for pid in self._family.processes} - {None}
+        if os.geteuid() == 0 or owners <= {os.geteuid()}:
+            return error
+        why = Unknown("the server is another user's", "sudo llmtop ..., or run llmtop as that user")
+        return PerfError(why, lasting=error.lasting)
 
     def _scheduler_options(self) -> list[str]:
-        ranges = id_ranges(self._family.threads, MOST_RANGES)
+        ranges = perf_threads.id_ranges(self._family.threads, MOST_RANGES)
         stack = "call-graph=fp,max-stack=16"
-        switches = f"{_within('prev_pid', ranges)}||{_within('next_pid', ranges)}"
+        switches = f"{perf_threads.within('prev_pid', ranges)}||{perf_threads.within('next_pid', ranges)}"
         events = [f"-esched:sched_switch/{stack}/", "--filter", switches]
         for wakeup in ("sched:sched_wakeup", "sched:sched_wakeup_new"):
-            events += [f"-e{wakeup}/{stack}/", "--filter", _within("pid", ranges)]
+            events += [f"-e{wakeup}/{stack}/", "--filter", perf_threads.within("pid", ranges)]
         return ["-a", "-m", "256", "--kernel-callchains", *self._perf.without_maps, *events]
 
     def _samples_options(self) -> list[str]:
@@ -346,13 +349,13 @@ class Helper:
 
     def _look_at_calls(self) -> dict[str, Any]:
         part, seconds = self._parts["syscalls"], self._plan.calls_s
-        before, start = _ran(self._family), time.monotonic_ns()
+        before, start = perf_threads.schedstats(self._family), time.monotonic_ns()
         told: dict[str, Any] = {}
         length_ns = round(seconds * NS_PER_S)
         try:
             options = self._family.options(self._pages(), self._busiest())
             tables, lost = perf_run.calls(self._perf.path, options, seconds, self._commands.wait)
-            switches = _came(before, _ran(self._family))
+            switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
             if not tables and switches >= LEAST_SWITCHES:
                 raise _filtered(switches)
             self._books.lost += lost
@@ -360,7 +363,7 @@ class Helper:
             self._load = replace(self._load, calls=sum(row.calls for one in tables for row in one.rows) / seconds)
             part.worked()
         except PerfError as error:
-            part.failed(error)
+            part.failed(self._better_reason(error))
         return self._report(start, time.monotonic_ns(), told)
 
     def _report(self, start: int, end: int, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -414,59 +417,6 @@ def _filtered(switches: int) -> PerfError:
     return PerfError(Unknown(reason, f"end {others or 'it'}: its programs should return 1"), lasting=False)
 
 
-def _ran(family: Family) -> dict[int, tuple[int, int]]:
-    """(ns on a CPU, how often it came to one) by thread: /proc/PID/task/TID/schedstat."""
-    found = {}
-    for tid, pid in family.threads.items():
-        fields = (procfs.read_bytes(f"/proc/{pid}/task/{tid}/schedstat") or b"").split()
-        if len(fields) == 3:
-            found[tid] = (int(fields[0]), int(fields[2]))
-    return found
-
-
-def _came(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[int, int]]) -> int:
-    """How often threads came to a CPU between two looks."""
-    return sum(times - before[tid][1] for tid, (_, times) in after.items() if tid in before)
-
-
-def _seeds(family: Family) -> dict[int, Seed]:
-    """What each thread does now: those that sleep on and on give no event."""
-    return {tid: Seed(system.thread_state(pid, tid), _cause(pid, tid)) for tid, pid in family.threads.items()}
-
-
-def _cause(pid: int, tid: int) -> ThreadCause | None:
-    """What a thread sleeps in, by its kernel function or its system call."""
-    cause = cause_of_wchan((procfs.read_text(f"/proc/{pid}/task/{tid}/wchan") or "").strip())
-    if cause is not None:
-        return cause
-    line = procfs.read_text(f"/proc/{pid}/task/{tid}/syscall") or ""
-    return cause_of_syscall(line, lambda number: procfs.read_link(f"/proc/{pid}/fd/{number}"))
-
-
-def id_ranges(ids: Iterable[int], most: int) -> list[tuple[int, int]]:
-    """Ranges that hold all ids, at most so many: those nearest to each other are put together first.
-
-    >>> id_ranges([7, 1, 2, 3, 900], most=2)
-    [(1, 7), (900, 900)]
-    """
-    ordered = sorted(ids)
-    gaps = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])
-    cuts = sorted(at for at in gaps[: most - 1] if ordered[at] - ordered[at - 1] > 1)
-    edges = [0, *cuts, len(ordered)]
-    return [(ordered[start], ordered[end - 1]) for start, end in pairwise(edges)]
-
-
-def _within(field: str, ranges: Iterable[tuple[int, int]]) -> str:
-    """A filter as the kernel reads it (Documentation/trace/events.rst).
-
-    >>> _within("pid", [(1, 3), (9, 9)])
-    '(pid>=1&&pid<=3)||(pid==9)'
-    """
-    return "||".join(
-        f"({field}=={low})" if low == high else f"({field}>={low}&&{field}<={high})" for low, high in ranges
-    )
-
-
 def main() -> int:
     """Run until told to stop, or until llmtop is gone."""
     options = _options()
@@ -489,7 +439,11 @@ def _run(options: argparse.Namespace) -> None:
     with suppress(UnavailableError):  # perf says itself what it cannot do without
         system.see_tracepoints()
     commands = Commands(stacks=options.stacks)
-    helper = Helper(options, program, commands)
+    helper = Helper(options, program, commands, _say)
+    if options.once:
+        for report in helper.look_once(options.once):
+            _say(report)
+        return
     pause = _FIRST_PAUSE_S
     is_ready = False
     while True:
@@ -517,6 +471,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--interval", type=float, default=8.0)
     parser.add_argument("--budget", type=float, default=0.01)
     parser.add_argument("--stacks", action="store_true")
+    parser.add_argument("--once", type=float, default=0.0, metavar="SECONDS", help="look once for so long, and end")
     return parser.parse_args()
 
 

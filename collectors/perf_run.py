@@ -32,6 +32,7 @@ _WORDS = 300
 _INSTALL = "sudo apt install linux-perf (Debian) or linux-tools-$(uname -r) (Ubuntu)"
 _SCRIPT = ("--no-inline", "--ns", "--show-switch-events", "--show-lost-events")
 _FIELDS = ("-F", "trace:pid,tid,time,event,ip,sym,dso,trace", "-F", "sw:pid,tid,time,period,event,ip,sym,dso")
+_CAPABILITY = 'sudo setcap cap_perfmon,cap_sys_ptrace+ep "$(readlink -f "$(command -v perf)")"'
 _CAN_SKIP_MAPS = (5, 16)
 """Since then `perf record --synth=no` leaves out the maps of all processes of the machine."""
 
@@ -270,11 +271,13 @@ def explain(said: str, what: str, *, root: bool | None = None) -> Unknown:
     if re.search(r"unknown option `(control|clockid|switch-events)", said):
         return Unknown("this perf is too old", f"perf 5.10 or newer: {_INSTALL}")
     if re.search(r"unknown tracepoint|tracing/+events|tracefs|debugfs|trace events", said) and not is_root:
-        return Unknown("the kernel's tracepoints are for root", "sudo llmtop ...")
+        remedy = f"sudo llmtop ...; or {_CAPABILITY} && sudo mount -o remount,mode=755 /sys/kernel/tracing"
+        return Unknown("the kernel's tracepoints are for root", remedy)
     if re.search(r"unknown tracepoint|tracing/+events|tracefs|debugfs|trace events", said):
         return Unknown("tracefs is not there", "sudo mount -t tracefs tracefs /sys/kernel/tracing")
     if _DENIED.search(said):
-        return _denied(is_root, paranoia())
+        told = re.search(r"perf_event_paranoid setting is (-?\d+)", said)
+        return _denied(is_root, int(told.group(1)) if told else paranoia())
     return Unknown(f"{what} failed: {_last_line(said) or 'it gave no reason'}")
 
 
@@ -287,11 +290,10 @@ def paranoia() -> int | None:
 def _denied(is_root: bool, level: int | None) -> Unknown:
     if is_root:
         return Unknown("this container's root may not use perf events", "docker run --privileged --pid=host ...")
-    capability = 'sudo setcap cap_perfmon,cap_sys_ptrace+ep "$(readlink -f "$(command -v perf)")"'
     if level is not None and level > 2:
-        remedy = f"sudo sysctl kernel.perf_event_paranoid=2 for stacks of your own processes; or {capability}"
+        remedy = f"sudo sysctl kernel.perf_event_paranoid=2 for stacks of your own processes; or {_CAPABILITY}"
         return Unknown(f"perf is for root only (perf_event_paranoid {level})", remedy)
-    return Unknown(f"perf may not look at this (perf_event_paranoid {level})", f"sudo llmtop ...; or {capability}")
+    return Unknown(f"perf may not look at this (perf_event_paranoid {level})", f"sudo llmtop ...; or {_CAPABILITY}")
 
 
 def _last_line(said: str) -> str:

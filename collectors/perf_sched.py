@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from llmtop import perf_text
 from llmtop.collectors.thread_causes import cause_of_wchan
@@ -179,7 +180,7 @@ def slot_of(ns: int) -> int:
     return min(LAST_SLOT, max(0, max(0, ns).bit_length() - LOWEST_LOG2))
 
 
-Stacks = dict[tuple[int, str, tuple[str, ...]], int]
+Stacks: TypeAlias = dict[tuple[int, str, tuple[str, ...]], int]
 """ns by thread, state ("on-cpu" or a ThreadCause's value) and frames, root first."""
 ON_CPU = "on-cpu"
 

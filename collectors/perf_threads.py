@@ -1,0 +1,102 @@
+"""The threads that perf looks at, and what /proc says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from llmtop import procfs
+from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.perf_sched import Seed
+from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
+from llmtop.vocabulary import ThreadCause
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The server's processes and threads as they are now: process by thread."""
+
+    threads: Mapping[int, int]
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its processes."""
+        return tuple(sorted(set(self.threads.values())))
+
+    @classmethod
+    def of(cls, roots: Sequence[int]) -> Family:
+        """The processes asked for that are alive, and all that descend from them."""
+        alive = [pid for pid in roots if system.start_time(pid)]
+        pids = dict.fromkeys((*alive, *procfs.family().descendants(*alive)))
+        return cls({tid: pid for pid in pids for tid in system.threads(pid)})
+
+    def options(self, buffers: int, threads: Sequence[int]) -> list[str]:
+        """What tells perf whom to look at, with buffers that are small enough for so many."""
+        per_thread = max(1, min(64, buffers // max(1, len(threads))))
+        pages = ["-m", str(1 << (per_thread.bit_length() - 1))]
+        if len(threads) == len(self.threads):
+            return [*pages, "-p", ",".join(map(str, self.processes))]
+        return [*pages, "-t", ",".join(map(str, threads))]
+
+
+def schedstats(family: Family) -> dict[int, tuple[int, int]]:
+    """(ns on a CPU, how often it came to one) by thread: /proc/PID/task/TID/schedstat."""
+    found = {}
+    for tid, pid in family.threads.items():
+        fields = (procfs.read_bytes(f"/proc/{pid}/task/{tid}/schedstat") or b"").split()
+        if len(fields) == 3:
+            found[tid] = (int(fields[0]), int(fields[2]))
+    return found
+
+
+def times_run(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[int, int]]) -> int:
+    """How often threads came to a CPU between two looks."""
+    return sum(times - before[tid][1] for tid, (_, times) in after.items() if tid in before)
+
+
+def seeds(family: Family) -> dict[int, Seed]:
+    """What each thread does now: those that sleep on and on give no event."""
+    return {tid: Seed(system.thread_state(pid, tid), _cause(pid, tid)) for tid, pid in family.threads.items()}
+
+
+def _cause(pid: int, tid: int) -> ThreadCause | None:
+    """What a thread sleeps in, by its kernel function or its system call."""
+    cause = cause_of_wchan((procfs.read_text(f"/proc/{pid}/task/{tid}/wchan") or "").strip())
+    if cause is not None:
+        return cause
+    line = procfs.read_text(f"/proc/{pid}/task/{tid}/syscall") or ""
+    return cause_of_syscall(line, lambda number: procfs.read_link(f"/proc/{pid}/fd/{number}"))
+
+
+def id_ranges(ids: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """Ranges that hold all ids, at most so many: those nearest to each other are put together first.
+
+    >>> id_ranges([7, 1, 2, 3, 900], most=2)
+    [(1, 7), (900, 900)]
+    """
+    ordered = sorted(ids)
+    gaps = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])
+    cuts = sorted(at for at in gaps[: most - 1] if ordered[at] - ordered[at - 1] > 1)
+    edges = [0, *cuts, len(ordered)]
+    return [(ordered[start], ordered[end - 1]) for start, end in pairwise(edges)]
+
+
+def within(field: str, ranges: Iterable[tuple[int, int]]) -> str:
+    """A filter as the kernel reads it (Documentation/trace/events.rst).
+
+    >>> within("pid", [(1, 3), (9, 9)])
+    '(pid>=1&&pid<=3)||(pid==9)'
+    """
+    return "||".join(
+        f"({field}=={low})" if low == high else f"({field}>={low}&&{field}<={high})" for low, high in ranges
+    )
+
+
+def owner(pid: int) -> int | None:
+    """Whose process it is; None when it is gone."""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
