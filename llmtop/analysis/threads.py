@@ -129,12 +129,17 @@ class ThreadsView:
     causes: str = SAMPLED
 
 
-@lru_cache(maxsize=4)
 def threads_view(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadsView | Unknown:
     """The threads of the server, or why none are known.
 
     Kept for the newest traces: several panes and rules ask for the same frame.
     """
+    return _threads_view(trace, window_ns)
+
+
+@lru_cache(maxsize=4)
+def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
+    # Apart, because the cache would take a window that is left out for another one than the same by name.
     tracks = trace.tracks_of(TrackKind.THREAD)
     if not tracks:
         return why_kind_missing(trace, TrackKind.THREAD)
