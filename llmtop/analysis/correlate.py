@@ -14,9 +14,10 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_idle import GpuIdle, gpu_idle
 from llmtop.analysis.grid import counter_steps, gauge_steps, on_grid, probe_steps, usual_step_ns
 from llmtop.analysis.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
-from llmtop.analysis.readings import server_track, source
+from llmtop.analysis.readings import gpu_tracks, server_track, source
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_cells import BLOCKED, CUDA_SYNC, POLLING, RUN_QUEUE, THROTTLED, WORKING, thread_cells
+from llmtop.analysis.thread_probes import library_watch
 from llmtop.analysis.threads import api_threads, gpu_thread, process_threads, thread_label
 from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Unknown
@@ -125,12 +126,18 @@ class _Candidate:
     is_control: bool = False
 
 
-@lru_cache(maxsize=2)
 def correlations(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS) -> Correlations | Unknown:
     """Every series of the CPU side against the idle share of one GPU (a track id; the first where None).
 
-    Unknown where the GPU is not read, idles always alike, or has not been read for long enough.
+    Unknown where the GPU is not read, idles always alike, or has not been read for long enough. Kept for the newest
+    traces: rules and panes ask for the same.
     """
+    tracks = gpu_tracks(trace)
+    return _correlations(trace, gpu or (tracks[0].id if tracks else None), window_ns)
+
+
+@lru_cache(maxsize=2)
+def _correlations(trace: Trace, gpu: str | None, window_ns: int) -> Correlations | Unknown:
     idle = gpu_idle(trace, gpu, window_ns)
     if isinstance(idle, Unknown):
         return idle
@@ -251,10 +258,9 @@ def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]
             if kind == WORKING and not (did.knows_polling and did.knows_sync):
                 title = "on CPU"
             yield _Candidate(f"{name} {title}", where + (how if kind != cause else ""), cells, step_ns)
-    observed = trace.get(f"process:{row.pid}", v.SCHEDULER_OBSERVED)
     launches = trace.get(track, v.THREAD_LAUNCHES)
     if launches is not None:
-        yield _probed(f"{name} launches", launches, observed, grid)
+        yield _probed(f"{name} launches", launches, library_watch(trace, f"process:{row.pid}"), grid)
 
 
 def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]:

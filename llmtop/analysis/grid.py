@@ -7,10 +7,9 @@ mean of the steps that lie in it. A cell of which less than half was measured is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.model import NS_PER_S
@@ -55,29 +54,35 @@ def grid_of(start_ns: int, end_ns: int, step_ns: int) -> Grid:
 
 def usual_step_ns(series: Series | None) -> int:
     """The median time between two readings; 0 with fewer than two."""
-    times = () if series is None else series.times
-    return int(median(after - before for before, after in pairwise(times))) if len(times) > 1 else 0
+    return 0 if series is None else usual_distance(series.times)
+
+
+def usual_distance(times: Iterable[int]) -> int:
+    """The median distance of neighbours; 0 with fewer than two."""
+    distances = sorted(after - before for before, after in pairwise(times))
+    return distances[len(distances) // 2] if distances else 0
 
 
 def gauge_steps(series: Series | None, start_ns: int, end_ns: int) -> list[Step]:
     """Each value over the time since the reading before it; a lone one after a gap over the usual time."""
-    points, usual = _points(series, start_ns, end_ns)
+    times, values = _readings(series, start_ns, end_ns)
+    usual = usual_distance(times)
     longest = max(LONGEST_STEP_NS, 3 * usual)
     return [
         (before if t - before <= longest else t - usual, t, value)
-        for (before, _), (t, value) in pairwise(points)
-        if value is not None
+        for before, t, value in zip(times, times[1:], values[1:], strict=False)
+        if value == value  # NaN: the source had none
     ]
 
 
 def counter_steps(series: Series | None, start_ns: int, end_ns: int) -> list[Step]:
     """Growth per second between neighbouring readings; a restart or a reading without a value leaves a gap."""
-    points, usual = _points(series, start_ns, end_ns)
-    longest = max(LONGEST_STEP_NS, 3 * usual)
+    times, values = _readings(series, start_ns, end_ns)
+    longest = max(LONGEST_STEP_NS, 3 * usual_distance(times))
     return [
         (t0, t, (after - before) * NS_PER_S / (t - t0))
-        for (t0, before), (t, after) in pairwise(points)
-        if before is not None and after is not None and after >= before and t - t0 <= longest
+        for t0, t, before, after in zip(times, times[1:], values, values[1:], strict=False)
+        if after >= before and t - t0 <= longest  # false for NaN
     ]
 
 
@@ -92,11 +97,11 @@ def probe_steps(series: Series | None, observed: Series | None, start_ns: int, e
     ]
     if not watched:
         return []
-    cadence = max(1, int(median(b - a for a, b in watched)))
+    cadence = max(1, sorted(b - a for a, b in watched)[len(watched) // 2])
     grown: list[Step] = []
-    points, _ = _points(series, start_ns, end_ns)
-    for (t0, before), (t, after) in pairwise(points):
-        if before is not None and after is not None and after > before:
+    times, values = _readings(series, start_ns, end_ns)
+    for t0, t, before, after in zip(times, times[1:], values, values[1:], strict=False):
+        if after > before:
             begin = max(t0, t - cadence)
             grown.append((begin, t, (after - before) * NS_PER_S / (t - begin)))
     return _with_zeros(grown, watched)
@@ -105,31 +110,32 @@ def probe_steps(series: Series | None, observed: Series | None, start_ns: int, e
 def on_grid(steps: Sequence[Step], grid: Grid) -> Cells:
     """The mean of the steps over each cell; None where less than half of it was measured."""
     sums, covered = [0.0] * grid.cells, [0] * grid.cells
-    origin, length, last = grid.start_ns, grid.step_ns, grid.cells - 1
+    origin, length, limit = grid.start_ns, grid.step_ns, grid.end_ns
     for start, end, value in steps:
-        first = (start - origin) // length
-        for i in range(max(0, first), min(last, (end - 1 - origin) // length) + 1):
-            left = origin + i * length
-            part = min(end, left + length) - max(start, left)
-            sums[i] += value * part
-            covered[i] += part
+        if end <= origin or start >= limit:
+            continue
+        left = (start if start > origin else origin) - origin
+        right = (end if end < limit else limit) - origin
+        for cell in range(left // length, (right - 1) // length):  # all but the last: mostly none or one
+            edge = (cell + 1) * length
+            sums[cell] += value * (edge - left)
+            covered[cell] += edge - left
+            left = edge
+        cell = left // length
+        sums[cell] += value * (right - left)
+        covered[cell] += right - left
     least = _LEAST_COVERED * length
     return tuple(total / part if part >= least else None for total, part in zip(sums, covered, strict=True))
 
 
-def _points(series: Series | None, start_ns: int, end_ns: int) -> tuple[list[tuple[int, float | None]], int]:
-    """The readings of a window with the one before it, and the usual time between them."""
+def _readings(series: Series | None, start_ns: int, end_ns: int) -> tuple[list[int], list[float]]:
+    """Times and values of a window with the reading before it; NaN where the source had no value."""
     if series is None:
-        return [], 0
-    window = series.between(start_ns, end_ns)
+        return [], []
     before = series.between(-(2**62), start_ns - 1)
-    points = list(window)
-    if len(before):
-        last = before.last_t_ns
-        assert last is not None
-        points.insert(0, (last, before.last))
-    usual = int(median(b - a for (a, _), (b, _) in pairwise(points))) if len(points) > 1 else 0
-    return points, usual
+    window = series.between(start_ns, end_ns)
+    last = slice(-1, None) if len(before) else slice(0)
+    return [*before.times[last], *window.times], [*before.values[last], *window.values]
 
 
 def _with_zeros(grown: list[Step], watched: list[tuple[int, int]]) -> list[Step]:

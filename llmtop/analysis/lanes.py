@@ -1,10 +1,16 @@
-"""CPU and GPU on one time axis: what the chip did, what the server delivered, and whether its engine got a CPU."""
+"""CPU and GPU on one time axis: what the chip did, what the server delivered, and whether its engine got a CPU.
+
+Where probes are attached there are more lanes: what the engine's thread slept in, its waits for the GPU, its launches,
+and waits for the GIL.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 
 from llmtop import vocabulary as v
+from llmtop.analysis.grid import grid_of, on_grid, probe_steps, usual_distance, usual_step_ns
 from llmtop.analysis.readings import (
     gpu_tracks,
     history,
@@ -14,16 +20,54 @@ from llmtop.analysis.readings import (
     why_absent,
     why_kind_missing,
 )
-from llmtop.analysis.threads import engine_thread
+from llmtop.analysis.thread_probes import library_watch
+from llmtop.analysis.threads import Shares, ThreadRow, engine_thread
 from llmtop.analysis.views import Lane, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from llmtop.model import Series
+
 WINDOW_NS = 60 * NS_PER_S
 RUN_QUEUE_TOP = 25.0
 """Top of the run-queue lane in %: on a scale to 100 the few per cent that already hurt would not show."""
+
+_NO_PROBES = Unknown(
+    "its probes were taken off in this window: they would cost too much", "it is tried again by itself"
+)
+HOLD = 2.5
+"""A sample stands for this many of the usual distances between samples; after that there is a gap."""
+
+
+class LaneValue(NamedTuple):
+    """What a lane shows at an instant; `age_ns` is how old the sample is that stands there, 0 where none does."""
+
+    title: str
+    value: float | Unknown
+    unit: str
+    age_ns: int
+
+
+def lanes_at(lanes: Lanes, t_ns: int) -> tuple[LaneValue, ...]:
+    """Every lane's value at one instant of the axis: the last sample until then, unless it stands no longer."""
+    return tuple(LaneValue(lane.title, *_value_at(lane, t_ns)) for lane in lanes.lanes)
+
+
+def _value_at(lane: Lane, t_ns: int) -> tuple[float | Unknown, str, int]:
+    if lane.why_not is not None:
+        return lane.why_not, lane.unit, 0
+    place = bisect_right(lane.samples, t_ns, key=lambda sample: sample[0]) - 1
+    if place < 0:
+        return Unknown("not read yet at this moment"), lane.unit, 0
+    t, value = lane.samples[place]
+    if value is None:
+        return Unknown("the source had no value at this moment"), lane.unit, 0
+    usual_ns = usual_distance(sample[0] for sample in lane.samples) or NS_PER_S
+    if t_ns - t > HOLD * usual_ns:
+        return Unknown(f"not read for {(t_ns - t) / NS_PER_S:.0f} s at this moment"), lane.unit, 0
+    return value, lane.unit, t_ns - t
 
 
 def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS, *, has_server: bool = True) -> Lanes:
@@ -79,6 +123,41 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
             for t, rate in rate_history(trace, track, metric, window_ns)
         )
         yield Lane(title, "%", source(trace, track, metric), samples, high=high)
+    if not isinstance(engine, Unknown):
+        yield from _probe_lanes(trace, engine, window_ns)
+
+
+def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[Lane]:
+    """Lanes of what only probes see; none where there is nothing of it, because their absence has no news."""
+    thread, process = f"thread:{engine.pid}/{engine.tid}", f"process:{engine.pid}"
+    cause = engine.shares.main_cause if isinstance(engine.shares, Shares) and engine.shares.are_causes_exact else ""
+    of_time = 100 / NS_PER_S  # ns a second as a percentage
+    scheduler, calls = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
+    library = library_watch(trace, process)
+    for title, unit, series, observed, scale in (
+        (f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
+        ("CUDA sync", "%", trace.get(thread, v.THREAD_CUDA_SYNC), library, of_time),
+        ("launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
+        ("GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
+    ):
+        if series is not None and observed is not None:
+            samples = _probe_samples(trace, series, observed, window_ns, scale)
+            why_not = None if any(value is not None for _, value in samples) else _NO_PROBES
+            high = 100.0 if unit == "%" else None
+            yield Lane(title, unit, source(trace, series.track, series.metric), samples, high=high, why_not=why_not)
+
+
+def _probe_samples(
+    trace: Trace, series: Series, observed: Series, window_ns: int, scale: float
+) -> tuple[tuple[int, float | None], ...]:
+    """A sample at each report of the probes: their counters have one only where they moved."""
+    step_ns = usual_step_ns(observed) or NS_PER_S
+    first_ns = observed.times[0] if len(observed) else trace.end_ns
+    grid = grid_of(max(first_ns, trace.end_ns - window_ns), observed.last_t_ns or trace.end_ns, step_ns)
+    cells = on_grid(probe_steps(series, observed, grid.start_ns, grid.end_ns), grid)
+    return tuple(
+        (grid.start_ns + (i + 1) * step_ns, None if value is None else value * scale) for i, value in enumerate(cells)
+    )
 
 
 def _gauge_lane(

@@ -75,10 +75,14 @@ def step_increase(series: Series | None, start_ns: int, end_ns: int) -> float:
 
     Such a counter has a sample only where it moved: what it was at the start is its last sample until then.
     """
-    if series is None:
+    if series is None or (series.last_t_ns or 0) <= start_ns:
         return 0.0
+    window = series.between(start_ns + 1, end_ns).values
     before = series.between(0, start_ns).last
-    values = [value for _, value in series.between(start_ns + 1, end_ns) if value is not None]
+    # As in `increase`: mostly there is no gap and no restart, and there are thousands of these counters.
+    if before is not None and window and before <= window[0] and all(map(le, window, window[1:])):
+        return window[-1] - before
+    values = [value for value in window if value == value]  # NaN: its probes were taken off
     if before is not None:
         values.insert(0, before)
     return sum(_growth(last, after) for last, after in pairwise(values))

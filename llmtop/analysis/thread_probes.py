@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llmtop.analysis.grid import Cells, Grid
-    from llmtop.model import Series, Trace
+    from llmtop.model import Metric, Series, Trace
 
 NOT_SEEN = "not seen by the probes"
 """Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
@@ -38,6 +39,8 @@ on sched_yield (vllm-project/vllm issue 19036), SGLang's idle scheduler made 11,
 (sgl-project/sglang issue 1730). Awake is on the CPU or queued for it: a thread that polls on a shared core still polls.
 """
 
+_FEWEST_SPINS = 1_000
+"""Fewer in a whole window are no polling: at the lower limit they pass a fifth of a second."""
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch")
 _SYNC_CALLS = ("Synchronize", "nccl")
@@ -54,7 +57,9 @@ class ProbeSeries:
         spins: By thread, the kinds of its spins.
         library: By process, the library functions that are counted.
         spin_calls: By process, the names of the system calls that only pass the time.
+        spinning: Processes with a thread whose spins are counted.
         cuda_sync: Processes with a thread whose synchronisation is timed.
+        sees_launches: Whether no probe on launches is missing; `sees_syncs` likewise for calls that wait.
     """
 
     sampled: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -62,12 +67,17 @@ class ProbeSeries:
     spins: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     library: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     spin_calls: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spinning: set[str] = field(default_factory=set)
     cuda_sync: set[str] = field(default_factory=set)
+    sees_launches: bool = True
+    sees_syncs: bool = True
 
 
 def probe_series(trace: Trace) -> ProbeSeries:
     """What there is, by track."""
-    found = ProbeSeries()
+    found = ProbeSeries(
+        sees_launches=not _any_missing(trace, _LAUNCH_CALLS), sees_syncs=not _any_missing(trace, _SYNC_CALLS)
+    )
     by_metric = {
         v.THREAD_STATE_SAMPLES.name: found.sampled,
         v.THREAD_BLOCKED.name: found.exact,
@@ -85,6 +95,7 @@ def probe_series(trace: Trace) -> ProbeSeries:
         for causes in labels.values():
             if v.ThreadCause.RUNNING in causes:
                 causes.remove(v.ThreadCause.RUNNING)
+    found.spinning.update(map(process_of, found.spins))
     for calls in found.spin_calls.values():
         calls[:] = [call for call in calls if call == "sched_yield" or call.endswith("(no wait)")]
     return found
@@ -97,6 +108,15 @@ def process_of(thread: str) -> str:
     'process:4242'
     """
     return f"process:{thread.removeprefix('thread:').partition('/')[0]}"
+
+
+def library_watch(trace: Trace, process: str) -> Series | None:
+    """How long library calls were looked at: as long as the probes that stayed on longest.
+
+    They have no clock of their own: single functions lose their probes, never all of them at once.
+    """
+    clocks = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
+    return max((clock for clock in clocks if clock is not None), key=lambda clock: clock.last or 0.0, default=None)
 
 
 def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -> dict[str, float] | None:
@@ -128,7 +148,9 @@ def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
     Every two seconds are polling as a whole or not at all. With a launch in them they are not: how their time divides
     is not known, so the share is a lower bound.
     """
-    if not series.spins.get(thread) and _spins_are_observed(trace, thread, series, window_ns):
+    if not _spins_are_observed(trace, thread, series, window_ns):
+        return None
+    if not _spins_at_all(trace, thread, series.spins.get(thread, ()), window_ns):
         return 0.0
     grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
     known = [share for share in polling_cells(trace, thread, series, grid) if share is not None]
@@ -141,7 +163,7 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
     if not _spins_are_observed(trace, thread, series, window_ns):
         return (None,) * grid.cells
     kinds = series.spins.get(thread, ())
-    if kinds and _any_missing(trace, _LAUNCH_CALLS):
+    if kinds and not series.sees_launches:
         return (None,) * grid.cells
     on_cpu, queued, launches, *spins = _on_grid(trace, thread, kinds, grid)
     limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
@@ -169,7 +191,7 @@ def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
 
     Either they are timed, or the library calls of its process are counted and no wait among them is nobody's.
     """
-    if _any_missing(trace, _SYNC_CALLS):
+    if not series.sees_syncs:
         return False
     if trace.get(thread, v.THREAD_CUDA_SYNC) is not None:
         return True
@@ -186,13 +208,23 @@ def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
 def _spins_are_observed(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
     """Whether this thread's spins would be known: calls are looked at, and by thread where there are any."""
     process = process_of(thread)
-    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
-    if step_increase(trace.get(process, v.SYSCALL_OBSERVED), start_ns, end_ns) < LEAST_OBSERVED * window_ns:
+    if _observed_ns(trace, process, v.SYSCALL_OBSERVED, window_ns) < LEAST_OBSERVED * window_ns:
         return False
-    if any(process_of(spinner) == process for spinner in series.spins):
-        return True
-    calls = series.spin_calls.get(process, ())
-    return not any(_grew(trace.get(process, v.labelled(v.SYSCALL_COUNT, call)), start_ns, end_ns) for call in calls)
+    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
+    calls = (v.labelled(v.SYSCALL_COUNT, call) for call in series.spin_calls.get(process, ()))
+    return process in series.spinning or not any(_grew(trace.get(process, call), start_ns, end_ns) for call in calls)
+
+
+def _spins_at_all(trace: Trace, thread: str, kinds: Sequence[str], window_ns: int) -> bool:
+    """Whether there are enough spins to look closer: most threads make a few polls that do not wait."""
+    counters = (trace.get(thread, v.labelled(v.THREAD_SPINS, kind)) for kind in kinds)
+    return any(step_increase(one, trace.end_ns - window_ns, trace.end_ns) >= _FEWEST_SPINS for one in counters)
+
+
+@lru_cache(maxsize=64)
+def _observed_ns(trace: Trace, process: str, clock: Metric, window_ns: int) -> float:
+    """How long probes were attached; kept, because all threads of a process ask."""
+    return step_increase(trace.get(process, clock), trace.end_ns - window_ns, trace.end_ns)
 
 
 def _on_grid(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> list[Cells]:

@@ -72,7 +72,9 @@ def test_tokens_are_a_control_and_never_the_answer() -> None:
     controls = [row for _, row in found.rows if isinstance(row, Correlation) and row.is_control]
     assert [one.title for one in controls] == ["output tokens"]
     assert controls[0].r < -0.9
-    assert found.sentence.startswith("EngineCore/engine run queue rises 2.00 s before the GPU idles (r +0.9")
+    assert found.sentence.startswith(
+        "EngineCore/engine run queue rises 2.00 s before the GPU idles (r +1.00, p < 0.001"
+    )
     assert controls[0] in found.significant
 
 

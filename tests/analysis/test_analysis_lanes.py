@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from llmtop.analysis.lanes import lanes_view
+from llmtop.analysis.lanes import lanes_at, lanes_view
 from llmtop.analysis.readings import as_of, gpu_tracks, latest, mean
+from llmtop.analysis.views import Lane, Lanes
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.vocabulary import GPU_DRAM, SERVER_RUNNING
+from llmtop.vocabulary import (
+    GPU_DRAM,
+    PROCESS_GIL_WAITS,
+    SERVER_RUNNING,
+    THREAD_BLOCKED,
+    THREAD_CUDA_SYNC,
+    THREAD_LAUNCHES,
+    THREAD_ON_CPU,
+    THREAD_RUN_QUEUE,
+    labelled,
+)
+from tests.analysis.probe_traces import PROCESS, THREAD, Probed
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, START_NS, Scene, live_trace
 
 
@@ -93,3 +107,55 @@ def test_mean_needs_two_readings() -> None:
 
 def test_gpus_are_in_order_of_their_index() -> None:
     assert [track.id for track in gpu_tracks(live_trace(Scene(gpus=12), ticks=1))] == [f"gpu:{i}" for i in range(12)]
+
+
+PROBED = Probed(
+    {THREAD_ON_CPU: 0.5, THREAD_RUN_QUEUE: 0.1},
+    probes={
+        (THREAD, labelled(THREAD_BLOCKED, "futex")): lambda s: 0.4 if s % 2 else 0.0,
+        (THREAD, THREAD_CUDA_SYNC): 0.25,
+        (THREAD, THREAD_LAUNCHES): 300.0,
+        (PROCESS, PROCESS_GIL_WAITS): lambda s: 12.0 if s == 10 else 0.0,
+    },
+)
+
+
+def test_probes_bring_more_lanes() -> None:
+    lanes = {lane.title: lane for lane in lanes_view(PROBED.trace(20)).lanes}
+    assert list(lanes)[-5:] == ["engine run-q", "in futex", "CUDA sync", "launches", "GIL waits"]
+    assert {value for _, value in lanes["launches"].samples} == {300.0}
+    assert lanes["CUDA sync"].samples[-1][1] == pytest.approx(25.0)
+    assert {round(value or 0) for _, value in lanes["in futex"].samples} == {0, 40}
+    assert sum(value or 0 for _, value in lanes["GIL waits"].samples) == 12.0
+    assert lanes["GIL waits"].source == "eBPF"
+
+
+def test_probe_that_was_taken_off_leaves_a_reason() -> None:
+    lanes = {lane.title: lane for lane in lanes_view(replace(PROBED, observed=0.0).trace(20)).lanes}
+    assert lanes["launches"].why_not is not None
+    assert "cost too much" in lanes["launches"].why_not.reason
+
+
+def test_cursor_reads_every_lane_at_an_instant() -> None:
+    view = lanes_view(live_trace(Scene(is_moving=False)))
+    at = lanes_at(view, view.end_ns - 10 * NS_PER_S + NS_PER_S // 4)
+    assert [value.title for value in at] == [lane.title for lane in view.lanes]
+    assert {value.title: value.value for value in at} == pytest.approx(
+        {"DRAM": 83, "tensor": 18, "SM": 95.5, "tokens": 2431, "waiting": 12, "engine CPU": 78, "engine run-q": 9}
+    )
+    assert {value.age_ns for value in at} == {NS_PER_S // 4}
+
+
+def test_cursor_finds_gaps_and_not_the_value_before_them() -> None:
+    gap = Lane("x", "%", "test", ((0, 1.0), (NS_PER_S, None), (2 * NS_PER_S, 3.0), (9 * NS_PER_S, 4.0)))
+    lanes = Lanes(0, 10 * NS_PER_S, (gap,))
+    values = [lanes_at(lanes, int(t * NS_PER_S))[0] for t in (0.5, 1.5, 3.0, 6.0, 9.5)]
+    assert [value.value for value in values if isinstance(value.value, float)] == [1.0, 3.0, 4.0]
+    assert str(values[1].value) == "the source had no value at this moment"
+    assert str(values[3].value) == "not read for 4 s at this moment"
+    assert isinstance(lanes_at(lanes, -1)[0].value, Unknown)
+
+
+def test_cursor_on_an_absent_lane_has_its_reason() -> None:
+    at = lanes_at(lanes_view(live_trace(NO_GPU)), START_NS + 60 * NS_PER_S)
+    assert at[0].value == Unknown("no NVIDIA driver library was found", "install the NVIDIA driver")
