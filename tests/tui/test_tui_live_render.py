@@ -18,8 +18,9 @@ from llmtop.analysis.threads import ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Finding, Issue, Severity, Unknown
 from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
+from llmtop.tui.render.axis import Axis
 from llmtop.tui.render.gpu import draw_gpus
-from llmtop.tui.render.lanes import aligned, draw_lanes, resample, tall_spark
+from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.server import draw_server
 from llmtop.tui.render.threads import draw_threads
@@ -141,9 +142,9 @@ def test_several_samples_in_a_column_show_the_largest() -> None:
 
 
 def test_axis_moves_by_whole_columns() -> None:
-    a = aligned(1_000, 61_000, 60)
-    assert a == aligned(1_000 - 999, 61_000 - 999, 60)
-    assert a[1] - a[0] == 60_000
+    a = Axis.over(1_000, 61_000, 0, 60)
+    assert a == Axis.over(1_000 - 999, 61_000 - 999, 0, 60)
+    assert a.end_ns - a.start_ns == 60_000
 
 
 def test_tall_graph_fills_its_rows_from_below() -> None:

@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from llmtop.model import NS_PER_S, Issue, Severity, Unknown
 from llmtop.text import clean
-from llmtop.tui.render.lines import explain, fill, prose, spelled, width_of
+from llmtop.tui.render.lines import cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
@@ -220,7 +220,10 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         head = f"{self.number} {self.title}" if self.number else self.title
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
         look = look_of(self)
-        title = Content(spelled(full.plain, look)) if look.glyphs.ascii else full
+        # Textual would end a long title in a character that ASCII terminals lack.
+        title = (
+            Content(cut(spelled(full.plain, look), self.size.width - _BORDER_LEAD, look)) if look.glyphs.ascii else full
+        )
         old = self._border_title.plain if self._border_title else ""
         if old != title.plain:
             self._border_title = title

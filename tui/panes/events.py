@@ -34,12 +34,23 @@ class EventsPane(TablePane):
             self.show_table(events_table(events(trace), trace.end_ns), NOTHING_HAPPENED)
             self.table.border_title = Content("Events  Enter: go to the moment")
 
+    def go_to(self, t_ns: int) -> None:
+        """Put the cursor on the event that is nearest to a moment."""
+        rows = self.table.rows
+        if rows is not None and len(rows):
+            self.table.move_to(min(range(len(rows)), key=lambda i: abs(_moment(rows, i) - t_ns)))
+
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
         event.stop()
         rows = self.table.rows
         if rows is not None and len(rows):
-            t_ns = rows.key(self.table.cursor)[0]  # type: ignore[index]  # keys of events_table
-            self.post_message(self.Wanted(t_ns))
+            self.post_message(self.Wanted(_moment(rows, self.table.cursor)))
+
+
+def _moment(rows: TableView, row: int) -> int:
+    """When the event of a row was."""
+    t_ns: int = rows.key(row)[0]  # type: ignore[index]  # keys of events_table
+    return t_ns
 
 
 def _describe(rows: TableView, row: int) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from itertools import groupby, pairwise
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.tui.render.axis import Axis, axis_line, with_cursor
 from llmtop.tui.render.lines import Part, line, pad, spark
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from textual.strip import Strip
 
-    from llmtop.analysis.views import Lane, LaneMark, Lanes
+    from llmtop.analysis.views import Lane, Lanes
     from llmtop.tui.render.look import Look
 
 _TITLE = 13
@@ -25,25 +27,41 @@ _HOLD = 2.5
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
 _FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "SM")
 """What stays when there is no room for all."""
-_SEVERITY_ROLES = {"error": "bad", "warning": "warn"}
 
 
-def draw_lanes(view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
-    """Each lane with its title and newest value at the left; the axis with its marks is the last line."""
+def lanes_axis(view: Lanes, width: int) -> Axis:
+    """Where time stands in a drawing of this width."""
+    left = _TITLE + _VALUE + 1
+    return Axis.over(view.start_ns, view.end_ns, left, max(1, width - left))
+
+
+def draw_lanes(
+    view: Lanes, width: int, height: int, look: Look, *, cursor_ns: int | None = None, newest_ns: int = 0
+) -> list[Strip]:
+    """Each lane with its title and a value at the left; the axis with its marks is the last line.
+
+    The value is the newest, or the one at the cursor.
+    """
     room = max(1, height - 1)
     groups = _reasons(view.lanes)
     lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)))
     rows = min(4, max(1, room - len(groups)) // len(lanes)) if lanes else 1
-    plot = max(1, width - _TITLE - _VALUE - 1)
-    start_ns, end_ns = aligned(view.start_ns, view.end_ns, plot)
+    axis = lanes_axis(view, width)
+    read = {} if cursor_ns is None else _read(view, cursor_ns)
     strips: list[Strip] = []
     for lane in lanes:
         role = _ROLES[view.lanes.index(lane) % len(_ROLES)]  # a lane keeps its colour when others are left out
-        strips += _lane(lane, role, start_ns, end_ns, plot, rows, width, look)
+        newest = lane.samples[-1][1] if lane.samples else None
+        value: Part = (
+            _value(read.get(lane.title, newest), lane.unit, look),
+            "value" if cursor_ns is None else "selected",
+        )
+        drawn = _lane(lane, value, role, axis, rows, width, look)
+        strips += [with_cursor(strip, axis, cursor_ns, look) for strip in drawn]
     strips = strips[:room]
     strips += [_reason(why, titles, width, look) for why, titles in groups.items()][: room - len(strips)]
     if height > 1:
-        strips.append(_axis(view.marks, start_ns, end_ns, plot, width, look))
+        strips.append(axis_line(axis, view.marks, width, look, cursor_ns=cursor_ns, newest_ns=newest_ns))
     return strips[:height]
 
 
@@ -53,13 +71,6 @@ def _most_telling(lanes: Sequence[Lane], room: int) -> Sequence[Lane]:
         return lanes
     kept = sorted(lanes, key=lambda lane: next((i for i, name in enumerate(_FIRST) if lane.title.startswith(name)), 99))
     return [lane for lane in lanes if lane in kept[:room]]
-
-
-def aligned(start_ns: int, end_ns: int, columns: int) -> tuple[int, int]:
-    """The window moved to whole columns, so that a frame differs from the last one by whole cells or not at all."""
-    step = max(1, (end_ns - start_ns) // columns)
-    end = -(-end_ns // step) * step
-    return end - step * columns, end
 
 
 def resample(
@@ -101,6 +112,12 @@ def _held(
     return values
 
 
+def _standing(samples: Sequence[tuple[int, float | None]], t_ns: int) -> float | None:
+    """The sample that stands at a moment, as `resample` draws it."""
+    i = bisect_right(samples, t_ns, key=lambda sample: sample[0]) - 1
+    return samples[i][1] if i >= 0 and t_ns - samples[i][0] <= _HOLD * _usual_distance(samples) else None
+
+
 def _usual_distance(samples: Sequence[tuple[int, float | None]]) -> float:
     if len(samples) < 2:
         return float(NS_PER_S)
@@ -108,17 +125,14 @@ def _usual_distance(samples: Sequence[tuple[int, float | None]]) -> float:
     return statistics.median(b - a for a, b in pairwise(times))
 
 
-def _lane(
-    lane: Lane, role: str, start_ns: int, end_ns: int, plot: int, rows: int, width: int, look: Look
-) -> list[Strip]:
+def _lane(lane: Lane, value: Part, role: str, axis: Axis, rows: int, width: int, look: Look) -> list[Strip]:
     title: Part = (pad(lane.title, _TITLE, look), "dim")
-    values = resample(lane.samples, start_ns, end_ns, plot)
-    newest = lane.samples[-1][1] if lane.samples else None
-    value: Part = (pad(_newest(newest, lane.unit, look), _VALUE, look, right=True) + " ", "value")
-    graph = tall_spark(values, plot, rows, look, lane.low, lane.high)
+    head: Part = (pad(value[0], _VALUE, look, right=True) + " ", value[1])
+    values = resample(lane.samples, axis.start_ns, axis.end_ns, axis.columns)
+    graph = tall_spark(values, axis.columns, rows, look, lane.low, lane.high)
     below: Part = (" " * (_TITLE + _VALUE + 1), "text")
-    heads = [[title, value]] + [[below]] * (rows - 1)
-    return [line([*head, (row, role)], width, look) for head, row in zip(heads, graph, strict=True)]
+    heads = [[title, head]] + [[below]] * (rows - 1)
+    return [line([*parts, (row, role)], width, look) for parts, row in zip(heads, graph, strict=True)]
 
 
 def _reasons(lanes: Sequence[Lane]) -> dict[Unknown, list[str]]:
@@ -136,10 +150,15 @@ def _reason(why: Unknown, titles: Sequence[str], width: int, look: Look) -> Stri
     return line([(f"{head}{look.glyphs.unknown} {why}", "dim")], width, look)
 
 
-def _newest(value: float | None, unit: str, look: Look) -> str:
+def _value(value: float | None, unit: str, look: Look) -> str:
     if value is None:
         return look.glyphs.unknown
     return f"{value:.0f}" if unit == "requests" else quantity(value, unit)
+
+
+def _read(view: Lanes, t_ns: int) -> dict[str, float | None]:
+    """What each lane showed at a moment."""
+    return {lane.title: _standing(lane.samples, t_ns) for lane in view.lanes}
 
 
 def tall_spark(
@@ -158,34 +177,3 @@ def tall_spark(
         seen = values if row == rows - 1 else [None if v is None or v <= floor else v for v in values]
         drawn.append(spark(seen, width, look, floor, floor + part))
     return drawn
-
-
-def _axis(marks: Sequence[LaneMark], start_ns: int, end_ns: int, plot: int, width: int, look: Look) -> Strip:
-    """The ends of the time axis, a mark where something happened, and the newest mark in words at the left."""
-    inside = [mark for mark in marks if start_ns <= mark.t_ns <= end_ns]
-    roles = {_column(mark, start_ns, end_ns, plot): _mark_role(mark) for mark in inside}
-    cells = list(_axis_labels((end_ns - start_ns) / NS_PER_S, plot, roles))
-    for column in roles:
-        cells[column] = look.glyphs.up
-    newest: Part = (inside[-1].text, _mark_role(inside[-1])) if inside else ("", "dim")
-    head: Part = (pad(newest[0], _TITLE + _VALUE, look) + " ", newest[1])
-    runs = groupby(range(plot), key=lambda i: roles.get(i, "dim"))
-    return line([head, *(("".join(cells[i] for i in run), role) for role, run in runs)], width, look)
-
-
-def _axis_labels(span_s: float, plot: int, taken: Container[int]) -> str:
-    """Where the axis starts and ends; a label that a mark would cut is left out."""
-    left, right = f"-{span_s:.0f} s", "now"
-    if any(i in taken for i in range(len(left))):
-        left = ""
-    if any(plot - 1 - i in taken for i in range(len(right))):
-        right = ""
-    return (left + " " * max(0, plot - len(left) - len(right)) + right)[:plot]
-
-
-def _column(mark: LaneMark, start_ns: int, end_ns: int, plot: int) -> int:
-    return min(plot - 1, (mark.t_ns - start_ns) * plot // (end_ns - start_ns))
-
-
-def _mark_role(mark: LaneMark) -> str:
-    return _SEVERITY_ROLES.get(mark.severity, "accent")

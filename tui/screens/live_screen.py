@@ -23,6 +23,7 @@ from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.table import TablePane
+from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_places import (
     PLACES,
@@ -92,6 +93,7 @@ class LiveScreen(Screen[None]):
         self.time = TimeCursor()
         self.where = Focus()
         self._shown: Trace | None = None
+        self._latest: Trace | None = None
         self._of_use: frozenset[int] = frozenset()
         self._gpus = 0
 
@@ -127,23 +129,26 @@ class LiveScreen(Screen[None]):
 
     def refresh_trace(self) -> None:
         """Draw the newest trace, or the moment that was gone to."""
-        newest = self._newest()
-        self.show_trace(self.time.shown(newest))
-        self._say_state(newest)
+        self._show_moment(self._newest())
 
     def _newest(self) -> Trace:
         return self.time.newest(self.session.trace())
 
-    def show_trace(self, trace: Trace) -> None:
-        """Give all parts of the screen the same trace."""
-        self._shown = trace
+    def _show_moment(self, newest: Trace) -> None:
+        """Give all parts of the screen the same moment; those with a time axis also what came after."""
+        self._latest = newest
+        trace = self._shown = self.time.shown(newest)
         self._gpus = gpu_lines(trace)
         if self.is_mounted and self._find_of_use() != self._of_use:
             self._arrange()
         self._tell_style(self._room)
         for pane in (self.header, *self.panes.values(), self.findings):
-            pane.show(trace)
+            if isinstance(pane, TimeAxisPane):
+                pane.show_at(newest, self.time.at_ns, self.time.window_ns)
+            else:
+                pane.show(trace)
         self._fill_rows()
+        self._say_state(newest)
 
     def _say_state(self, newest: Trace) -> None:
         past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
@@ -249,6 +254,23 @@ class LiveScreen(Screen[None]):
             self.table.table.focus()
         else:
             own.focus()
+
+    def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
+        """The cursor of a pane with a time axis has moved: the other panes jump there."""
+        if self._latest is not None:
+            self.time.go_to(message.t_ns, self._latest)
+            self._show_moment(self._latest)
+
+    def on_time_axis_pane_widened(self, message: TimeAxisPane.Widened) -> None:
+        """Show as much time in every pane that has an axis."""
+        self.time.window_ns = message.window_ns
+        if self._latest is not None:
+            self._show_moment(self._latest)
+
+    def on_lanes_pane_mark_wanted(self, message: LanesPane.MarkWanted) -> None:
+        """Open the event log on the event of a mark."""
+        self.action_events()
+        self.events.go_to(message.t_ns)
 
     def on_events_pane_wanted(self, message: EventsPane.Wanted) -> None:
         """Show the moment of an event, in all panes."""

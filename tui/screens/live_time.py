@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.readings import as_of
 from llmtop.model import NS_PER_S
+from llmtop.tui.panes.time_axis import WINDOWS_NS
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -20,6 +21,8 @@ class TimeCursor:
     def __init__(self) -> None:
         self.at_ns: int | None = None
         """The moment that is shown; None for now."""
+        self.window_ns = WINDOWS_NS[0]
+        """How much time the panes with an axis show."""
         self._held: Trace | None = None
 
     @property
