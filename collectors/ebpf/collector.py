@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
-from llmtop.collectors.ebpf.reports import Reports, gone_tracks
+from llmtop.collectors.ebpf.reports import SOURCE, Reports, gone_tracks
 from llmtop.collectors.privileges import USE_SUDO, own_rights, why_no_probes
 from llmtop.model import NS_PER_S, Issue, Mark, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
 from llmtop.text import clean
@@ -74,6 +74,10 @@ class EbpfCollector:
 
     name = "ebpf"
     period_s = 0.25
+    source = SOURCE
+    """What readings are said to come from."""
+    program: tuple[str, ...] = ()
+    """The helper; by default the one that loads bcc's probes. Others speak as it does."""
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class EbpfCollector:
         self._interval_s = interval_s
         self._clock = clock
         self._helper: HelperProcess | None = None
-        self._reports = Reports()
+        self._reports = Reports(source=self.source)
         self._state: Unknown | None = _COMPILING
         self._retry_ns = 0
         self._heard_ns = 0
@@ -157,7 +161,9 @@ class EbpfCollector:
         pids = sorted({*same, *procfs.family().descendants(*same)})
         options = ["--interval", f"{self._interval_s}", "--budget", f"{self._budget}"]
         self._helper = HelperProcess(
-            [*map(str, pids), *options, *(["--stacks"] if self._wants_stacks else [])], sudo=_through_sudo()
+            [*map(str, pids), *options, *(["--stacks"] if self._wants_stacks else [])],
+            sudo=_through_sudo(),
+            program=self.program,
         )
         self._state, self._heard_ns = _COMPILING, now
 
@@ -262,8 +268,9 @@ class EbpfCollector:
         if self._state is not None and self._state is not _COMPILING:  # it has said itself that it cannot be done
             self._given_up = True
             return
-        self._early_ends = self._early_ends + 1 if self._state is _COMPILING else 0
-        self._given_up = self._early_ends >= MOST_EARLY_ENDS
+        was_early = self._state is _COMPILING
+        self._early_ends = self._early_ends + 1 if was_early else 0
+        self._given_up = self._early_ends >= MOST_EARLY_ENDS or (was_early and helper.has_crashed)
         again = "llmtop doctor tries it anew" if self._given_up else "it is started again in 30 seconds"
         self._state = Unknown(f"the probes' process {how}", again)
         self._retry_ns = now + RETRY_NS
