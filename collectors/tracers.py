@@ -50,7 +50,19 @@ def _bcc(target: Target, stacks: bool) -> TracingCollector:
     return EbpfCollector(target, stacks=stacks)
 
 
-TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc),)
+def _bpftrace(target: Target, stacks: bool) -> TracingCollector:
+    from llmtop.collectors.bpftrace.collector import BpftraceCollector
+
+    return BpftraceCollector(target, stacks=stacks)
+
+
+def _perf(target: Target, stacks: bool) -> TracingCollector:
+    from llmtop.collectors.perf import PerfCollector
+
+    return PerfCollector(target, stacks=stacks)
+
+
+TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("bpftrace", _bpftrace), Tracer("perf", _perf))
 """Best first: what sees the most at the least cost."""
 
 
@@ -242,6 +254,8 @@ def running_helpers() -> tuple[int, ...]:
 
 def checks() -> tuple[Check, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
+    from llmtop.collectors import perf
+    from llmtop.collectors.bpftrace import collector as bpftrace
     from llmtop.collectors.ebpf import collector as ebpf
 
-    return ebpf.checks()
+    return (*ebpf.checks(), *bpftrace.checks(), *perf.checks())

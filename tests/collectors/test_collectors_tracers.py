@@ -172,7 +172,7 @@ def test_series_of_what_has_ended_have_no_gap() -> None:
         assert collector.poll().readings == ()
 
 
-@pytest.mark.parametrize("name", ["bcc"])
+@pytest.mark.parametrize("name", ["bcc", "bpftrace", "perf"])
 def test_the_environment_names_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHOICE, name)
     assert [tracer.name for tracer in chosen()] == [name]

@@ -1,0 +1,27 @@
+"""What bpftrace's probes cost, and what is given up first when that is too much."""
+
+from __future__ import annotations
+
+from llmtop.collectors.ebpf.helper.governor import Effort
+
+NS_PER_HIT = {
+    "call": 600.0,
+    "counted_call": 250.0,
+    "foreign_call": 130.0,
+    "foreign_counted_call": 80.0,
+    "switch": 1700.0,
+    "foreign_switch": 350.0,
+    "stack": 4500.0,
+    "sample": 5000.0,
+    "library": 2200.0,
+    "stepped_library": 12000.0,
+}
+LADDER = (
+    Effort(4),
+    Effort(32),
+    Effort(0),
+    Effort(0, "counted"),
+    Effort(0, "off"),
+    Effort(0, "off", scheduler=False),
+)
+"""Fewer rungs than our own probes have: each is a new start of bpftrace, with a second in which nothing is seen."""

@@ -1,0 +1,74 @@
+"""The kernel's view through bpftrace, where bcc is not to be had: the same readings and stacks, at a higher price."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llmtop
+from llmtop.collectors import children
+from llmtop.collectors.base import Check
+from llmtop.collectors.bpftrace import runner
+from llmtop.collectors.ebpf import collector as ebpf
+from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.privileges import own_rights, why_no_probes
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+SOURCE = "bpftrace"
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors.bpftrace import helper; "
+    "sys.exit(helper.main())"
+)
+PROGRAM = (sys.executable, "-I", "-c", _BOOT, str(Path(llmtop.__file__).resolve().parent.parent))
+
+
+class BpftraceCollector(EbpfCollector):
+    """System calls, sleeps, run-queue waits, stacks and CUDA calls, by bpftrace."""
+
+    source = SOURCE
+    program = PROGRAM
+    _child = 0
+
+    def missing(self) -> Unknown | None:
+        return why_not()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        children.forget(self._child)
+
+    def _take(self, report: dict[str, Any], news: ebpf._News) -> None:
+        super()._take(report, news)
+        child = report.get("child", self._child)
+        if child != self._child:  # it was started anew: what bpftrace costs is llmtop's own cost
+            children.forget(self._child)
+            children.note(child)
+            self._child = child
+
+
+def why_not() -> Unknown | None:
+    """Why bpftrace cannot look here, as far as can be told without trying."""
+    if os.environ.get(ebpf.OFF):
+        return Unknown(f"switched off by {ebpf.OFF}", f"unset {ebpf.OFF}")
+    path = runner.find()
+    if path is None:
+        return Unknown("bpftrace is not installed", runner.INSTALL)
+    version = runner.version(path)
+    if version is None:
+        return Unknown(f"{path} does not say its version", runner.INSTALL)
+    if version < runner.OLDEST:
+        oldest, found = (".".join(map(str, numbers)) for numbers in (runner.OLDEST, version))
+        return Unknown(f"bpftrace {found} is too old", f"bpftrace {oldest} or newer")
+    return None if ebpf._through_sudo() else why_no_probes(own_rights())
+
+
+def checks() -> tuple[Check, ...]:
+    """Whether bpftrace can stand in for bcc here, for `llmtop doctor`."""
+    why = why_not()
+    return (Check("bpftrace", why if why is not None else "can stand in where bcc is not to be had"),)

@@ -1,0 +1,365 @@
+"""The process that runs bpftrace and adds up what it says.
+
+Usage: llmtop starts it; it reads commands from standard input and ends when that ends. It speaks as bcc's helper does
+(collectors/ebpf/helper/__main__.py): {"stacks": true or false} in; {"kind": "ready", ...} once, then
+{"kind": "sample", ...} at every interval, or {"kind": "unavailable", "reason": ..., "remedy": ...} and the end, out.
+
+What bpftrace looks at is fixed when it starts. Whenever something else is to be looked at (stacks, another library,
+less because it costs too much), it is ended and started anew, and the sums go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from llmtop import procfs
+from llmtop.collectors.bpftrace import runner
+from llmtop.collectors.bpftrace.budget import LADDER, NS_PER_HIT
+from llmtop.collectors.bpftrace.counts import Calls, LibraryCalls
+from llmtop.collectors.bpftrace.libraries import Libraries
+from llmtop.collectors.bpftrace.output import Look, Looks, Record, count_of
+from llmtop.collectors.bpftrace.runner import Bpftrace
+from llmtop.collectors.bpftrace.script import Plan, script
+from llmtop.collectors.bpftrace.sleeps import Sleeps
+from llmtop.collectors.bpftrace.symbols import Symbols
+from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper.governor import Governor, Load
+from llmtop.collectors.ebpf.helper.system import UnavailableError
+
+ATTACH_S = 60.0
+"""How long bpftrace may take to compile and attach; on a busy machine it has taken many seconds."""
+_HEARTBEAT_S = 1.0
+_LOOK_EVERY = 5
+"""Looks between two looks for libraries and processes that bpftrace does not know of."""
+_MOST_ENTRIES, _LEAST_KEYS, _MOST_KEYS = 1 << 20, 4096, 32768
+"""Maps of bpftrace have room from the start, for each CPU."""
+_NEARLY_FULL = 0.9
+_PARTS = ("library calls", "samples", "stacks", "scheduler", "syscalls")
+"""What is given up, one after the other, when bpftrace refuses the program: the least needed first."""
+
+
+class StoppedError(Exception):
+    """Nobody wants to know any more."""
+
+
+class Helper:
+    """Runs bpftrace, again and again if need be."""
+
+    def __init__(self, options: argparse.Namespace, path: str, output: _Output) -> None:
+        self._path = path
+        self._output = output
+        self._pids = {pid: system.start_time(pid) for pid in options.pids if system.start_time(pid)}
+        self._interval_s: float = options.interval
+        self._hertz: int = options.hertz
+        cpus = os.cpu_count() or 1
+        self._keys = max(_LEAST_KEYS, min(_MOST_KEYS, _MOST_ENTRIES // cpus))
+        self._governor = Governor(
+            options.budget, stacks=options.stacks, cpus=cpus, ladder=LADDER, ns_per_hit=NS_PER_HIT
+        )
+        self._libraries = Libraries(options.budget * 1e9, (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]))
+        self._symbols = Symbols()
+        self._calls, self._library_calls, self._sleeps = Calls(), LibraryCalls(), Sleeps(self._symbols)
+        self.missing: dict[str, tuple[str, str]] = {}
+        """What cannot be had here: (reason, remedy) by part."""
+        self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        self._samples = 0
+        self._lost = 0
+        self._last_hits: dict[str, int] = {}
+        self._last_switches = _context_switches()
+        self._last_ns = 0
+        self._looks_taken = 0
+        self._plan = self._next_plan()
+        self._run: Bpftrace | None = None
+        self._looks = Looks()
+        self._first_looks: list[Look] = []
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that are looked at."""
+        return tuple(self._pids)
+
+    def start(self) -> None:
+        """Have bpftrace attach what it can.
+
+        Raises:
+            UnavailableError: It refuses everything.
+        """
+        while not self._attach():
+            words = self._run.last_words() if self._run else ""
+            left = [part for part in _PARTS if part not in self.missing and self._is_planned(part)]
+            if not left:
+                raise UnavailableError(f"bpftrace cannot attach its probes: {words}", runner.INSTALL)
+            self.missing[left[0]] = (f"bpftrace refuses: {words}", "")
+            self._plan = self._next_plan()
+
+    def run(self) -> None:
+        """Report until told to stop."""
+        while True:
+            assert self._run is not None
+            self._tell_first_looks()
+            ready = select.select([0, self._run.fileno()], [], [])[0]
+            if 0 in ready:
+                self._obey()
+            for look in self._looks_of(self._run.records()):
+                self._output.write(self._report(look))
+            if self._run.is_at_end:
+                sys.exit(f"bpftrace has ended by itself: {self._run.last_words()}")
+            if self._next_plan() != self._plan or self._is_nearly_full():
+                self._start_anew()
+
+    def _tell_first_looks(self) -> None:
+        """Of a new run: after its first look it is known who has slept all the time, and so since before."""
+        attached_ns = self._last_ns
+        looks, self._first_looks = self._first_looks, []
+        for look in looks:
+            self._output.write(self._report(look))
+        if looks:
+            self._sleeps.seed(self._pids, attached_ns)
+
+    def close(self) -> None:
+        """End bpftrace and wait: afterwards no probe of it is attached."""
+        if self._run:
+            self._run.end()
+
+    def _attach(self) -> bool:
+        """Start bpftrace; whether its probes came to be attached.
+
+        It says so before it begins to attach them (until 0.23), but tells nothing until it has done so: the first look
+        is the proof.
+        """
+        self._run = Bpftrace(self._path, script(self._plan), self._keys)
+        self._looks = Looks()
+        started = time.monotonic()
+        heartbeat = started + _HEARTBEAT_S
+        while not self._run.is_at_end and time.monotonic() - started < ATTACH_S:
+            ready = select.select([0, self._run.fileno()], [], [], _HEARTBEAT_S)[0]
+            if 0 in ready:
+                self._obey()
+            records = self._run.records()
+            for look in self._looks_of(records):
+                self._last_ns = look.t_ns - self._plan.interval_ms * 1_000_000
+                self._first_looks.append(look)
+            if self._first_looks:
+                return True
+            if time.monotonic() > heartbeat:
+                heartbeat += _HEARTBEAT_S
+                self._output.write({"kind": "attaching"})
+        self._run.end()
+        return False
+
+    def _start_anew(self) -> None:
+        """End bpftrace, report what it has counted to the last, and start it with today's plan."""
+        assert self._run is not None
+        for look in self._looks_of(self._run.end()):
+            self._output.write(self._report(look))
+        for part in (self._calls, self._library_calls):
+            part.begin_again()
+        self._sleeps.begin_again(time.monotonic_ns())
+        self._plan = self._next_plan()
+        self.start()
+
+    def _obey(self) -> None:
+        command = os.read(0, 65536)
+        if not command:
+            raise StoppedError
+        for line in command.split(b"\n"):
+            if line.strip():
+                self._governor.stacks = bool(json.loads(line).get("stacks", self._governor.stacks))
+
+    def _next_plan(self) -> Plan:
+        """What is to be looked at, as far as it can be had and paid for."""
+        effort = self._governor.effort
+        can = {part: part not in self.missing for part in _PARTS}
+        if self._looks_taken % _LOOK_EVERY == 0 and can["library calls"]:
+            self._libraries.look(self._pids)
+        return Plan(
+            pids=tuple(sorted(self._pids)),
+            calls=effort.calls if can["syscalls"] else "off",
+            scheduler=effort.scheduler and can["scheduler"],
+            stack_every=effort.stack_every if can["stacks"] else 0,
+            samples=effort.stack_every > 0 and can["samples"],
+            functions=self._libraries.functions() if can["library calls"] else (),
+            interval_ms=max(1, round(self._interval_s * 1000)),
+            hertz=self._hertz,
+        )
+
+    def _is_planned(self, part: str) -> bool:
+        plan = self._plan
+        return {
+            "library calls": bool(plan.functions),
+            "samples": plan.samples,
+            "stacks": plan.stacks,
+            "scheduler": plan.scheduler,
+            "syscalls": plan.calls != "off",
+        }[part]
+
+    def _looks_of(self, records: list[Record]) -> Iterator[Look]:
+        for record in records:
+            self._lost += count_of(record, "events") if record.kind == "lost_events" else 0
+            look = self._looks.take(record)
+            if look:
+                yield look
+
+    def _report(self, look: Look) -> dict[str, Any]:
+        self._looks_taken += 1
+        elapsed_ns = max(1, look.t_ns - self._last_ns)
+        self._last_ns = look.t_ns
+        self._observe(elapsed_ns)
+        born, gone = self._changes(look)
+        ended = [[pid, tid] for (tid,), pid in look.table("ended", 1).items()]
+        renewed = [pid for (pid,) in look.table("renewed", 1)]
+        report: dict[str, Any] = {"kind": "sample", "t": look.t_ns, "elapsed": elapsed_ns}
+        report |= {"observed": dict(self._observed), "born": born, "gone": gone, "renewed": renewed, "ended": ended}
+        report |= self._calls.read(look) | self._library_calls.read(look)
+        report |= self._sleeps.read(look)
+        report["stacks"] = self._sleeps.stack_shares(look) if "sleep_stacks" in look.maps else []
+        report["running"] = self._running(look)
+        report |= self._govern(elapsed_ns / 1e9)
+        report |= {"lost": self._lost, "missing": self.missing, "unprobed": dict(self._libraries.notes)}
+        report["probed"] = len(self._plan.functions)
+        report["child"] = self._run.pid if self._run else 0
+        tids = {tid for _, tid in ended}
+        self._calls.forget(tids, gone)
+        self._library_calls.forget(tids, gone)
+        self._sleeps.forget(tids, gone)
+        return report
+
+    def _observe(self, elapsed_ns: int) -> None:
+        self._observed["calls"] += elapsed_ns * (self._plan.calls != "off")
+        self._observed["timed"] += elapsed_ns * (self._plan.calls == "timed")
+        self._observed["scheduler"] += elapsed_ns * self._plan.scheduler
+
+    def _changes(self, look: Look) -> tuple[list[int], list[int]]:
+        """Children that the program has put on the list, and processes that have ended."""
+        gone = [pid for pid, started in self._pids.items() if system.start_time(pid) != started]
+        for pid in gone:
+            del self._pids[pid]
+        born = [tid for (tid,) in look.table("target", 1) if tid not in self._pids and system.is_process(tid)]
+        self._pids |= {pid: system.start_time(pid) for pid in born}
+        self._plan = replace(self._plan, pids=tuple(sorted(self._pids)))  # it has seen to that itself
+        return born, gone
+
+    def _running(self, look: Look) -> list[list[Any]]:
+        """[pid, tid, frames, ns]; a sample stands for the time between two."""
+        period_ns = 1_000_000_000 // self._hertz
+        merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
+        for (pid, tid), user, kernel, count in look.stacks("samples", 2):
+            key = (pid, tid, self._symbols.frames(pid, user, kernel))
+            merged[key] = merged.get(key, 0) + count
+        self._samples += sum(merged.values())
+        if merged:
+            self._symbols.tick()
+        return [[pid, tid, list(frames), count * period_ns] for (pid, tid, frames), count in merged.items()]
+
+    def _govern(self, elapsed_s: float) -> dict[str, Any]:
+        """Weigh what the last interval cost."""
+        hits = self._hits()
+        rates = {name: (count - self._last_hits.get(name, 0)) / elapsed_s for name, count in hits.items()}
+        self._last_hits = hits
+        switches = _context_switches()
+        foreign = max(0.0, (switches - self._last_switches) / elapsed_s - rates["switch"])
+        self._last_switches = switches
+        load = Load(rates["call"], rates["foreign_call"], rates["switch"], foreign, rates["sample"])
+        self._governor.judge(load, elapsed_s)
+        self._libraries.weigh(self._library_calls.counts(), elapsed_s, time.monotonic())
+        return {"hits": hits, "shed": str(self._governor.effort) if self._governor.shed else ""}
+
+    def _hits(self) -> dict[str, int]:
+        return {
+            "call": self._calls.seen,
+            "foreign_call": self._calls.foreign,
+            "switch": self._sleeps.switches,
+            "sample": self._samples,
+            "library": sum(self._library_calls.counts().values()),
+        }
+
+    def _is_nearly_full(self) -> bool:
+        return max(self._calls.entries(), self._sleeps.entries()) > _NEARLY_FULL * self._keys
+
+
+def _context_switches() -> int:
+    """Of the whole machine since it was started: the line "ctxt" of /proc/stat."""
+    for line in (procfs.read_text("/proc/stat") or "").splitlines():
+        if line.startswith("ctxt "):
+            return int(line.split()[1])
+    return 0
+
+
+class _Output:
+    """Standard output for reports alone."""
+
+    def __init__(self) -> None:
+        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def write(self, report: dict[str, Any]) -> None:
+        """Send one line."""
+        try:
+            self._file.write(json.dumps(report, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except BrokenPipeError:
+            raise StoppedError from None
+
+
+def main() -> int:
+    """Run until told to stop, or until llmtop is gone."""
+    options = _options()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for llmtop, which tells us to stop
+    if options.parent:
+        system.die_with_parent(options.parent)
+    output = _Output()
+    try:
+        return _look(options, output)
+    except UnavailableError as error:
+        output.write({"kind": "unavailable", "reason": error.reason, "remedy": error.remedy})
+        return 1
+    except StoppedError:
+        return 0
+
+
+def _look(options: argparse.Namespace, output: _Output) -> int:
+    path = runner.find()
+    if path is None:
+        raise UnavailableError("bpftrace is not installed", runner.INSTALL)
+    if system.pid_namespace() is not None:
+        raise UnavailableError(
+            "bpftrace is told the machine's own PIDs, and this is a PID namespace of its own",
+            "sudo apt install python3-bpfcc, or run llmtop on the host",
+        )
+    others = system.other_tracers()
+    system.see_tracepoints()
+    started = time.monotonic()
+    helper = Helper(options, path, output)
+    try:
+        helper.start()
+        ready = {"pid": os.getpid(), "seconds": round(time.monotonic() - started, 3), "others": others}
+        ready |= {"processes": helper.pids, "missing": helper.missing, "knows_calls": True}
+        output.write({"kind": "ready", **ready})
+        helper.run()
+    finally:
+        helper.close()
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="llmtop-bpftrace")
+    parser.add_argument("pids", type=int, nargs="+")
+    parser.add_argument("--parent", type=int, default=0)
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--budget", type=float, default=0.01)
+    parser.add_argument("--hertz", type=int, default=49)
+    parser.add_argument("--stacks", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""The program that bpftrace runs: what it counts is what collectors/ebpf/programs counts.
+
+It is written for bpftrace 0.17 and has to run on what came since, which rules some things out: raw tracepoints (0.17
+cannot attach them here), variables that are first set within a block (0.22), keys and tuples of mixed integer types
+(0.22: hence the casts), and taking away an entry that is not there (0.23 complains of each).
+
+Times are kept in units of 256 ns in histograms, so that the power-of-two buckets of `hist` are the slots of
+programs/common.h; bpftrace before 0.20 keeps only 32 bits of what it is given.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+
+SHIFT = 8
+NO_CALL = 0xFFFF
+STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
+"""A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
+ENDED = 0x30
+"""EXIT_DEAD and EXIT_ZOMBIE in sched_switch's prev_state."""
+PRINTED = 300
+"""Stacks of one kind in one look, the heaviest; each is named anew by bpftrace when it is printed."""
+_SAFE_PATH = re.compile(r"[\w./+@=-]+\Z", re.ASCII)
+_SAFE_SYMBOL = re.compile(r"\w+\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """System calls of a machine; `polls` have their timeout in milliseconds in that argument, ppoll points to one."""
+
+    sched_yield: int
+    polls: tuple[tuple[int, int], ...]
+    ppoll: int
+    futex: int
+    on_files: tuple[tuple[int, int], ...]
+    """First and last of those whose first argument is a file that tells what is waited for: ioctl, read, write."""
+
+
+_MACHINES = {
+    "x86_64": _Numbers(24, ((7, 2), (232, 3), (281, 3)), 271, 202, ((0, 1), (16, 20))),
+    "aarch64": _Numbers(124, ((22, 3),), 73, 98, ((29, 29), (63, 68))),
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A library function to look at: where it is, its number in what is printed, and whether it waits for the GPU."""
+
+    path: str
+    symbol: str
+    number: int
+    waits: bool = False
+
+    @property
+    def can_be_written(self) -> bool:
+        """Whether its names mean nothing in bpftrace's language."""
+        return bool(_SAFE_PATH.match(self.path) and _SAFE_SYMBOL.match(self.symbol))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run of bpftrace looks at; another plan is another run.
+
+    Attributes:
+        calls: "timed", "counted" or "off".
+        stack_every: One sleep in so many has its stack taken; 0 for none.
+        samples: Whether the stacks of what runs are taken.
+    """
+
+    pids: tuple[int, ...]
+    calls: str = "timed"
+    scheduler: bool = True
+    stack_every: int = 0
+    samples: bool = False
+    functions: tuple[Function, ...] = ()
+    interval_ms: int = 1000
+    stacks_ms: int = 2000
+    hertz: int = 49
+
+    @property
+    def stacks(self) -> bool:
+        """Whether sleeps have stacks."""
+        return self.scheduler and self.stack_every > 0
+
+
+def script(plan: Plan, machine: str = platform.machine()) -> str:
+    """The program in bpftrace's language."""
+    parts = [_begin(plan), _LIFECYCLE]
+    parts += _call_probes(plan, machine)
+    if plan.scheduler:
+        parts.append(_scheduler(plan))
+    parts += [_function(function) for function in plan.functions]
+    if plan.samples:
+        parts.append(_SAMPLES.replace("HERTZ", str(plan.hertz)))
+    return "\n".join([*parts, _reports(plan)])  # the interval last: when it fires, all else is attached
+
+
+def _begin(plan: Plan) -> str:
+    targets = " ".join(f"@target[(uint64){pid}] = 1;" for pid in plan.pids)
+    # What no probe writes is written here, so that it has a type where it is read.
+    calls = " @call[(uint64)0] = ((uint64)0, (uint64)0, (uint64)0);" if plan.calls == "off" else ""
+    threads = "" if plan.scheduler else " @known[(uint64)0] = 0;"
+    return f"BEGIN {{ {targets}{calls}{threads} }}"
+
+
+# A new thread's id is put on the list too: it is never looked up as a process's, and only takes room until it ends.
+# Threads end after their process is off the list; what they leave must go, because their ids are used again.
+_LIFECYCLE = """
+tracepoint:sched:sched_process_fork {
+  if (@target[(uint64)pid]) { @target[(uint64)args->child_pid] = 1; }
+}
+tracepoint:sched:sched_process_exec {
+  if (@target[(uint64)pid]) { @renewed[(uint64)pid] = 1; }
+}
+tracepoint:sched:sched_process_exit {
+  if (@target[(uint64)pid] || @known[(uint64)tid]) { @ended[(uint64)tid] = (uint64)pid; }
+  if (@known[(uint64)tid]) { delete(@known[(uint64)tid]); }
+  if (@call[(uint64)tid].1) { delete(@call[(uint64)tid]); }
+  if (@target[(uint64)tid]) { delete(@target[(uint64)tid]); }
+}"""
+
+
+def _call_probes(plan: Plan, machine: str) -> list[str]:
+    numbers = _MACHINES[machine]
+    files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
+    if plan.calls == "counted":
+        return [_COUNTED.replace("FILES", files)]
+    if plan.calls == "off":
+        return []
+    polls = " ".join(
+        f"if ($call == {number} && (args->args[{place}] & 0xffffffff) == 0) {{ $spins = (uint64)1; }}"
+        for number, place in numbers.polls
+    )
+    timed = _TIMED.replace("FILES", files).replace("PPOLL", str(numbers.ppoll)).replace("POLLS", polls)
+    timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("FUTEX", str(numbers.futex))
+    return [timed]
+
+
+_COUNTED = """
+tracepoint:raw_syscalls:sys_enter {
+  if (@target[(uint64)pid]) {
+    $call = (uint64)args->id;
+    $file = (uint64)0;
+    if (FILES) { $file = (uint64)args->args[0]; }
+    @calls[(uint64)pid, $call] = count();
+    @call[(uint64)tid] = ((uint64)1, $call + (uint64)1, $file);
+  } else { @foreign_calls = count(); }
+}"""
+_TIMED = """
+tracepoint:raw_syscalls:sys_enter {
+  if (@target[(uint64)pid]) {
+    $call = (uint64)args->id;
+    $spins = (uint64)0;
+    $file = (uint64)0;
+    if ($call == YIELD) { $spins = (uint64)1; }
+    POLLS
+    if ($call == PPOLL && args->args[2] != 0) {
+      if (*(uint64 *)uptr(args->args[2]) == 0 && *(uint64 *)uptr(args->args[2] + 8) == 0) { $spins = (uint64)1; }
+    }
+    if (FILES) { $file = (uint64)args->args[0]; }
+    if ($spins) { @spins[(uint64)pid, (uint64)tid, $call] = count(); }
+    if ($spins == 0) { @call[(uint64)tid] = (nsecs, $call + (uint64)1, $file); }
+  } else { @foreign_calls = count(); }
+}
+tracepoint:raw_syscalls:sys_exit {
+  $entry = @call[(uint64)tid];
+  if ($entry.0) {
+    $ns = nsecs - $entry.0;
+    $call = $entry.1 - (uint64)1;
+    @latency[(uint64)pid, $call] = hist($ns >> 8);
+    @time[(uint64)pid, $call] = sum($ns);
+    if (args->ret < 0 && args->ret >= -4095) {
+      @errors[(uint64)pid, $call] = count();
+      if (args->ret == -110 && $call == FUTEX && $ns > 4500000 && $ns < 7000000) {
+        @switch_timeouts[(uint64)pid] = count();
+      }
+    }
+    delete(@call[(uint64)tid]);
+  }
+}"""
+
+
+def _scheduler(plan: Plan) -> str:
+    text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
+    some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
+    has_waits = any(function.waits for function in plan.functions)
+    sync = f" | ((uint64)(@syncing[(uint64)tid] > 0) << {SYNC_SHIFT})" if has_waits else ""
+    return text.replace("SOME", some).replace("SYNC", sync)
+
+
+_TAKE = """
+      if ($state != 0SOME) {
+        $taken = (uint64)1;
+        @user[(uint64)tid] = ustack;
+        @kernel[(uint64)tid] = kstack;
+      }"""
+_WEIGH = """
+      if ($off.3) {
+        @sleep_stacks[$off.1, $next, $off.2, @user[$next], @kernel[$next]] = sum($woken - $off.0);
+      }"""
+_SCHEDULER = """
+tracepoint:sched:sched_wakeup {
+  $tid = (uint64)args->pid;
+  $off = @off[$tid];
+  if (($off.2 >> 16) & 0xff) {
+    if (@woken[$tid] == 0) {
+      @woken[$tid] = nsecs;
+      @wakes[$off.1, $tid, (uint64)tid] = count();
+    }
+  }
+}
+tracepoint:sched:sched_switch {
+  $now = nsecs;
+  if (@target[(uint64)pid]) {
+    $state = (uint64)args->prev_state & 0xff;
+    $entry = @call[(uint64)tid];
+    $call = (uint64)0xffff;
+    $taken = (uint64)0;
+    if ($entry.1) { $call = $entry.1 - (uint64)1; }
+    if (($state & 0x30) == 0) {
+      @known[(uint64)tid] = 1;TAKE
+      @off[(uint64)tid] = ($now, (uint64)pid, $call | ($state << 16)SYNC | ($entry.2 << 32), $taken);
+    }
+  }
+  $next = (uint64)args->next_pid;
+  $off = @off[$next];
+  if ($off.0) {
+    $woken = $off.0;
+    if (($off.2 >> 16) & 0xff) {
+      $woken = @woken[$next];
+      if ($woken) { delete(@woken[$next]); }
+      if ($woken == 0) { $woken = $now; }
+      @slept[$off.1, $next, $off.2] = sum($woken - $off.0);WEIGH
+    }
+    @queue[$off.1] = hist(($now - $woken) >> 8);
+    delete(@off[$next]);
+  }
+}"""
+
+
+def _function(function: Function) -> str:
+    enter, leave = ("@syncing[(uint64)tid] = 1;", "delete(@syncing[(uint64)tid]);") if function.waits else ("", "")
+    place, number = f"{function.path}:{function.symbol}", function.number
+    return f"""
+uprobe:{place} {{
+  if (@target[(uint64)pid]) {{ @entered[(uint64)pid, (uint64)tid, (uint64){number}] = nsecs; {enter} }}
+}}
+uretprobe:{place} {{
+  $since = @entered[(uint64)pid, (uint64)tid, (uint64){number}];
+  if ($since) {{
+    @library[(uint64)pid, (uint64){number}] = hist((nsecs - $since) >> 8);
+    @library_time[(uint64)pid, (uint64)tid, (uint64){number}] = sum(nsecs - $since);
+    @library_calls[(uint64)pid, (uint64)tid, (uint64){number}] = count();
+    delete(@entered[(uint64)pid, (uint64)tid, (uint64){number}]);
+    {leave}
+  }}
+}}"""
+
+
+_SAMPLES = """
+profile:hz:HERTZ {
+  if (@target[(uint64)pid]) { @samples[(uint64)pid, (uint64)tid, ustack, kstack] = count(); }
+}"""
+
+
+def _reports(plan: Plan) -> str:
+    """What is printed at every interval, and once more at the end. Sums come before the sleeps that go on."""
+    sums = ["target", "ended", "renewed"]
+    if plan.calls == "timed":
+        sums += ["latency", "time", "errors", "spins", "switch_timeouts", "foreign_calls"]
+    if plan.calls == "counted":
+        sums += ["calls", "foreign_calls"]
+    if plan.functions:
+        sums += ["library", "library_time", "library_calls"]
+    if plan.scheduler:
+        sums += ["slept", "queue", "wakes"]
+    if plan.functions:
+        sums.append("entered")
+    if plan.scheduler:
+        sums += ["off", "woken"]
+    stacks = _stack_maps(plan)
+    hidden = ["turn", "known", "call", "syncing", "user", "kernel"]
+    begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
+    prints = "".join(f" print(@{name});" for name in sums)
+    interval = f"interval:ms:{plan.interval_ms} {{ @turn = @turn + 1; {begin}{prints} clear(@ended); clear(@renewed);"
+    # What is left at the end would be printed by bpftrace itself, names of stacks and all.
+    forget = "".join(f" clear(@{name});" for name in (*hidden, *sums, *stacks) if _is_used(name, plan))
+    every = max(1, plan.stacks_ms // plan.interval_ms)
+    return f"{interval}{_stack_prints(stacks, every)} {end} }}\nEND {{ {begin}{prints} {end}{forget} }}"
+
+
+def _stack_prints(names: list[str], every: int) -> str:
+    """Stacks of one time in so many; the sums are cleared, the stacks of those asleep are not."""
+    if not names:
+        return ""
+    sums = "".join(f" print(@{name}, {PRINTED}); clear(@{name});" for name in names)
+    asleep = f" print(@user, {PRINTED}); print(@kernel, {PRINTED});" if "sleep_stacks" in names else ""
+    return f" if (@turn % {every} == 0) {{{sums}{asleep} }}"
+
+
+def _stack_maps(plan: Plan) -> list[str]:
+    return [*(["sleep_stacks"] if plan.stacks else []), *(["samples"] if plan.samples else [])]
+
+
+def _is_used(name: str, plan: Plan) -> bool:
+    """Whether the program has this map: bpftrace refuses to speak of one that is never written."""
+    conditions = {
+        "syncing": any(function.waits for function in plan.functions),
+        "user": plan.stacks,
+        "kernel": plan.stacks,
+    }
+    return conditions.get(name, True)
