@@ -3,31 +3,72 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from llmtop.analysis.views import StackNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
+
+K = TypeVar("K")
 
 LEAST_POINTS = 0.05
 """Changes below this, in percentage points, round to nothing."""
 _CROWD = re.compile(r" ×\d+$")
 
 
-@dataclass(frozen=True, slots=True)
 class DiffNode(StackNode):
-    """A frame of two trees: shares of all time observed, in percent.
+    """A frame of two trees: shares of all time observed, in percent. Its children are made when they are looked at.
 
-    Its `total` and `own` are the means of both: so frames that are gone have a width too, and the widths of children
-    add up within their parent as in any tree.
+    `total` and `own` are the means of both: so frames that are gone have a width too, and the widths of children add
+    up within their parent as in any tree.
+
+    Attributes:
+        before, now: Its share in either tree.
+        own_change: Of the frame alone, without those below it, in percentage points.
     """
 
-    children: tuple[DiffNode, ...] = ()
-    before: float = 0.0
-    now: float = 0.0
-    own_change: float = 0.0
+    __slots__ = ("_made", "_scales", "_trees", "before", "now", "own_change")
+
+    before: float
+    now: float
+    own_change: float
+    _trees: tuple[StackNode | None, StackNode | None]
+    _scales: tuple[float, float]
+    _made: tuple[DiffNode, ...] | None
+
+    def __init__(self, before: StackNode | None, now: StackNode | None, scales: tuple[float, float]) -> None:
+        shown = now or before
+        assert shown is not None
+        was, own_was = _shares(before, scales[0])
+        is_, own_is = _shares(now, scales[1])
+        for name, value in (
+            ("name", shown.name),
+            ("kind", shown.kind),
+            ("total", (was + is_) / 2),
+            ("own", (own_was + own_is) / 2),
+            ("before", was),
+            ("now", is_),
+            ("own_change", own_is - own_was),
+            ("_trees", (before, now)),
+            ("_scales", scales),
+            ("_made", None),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def children(self) -> tuple[DiffNode, ...]:
+        """The largest change first."""
+        made = self._made
+        if made is None:
+            made = tuple(sorted(self._parts(), key=lambda one: (-round(abs(one.change), 1), -one.total, one.name)))
+            object.__setattr__(self, "_made", made)
+        return made
+
+    def _parts(self) -> Iterator[DiffNode]:
+        was, is_ = (_by_key(tree.children) if tree else {} for tree in self._trees)
+        for key in dict.fromkeys((*is_, *was)):
+            yield DiffNode(was.get(key), is_.get(key), self._scales)
 
     @property
     def change(self) -> float:
@@ -46,48 +87,31 @@ class DiffNode(StackNode):
 
 
 def diff_trees(before: StackNode, now: StackNode) -> DiffNode:
-    """Both trees as one, each frame with its change; the largest change first among those with one parent.
+    """Both trees as one, each frame with its change.
 
     Each tree is divided by its own total: the time observed over all threads, so windows of different lengths
     compare.
     """
-    return _diff(before, now, _percent(before), _percent(now))
+    return DiffNode(before, now, (_percent(before.total), _percent(now.total)))
 
 
-def moved_points(root: DiffNode) -> float:
-    """How much of the time is somewhere else now, in percentage points: half the sum of all changes, 0 to 100."""
-    return sum(abs(node.own_change) for node in _all(root)) / 2
+def moved_points(before: Mapping[K, float], now: Mapping[K, float]) -> float:
+    """How much of the time is in other stacks now, in percentage points: half the sum of all changes, 0 to 100.
+
+    >>> moved_points({"wait": 3.0, "run": 1.0}, {"wait": 1.0, "run": 1.0})
+    25.0
+    """
+    was, is_ = _percent(sum(before.values())), _percent(sum(now.values()))
+    changes = (now.get(key, 0.0) * is_ - before.get(key, 0.0) * was for key in before.keys() | now.keys())
+    return sum(map(abs, changes)) / 2
 
 
-def _percent(root: StackNode) -> float:
-    return 100 / root.total if root.total else 0.0
+def _percent(total: float) -> float:
+    return 100 / total if total else 0.0
 
 
-def _diff(before: StackNode | None, now: StackNode | None, before_scale: float, now_scale: float) -> DiffNode:
-    either = now or before
-    assert either is not None
-    was, own_was = (before.total * before_scale, before.own * before_scale) if before else (0.0, 0.0)
-    is_, own_is = (now.total * now_scale, now.own * now_scale) if now else (0.0, 0.0)
-    return DiffNode(
-        either.name,
-        either.kind,
-        (was + is_) / 2,
-        (own_was + own_is) / 2,
-        tuple(_children(before, now, before_scale, now_scale)),
-        was,
-        is_,
-        own_is - own_was,
-    )
-
-
-def _children(
-    before: StackNode | None, now: StackNode | None, before_scale: float, now_scale: float
-) -> Iterable[DiffNode]:
-    was = _by_key(before.children) if before else {}
-    is_ = _by_key(now.children) if now else {}
-    keys = dict.fromkeys((*is_, *was))
-    nodes = (_diff(was.get(key), is_.get(key), before_scale, now_scale) for key in keys)
-    return sorted(nodes, key=lambda node: (-round(abs(node.change), 1), -node.total, node.name))
+def _shares(node: StackNode | None, scale: float) -> tuple[float, float]:
+    return (node.total * scale, node.own * scale) if node else (0.0, 0.0)
 
 
 def _by_key(children: tuple[StackNode, ...]) -> dict[tuple[str, str], StackNode]:
@@ -96,11 +120,3 @@ def _by_key(children: tuple[StackNode, ...]) -> dict[tuple[str, str], StackNode]
         (_CROWD.sub("", child.name) if child.kind == "thread" else child.name, child.kind): child for child in children
     }
     return keyed if len(keyed) == len(children) else {(child.name, child.kind): child for child in children}
-
-
-def _all(root: DiffNode) -> Iterator[DiffNode]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += node.children

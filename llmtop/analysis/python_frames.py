@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.model import Stack
@@ -100,6 +101,7 @@ def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
     return Joined(tuple(marked), 1.0, _looks(counted))
 
 
+@lru_cache(maxsize=2048)
 def called_by_python(frames: tuple[str, ...]) -> tuple[str, ...]:
     """The part of a native stack below the innermost Python function: what it called, without how it was called.
 

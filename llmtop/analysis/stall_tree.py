@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,12 +13,14 @@ from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from llmtop.model import Stack
+    from llmtop.model import Stack, Track
 
 Level: TypeAlias = tuple[str, str]
 """Name and kind of a node."""
+Levels: TypeAlias = "tuple[Level | str, ...]"
+"""A stack from the root of the tree down: process, thread, state, and functions by their names."""
 _PLUMBING = frozenset(
     {
         "entry_SYSCALL_64_after_hwframe_[k]",
@@ -50,17 +52,6 @@ class Order(Enum):
     INVERTED = "from the innermost function"
 
 
-@dataclass(slots=True)
-class _Building:
-    """A node while stacks are merged into it."""
-
-    name: str
-    kind: str
-    total: float = 0.0
-    own: float = 0.0
-    children: dict[tuple[str, str], _Building] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be in the tree.
@@ -83,11 +74,13 @@ class StallTree(StackTree):
         end_ns: When they were summed up; 0 where they have no time of their own.
         python_share: The part of the time, 0 to 1, that has Python frames: all of them estimates.
         looks: How many looks at an interpreter the estimates rest on.
+        folded: The same stacks by their levels from the root down.
     """
 
     end_ns: int = 0
     python_share: float = 0.0
     looks: int = 0
+    folded: Mapping[Levels, float] = field(default_factory=dict)
 
 
 def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallTree:
@@ -97,20 +90,20 @@ def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallT
     tell times, the looks at interpreters alone are merged.
     """
     wanted = Wanted(wanted) if isinstance(wanted, Order) else wanted
-    root, unit, joined = _merged(_Source(trace.stacks, trace), wanted)
+    merged = _merged(_Source(trace.stacks, trace.tracks), wanted)
     why = trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
-    return StallTree(root, unit, None if root.total else why, trace.stacks_end_ns, joined.share, joined.looks)
+    return replace(merged, why_not=None if merged.root.total else why, end_ns=trace.stacks_end_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """Stacks and the trace that names their threads; a key by the identity of the stacks.
+    """Stacks and the tracks that name their threads; a key by the identity of the stacks.
 
     Comparing hundreds of them would cost as much as merging them; names that change meanwhile wait for new stacks.
     """
 
     stacks: tuple[Stack, ...]
-    trace: Trace
+    tracks: Mapping[str, Track]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Source) and self.stacks is other.stacks
@@ -120,17 +113,65 @@ class _Source:
 
 
 @lru_cache(maxsize=8)
-def _merged(source: _Source, wanted: Wanted) -> tuple[StackNode, str, Joined]:
-    """The tree, its unit and what went into it; kept, because stacks change less often than frames are drawn."""
-    root = _Building("all", "root")
+def _merged(source: _Source, wanted: Wanted) -> StallTree:
+    """The tree; kept, because stacks change less often than frames are drawn."""
     joined = _joined(source.stacks, wanted)
-    names = _Names(source.trace)
+    names = _Names(source.tracks)
+    folded: dict[Levels, float] = {}
     for stack in joined.stacks:
         if _is_in(stack, wanted.order):
-            frames = stack.frames if wanted.detail else [one for one in stack.frames if one not in _PLUMBING]
-            _merge(root, stack.weight, _levels(stack, frames, wanted.order, names))
+            levels = _levels(stack, wanted, names)
+            folded[levels] = folded.get(levels, 0.0) + stack.weight
     unit = joined.stacks[0].unit if joined.stacks else "ns"
-    return _frozen(root), unit, joined
+    root = MergedNode("all", "root", 0, tuple(folded.items()))
+    return StallTree(root, unit, None, python_share=joined.share, looks=joined.looks, folded=folded)
+
+
+class MergedNode(StackNode):
+    """A frame whose children are made when they are looked at: of 10,000 that a server has, few are ever seen.
+
+    Args:
+        depth: How many levels stand above those that tell its children apart.
+        folded: The stacks that go through it.
+    """
+
+    __slots__ = ("_depth", "_folded", "_made")
+
+    _depth: int
+    _folded: Sequence[tuple[Levels, float]]
+    _made: tuple[StackNode, ...] | None
+
+    def __init__(self, name: str, kind: str, depth: int, folded: Sequence[tuple[Levels, float]]) -> None:
+        own = sum(weight for levels, weight in folded if len(levels) == depth)
+        for field_name, value in (
+            ("name", name),
+            ("kind", kind),
+            ("total", sum(weight for _, weight in folded)),
+            ("own", own),
+            ("_depth", depth),
+            ("_folded", folded),
+            ("_made", None),
+        ):
+            object.__setattr__(self, field_name, value)
+
+    @property
+    def children(self) -> tuple[StackNode, ...]:
+        """The widest first; equal ones by name, so that they keep their places."""
+        made = self._made
+        if made is None:
+            made = tuple(sorted(self._parts(), key=lambda one: (-one.total, one.name)))
+            object.__setattr__(self, "_made", made)
+        return made
+
+    def _parts(self) -> Iterator[MergedNode]:
+        depth = self._depth
+        parts: dict[Level | str, list[tuple[Levels, float]]] = {}
+        for stack in self._folded:
+            if len(stack[0]) > depth:
+                parts.setdefault(stack[0][depth], []).append(stack)
+        for level, folded in parts.items():
+            name, kind = _level(level) if isinstance(level, str) else level
+            yield MergedNode(name, kind, depth + 1, folded)
 
 
 def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
@@ -148,9 +189,10 @@ def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
 class _Names:
     """What processes and threads are called on screen."""
 
-    def __init__(self, trace: Trace) -> None:
-        self._tracks = trace.tracks
-        named = Counter((track.parent, track.name) for track in trace.tracks_of(TrackKind.THREAD))
+    def __init__(self, tracks: Mapping[str, Track]) -> None:
+        self._tracks = tracks
+        threads = (track for track in tracks.values() if track.kind is TrackKind.THREAD)
+        named = Counter((track.parent, track.name) for track in threads)
         self._crowds = {key: count for key, count in named.items() if count > 1}
         self._known: dict[str, tuple[Level, Level]] = {}
 
@@ -189,43 +231,25 @@ def _is_in(stack: Stack, order: Order) -> bool:
             return True
 
 
-def _levels(stack: Stack, shown: Sequence[str], order: Order, names: _Names) -> Iterator[Level]:
-    """(name, kind) from the root down."""
+def _levels(stack: Stack, wanted: Wanted, names: _Names) -> Levels:
+    """From the root down; functions by their names alone, whose kinds are told when they are seen."""
     state = (stack.state or "unknown state", "running" if stack.state == ON_CPU else "waiting")
     process, thread = names.of(stack.track)
-    frames = [_level(frame) for frame in shown]
-    match order:
+    frames = stack.frames
+    if not wanted.detail and not _PLUMBING.isdisjoint(frames):
+        frames = tuple(one for one in frames if one not in _PLUMBING)
+    match wanted.order:
         case Order.BY_STATE:
-            yield from (state, process, thread, *frames)
+            return (state, process, thread, *frames)
         case Order.RUNNING:
-            yield from (process, thread, *frames)
+            return (process, thread, *frames)
         case Order.INVERTED:
-            yield from (state, *reversed(frames))
+            return (state, *reversed(frames))
         case _:
-            yield from (process, thread, state, *frames)
+            return (process, thread, state, *frames)
 
 
 def _level(frame: str) -> Level:
     if frame.endswith(IN_PYTHON):
         return frame[: -len(IN_PYTHON)], "python"
     return frame, "kernel" if frame.endswith(IN_KERNEL) else "frame"
-
-
-def _merge(root: _Building, weight: float, levels: Iterator[Level]) -> None:
-    node = root
-    node.total += weight
-    for level in levels:
-        child = node.children.get(level)
-        if child is None:
-            child = node.children[level] = _Building(*level)
-        child.total += weight
-        node = child
-    node.own += weight
-
-
-def _frozen(node: _Building) -> StackNode:
-    """The node with its children, the widest first; equal ones by name, so that they keep their places."""
-    children: Collection[_Building] = node.children.values()
-    if len(children) > 1:
-        children = sorted(children, key=lambda child: (-child.total, child.name))
-    return StackNode(node.name, node.kind, node.total, node.own, tuple(map(_frozen, children)))

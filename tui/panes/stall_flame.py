@@ -123,7 +123,7 @@ class StallFlamePane(Pane[FlameView]):
             return FlameView(tree, tuple(self._notes(tree, shown, trace)), why)
         before = stall_tree(self._baseline, self.wanted)
         root = diff_trees(before.root, tree.root)
-        notes = (*_comparison(before, tree, root), *self._notes(tree, shown, trace))
+        notes = (*_comparison(before, tree), *self._notes(tree, shown, trace))
         return FlameView(StackTree(root, "%"), notes, why)
 
     def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
@@ -326,12 +326,12 @@ def about(tree: StackTree, node: StackNode) -> Sequence[Part]:
     return [(moved, "value"), (f"{what}{percent(node.before)} → {percent(node.now)}  ", "text"), (node.name, "text")]
 
 
-def _comparison(before: StallTree, now: StallTree, root: DiffNode) -> Iterator[str]:
+def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:
     apart_ns = now.end_ns - before.end_ns
     yield f"against {abs(apart_ns) / NS_PER_S:.0f} s {'earlier' if apart_ns >= 0 else 'later'}"
     if abs(apart_ns) < STACKS_WINDOW_NS:
         yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
-    yield f"{moved_points(root):.0f} points moved"
+    yield f"{moved_points(before.folded, now.folded):.0f} points moved"
 
 
 def _why_empty(why: Unknown, why_no_python: Unknown | None, *, is_python_wanted: bool) -> Unknown:

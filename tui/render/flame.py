@@ -156,8 +156,9 @@ class _Drawn:
 
     def _text(self, frame: Frame) -> str:
         # The first cell is an edge, so that neighbours of one colour, or of none, stay apart.
+        room = frame.stop - frame.start - 1
         name = frame.node.name if frame.hidden else self.label_of(frame.node)
-        return pad(self.look.glyphs.edge + spelled(name, self.look), frame.stop - frame.start, self.look)
+        return self.look.glyphs.edge + (pad(spelled(name, self.look), room, self.look) if room else "")
 
     def _style(self, frame: Frame) -> Style:
         if frame.holds(self.selected):
