@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
+from llmtop.analysis.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
+from llmtop.analysis.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.python_frames import is_python, join_python
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
 from llmtop.analysis.readings import target_gpus as target_gpus
@@ -118,6 +120,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         syscalls = syscalls_view(trace, window_ns)
         server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
         threads = threads_view(trace, window_ns)
+    gpus = [track.id for track in target_gpus(trace, target)] if target else []
     rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
     return {
         "schema": SNAPSHOT_SCHEMA,
@@ -131,6 +134,8 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "syscalls": [] if isinstance(syscalls, Unknown) else [_syscall(call) for call in syscalls.calls],
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
         "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
+        "idle_causes": [_idle_causes(gpu, idle_causes(trace, gpu, window_ns)) for gpu in gpus],
+        "correlation": [_correlations(gpu, correlations(trace, gpu, window_ns)) for gpu in gpus],
         "findings": [_finding(finding) for finding in diagnose(trace)],
         "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
@@ -240,7 +245,66 @@ def _thread(row: ThreadRow) -> dict[str, Json]:
     if not isinstance(shares, Shares):
         return named | {"on_cpu": _fact(shares), "run_queue": _fact(shares), "blocked": {}}
     blocked = {cause: round(share, 4) for cause, share in shares.blocked}
-    return named | {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
+    named |= {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
+    parts = (("polling", shares.polling), ("in_cuda_sync", shares.in_cuda_sync))
+    named |= {key: round(share, 4) for key, share in parts if share is not None}
+    return named | {"is_blocked_exact": shares.are_causes_exact}
+
+
+def _idle_causes(gpu: str, causes: IdleCauses | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+    if isinstance(causes, Unknown):
+        return numbered | {"unknown": causes.reason, "remedy": causes.remedy}
+    numbered |= {
+        key: round(value, 4)
+        for key, value in (
+            ("idle_share", causes.idle_share),
+            ("idle_s", causes.idle_s),
+            ("observed_s", causes.observed_s),
+            ("covered_s", causes.covered_s),
+        )
+    }
+    rows: list[Json] = [
+        {
+            "cause": row.cause,
+            "thread": row.thread,
+            "idle_s": round(row.idle_s, 4),
+            "of_idle": round(row.of_idle, 4),
+            "of_window": round(row.of_window, 4),
+        }
+        for row in causes.rows
+    ]
+    return numbered | {
+        "quality": "estimate",
+        "sources": list(causes.sources),
+        "notes": list(causes.notes),
+        "causes": rows,
+    }
+
+
+def _correlations(gpu: str, found: Correlations | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+    if isinstance(found, Unknown):
+        return numbered | {"unknown": found.reason, "remedy": found.remedy}
+    series = [_correlation(title, one) for title, one in found.rows]
+    return numbered | {"against": found.against, "step_s": found.step_s, "series": series}
+
+
+def _correlation(title: str, one: Correlation | Unknown) -> dict[str, Json]:
+    if isinstance(one, Unknown):
+        return {"title": title, "unknown": one.reason, "remedy": one.remedy}
+    return {
+        "title": title,
+        "source": one.source,
+        "lag_ns": one.lag_ns,
+        "lag_resolution_ns": one.resolution_ns,
+        "r": round(one.r, 4),
+        "p": one.p,
+        "n_effective": round(one.n_effective, 1),
+        "samples": one.samples,
+        "is_significant": one.is_significant,
+        "is_control": one.is_control,
+    }
 
 
 def _stack(stack: Stack) -> dict[str, Json]:
@@ -315,6 +379,10 @@ def _all_missing(
         yield Missing("threads", threads)
     if isinstance(syscalls, Unknown):
         yield Missing("syscalls", syscalls)
+    if isinstance(threads, Unknown) or not gpu_tracks(trace):
+        why = threads if isinstance(threads, Unknown) else why_kind_missing(trace, TrackKind.GPU)
+        yield Missing("idle_causes", why)
+        yield Missing("correlation", why)
     if not trace.stacks:
         yield Missing("stacks", _why_no_stacks(trace))
     for issue in trace.issues:

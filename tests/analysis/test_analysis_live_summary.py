@@ -11,7 +11,8 @@ import pytest
 
 from llmtop.analysis.live_summary import header, snapshot_document
 from llmtop.analysis.server import ServerView
-from llmtop.model import Issue, Severity, Stack, Target, Trace, Unknown
+from llmtop.model import NS_PER_S, Issue, Severity, Stack, Target, Trace, Unknown
+from tests.analysis.test_analysis_correlate import starved
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
 
 KEYS = [
@@ -26,6 +27,8 @@ KEYS = [
     "syscalls",
     "stacks",
     "python_stacks",
+    "idle_causes",
+    "correlation",
     "findings",
     "missing",
     "self",
@@ -152,3 +155,43 @@ def test_python_functions_are_in_the_stacks_and_on_their_own() -> None:
     ]
     frames = ["main (a.py:3)", "step (a.py:7)"]
     assert seen["python_stacks"] == [{"pid": 4300, "tid": 4301, "frames": frames, "looks": 4, "state": "waiting"}]
+
+
+def test_probed_threads_and_idle_gpus_are_in_the_document() -> None:
+    target = replace(TARGET, pid=7, root_pid=7)
+    seen = document(starved(seconds=60), target, 60.0)
+    (thread,) = seen["threads"]
+    assert thread["is_blocked_exact"] is True
+    assert thread["polling"] == 0.0
+    (idle,) = seen["idle_causes"]
+    assert (idle["gpu"], idle["quality"]) == (0, "estimate")
+    assert sum(row["idle_s"] for row in idle["causes"]) == pytest.approx(idle["idle_s"], abs=1e-3)
+    assert sum(row["of_idle"] for row in idle["causes"]) == pytest.approx(1.0, abs=1e-3)
+    (correlation,) = seen["correlation"]
+    by_title = {one["title"]: one for one in correlation["series"]}
+    assert by_title["EngineCore/engine run queue"]["lag_ns"] == 2 * NS_PER_S
+    assert by_title["EngineCore/engine run queue"]["is_significant"] is True
+    assert by_title["output tokens"]["is_control"] is True
+    assert by_title["requests waiting"]["unknown"] == "constant over the window"
+
+
+def test_short_look_says_why_nothing_correlates() -> None:
+    (correlation,) = document(live_trace(), seconds=5)["correlation"]
+    assert correlation["unknown"] == "GPU 0's idle share: not enough data: 5 of at least 30 samples"
+    assert correlation["remedy"] == "wait 25 s more"
+
+
+def test_unknown_parts_of_threads_are_left_out() -> None:
+    thread = document(live_trace())["threads"][0]
+    assert "polling" not in thread
+    assert "in_cuda_sync" not in thread
+    assert thread["is_blocked_exact"] is False
+
+
+@pytest.mark.parametrize(("scene", "reason"), [(NO_GPU, "no NVIDIA driver"), (NOTHING, "the process is not ours")])
+def test_sides_that_are_missing_are_listed(scene: Scene, reason: str) -> None:
+    seen = document(live_trace(scene))
+    assert seen["idle_causes"] == seen["correlation"] == []
+    why = {one["what"]: one["reason"] for one in seen["missing"]}
+    assert why["idle_causes"].startswith(reason)
+    assert why["correlation"].startswith(reason)
