@@ -18,9 +18,12 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 """Distributions install bcc for this interpreter; it is on no package index."""
 _HERE = Path(__file__).resolve().parent
 _BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('helper', run_name='__main__')"
+PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
+"""The program that loads bcc's probes."""
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
+_FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _STOP_S = 2.0
 _REAP_S = 0.5
 """Between the end of its output and the end of a process."""
@@ -50,7 +53,7 @@ class HelperProcess:
         parent = [] if sudo else ["--parent", str(os.getpid())]
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
-            [*prefix, *(program or _bcc_program()), *arguments, *parent],
+            [*prefix, *(program or PROBES), *arguments, *parent],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -104,6 +107,11 @@ class HelperProcess:
             return f"it was ended by {signal.Signals(-code).name}"
         return said or (f"exit code {code}" if code is not None else "it closed its output")
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a fault in native code ended it, bcc's compiler in the first place: it would come again."""
+        return -(self._process.returncode or 0) in _FAULTS
+
     def kill(self) -> None:
         """End it at once, without asking. Through sudo it is not ours to kill: it ends when it reads its input."""
         with suppress(PermissionError):
@@ -134,10 +142,6 @@ class HelperProcess:
             return b""
         self.is_at_end = not chunk
         return chunk
-
-
-def _bcc_program() -> tuple[str, ...]:
-    return (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
 
 
 def _widen(descriptor: int) -> None:

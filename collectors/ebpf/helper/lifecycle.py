@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ class Lifecycle:
         self.unseen: set[int] = set()
         """Processes whose ids the kernel cannot tell us: they run in a PID namespace within ours."""
         self._threads: set[int] = set()
+        self._ending: set[int] = set()
         self._hits = self._module["hits"]
 
     def add(self, pid: int) -> bool:
@@ -74,21 +76,30 @@ class Lifecycle:
         """Bring the list up to date."""
         ended = tuple((tid, tgid) for (tid,), (tgid,) in self._ended.entries(take=True))
         renewed = tuple(tgid for (tgid,), _ in self._renewed.entries(take=True))
-        gone = tuple(pid for pid, started in self.processes.items() if system.start_time(pid) != started)
+        gone = [pid for pid, started in self.processes.items() if system.start_time(pid) != started]
+        gone += self._never_seen(ended)
         for pid in gone:
             self.remove(pid)
         born = tuple(self._new_processes())
         self._threads -= {tid for tid, _ in ended}
-        return Changes(born, gone, renewed, ended)
+        return Changes(born, tuple(gone), renewed, ended)
+
+    def _never_seen(self, ended: Iterable[tuple[int, int]]) -> list[int]:
+        """Children that began and ended between two looks: what was counted of them must be forgotten too."""
+        self._ending |= {tgid for tid, tgid in ended if tid == tgid and tgid not in self.processes}
+        gone = [pid for pid in self._ending if not system.start_time(pid)]
+        self._ending.difference_update(gone)
+        return gone
 
     def _new_processes(self) -> list[int]:
-        """Children that the kernel put on the list; new threads are there too, under ids that mean nothing."""
+        """Children that the kernel put on the list; new threads are there too, and what has ended already."""
         born = []
         for (tid,), _ in self._targets.entries():
-            if tid in self.processes or tid in self._threads:
+            if tid in self.processes or tid in self._threads or tid in self._ending:
                 continue
-            if system.is_process(tid):
-                self.processes[tid] = system.start_time(tid)
+            started = system.start_time(tid) if system.is_process(tid) else ""
+            if started:
+                self.processes[tid] = started
                 born.append(tid)
             else:
                 self._threads.add(tid)

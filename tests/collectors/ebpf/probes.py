@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.ebpf.collector import why_not
 from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.collector import why_not
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 
 DEADLINE_S = 30.0

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from llmtop.collectors.ebpf import collector as module
-from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import OFF, EbpfCollector, checks, why_not
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.model import Missing, Reading, Target, TargetProcess, Trace, Unknown
+from llmtop.model import Missing, Reading, Trace, Unknown
+from tests.collectors.ebpf.collecting import damaged_helper, missing, target
 from tests.collectors.ebpf.probes import eventually
 from tests.workloads.programs import Workload
 
 NOBODY = Rights(1000, frozenset())
 
 
-def target(pid: int) -> Target:
-    return Target(pid, pid, "process", "a program", (TargetProcess(pid, "", "a program"),))
-
-
 def reason(why: Unknown | None) -> str:
     assert why is not None
     assert why.remedy
     return why.reason
-
-
-def missing(trace: Trace) -> dict[str, str]:
-    return {one.what: str(one.why) for one in trace.missing}
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,26 +102,8 @@ def _last(readings: list[Reading], track: str, name: str) -> float:
 
 
 @pytest.mark.usefixtures("kernel_probes")
-def test_a_killed_helper_is_one_line_and_is_started_again(workload: Path) -> None:
-    now = [0]
-    with (
-        Workload(workload, "spin") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, clock=lambda: now[0]) as collector,
-    ):
-        assert eventually(lambda: not missing(collector.poll()))
-        os.kill(running_helpers()[0], signal.SIGKILL)
-        assert eventually(lambda: "ebpf" in missing(collector.poll()))
-        why = missing(collector.poll())["ebpf"]
-        assert why == "the probes' process ended: it was ended by SIGKILL (it is started again in 30 seconds)"
-        now[0] += 31_000_000_000
-        assert eventually(lambda: not missing(collector.poll()))
-
-
-@pytest.mark.usefixtures("kernel_probes")
 def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = shutil.copytree(process._HERE, tmp_path / "ebpf")
-    (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
-    monkeypatch.setattr(process, "_HERE", copy)
+    (damaged_helper(tmp_path, monkeypatch) / "bcc.py").write_text("raise ImportError('no such library')\n")
     with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
         assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
         assert eventually(lambda: collector.poll() and not running_helpers())

@@ -1,0 +1,80 @@
+"""What the tests of the collector share: polling until something is so, and helpers that fail in a known way."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.model import NS_PER_S, Mark, Reading, Target, TargetProcess, Trace
+from tests.collectors.ebpf.probes import eventually
+
+
+def target(pid: int) -> Target:
+    return Target(pid, pid, "process", "a program", (TargetProcess(pid, "", "a program"),))
+
+
+def missing(trace: Trace) -> dict[str, str]:
+    return {one.what: str(one.why) for one in trace.missing}
+
+
+def damaged_helper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the helper's files, to be damaged, which is run in its place from now on."""
+    copy = shutil.copytree(process.PROBES[-1], folder / "ebpf", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(process, "PROBES", (*process.PROBES[:-1], str(copy)))
+    return copy
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    """Damage a file; fails when it does not hold what is to be replaced."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+class Clock:
+    """The real clock, which can be put forward."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+    def forward(self, seconds: float) -> None:
+        self._ahead_ns += int(seconds * NS_PER_S)
+
+
+class Watch:
+    """A collector, and everything it has said."""
+
+    def __init__(self, collector: EbpfCollector) -> None:
+        self.collector = collector
+        self.last: Trace = collector.poll()
+        self.readings: list[Reading] = list(self.last.readings)
+        self.marks: list[Mark] = []
+        self.issues: dict[str, str] = {}
+
+    def poll(self) -> Trace:
+        self.last = self.collector.poll()
+        self.readings += self.last.readings
+        self.marks += self.last.marks
+        self.issues |= {issue.code: issue.message for issue in self.last.issues}
+        return self.last
+
+    def until(self, condition: Callable[[Trace], object]) -> Trace:
+        """The first poll that meets a condition."""
+        assert eventually(lambda: condition(self.poll())), missing(self.last)
+        return self.last
+
+    def until_ready(self) -> Trace:
+        return self.until(lambda trace: "ebpf" not in missing(trace))
+
+    def values(self, track: str, name: str) -> list[float | None]:
+        """All values of one series, gaps included."""
+        return [one.value for one in self.readings if (one.track, one.metric.name) == (track, name)]
