@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.worker import Worker, WorkerState
 
+from llmtop.analysis.correlate import Correlations, correlations
+from llmtop.analysis.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.lanes import lanes_view
-from llmtop.analysis.live_summary import target_gpus
+from llmtop.analysis.readings import as_of, target_gpus
 from llmtop.analysis.views import Lanes
+from llmtop.model import Unknown
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.render.axis import nearest_mark
-from llmtop.tui.render.lanes import draw_lanes, lanes_axis
+from llmtop.tui.render.cpu_gpu import draw_cpu_gpu
+from llmtop.tui.render.lanes import MOST_ROWS, draw_lanes, lanes_axis
+from llmtop.tui.render.lines import blank
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -22,6 +31,21 @@ if TYPE_CHECKING:
     from llmtop.model import Target, Trace
     from llmtop.tui.render.axis import Axis
     from llmtop.tui.render.look import Look
+
+
+THINK_AGAIN_S = 3.0
+"""Idle causes and correlations are made this often at most: they are of a minute and more."""
+_LEAST_BELOW, _PART_BELOW = 6, 0.4
+"""Lines below the lanes of the zoomed pane: at least, and of its height."""
+_NOT_YET = Unknown("being worked out")
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """What takes too long for a frame: why the GPU was idle, and what moves with its idle time."""
+
+    idle: IdleCauses | Unknown = _NOT_YET
+    found: Correlations | Unknown = _NOT_YET
 
 
 class LanesPane(TimeAxisPane[Lanes]):
@@ -45,6 +69,17 @@ class LanesPane(TimeAxisPane[Lanes]):
         self.target = target
         self.gpu: str | None = None
         """A track; None for the first of the server's GPUs."""
+        self._thoughts = Thoughts()
+        self._thought_s = 0.0
+        self._worker: Worker[Thoughts] | None = None
+
+    def show_at(self, newest: Trace, at_ns: int | None, window_ns: int) -> None:
+        super().show_at(newest, at_ns, window_ns)
+        self._think()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._think()
 
     def view(self, trace: Trace) -> Lanes:
         return lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.target is not None)
@@ -58,7 +93,11 @@ class LanesPane(TimeAxisPane[Lanes]):
 
     def draw(self, view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
         newest_ns = view.end_ns if self._newest is None else self._newest.end_ns
-        return draw_lanes(view, width, height, look, cursor_ns=self.at_ns, newest_ns=newest_ns)
+        most = _rows_below(height, view) if self.is_zoomed else 0
+        told = draw_cpu_gpu(self._thoughts.idle, self._thoughts.found, width, most - 1, look) if most else []
+        below = [blank(width, look), *told] if told else []
+        strips = draw_lanes(view, width, height - len(below), look, cursor_ns=self.at_ns, newest_ns=newest_ns)
+        return [*strips, *below]
 
     def subtitle(self, view: Lanes) -> Content:
         return Content(f"{self.said_window(look_of(self))}, one axis")
@@ -70,3 +109,37 @@ class LanesPane(TimeAxisPane[Lanes]):
             mark = nearest_mark(self._view.marks, at_ns)
             if mark is not None:
                 self.post_message(self.MarkWanted(mark.t_ns))
+
+    # -- what takes longer than a frame ------------------------------------------------------------------------
+
+    def _think(self) -> None:
+        """Work out idle causes and correlations beside the screen: no frame waits for them."""
+        is_busy = self._worker is not None and self._worker.is_running
+        is_soon = time.monotonic() - self._thought_s < THINK_AGAIN_S
+        if not self.is_zoomed or self._newest is None or is_busy or is_soon:
+            return
+        self._thought_s = time.monotonic()
+        trace = self._newest if self.at_ns is None else as_of(self._newest, self.at_ns)
+        think = partial(_thoughts, trace, self._chosen(trace), self.window_ns)
+        self._worker = self.run_worker(think, thread=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        event.stop()
+        if event.state is WorkerState.SUCCESS:
+            self._thoughts = event.worker.result or self._thoughts
+            self.redraw()
+        elif event.state is WorkerState.ERROR and isinstance(event.worker.error, Exception):
+            self._fail(event.worker.error)
+
+
+def _thoughts(trace: Trace, gpu: str | None, window_ns: int) -> Thoughts:
+    return Thoughts(idle_causes(trace, gpu, window_ns), correlations(trace, gpu))
+
+
+def _rows_below(height: int, view: Lanes) -> int:
+    """What whole rows of lanes leave below them; none where that would be too little to read."""
+    drawn = sum(lane.why_not is None for lane in view.lanes) + len({lane.why_not for lane in view.lanes} - {None})
+    wanted = max(_LEAST_BELOW, int(height * _PART_BELOW))
+    rows_each = max(1, (height - 1 - wanted) // max(1, drawn))
+    below = height - 1 - drawn * min(rows_each, MOST_ROWS)
+    return below if below >= _LEAST_BELOW else 0

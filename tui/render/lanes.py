@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from bisect import bisect_right
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.grid import usual_distance
+from llmtop.analysis.lanes import HOLD, lanes_at
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.axis import Axis, axis_line, with_cursor
 from llmtop.tui.render.lines import Part, line, pad, spark
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Lane, Lanes
     from llmtop.tui.render.look import Look
 
+MOST_ROWS = 4
+"""A lane gets no higher than this."""
 _TITLE = 13
 _VALUE = 11
-_HOLD = 2.5
-"""A sample stands for this many of the usual distances between samples; after that there is a gap."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
-_FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "SM")
+_FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "in ", "CUDA sync", "launches", "SM")
 """What stays when there is no room for all."""
 
 
@@ -45,7 +44,7 @@ def draw_lanes(
     room = max(1, height - 1)
     groups = _reasons(view.lanes)
     lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)))
-    rows = min(4, max(1, room - len(groups)) // len(lanes)) if lanes else 1
+    rows = min(MOST_ROWS, max(1, room - len(groups)) // len(lanes)) if lanes else 1
     axis = lanes_axis(view, width)
     read = {} if cursor_ns is None else _read(view, cursor_ns)
     strips: list[Strip] = []
@@ -81,7 +80,7 @@ def resample(
     None is a gap: before the first sample, where the source had no value, and where samples stayed away.
     """
     step = (end_ns - start_ns) / columns
-    hold_ns = max(step, _HOLD * _usual_distance(samples))
+    hold_ns = max(step, HOLD * (usual_distance(t for t, _ in samples) or NS_PER_S))
     values: list[float | None] = [None] * columns
     taken = [False] * columns
     for t, value in samples:
@@ -110,19 +109,6 @@ def _held(
         if not is_taken and i >= 0 and edge - samples[i][0] <= hold_ns + step:
             values[column] = samples[i][1]
     return values
-
-
-def _standing(samples: Sequence[tuple[int, float | None]], t_ns: int) -> float | None:
-    """The sample that stands at a moment, as `resample` draws it."""
-    i = bisect_right(samples, t_ns, key=lambda sample: sample[0]) - 1
-    return samples[i][1] if i >= 0 and t_ns - samples[i][0] <= _HOLD * _usual_distance(samples) else None
-
-
-def _usual_distance(samples: Sequence[tuple[int, float | None]]) -> float:
-    if len(samples) < 2:
-        return float(NS_PER_S)
-    times = [t for t, _ in samples]
-    return statistics.median(b - a for a, b in pairwise(times))
 
 
 def _lane(lane: Lane, value: Part, role: str, axis: Axis, rows: int, width: int, look: Look) -> list[Strip]:
@@ -158,7 +144,7 @@ def _value(value: float | None, unit: str, look: Look) -> str:
 
 def _read(view: Lanes, t_ns: int) -> dict[str, float | None]:
     """What each lane showed at a moment."""
-    return {lane.title: _standing(lane.samples, t_ns) for lane in view.lanes}
+    return {one.title: None if isinstance(one.value, Unknown) else one.value for one in lanes_at(view, t_ns)}
 
 
 def tall_spark(
