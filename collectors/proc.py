@@ -7,10 +7,11 @@ sampled: one look at each poll (`llmtop.collectors.thread_causes` has the table)
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Clock
 
 MANY_THREADS = 500
-"""Beyond this many, only the busiest are looked at closely; the clocks of all are read."""
+"""Reading these at each poll costs 7 ms. Beyond this many, the busiest are read, and the rest by turns."""
 CLOSE_LOOKS = 200
+TURN_THREADS = 300
+"""How many of the rest are read at one poll."""
 RENEW_NS = 5 * NS_PER_S
 """How often titles are read again: engines rename their processes some seconds after the start."""
 RELIST_NS = 60 * NS_PER_S
@@ -103,6 +106,7 @@ class ProcCollector:
         self._is_time_to_renew = True
         self._group: cgroups.Group | Unknown = Unknown("the process's cgroup was not looked at yet")
         self._ended = ""
+        self._turn = 0
 
     def missing(self) -> Unknown | None:
         if procfs.stat(os.getpid()) is None:
@@ -123,8 +127,8 @@ class ProcCollector:
         self._is_time_to_renew = not self._has_polled or start - self._renewed_ns >= RENEW_NS
         self._renewed_ns = start if self._is_time_to_renew else self._renewed_ns
         self._find_processes(news, start)
-        for process in list(self._processes.values()):
-            self._read_process(process, news)
+        ended = [process for process in list(self._processes.values()) if not self._read_process(process, news)]
+        self._mark_ends(ended, news)
         self._read_threads(news)
         self._read_group(news)
         _read_host(news, self._clock())
@@ -180,13 +184,14 @@ class ProcCollector:
         known = next((process.role for process in self._target.processes if process.pid == pid), None)
         return known or clean(procfs.name(pid)) or "child"
 
-    def _read_process(self, process: _Process, news: _News) -> None:
+    def _read_process(self, process: _Process, news: _News) -> bool:
+        """Read one process; False when it has ended."""
         stat = procfs.stat(process.pid)
         now = self._clock()
         # Another start time is another process under the same PID.
         if stat is None or stat.start_ticks != process.start_ticks or stat.state in "ZX":
-            self._end(process, news, now)
-            return
+            self._end(process, news)
+            return False
         self._show(process, news)
         for metric, value in (
             (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
@@ -194,6 +199,7 @@ class ProcCollector:
             (v.PROCESS_THREADS, stat.threads),
         ):
             news.readings.append(Reading(process.id, metric, now, float(value), _STAT))
+        return True
 
     def _show(self, process: _Process, news: _News) -> None:
         """Send the process's track when it is new or has changed."""
@@ -219,27 +225,44 @@ class ProcCollector:
         cores = self._group.cores
         return {"cgroup": clean(self._group.path), "cpu_quota": "none" if cores is None else f"{cores:g} cores"}
 
-    def _end(self, process: _Process, news: _News, now: int) -> None:
+    def _end(self, process: _Process, news: _News) -> None:
         del self._processes[process.pid]
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
-        is_root = process.pid == self._target.root_pid
-        if is_root:
+        if process.pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {process.pid}) has exited"
-        news.marks += _marks("exited", [process], now, Severity.ERROR if is_root else Severity.WARNING)
+
+    def _mark_ends(self, ended: Iterable[_Process], news: _News) -> None:
+        """The root's end is the server's, and said by itself."""
+        now = self._clock()
+        others = []
+        for process in ended:
+            if process.pid == self._target.root_pid:
+                news.marks += _marks("exited", [process], now, Severity.ERROR)
+            else:
+                others.append(process)
+        news.marks += _marks("exited", others, now, Severity.WARNING)
 
     def _read_threads(self, news: _News) -> None:
-        least = -1
+        """Read all threads; of very many those that were busy when last read, and a part of the others by turns.
+
+        Their clocks go on by themselves: what is read later is as exact, over a longer time.
+        """
+        least, turns = 0, 1
         threads = list(self._all_threads())
         if len(threads) > MANY_THREADS:
-            least = heapq.nlargest(CLOSE_LOOKS, (thread.activity_ns for thread in threads))[-1]
+            least = max(1, heapq.nlargest(CLOSE_LOOKS, (thread.activity_ns for thread in threads))[-1])
+            turns = max(1, math.ceil((len(threads) - CLOSE_LOOKS) / TURN_THREADS))
+            reason = f"of {len(threads)} threads the busiest are read at each poll, the others once in {turns} polls"
+            news.missing.append(Missing("thread.idle", Unknown(reason)))
+        self._turn = (self._turn + 1) % turns
         for process in self._processes.values():
-            self._read_threads_of(process, news, least)
+            self._read_threads_of(process, news, lambda one: one.activity_ns >= least or one.tid % turns == self._turn)
 
     def _all_threads(self) -> Iterable[Thread]:
         return (thread for process in self._processes.values() for thread in process.threads.values())
 
-    def _read_threads_of(self, process: _Process, news: _News, least_ns: int) -> None:
-        """Read the clocks of all threads, and look closely at those that were busy enough in the last poll."""
+    def _read_threads_of(self, process: _Process, news: _News, is_due: Callable[[Thread], bool]) -> None:
+        """Read the threads that are due, and all that are new."""
         tids = procfs.threads(process.pid)
         task = procfs.open_folder(f"/proc/{process.pid}/task")
         if task is None:
@@ -249,21 +272,22 @@ class ProcCollector:
                 thread = process.threads.get(tid)
                 if thread is None:
                     thread = Thread(f"thread:{process.pid}/{tid}", process.pid, tid)
-                if self._read_thread(thread, task, process, news, least_ns):
+                elif not is_due(thread):
+                    continue
+                if self._read_thread(thread, task, process, news):
                     process.threads[tid] = thread
         finally:
             os.close(task)
         for tid in process.threads.keys() - set(tids):
             news.gone.append(process.threads.pop(tid).id)
 
-    def _read_thread(self, thread: Thread, task: int, process: _Process, news: _News, least_ns: int) -> bool:
+    def _read_thread(self, thread: Thread, task: int, process: _Process, news: _News) -> bool:
         """One thread; False when it has ended meanwhile or the kernel has no clocks."""
         if not thread.read_clocks(task):
             return False
         now = self._clock()
-        if not thread.name or thread.activity_ns >= least_ns:
-            thread.look(task, process.witnesses)
-            thread.count()
+        thread.look(task, process.witnesses)
+        thread.count()
         if (track := thread.news(process.role)) is not None:
             news.tracks[track.id] = track
         news.readings += thread.readings(now)

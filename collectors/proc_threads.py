@@ -102,6 +102,8 @@ class Thread:
             )
         except ValueError:
             return False
+        if slices < self.slices:  # the id is another thread's by now
+            self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
         self.has_run = slices != self.slices or run != self.run_ns
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices

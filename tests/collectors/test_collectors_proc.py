@@ -276,16 +276,13 @@ def test_hostile_names_and_secrets() -> None:
     assert trace.tracks[f"process:{pid}"].facts["cmdline"] == "vllm serve m --api-key [redacted] ␛[2J[/b]"
 
 
-def test_of_very_many_threads_only_the_busiest_are_looked_at(
+def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
     busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc_module, "MANY_THREADS", 3)
     monkeypatch.setattr(proc_module, "CLOSE_LOOKS", 1)
+    monkeypatch.setattr(proc_module, "TURN_THREADS", 2)
     watch = Watch(ProcCollector(target(busy.pid)))
-
-    def count(name: str, metric: Metric) -> int:
-        series = watch.recorder.freeze().get(watch.threads()[name], metric)
-        return len(series) if series is not None else 0
 
     def looks(name: str) -> float:
         series = watch.recorder.freeze().get(watch.threads()[name], v.THREAD_STATE_SAMPLES)
@@ -297,7 +294,38 @@ def test_of_very_many_threads_only_the_busiest_are_looked_at(
 
     eventually(spinner_is_ahead, "more looks at the busy thread")
 
-    assert count("sleeper", v.THREAD_ON_CPU) == count("spinner", v.THREAD_ON_CPU), "clocks are read at every poll"
+
+CROWD = """
+import threading, time
+threading.stack_size(65536)
+for _ in range(2000):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once() -> None:
+    with python(CROWD) as program:
+        collector = ProcCollector(target(program.pid))
+        collector.poll()  # all are new
+        eventually(lambda: collector.poll() and not _busy(collector), "threads that have come to rest")
+        traces = [collector.poll() for _ in range(7)]
+        clocks = Path(f"/proc/{program.pid}/task/{program.pid}/schedstat").read_text().split()
+
+    why = traces[-1].why_missing("thread.idle")
+    assert why is not None
+    assert why.reason == "of 2001 threads the busiest are read at each poll, the others once in 7 polls"
+    read = [{r.track for r in trace.readings if r.metric == v.THREAD_ON_CPU} for trace in traces]
+    assert all(len(tracks) < 400 for tracks in read)
+    assert len(set().union(*read)) == 2001
+    main = f"thread:{program.pid}/{program.pid}"
+    [*_, last] = [r.value for trace in traces for r in trace.readings if (r.track, r.metric) == (main, v.THREAD_ON_CPU)]
+    assert last == float(clocks[0]), "what is read late is as exact"
+
+
+def _busy(collector: ProcCollector) -> int:
+    return sum(thread.activity_ns > 0 for thread in collector._all_threads())
 
 
 def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
