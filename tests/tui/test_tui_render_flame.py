@@ -69,16 +69,43 @@ def test_the_narrower_ones_stand_right_of_the_wider_and_hold_the_cursor() -> Non
     assert row[2].holds((0, 0))
 
 
+def column(name: str, total: float, depth: int) -> StackNode:
+    return node(name, total, *([column(f"{name}{depth}", total, depth - 1)] if depth else []))
+
+
+CHAIN = StackTree(node("all", 4, node("main", 4, column("x", 2, 3), column("y", 2, 1))), "%")
+
+
+def chain(height: int, **options: tuple[int, ...]) -> list[str]:
+    strips = draw_flame(CHAIN, 24, height, PLAIN, **options)  # type: ignore[arg-type]
+    assert [strip.cell_length for strip in strips] == [24] * height
+    return [strip.text.rstrip() for strip in strips]
+
+
+def test_rows_of_one_frame_become_one_where_not_all_rows_fit() -> None:
+    assert chain(7)[:4] == ["|all", "|main", "|x          |y", "|x3         |y1"]
+    assert chain(5) == ["|all |main", "|x          |y", "|x3         |y1", "|x32", "100 %  all      v deeper"]
+    assert chain(5, zoom=(0, 0))[:3] == ["|all |main", "|x", "|x3"]
+
+
 def test_rows_scroll_to_the_cursor_and_say_what_is_not_shown() -> None:
-    deep = node("d", 1)
-    for name in "cba":
-        deep = node(name, 1, deep)
-    strips = draw_flame(StackTree(deep, "%"), 24, 3, PLAIN, selected=(0, 0))
-    assert [strip.text for strip in strips] == [
-        "|b                      ",
-        "|c                      ",
-        "100 %  c     ^1 v deeper",
+    assert chain(4, selected=(0, 0, 0, 0)) == [
+        "|all |main",
+        "|x3         |y1",
+        "|x32",
+        "50 %  x32    ^1 v deeper",
     ]
+
+
+def test_the_innermost_of_them_stay_where_there_is_little_room() -> None:
+    deep = StackTree(node("a" * 30, 1, node("b" * 10, 1, node("c", 1, node("d", 1), node("e", 0)))), "%")
+    text = [strip.text for strip in draw_flame(deep, 20, 3, PLAIN)]
+    assert text[0] == "|bbbbbbbbbb |c |d   "
+
+
+def test_values_stand_where_there_is_room() -> None:
+    strips = draw_flame(TREE, 20, 3, PLAIN, value_of=lambda one: f"{one.total:g} %")
+    assert [strip.text for strip in strips][:2] == ["|all          100 % ", "|gemm[/b]   |????   "]
 
 
 def test_labels_and_the_last_line_can_be_given() -> None:

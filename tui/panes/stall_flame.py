@@ -132,8 +132,7 @@ class StallFlamePane(Pane[FlameView]):
         elif tree.end_ns and shown.end_ns - tree.end_ns > _LATE_NS:
             yield f"window ended {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
         if tree.looks:
-            yield f"Python estimated from {tree.looks} looks"
-            yield f"{percent(100 * tree.python_share)} of the time has it"
+            yield f"Python: estimate from {tree.looks} looks, {percent(100 * tree.python_share)} of the time"
 
     def draw(self, view: FlameView, width: int, height: int, look: Look) -> list[Strip]:
         root = view.tree.root
@@ -149,6 +148,7 @@ class StallFlamePane(Pane[FlameView]):
             zoom=path_of(root, self._zoom),
             role_of=self._role,
             label_of=label_of,
+            value_of=lambda node: "" if isinstance(node, DiffNode) else percent(100 * node.total / root.total),
             about=lambda node: about(view.tree, node),
         )
         return [*strips, *last]
@@ -328,10 +328,10 @@ def about(tree: StackTree, node: StackNode) -> Sequence[Part]:
 
 def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:
     apart_ns = now.end_ns - before.end_ns
+    yield f"{moved_points(before.folded, now.folded):.0f} points moved"
     yield f"against {abs(apart_ns) / NS_PER_S:.0f} s {'earlier' if apart_ns >= 0 else 'later'}"
     if abs(apart_ns) < STACKS_WINDOW_NS:
         yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
-    yield f"{moved_points(before.folded, now.folded):.0f} points moved"
 
 
 def _why_empty(why: Unknown, why_no_python: Unknown | None, *, is_python_wanted: bool) -> Unknown:

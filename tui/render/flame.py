@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TypeAlias
 
 from rich.segment import Segment
@@ -21,6 +21,10 @@ Path: TypeAlias = tuple[int, ...]
 
 _REVERSE = Style(reverse=True)
 _FOOT_ROWS = 1
+_GAP = 3
+"""Cells between a name and its value, and behind that."""
+_MOST_CRUMBS = 4
+"""All, a process, a thread and its state."""
 _CELL = 1 - 1e-9
 """The least width of a frame, in cells, but for what arithmetic loses."""
 
@@ -111,24 +115,42 @@ def draw_flame(
     zoom: Path = (),
     role_of: Callable[[StackNode], str] = lambda node: "accent",
     label_of: Callable[[StackNode], str] = lambda node: node.name,
+    value_of: Callable[[StackNode], str] = lambda node: "",
     about: Callable[[StackNode], Sequence[Part]] | None = None,
 ) -> list[Strip]:
     """The icicle in `width` x `height` cells; the last line says what the selected frame is.
 
-    Where the cursor (`selected`) stands deeper than there are rows, the rows scroll. `label_of` gives what stands on
-    a frame; `about` what the last line says of the selected one, by default its total, share, own share and name.
+    Where not all rows fit, those above that have one frame over the whole width become one, and the others scroll
+    with the cursor (`selected`). `label_of` gives what stands on a frame, `value_of` what stands behind it where
+    there is room; `about` what the last line says of the selected one, by default its total, share, own share and
+    name.
     """
     if tree.why_not is not None or tree.root.total <= 0:
         why = tree.why_not
         return explain(why, width, height, look) if why is not None else [blank(width, look)] * height
     count = max(1, height - _FOOT_ROWS)
-    top = max(0, len(selected) + 1 - count)
-    rows = place_frames(tree.root, width, top + count + 1, zoom)
-    drawn = _Drawn(look, selected, role_of, label_of)
-    strips = [drawn.row(row, width) for row in rows[top : top + count] if row]
+    drawn = _Drawn(look, selected, role_of, label_of, value_of)
+    crumbs = _crumbs(tree.root, width, count, zoom)
+    body = count - bool(crumbs)
+    above = max(0, len(selected) + 1 - len(crumbs) - body)
+    first = len(crumbs) + above
+    rows = place_frames(tree.root, width, first + body + 1, zoom)
+    strips = [drawn.crumbs(crumbs, width)] if crumbs else []
+    strips += [drawn.row(row, width) for row in rows[first : first + body] if row]
     said = about(node_at(tree.root, selected)) if about else about_frame(tree, node_at(tree.root, selected))
-    foot = _foot(said, above=top, is_more_below=bool(rows[top + count]), width=width, look=look)
+    is_more_below = len(rows) > first + body and bool(rows[first + body])
+    foot = _foot(said, above=above, is_more_below=is_more_below, width=width, look=look)
     return [*fill(strips, width, height - _FOOT_ROWS, look), foot]
+
+
+def _crumbs(root: StackNode, width: int, count: int, zoom: Path) -> list[Frame]:
+    """The frames that are drawn as one row: none where all rows fit, or where nothing would be gained."""
+    rows = place_frames(root, width, max(count, len(zoom) + 1, _MOST_CRUMBS) + 1, zoom)
+    if not rows[count]:
+        return []
+    whole = takewhile(lambda row: len(row) == 1 and row[0].stop - row[0].start == width and not row[0].hidden, rows)
+    found = [row[0] for row in whole][: len(zoom) or _MOST_CRUMBS]
+    return found if len(found) > 1 else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +161,7 @@ class _Drawn:
     selected: Path
     role_of: Callable[[StackNode], str]
     label_of: Callable[[StackNode], str]
+    value_of: Callable[[StackNode], str]
 
     def row(self, frames: list[Frame], width: int) -> Strip:
         """One row of frames."""
@@ -154,11 +177,29 @@ class _Drawn:
             segments.append(Segment(" " * (width - at), blank_style))
         return Strip(segments, width)
 
+    def crumbs(self, frames: list[Frame], width: int) -> Strip:
+        """Frames of the whole width in one row; where they do not fit the innermost stay."""
+        texts = [self.look.glyphs.edge + spelled(self.label_of(frame.node), self.look) for frame in frames]
+        skipped = 0
+        while skipped < len(texts) - 1 and sum(width_of(text) + 1 for text in texts[skipped:]) > width:
+            skipped += 1
+        segments, left = [], width
+        for frame, text in zip(frames[skipped:], texts[skipped:], strict=True):
+            shown = pad(text, left if frame is frames[-1] else width_of(text) + 1, self.look)
+            segments.append(Segment(shown, self._style(frame)))
+            left -= width_of(shown)
+        return Strip(segments, width)
+
     def _text(self, frame: Frame) -> str:
         # The first cell is an edge, so that neighbours of one colour, or of none, stay apart.
-        room = frame.stop - frame.start - 1
-        name = frame.node.name if frame.hidden else self.label_of(frame.node)
-        return self.look.glyphs.edge + (pad(spelled(name, self.look), room, self.look) if room else "")
+        edge, room = self.look.glyphs.edge, frame.stop - frame.start - 1
+        if not room:
+            return edge
+        name = spelled(frame.node.name if frame.hidden else self.label_of(frame.node), self.look)
+        value = "" if frame.hidden else self.value_of(frame.node)
+        if value and width_of(name) + len(value) + _GAP <= room:
+            return f"{edge}{pad(name, room - len(value) - 1, self.look)}{value} "
+        return edge + pad(name, room, self.look)
 
     def _style(self, frame: Frame) -> Style:
         if frame.holds(self.selected):
