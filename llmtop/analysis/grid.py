@@ -7,6 +7,7 @@ mean of the steps that lie in it. A cell of which less than half was measured is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -90,7 +91,8 @@ def probe_steps(series: Series | None, observed: Series | None, start_ns: int, e
     """Growth per second of a counter that has readings only where it moved, while its probes were attached.
 
     `series` None is a counter that never moved. `observed` (`vocabulary.SCHEDULER_OBSERVED` or `SYSCALL_OBSERVED`) is
-    how long its probes were attached: it says when standing still means zero and when nobody looked.
+    how long its probes were attached: it says when standing still means zero and when nobody looked. A reading without
+    a value begins a time in which this counter alone was not looked at.
     """
     watched = [
         (a, b) for a, b, share in counter_steps(observed, start_ns, end_ns) if share >= _LEAST_COVERED * NS_PER_S
@@ -100,11 +102,13 @@ def probe_steps(series: Series | None, observed: Series | None, start_ns: int, e
     cadence = max(1, sorted(b - a for a, b in watched)[len(watched) // 2])
     grown: list[Step] = []
     times, values = _readings(series, start_ns, end_ns)
-    for t0, t, before, after in zip(times, times[1:], values, values[1:], strict=False):
+    for t0, t, before, after in zip(times, [*times[1:], end_ns], values, [*values[1:], math.nan], strict=False):
         if after > before:
             begin = max(t0, t - cadence)
             grown.append((begin, t, (after - before) * NS_PER_S / (t - begin)))
-    return _with_zeros(grown, watched)
+        elif math.isnan(before):
+            watched = _without(watched, t0, t)
+    return _with_zeros(grown, watched) if watched else grown
 
 
 def on_grid(steps: Sequence[Step], grid: Grid) -> Cells:
@@ -136,6 +140,12 @@ def _readings(series: Series | None, start_ns: int, end_ns: int) -> tuple[list[i
     window = series.between(start_ns, end_ns)
     last = slice(-1, None) if len(before) else slice(0)
     return [*before.times[last], *window.times], [*before.values[last], *window.values]
+
+
+def _without(spans: list[tuple[int, int]], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    """The spans without one stretch of time."""
+    parts = [part for a, b in spans for part in ((a, min(b, start_ns)), (max(a, end_ns), b))]
+    return [(a, b) for a, b in parts if a < b]
 
 
 def _with_zeros(grown: list[Step], watched: list[tuple[int, int]]) -> list[Step]:

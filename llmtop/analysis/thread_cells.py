@@ -120,7 +120,9 @@ def _doing(
     ran, waited = ran / excess, waited / excess
     throttled = min(waited, held)
     blocked = _blocked(max(0.0, 1.0 - ran - waited), slept, sampled)
-    asleep_in_sync, spinning = _in_sync(ran, synced or 0.0, blocked, is_measured=slept is not None)
+    asleep_in_sync, awake_in_sync = _in_sync(synced or 0.0, blocked, is_measured=slept is not None)
+    # Within such a call the thread also queues for a CPU, as often as elsewhere.
+    spinning = min(ran, awake_in_sync * ran / (ran + waited)) if ran else 0.0
     polled = min(ran - spinning, polled or 0.0)
     doing = {
         WORKING: ran - spinning - polled,
@@ -133,20 +135,20 @@ def _doing(
     return {what: share for what, share in doing.items() if share > 0}
 
 
-def _in_sync(ran: float, synced: float, blocked: dict[str, float], *, is_measured: bool) -> tuple[float, float]:
-    """How much of the time in synchronising calls was slept, which is taken off `blocked`, and how much spun.
+def _in_sync(synced: float, blocked: dict[str, float], *, is_measured: bool) -> tuple[float, float]:
+    """How much of the time in synchronising calls was slept, which is taken off `blocked`, and how much was not.
 
-    Where sleeps are measured they are told as such. Where not, as much as possible was slept: what is called spinning
-    is then a lower bound.
+    Where sleeps are measured they are told as such. Where not, as much as possible was slept: what is called awake is
+    then a lower bound.
     """
     if is_measured:
         asleep = blocked.pop(ThreadCause.CUDA_SYNC, 0.0)
-        return asleep, min(ran, max(0.0, synced - asleep))
+        return asleep, max(0.0, synced - asleep)
     total = sum(blocked.values())
     asleep = min(synced, total)
     for cause in blocked:
         blocked[cause] *= 1 - asleep / total if total else 0.0
-    return asleep, min(ran, synced - asleep)
+    return asleep, synced - asleep
 
 
 def _blocked(share: float, slept: Mapping[str, float] | None, sampled: Mapping[str, float]) -> dict[str, float]:

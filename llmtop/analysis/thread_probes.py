@@ -11,21 +11,22 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.grid import counter_steps, grid_of, on_grid, probe_steps
+from llmtop.analysis.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
 from llmtop.analysis.rates import step_increase
-from llmtop.analysis.readings import source
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from llmtop.analysis.grid import Cells, Grid
+    from llmtop.analysis.grid import Cells
     from llmtop.model import Metric, Series, Trace
 
 NOT_SEEN = "not seen by the probes"
 """Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
 LEAST_OBSERVED = 0.5
 """Share of the window in which the scheduler's probes must have been attached to speak for all of it."""
+_STILL_NS = 120 * NS_PER_S
+"""How long a thread that was seen polling is taken to go on: a quarter to a half of the probes' longest rest."""
 _POLLING_STEP_NS = 2 * NS_PER_S
 _LAST_TOLD_NS = 6 * NS_PER_S
 """Of a server with hundreds of threads, those that sleep on are told of every fifth second."""
@@ -120,7 +121,7 @@ def library_watch(trace: Trace, process: str) -> Series | None:
 
 
 def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -> dict[str, float] | None:
-    """Share of the time in which the probes looked that the thread slept, by cause; None where they do not tell.
+    """Share of the time in which the probes looked that the thread slept, by cause; None where none looked.
 
     Sleep that goes on is told late where there are hundreds of threads, so the window ends when the thread was last
     told of.
@@ -134,12 +135,7 @@ def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -
     if observed < LEAST_OBSERVED * window_ns:
         return None
     grown = {cause: step_increase(one, end_ns - window_ns, end_ns) for cause, one in series.items()}
-    return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0} or None
-
-
-def exact_source(trace: Trace, thread: str, causes: list[str]) -> str:
-    """Who measured the causes of a thread's sleeps."""
-    return next((source(trace, thread, v.labelled(v.THREAD_BLOCKED, cause)) for cause in causes), "")
+    return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0}
 
 
 def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
@@ -148,34 +144,64 @@ def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
     Every two seconds are polling as a whole or not at all. With a launch in them they are not: how their time divides
     is not known, so the share is a lower bound.
     """
-    if not _spins_are_observed(trace, thread, series, window_ns):
-        return None
-    if not _spins_at_all(trace, thread, series.spins.get(thread, ()), window_ns):
-        return 0.0
     grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
     known = [share for share in polling_cells(trace, thread, series, grid) if share is not None]
-    return min(1.0, sum(known) / len(known)) if known else None
+    return min(1.0, sum(known) / len(known)) if len(known) >= LEAST_OBSERVED * grid.cells else None
 
 
 def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Cells:
-    """On-CPU share of each cell in which the thread did nothing but poll; None where nothing tells."""
-    window_ns = grid.end_ns - grid.start_ns
-    if not _spins_are_observed(trace, thread, series, window_ns):
-        return (None,) * grid.cells
+    """On-CPU share of each cell in which the thread did nothing but poll; None where nothing tells.
+
+    Calls by the ten thousand are what the budget of the probes cannot bear: they are counted for two seconds, and
+    again minutes later. A thread that was seen polling and has not slept nor launched since still polls.
+    """
     kinds = series.spins.get(thread, ())
-    if kinds and not series.sees_launches:
+    process = process_of(thread)
+    if not _are_spins_told(trace, process, series, grid) or (kinds and not series.sees_launches):
         return (None,) * grid.cells
-    on_cpu, queued, launches, *spins = _on_grid(trace, thread, kinds, grid)
-    limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
+    calls = trace.get(process, v.SYSCALL_OBSERVED)
+    if not _has_spun(trace, thread, kinds, grid):
+        watched = on_grid(probe_steps(None, calls, grid.start_ns, grid.end_ns), grid)
+        return tuple(None if nothing is None else 0.0 for nothing in watched)
+    before = _STILL_NS // grid.step_ns
+    longer = Grid(grid.start_ns - before * grid.step_ns, grid.step_ns, grid.cells + before)
     shares: list[float | None] = []
+    is_polling = False
+    for ran, is_awake, seen in _polling_seen(trace, thread, kinds, longer):
+        is_polling = is_awake and is_polling if seen is None else seen
+        is_known = ran is not None and (seen is not None or is_polling)
+        shares.append((ran if is_polling else 0.0) if is_known else None)
+    return tuple(shares[before:])
+
+
+def _polling_seen(
+    trace: Trace, thread: str, kinds: Sequence[str], grid: Grid
+) -> Iterator[tuple[float | None, bool, bool | None]]:
+    """For each cell the share on a CPU, whether the thread was awake, and whether it was seen polling or working."""
+    window = grid.start_ns, grid.end_ns
+    process = process_of(thread)
+    calls, library = trace.get(process, v.SYSCALL_OBSERVED), library_watch(trace, process)
+    on_cpu, queued = (
+        on_grid(counter_steps(trace.get(thread, clock), *window), grid)
+        for clock in (v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE)
+    )
+    launches = on_grid(probe_steps(trace.get(thread, v.THREAD_LAUNCHES), library, *window), grid)
+    spins = [
+        on_grid(probe_steps(trace.get(thread, v.labelled(v.THREAD_SPINS, kind)), calls, *window), grid)
+        for kind in kinds
+    ]
+    limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
     for ran, waited, launched, *rates in zip(on_cpu, queued, launches, *spins, strict=True):
-        if ran is None or waited is None or launched is None:
-            shares.append(None)
+        if ran is None or waited is None:
+            yield None, False, None
             continue
-        is_fast = any(rate is not None and rate >= limit * ran > 0 for rate, limit in zip(rates, limits, strict=True))
-        is_polling = is_fast and not launched and ran + waited >= AWAKE * NS_PER_S
-        shares.append(ran / NS_PER_S if is_polling else 0.0)
-    return tuple(shares)
+        is_awake = ran + waited >= AWAKE * NS_PER_S
+        seen: bool | None = None
+        if launched:
+            seen = False
+        elif rates[0] is not None:
+            seen = is_awake and any((rate or 0.0) >= limit * ran > 0 for rate, limit in zip(rates, limits, strict=True))
+        yield ran / NS_PER_S, is_awake, seen
 
 
 def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
@@ -183,7 +209,11 @@ def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: i
     if not sync_is_known(trace, thread, series, window_ns):
         return None
     timed = trace.get(thread, v.THREAD_CUDA_SYNC)
-    return min(1.0, step_increase(timed, trace.end_ns - window_ns, trace.end_ns) / window_ns)
+    start_ns = max(trace.end_ns - window_ns, timed.times[0]) if timed else trace.end_ns - window_ns
+    watched_ns = trace.end_ns - start_ns  # its first reading is of when its probes were attached
+    if watched_ns < LEAST_OBSERVED * window_ns:
+        return None
+    return min(1.0, step_increase(timed, start_ns, trace.end_ns) / watched_ns)
 
 
 def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
@@ -205,36 +235,24 @@ def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
     return bool(names) and not any(_grew(counter, start_ns, end_ns) for counter in counters)
 
 
-def _spins_are_observed(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
-    """Whether this thread's spins would be known: calls are looked at, and by thread where there are any."""
-    process = process_of(thread)
-    if _observed_ns(trace, process, v.SYSCALL_OBSERVED, window_ns) < LEAST_OBSERVED * window_ns:
-        return False
-    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
+def _are_spins_told(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> bool:
+    """Whether spins of this process are told by thread: there are some, or the process has none at all."""
+    if process in series.spinning:
+        return True
     calls = (v.labelled(v.SYSCALL_COUNT, call) for call in series.spin_calls.get(process, ()))
-    return process in series.spinning or not any(_grew(trace.get(process, call), start_ns, end_ns) for call in calls)
+    return not any(_grew(trace.get(process, call), grid.start_ns, grid.end_ns) for call in calls)
 
 
-def _spins_at_all(trace: Trace, thread: str, kinds: Sequence[str], window_ns: int) -> bool:
+def _has_spun(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> bool:
     """Whether there are enough spins to look closer: most threads make a few polls that do not wait."""
     counters = (trace.get(thread, v.labelled(v.THREAD_SPINS, kind)) for kind in kinds)
-    return any(step_increase(one, trace.end_ns - window_ns, trace.end_ns) >= _FEWEST_SPINS for one in counters)
+    return any(step_increase(one, grid.start_ns - _STILL_NS, grid.end_ns) >= _FEWEST_SPINS for one in counters)
 
 
 @lru_cache(maxsize=64)
 def _observed_ns(trace: Trace, process: str, clock: Metric, window_ns: int) -> float:
     """How long probes were attached; kept, because all threads of a process ask."""
     return step_increase(trace.get(process, clock), trace.end_ns - window_ns, trace.end_ns)
-
-
-def _on_grid(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> list[Cells]:
-    """The thread's clocks in ns per second, its launches and each kind of spin per second."""
-    observed = trace.get(process_of(thread), v.SYSCALL_OBSERVED)
-    window = grid.start_ns, grid.end_ns
-    clocks = [counter_steps(trace.get(thread, clock), *window) for clock in (v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE)]
-    counters = (v.THREAD_LAUNCHES, *(v.labelled(v.THREAD_SPINS, kind) for kind in kinds))
-    counts = [probe_steps(trace.get(thread, counter), observed, *window) for counter in counters]
-    return [on_grid(steps, grid) for steps in (*clocks, *counts)]
 
 
 def _grew(series: Series | None, start_ns: int, end_ns: int) -> bool:

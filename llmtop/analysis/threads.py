@@ -19,7 +19,6 @@ from llmtop.analysis.thread_probes import (
     ProbeSeries,
     cuda_sync_share,
     exact_causes,
-    exact_source,
     polling_share,
     probe_series,
 )
@@ -78,7 +77,9 @@ class Shares:
     def spinning_in_sync(self) -> float:
         """The share on a CPU within synchronising calls: the GPU is what is waited for. 0 where nothing tells."""
         asleep = dict(self.blocked).get(ThreadCause.CUDA_SYNC, 0.0) if self.are_causes_exact else self.blocked_total
-        return min(self.on_cpu, max(0.0, (self.in_cuda_sync or 0.0) - asleep))
+        awake = max(0.0, (self.in_cuda_sync or 0.0) - asleep)
+        # Within such a call the thread also queues for a CPU, as often as elsewhere.
+        return min(self.on_cpu, awake * self.on_cpu / (self.on_cpu + self.run_queue)) if self.on_cpu else 0.0
 
     @property
     def working(self) -> float:
@@ -147,7 +148,7 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
     rows = [thread_row(trace, track, window_ns, series) for track in tracks]
     rows.sort(key=_interest)
     where = source(trace, tracks[0].id, v.THREAD_ON_CPU)
-    causes = _how_causes_are_known(trace, rows, series)
+    causes = _how_causes_are_known(trace, rows)
     return ThreadsView(tuple(rows), _role_totals(rows), window_ns / NS_PER_S, where, causes)
 
 
@@ -282,11 +283,15 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
     running, waiting = running / excess, waiting / excess
     blocked = max(0.0, 1.0 - running - waiting)
     measured = exact_causes(trace, track, series.exact.get(track, []), window_ns)
+    if not measured and blocked > _CLOSE:
+        measured = None  # it slept, and no probe saw it
     polling = polling_share(trace, track, series, window_ns)
     return Shares(
         running,
         waiting,
-        _measured(measured, blocked) if measured else _sampled(trace, track, window_ns, series.sampled, blocked),
+        _sampled(trace, track, window_ns, series.sampled, blocked)
+        if measured is None
+        else _measured(measured, blocked),
         None if polling is None else min(running, polling),
         cuda_sync_share(trace, track, series, window_ns),
         are_causes_exact=measured is not None,
@@ -296,21 +301,21 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
 def _measured(causes: dict[str, float], share: float) -> tuple[tuple[str, float], ...]:
     """The blocked share by measured causes; what these do not cover is `NOT_SEEN`."""
     total = sum(causes.values())
-    covered = share if total >= share - _CLOSE else total
+    covered = share if total and total >= share - _CLOSE else total
     by_share = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     scaled = [(cause, part * covered / total) for cause, part in by_share]
     return (*scaled, (NOT_SEEN, share - covered)) if covered < share else tuple(scaled)
 
 
-def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow], series: ProbeSeries) -> str:
+def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow]) -> str:
     """In words, for the legend: exact where one thread at least has it so."""
-    known = [row for row in rows if isinstance(row.shares, Shares)]
-    exact = [row for row in known if isinstance(row.shares, Shares) and row.shares.are_causes_exact]
-    if not exact:
+    known = [(row.pid, row.shares.are_causes_exact) for row in rows if isinstance(row.shares, Shares)]
+    sampled = sum(not is_exact for _, is_exact in known)
+    if sampled == len(known):
         return SAMPLED
-    track = f"thread:{exact[0].pid}/{exact[0].tid}"
-    measured = f"measured at each sleep ({exact_source(trace, track, series.exact[track])})"
-    return measured if len(exact) == len(known) else f"{measured}; of {len(known) - len(exact)} threads {SAMPLED}"
+    pid = next(pid for pid, is_exact in known if is_exact)
+    measured = f"measured at each sleep ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
+    return f"{measured}; of {sampled} threads {SAMPLED}" if sampled else measured
 
 
 def _has_role(row: ThreadRow, parts: Iterable[str]) -> bool:

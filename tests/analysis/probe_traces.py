@@ -28,6 +28,7 @@ class Probed:
         probes: By (track, metric): growth a second.
         gauges: By (track, metric): values.
         observed: ns per ns in which probes were attached; None for no probes at all.
+        calls_until: The second in which the system calls' probes are taken off; None for never.
     """
 
     clocks: Mapping[Metric, Rate] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Probed:
     probes: Mapping[tuple[str, Metric], Rate] = field(default_factory=dict)
     gauges: Mapping[tuple[str, Metric], Rate | Callable[[int], float | None]] = field(default_factory=dict)
     observed: float | None = 1.0
+    calls_until: int | None = None
     missing: tuple[Missing, ...] = ()
     role: str = "EngineCore"
     tracks: tuple[Track, ...] = ()
@@ -65,7 +67,8 @@ class Probed:
         if self.observed is None:
             return readings
         for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED):
-            value = _grow(sums, PROCESS, metric, self.observed, second, NS_PER_S)[1]
+            is_off = metric is v.SYSCALL_OBSERVED and self.calls_until is not None and second > self.calls_until
+            value = _grow(sums, PROCESS, metric, 0.0 if is_off else self.observed, second, NS_PER_S)[1]
             readings.append(Reading(PROCESS, metric, t, value, "eBPF"))
         for (track, metric), rate in self.probes.items():
             before, after = _grow(sums, track, metric, rate, second, NS_PER_S if metric.unit == "ns" else 1)

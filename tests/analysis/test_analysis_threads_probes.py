@@ -138,6 +138,26 @@ def test_work_is_not_polling(clocks: Mapping[Metric, Rate], probes: Mapping[tupl
     assert not is_polling(shares)
 
 
+def test_polling_goes_on_while_its_probes_rest() -> None:
+    # Counting 100,000 yields a second is over the budget: the calls' probes come off after a few seconds.
+    trace = Probed(BUSY, probes={(THREAD, YIELDS): lambda s: 1e5 if s <= 5 else 0.0}, calls_until=5).trace(40)
+    assert shares_of(trace).polling == pytest.approx(0.97)
+
+
+def test_polling_that_slept_meanwhile_is_not_known_any_more() -> None:
+    clocks: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: lambda s: 0.97 if s != 20 else 0.0, v.THREAD_RUN_QUEUE: 0.0}
+    trace = Probed(clocks, probes={(THREAD, YIELDS): lambda s: 1e5 if s <= 5 else 0.0}, calls_until=5).trace(40)
+    assert shares_of(trace).polling is None
+
+
+def test_polling_that_launched_meanwhile_is_work() -> None:
+    probes: Mapping[tuple[str, Metric], Rate] = {
+        (THREAD, YIELDS): lambda s: 1e5 if s <= 5 else 0.0,
+        (THREAD, v.THREAD_LAUNCHES): lambda s: 200.0 if s > 20 else 0.0,
+    }
+    assert shares_of(Probed(BUSY, probes=probes, calls_until=5).trace(40)).polling == 0.0
+
+
 def test_polling_for_half_of_the_window_is_half_a_share() -> None:
     shares = shares_of(Probed(BUSY, probes={(THREAD, YIELDS): lambda s: 1e5 if s > 6 else 0.0}).trace(12))
     assert shares.polling == pytest.approx(0.97 * 0.6, abs=0.1)
@@ -164,7 +184,7 @@ def test_spinning_for_the_gpu_is_not_working() -> None:
     trace = Probed(BUSY, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.6}).trace()
     shares = shares_of(trace)
     assert shares.in_cuda_sync == pytest.approx(0.6)
-    assert shares.working == pytest.approx(0.97 - (0.6 - 0.02))  # at least so much of it was not asleep
+    assert shares.working == pytest.approx(0.97 - (0.6 - 0.02) * 0.97 / 0.98)
 
 
 def test_sleeping_for_the_gpu_takes_nothing_from_work() -> None:
@@ -172,6 +192,20 @@ def test_sleeping_for_the_gpu_takes_nothing_from_work() -> None:
     shares = shares_of(Probed(HALF, probes=probes).trace())
     assert shares.in_cuda_sync == pytest.approx(0.4)
     assert shares.working == pytest.approx(0.5)
+
+
+def test_sync_probes_that_came_late_speak_for_their_own_time() -> None:
+    late = {(THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 if s > 5 else 0.0}
+    assert shares_of(Probed(HALF, probes=late).trace(12)).in_cuda_sync == pytest.approx(0.8)
+    too_late = {(THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 if s > 9 else 0.0}
+    assert shares_of(Probed(HALF, probes=too_late).trace(12)).in_cuda_sync is None
+
+
+def test_thread_that_never_sleeps_needs_no_samples() -> None:
+    view = threads_view(Probed({v.THREAD_ON_CPU: 0.99, v.THREAD_RUN_QUEUE: 0.0}).trace())
+    assert isinstance(view, ThreadsView)
+    assert view.causes == "measured at each sleep (eBPF)"
+    assert shares_of(Probed({v.THREAD_ON_CPU: 0.99, v.THREAD_RUN_QUEUE: 0.0}).trace()).blocked[0][0] == NOT_SEEN
 
 
 def test_no_sync_is_zero_only_where_library_calls_are_counted() -> None:
