@@ -70,3 +70,5 @@ SYNCHRONISING = frozenset(
 )
 """Calls that wait for the GPU. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API synchronization
 behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here."""
+NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
+"""What the programs know them by."""

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .functions import FUNCTIONS, LAUNCHES, SYNCHRONISING
+from .functions import FUNCTIONS, NUMBERS, SYNCHRONISING
 from .governor import NS_PER_HIT
-from .programs import SLOTS, compile_program, load
+from .programs import SLOTS
 from .system import BatchReader, UnavailableError, read
+from .uprobes import Uprobes, make_uprobes
 
-_NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
 _LOOK_EVERY = 5
 """Libraries are mapped while a server starts; their list is read so often, in ticks."""
 REST_TICKS = 60
@@ -26,9 +26,10 @@ class _Function:
     """The probes on one function of one process."""
 
     path: str
-    ns_per_call: float = NS_PER_HIT["library"]
+    place: int
+    ns_per_call: float
     last_count: int = 0
-    attached: bool = False
+    attached: bool = True
     rests: int = 0
 
 
@@ -50,7 +51,7 @@ class Library:
     def __init__(self, bpf: Any, budget_ns: float) -> None:
         self._bpf = bpf
         self._budget_ns = budget_ns
-        self._module: Any = None
+        self._uprobes: Uprobes | None = None
         self._reader: BatchReader | None = None
         self._threads: BatchReader | None = None
         self._sent_threads: dict[int, tuple[int, int]] = {}
@@ -69,7 +70,7 @@ class Library:
     def read(self, pids: Iterable[int], elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
         """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
         for pid in gone:
-            self._processes.pop(pid, None)
+            self._drop(pid)
             self._sent = {key: sent for key, sent in self._sent.items() if key[0] != pid}
         if self._ticks % _LOOK_EVERY == 0:
             self._look(pids)
@@ -92,16 +93,25 @@ class Library:
                 changed.append([tgid, tid, *sent])
             if tid in dead:
                 del self._sent_threads[tid]
-                del self._module["library_threads"][ctypes.c_uint32(tid)]
+                del self._table("library_threads")[ctypes.c_uint32(tid)]
         return changed
 
     def lost(self) -> int:
         """Calls that found no room in the maps."""
-        return int(self._module["lost"][ctypes.c_int(0)].value) if self._module else 0
+        return int(self._table("lost")[ctypes.c_int(0)].value) if self._uprobes else 0
 
     def renew(self, pid: int) -> None:
         """A process became another program: its probes are gone with its memory."""
-        self._processes.pop(pid, None)
+        self._drop(pid)
+
+    def _drop(self, pid: int) -> None:
+        process = self._processes.pop(pid, None)
+        for path in {function.path for function in process.functions.values()} if process else ():
+            self._hold(pid, path, {})
+
+    def _table(self, name: str) -> Any:
+        assert self._uprobes is not None
+        return self._uprobes.module[name]
 
     def _look(self, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -112,12 +122,14 @@ class Library:
                     self._attach_all(pid, process, path, names)
 
     def _attach_all(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
-        if self._module is None and not self._compiled():
+        if self._uprobes is None and not self._compiled():
             return
-        for name in names:
-            function = _Function(f"/proc/{pid}/root{path}")
-            if self._attach(pid, name, function):
-                process.functions[name] = function
+        file = f"/proc/{pid}/root{path}"
+        found = {name: place for name in names if (place := self._place(file, name)) is not None}
+        if found and self._hold(pid, file, found):
+            for name, place in found.items():
+                kind = "library" if starts_gently(file, place) else "stepped_library"
+                process.functions[name] = _Function(file, place, NS_PER_HIT[kind])
 
     def _compiled(self) -> bool:
         """Compile, once; a program that cannot be had costs only these counts."""
@@ -129,45 +141,41 @@ class Library:
         return self.why_not is None
 
     def _compile(self) -> None:
-        pairs = "".join(
-            f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_kind(name)}); }}\n"
-            f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_kind(name)}); }}\n"
-            for name, n in _NUMBERS.items()
-        )
-        module = compile_program(self._bpf, "library", end=pairs)
-        for number in _NUMBERS.values():
-            load(module, f"enter_{number}", self._bpf.KPROBE)
-            load(module, f"leave_{number}", self._bpf.KPROBE)
-        self._reader = BatchReader.of(module["functions"], "II", f"QQ{SLOTS}Q")
-        self._threads = BatchReader.of(module["library_threads"], "I", "5Q3I4x")
-        self._module = module
+        self._uprobes = make_uprobes(self._bpf)
+        self._reader = BatchReader.of(self._table("functions"), "II", f"QQ{SLOTS}Q")
+        self._threads = BatchReader.of(self._table("library_threads"), "I", "5Q3I4x")
 
-    def _attach(self, pid: int, name: str, function: _Function) -> bool:
-        """Put probes on a function; false where this version of the library has none of that name."""
-        number = _NUMBERS[name]
+    def _place(self, file: str, name: str) -> int | None:
+        """Where a function begins in a file; None where this version of the library has none of that name."""
         try:
-            self._module.attach_uretprobe(name=function.path, sym=name, fn_name=f"leave_{number}", pid=pid)
-            self._module.attach_uprobe(name=function.path, sym=name, fn_name=f"enter_{number}", pid=pid)
-            begins = self._bpf._check_path_symbol(function.path.encode(), name.encode(), None, pid)
-            is_gentle = starts_gently(*begins)
-        except Exception:  # bcc raises nothing narrower; an absent symbol is no fault
+            return int(self._bpf._check_path_symbol(file.encode(), name.encode(), None, -1)[1])
+        except Exception:  # bcc raises nothing narrower
+            return None
+
+    def _hold(self, pid: int, file: str, functions: dict[str, int]) -> bool:
+        """Have probes on these functions of a file and no others; false where they are refused."""
+        assert self._uprobes is not None
+        try:
+            self._uprobes.hold(pid, file, functions)
+        except Exception:  # bcc raises nothing narrower
             return False
-        function.attached = True
-        function.ns_per_call = NS_PER_HIT["library" if is_gentle else "stepped_library"]
         return True
 
+    def _renew(self, pid: int, process: _Process, file: str) -> bool:
+        of_file = {name: one for name, one in process.functions.items() if one.path == file and one.attached}
+        return self._hold(pid, file, {name: one.place for name, one in of_file.items()})
+
     def _detach(self, pid: int, name: str, function: _Function) -> None:
-        self._module.detach_uprobe(name=function.path, sym=name, pid=pid)
-        self._module.detach_uretprobe(name=function.path, sym=name, pid=pid)
         function.attached = False
         function.rests = REST_TICKS
+        self._renew(pid, self._processes[pid], function.path)
         if name in SYNCHRONISING:
-            self._end_calls(pid, _NUMBERS[name])
+            self._end_calls(pid, NUMBERS[name])
 
     def _end_calls(self, pid: int, number: int) -> None:
         """Calls that are under way when the probes come off: nobody will tell when they end."""
         assert self._threads is not None
-        table = self._module["library_threads"]
+        table = self._table("library_threads")
         for (tid,), (_, _, since, _, _, function, _, tgid) in self._threads.entries():
             if since and function == number and tgid == pid:
                 thread = table[ctypes.c_uint32(tid)]
@@ -176,7 +184,7 @@ class Library:
 
     def _changed(self, elapsed_s: float) -> list[list[Any]]:
         assert self._reader is not None
-        names = {number: name for name, number in _NUMBERS.items()}
+        names = {number: name for name, number in NUMBERS.items()}
         changed: list[list[Any]] = []
         costs: list[tuple[float, int, str]] = []
         for (tgid, number), (count, ns, *slots) in self._reader.entries():
@@ -213,16 +221,13 @@ class Library:
             for name, function in process.functions.items():
                 if not function.attached:
                     function.rests -= 1
-                    if function.rests <= 0 and self._attach(pid, name, function):
+                    if function.rests <= 0:
+                        function.attached = True
+                        self._renew(pid, process, function.path)
                         self.notes.pop(name, None)
 
 
-def _kind(name: str) -> str:
-    """The enumeration of programs/library.c."""
-    return "LAUNCH" if name in LAUNCHES else "SYNC" if name in SYNCHRONISING else "OTHER"
-
-
-def starts_gently(path: bytes, place: int) -> bool:
+def starts_gently(path: str, place: int) -> bool:
     """Whether the kernel can do a function's first instruction itself, as it can for a push.
 
     Any other is stepped through with a trap, which costs ten microseconds in a virtual machine:

@@ -132,7 +132,7 @@ class BatchReader:
             )
         )
         command = _MAP_LOOKUP_AND_DELETE_BATCH if take else _MAP_LOOKUP_BATCH
-        failed = _bpf(command, attributes)
+        failed = bpf_call(command, attributes)
         if failed and ctypes.get_errno() != _ENOENT:  # ENOENT: that was the last bucket
             raise OSError(ctypes.get_errno(), "reading a BPF map failed")
         count = struct.unpack_from("=I", attributes, 32)[0]
@@ -147,11 +147,11 @@ def add_to_map(descriptor: int, key: Any, value: Any) -> None:
     attributes = ctypes.create_string_buffer(
         struct.pack("=IIQQQ", descriptor, 0, ctypes.addressof(key), ctypes.addressof(value), _NOEXIST)
     )
-    if _bpf(_MAP_UPDATE, attributes) and ctypes.get_errno() not in (_EEXIST, _E2BIG):
+    if bpf_call(_MAP_UPDATE, attributes) and ctypes.get_errno() not in (_EEXIST, _E2BIG):
         raise OSError(ctypes.get_errno(), "writing a BPF map failed")
 
 
-def _bpf(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+def bpf_call(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
     """bpf(2); the buffer's closing NUL is not part of its argument."""
     return int(_libc.syscall(_BPF_SYSCALL[platform.machine()], command, attributes, len(attributes) - 1))
 

@@ -1,5 +1,6 @@
-/* Calls of library functions: how often and how long; launches and synchronisation by thread. The helper adds a pair
- * of programs per function, which call `enter` and `leave` with its number and kind. */
+/* Calls of library functions: how often and how long; launches and synchronisation by thread. Either one pair of
+ * programs serves all functions (see the end), or the helper adds a pair per function, which call `enter` and `leave`
+ * with its number and kind. */
 #include <uapi/linux/ptrace.h>
 
 enum { OTHER, LAUNCH, SYNC };
@@ -123,3 +124,21 @@ static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind)
 		__sync_fetch_and_add(&function->slots[slot], 1);
 	return 0;
 }
+
+#if WITH_COOKIES
+/* One pair of programs for all functions: what is attached says which it is for. The helper is newer than bcc's list
+ * (Linux 5.15; the number is ABI). */
+static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
+
+int enter_any(struct pt_regs *ctx)
+{
+	u64 cookie = get_attach_cookie(ctx);
+	return enter(ctx, cookie & 0xff, cookie >> 8);
+}
+
+int leave_any(struct pt_regs *ctx)
+{
+	u64 cookie = get_attach_cookie(ctx);
+	return leave(ctx, cookie & 0xff, cookie >> 8);
+}
+#endif
