@@ -154,12 +154,19 @@ static void connect_both(void)
 
 static int epoll, event;
 
-static void epoll_round(struct worker *worker)
+NOINLINE void wait_in_epoll(void)
 {
 	struct epoll_event found;
+	epoll_wait(epoll, &found, 1, -1);
+}
+
+NOINLINE void wait_for_event(void) { wait_in_epoll(); }
+
+static void epoll_round(struct worker *worker)
+{
 	unsigned long long one;
 	begin_wait(worker);
-	epoll_wait(epoll, &found, 1, -1);
+	wait_for_event();
 	end_wait(worker);
 	if (read(event, &one, sizeof(one)) != sizeof(one))
 		_exit(0);

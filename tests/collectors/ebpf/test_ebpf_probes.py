@@ -144,6 +144,35 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
     assert sum(functions["cuLaunchKernel"][2].values()) == 1600
 
 
+@pytest.mark.parametrize("way", ["linked", "single"])
+def test_calls_by_thread_count_once_however_the_probes_are_held(cuda_program: Path, tmp_path: Path, way: str) -> None:
+    """The runtime's calls contain the driver's; kernels before 6.10 have only single probes."""
+    copy, its_helper = a_copy(tmp_path)
+    if way == "single":
+        uprobes = copy / "helper" / "uprobes.py"
+        uprobes.write_text(uprobes.read_text().replace("_OLDEST_KERNEL = (6, 10)", "_OLDEST_KERNEL = (99, 0)"))
+    with (
+        Workload(cuda_program, "runtime", "60", "50") as program,
+        probing(program.pid, program=its_helper) as probes,
+    ):
+        probes.until(lambda report: report.get("probed") == 6)
+        program.start()
+        account = program.account()
+        probes.next()
+    functions = {entry[1]: entry[2] for entry in probes.all("functions")}
+    assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] == 400
+    (launches, sync_ns) = [entry[2:] for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
+    assert launches == account["launches"] == 450
+    assert sync_ns == pytest.approx(account["in_sync"], rel=0.02)
+
+
+def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -> None:
+    with Workload(cuda_program, "stuck", "0") as program, probing(program.pid) as probes:
+        probes.until(lambda report: report.get("probed") == 6)
+        program.start()
+        probes.until(lambda _: [entry for entry in probes.all("in_libraries") if entry[3] > 300_000_000])
+
+
 def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> None:
     options = ["--budget", "0.01"]
     with Workload(cuda_program, "launches", "0") as program, probing(program.pid, options=options) as probes:

@@ -1,0 +1,205 @@
+"""What llmtop says of programs, against what these say of themselves over the same time.
+
+From the probes through the collectors and the recorder to the view that the panes draw. Other programs may take CPU
+time from the workloads at any moment: their own accounts hold that too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.vocabulary import ThreadCause
+from tests.workloads.programs import HERE as WORKLOADS
+from tests.workloads.programs import Workload, cpu_quota, why_no_quota
+from tests.workloads.watching import Seen, watching
+
+pytestmark = pytest.mark.usefixtures("kernel_probes")
+FIVE_POINTS = 0.05
+WINDOW_S = 3.0
+
+
+@contextmanager
+def running(commands: dict[str, tuple[str | Path, ...]]) -> Iterator[dict[str, Workload]]:
+    with ExitStack() as programs:
+        yield {name: programs.enter_context(Workload(*command)) for name, command in commands.items()}
+
+
+def seen_of(commands: dict[str, tuple[str | Path, ...]]) -> Seen:
+    with running(commands) as programs, watching(programs) as watch:
+        return watch.record(WINDOW_S)
+
+
+@pytest.fixture(scope="module")
+def sleepers(kernel_probes: None, workload: Path) -> Seen:
+    return seen_of({mode: (workload, mode, "0") for mode in ("nanosleep", "futex", "pipe", "network", "epoll")})
+
+
+@pytest.fixture(scope="module")
+def spinners(kernel_probes: None, workload: Path) -> Seen:
+    return seen_of(
+        {"yield": (workload, "yield", "0"), "poll": (workload, "poll", "0"), "spin": (workload, "spin", "0")}
+    )
+
+
+@pytest.fixture(scope="module")
+def cuda(kernel_probes: None, cuda_program: Path) -> Seen:
+    modes = ("plain", "asleep", "spinning", "runtime", "stuck", "late")
+    return seen_of({mode: (cuda_program, mode, "0") for mode in modes})
+
+
+def assert_agrees(seen: Seen, program: str, thread: str, cause: ThreadCause | None) -> None:
+    truth = seen.after[program].shares(seen.before[program])[thread]
+    said = seen.shares(program, thread)
+    assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
+    assert said.run_queue == pytest.approx(truth.queued, abs=FIVE_POINTS)
+    blocked = dict(said.blocked)
+    assert said.are_causes_exact or cause is None
+    if cause is not None:
+        assert blocked.pop(cause, 0.0) == pytest.approx(truth.waited, abs=FIVE_POINTS)
+    assert sum(blocked.values()) < FIVE_POINTS
+
+
+@pytest.mark.parametrize(
+    ("mode", "thread", "cause"),
+    [
+        ("nanosleep", "worker", ThreadCause.NANOSLEEP),
+        ("futex", "worker", ThreadCause.FUTEX),
+        ("futex", "partner", ThreadCause.FUTEX),
+        ("pipe", "worker", ThreadCause.PIPE),
+        ("pipe", "partner", ThreadCause.PIPE),
+        ("network", "worker", ThreadCause.SOCKET),
+        ("network", "partner", ThreadCause.SOCKET),
+        ("epoll", "worker", ThreadCause.EPOLL),
+        ("epoll", "partner", ThreadCause.NANOSLEEP),
+    ],
+)
+def test_shares_of_one_that_waits(sleepers: Seen, mode: str, thread: str, cause: ThreadCause) -> None:
+    assert_agrees(sleepers, mode, thread, cause)
+
+
+@pytest.mark.parametrize(
+    ("mode", "thread", "cause", "function"),
+    [
+        ("nanosleep", "worker", ThreadCause.NANOSLEEP, "sleep_here"),
+        ("futex", "worker", ThreadCause.FUTEX, "wait_for_turn"),
+        ("futex", "partner", ThreadCause.FUTEX, "wait_for_turn"),
+        ("pipe", "partner", ThreadCause.PIPE, "wait_for_byte"),
+        ("network", "worker", ThreadCause.SOCKET, "wait_for_byte"),
+        ("epoll", "worker", ThreadCause.EPOLL, "wait_for_event"),
+    ],
+)
+def test_stacks_name_the_function_that_waits(
+    sleepers: Seen, mode: str, thread: str, cause: ThreadCause, function: str
+) -> None:
+    assert sleepers.stack_share(mode, thread, cause, function) > 1 - FIVE_POINTS
+
+
+@pytest.mark.parametrize(("mode", "other"), [("futex", "partner"), ("pipe", "partner"), ("epoll", "partner")])
+def test_the_partner_is_the_waker(sleepers: Seen, mode: str, other: str) -> None:
+    """Its wake-ups reach a thread on another CPU by an interrupt there."""
+    tids = {name: one["tid"] for name, one in sleepers.after[mode].threads.items()}
+    track = f"thread:{sleepers.pids[mode]}/{tids['worker']}"
+    wakes = {
+        name.rpartition("|")[2]: sleepers.counted(track, v.labelled(v.THREAD_WAKES, name.rpartition("|")[2]))
+        for of, name in sleepers.trace.series
+        if of == track and name.startswith(v.THREAD_WAKES.name)
+    }
+    assert sum(wakes.values()) > 20
+    assert wakes[str(tids[other])] >= 0.95 * sum(wakes.values())
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("yield", "sched_yield"), ("poll", "poll")])
+def test_spins_are_counted_by_thread_and_are_polling(spinners: Seen, mode: str, kind: str) -> None:
+    truth = spinners.after[mode].grown("worker", "spins", spinners.before[mode])
+    pid = spinners.pids[mode]
+    counted = spinners.counted(f"thread:{pid}/{pid}", v.labelled(v.THREAD_SPINS, kind))
+    assert counted == pytest.approx(truth, rel=0.15)  # the window's edges are reports, 0.1 s apart
+    assert_agrees(spinners, mode, "worker", None)
+    said = spinners.shares(mode, "worker")
+    assert said.polling is not None
+    # Every two seconds are polling as a whole or not at all, and the window has one and a half of these.
+    assert 0.3 * said.on_cpu <= said.polling <= said.on_cpu
+
+
+def test_work_is_not_polling(spinners: Seen) -> None:
+    assert_agrees(spinners, "spin", "worker", None)
+    assert spinners.shares("spin", "worker").polling == 0
+    assert spinners.stack_share("spin", "worker", "on-cpu", "spin_here") > 0.9
+
+
+@pytest.mark.parametrize("mode", ["plain", "asleep", "runtime", "stuck"])
+def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> None:
+    assert_agrees(cuda, mode, "worker", ThreadCause.CUDA_SYNC)
+    truth = cuda.after[mode].shares(cuda.before[mode])["worker"]
+    assert cuda.shares(mode, "worker").in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
+
+
+def test_spinning_in_a_synchronisation_is_on_the_cpu_and_in_it(cuda: Seen) -> None:
+    assert_agrees(cuda, "spinning", "worker", None)
+    truth = cuda.after["spinning"].shares(cuda.before["spinning"])["worker"]
+    said = cuda.shares("spinning", "worker")
+    assert said.in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
+    assert said.blocked_total < FIVE_POINTS
+
+
+def test_a_late_rank_keeps_the_other_in_synchronisation(cuda: Seen) -> None:
+    assert_agrees(cuda, "late", "rank 0", ThreadCause.CUDA_SYNC)
+    truth = cuda.after["late"].shares(cuda.before["late"])["rank 0"]
+    assert cuda.shares("late", "rank 0").in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
+    assert truth.in_sync > 0.5, "or the workload is not what it says"
+
+
+@pytest.mark.parametrize("mode", ["plain", "runtime", "late"])
+def test_launches_are_counted_by_thread_once(cuda: Seen, mode: str) -> None:
+    pid = cuda.pids[mode]
+    (thread,) = cuda.after[mode].threads
+    truth = cuda.after[mode].grown(thread, "launches", cuda.before[mode])
+    assert cuda.counted(f"thread:{pid}/{pid}", v.THREAD_LAUNCHES) == pytest.approx(truth, rel=0.15)
+
+
+def test_threads_that_share_a_cpu_wait_in_its_queue(workload: Path) -> None:
+    seen = seen_of({"starve": (workload, "starve", "0", "3")})
+    for thread in ("worker", "rival 1", "rival 2"):
+        assert_agrees(seen, "starve", thread, None)
+        assert seen.shares("starve", thread).run_queue > 0.5
+
+
+def test_threads_that_fight_for_the_gil_wait_on_a_futex(workload: Path) -> None:
+    seen = seen_of({"fight": (sys.executable, WORKLOADS / "gil_fight.py")})
+    pid = seen.pids["fight"]
+    for rival in seen.after["fight"].threads:
+        truth = seen.after["fight"].shares(seen.before["fight"])[rival]
+        said = seen.shares("fight", rival)
+        assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
+        assert dict(said.blocked)[ThreadCause.FUTEX] == pytest.approx(said.blocked_total, abs=FIVE_POINTS)
+    waits = seen.counted(f"process:{pid}", v.PROCESS_GIL_WAITS)
+    # 5 ms each; on a machine that is busy otherwise most take longer than that, as the thread queues for a CPU.
+    assert waits > 3 * WINDOW_S
+
+
+def test_a_cpu_quota_is_time_in_the_queue_and_throttling(workload: Path) -> None:
+    if why := why_no_quota():
+        pytest.skip(f"needs a cgroup with a CPU quota: {why}")
+    with running({"spin": (workload, "spin", "0")}) as programs:
+        pid = programs["spin"].pid
+        with cpu_quota(pid, 0.1), watching(programs) as watch:
+            seen = watch.record(WINDOW_S)
+    assert_agrees(seen, "spin", "worker", None)
+    assert seen.shares("spin", "worker").on_cpu < 0.1 + FIVE_POINTS
+    assert seen.counted(f"process:{pid}", v.CGROUP_PERIODS_THROTTLED) >= 2, "of ten a second"
+
+
+def test_waiting_for_a_disk_is_told_as_that(workload: Path, tmp_path: Path) -> None:
+    seen = seen_of({"disk": (workload, "disk", "0", tmp_path / "file")})
+    truth = seen.after["disk"].shares(seen.before["disk"])["worker"]
+    said = seen.shares("disk", "worker")
+    if said.blocked_total < 2 * FIVE_POINTS and truth.waited < 4 * FIVE_POINTS:
+        pytest.skip(f"the disk below {tmp_path} hardly lets anybody sleep: {truth.waited:.0%} of the time in writes")
+    assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
+    assert dict(said.blocked)[ThreadCause.DISK] == pytest.approx(said.blocked_total, abs=FIVE_POINTS)

@@ -1,0 +1,116 @@
+"""What llmtop makes of running workloads: real collectors, recorder and views, beside the programs' accounts."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import counter_increase
+from llmtop.analysis.threads import Shares, threads_view
+from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.proc import ProcCollector
+from llmtop.model import NS_PER_S, Origin, Target, TargetProcess, Trace, Unknown
+from llmtop.session import Recorder
+from tests.workloads.programs import Account, Workload
+
+_DEADLINE_S = 30.0
+_STEP_S = 0.05
+_RUN_UP_NS = NS_PER_S // 2
+WITHOUT_BUDGET = 100.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was recorded between two accounts of each program."""
+
+    trace: Trace
+    window_ns: int
+    before: Mapping[str, Account]
+    after: Mapping[str, Account]
+    pids: Mapping[str, int]
+
+    def shares(self, program: str, thread: str) -> Shares:
+        """What llmtop says of a thread."""
+        return self.shares_of(self.pids[program], self.after[program].threads[thread]["tid"])
+
+    def shares_of(self, pid: int, tid: int) -> Shares:
+        """The same, by ids."""
+        view = threads_view(self.trace, self.window_ns)
+        assert not isinstance(view, Unknown), view
+        (shares,) = (row.shares for row in view.rows if (row.pid, row.tid) == (pid, tid))
+        assert isinstance(shares, Shares), shares
+        return shares
+
+    def counted(self, track: str, metric: v.Metric) -> float:
+        """How much a counter grew."""
+        grown = counter_increase(self.trace, track, metric, self.window_ns)
+        return 0.0 if isinstance(grown, Unknown) else grown.amount
+
+    def stack_share(self, program: str, thread: str, state: str, function: str) -> float:
+        """The share of a thread's stacks in a state that have a function in them."""
+        track = f"thread:{self.pids[program]}/{self.after[program].threads[thread]['tid']}"
+        weights = [
+            (stack.weight, function in stack.frames)
+            for stack in self.trace.stacks
+            if stack.track == track and stack.state == state
+        ]
+        total = sum(weight for weight, _ in weights)
+        return sum(weight for weight, is_there in weights if is_there) / total if total else 0.0
+
+
+class Watch:
+    """Collectors on programs that are ready and have not begun."""
+
+    def __init__(self, programs: Mapping[str, Workload], collectors: ExitStack) -> None:
+        self._programs = programs
+        pids = [pid for program in programs.values() for pid in (program.pid, *program.others)]
+        one = Target(pids[0], pids[0], "process", "workloads", tuple(TargetProcess(pid, "", "") for pid in pids))
+        self._probes = collectors.enter_context(EbpfCollector(one, budget=WITHOUT_BUDGET, interval_s=0.1))
+        clocks = [Target(pid, pid, "process", "a workload", (TargetProcess(pid, "", ""),)) for pid in pids]
+        self._clocks = [collectors.enter_context(ProcCollector(target)) for target in clocks]
+        self.recorder = Recorder(Origin("live"), 60.0)
+        self._reported_ns = 0
+        self.until(lambda trace: self._reported_ns)
+
+    def _poll(self) -> Trace:
+        trace = self._probes.poll()
+        self._reported_ns = max((reading.t_ns for reading in trace.readings), default=self._reported_ns)
+        self.recorder.append("ebpf", trace)
+        for number, clock in enumerate(self._clocks):
+            self.recorder.append(f"proc {number}", clock.poll())
+        return trace
+
+    def until(self, condition: Callable[[Trace], object]) -> None:
+        """Record until a poll of the probes meets a condition."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not condition(self._poll()):
+            assert time.monotonic() < deadline, self.recorder.freeze().missing
+            select.select([], [], [], _STEP_S)
+
+    def record(self, seconds: float) -> Seen:
+        """Let the programs work so long, after a start that is long enough to be out of the window."""
+        for program in self._programs.values():
+            program.start()
+        start_ns = time.monotonic_ns()
+        self.until(lambda _: time.monotonic_ns() > start_ns + _RUN_UP_NS)
+        before = {name: program.ask() for name, program in self._programs.items()}
+        begin_ns = time.monotonic_ns()
+        self.until(lambda _: time.monotonic_ns() > begin_ns + seconds * NS_PER_S)
+        after = {name: program.ask() for name, program in self._programs.items()}
+        end_ns = time.monotonic_ns()
+        self.until(lambda _: self._reported_ns > end_ns)
+        # What came after the programs were asked again is no part of it.
+        trace = replace(self.recorder.freeze(), end_ns=end_ns)
+        pids = {name: program.pid for name, program in self._programs.items()}
+        return Seen(trace, end_ns - begin_ns, before, after, pids)
+
+
+@contextmanager
+def watching(programs: Mapping[str, Workload]) -> Iterator[Watch]:
+    """Probes without a budget and /proc, on all of these programs."""
+    with ExitStack() as collectors:
+        yield Watch(programs, collectors)
