@@ -9,6 +9,17 @@ from pathlib import Path
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
+from llmtop.collectors.privileges import (
+    ALL_CAPABILITIES,
+    GRANT,
+    GRANT_TO_CONTAINER,
+    ROOT,
+    Rights,
+    lockdown,
+    own_rights,
+    pid_namespace,
+    tracefs,
+)
 from llmtop.collectors.pyspy_dump import INSTALL, find_program
 from llmtop.model import Unknown
 from llmtop.text import clean
@@ -18,16 +29,28 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 _TIMEOUT_S = 10.0
 
 
-def checks() -> tuple[Check, ...]:
-    """All checks of the host, cheapest first."""
+def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[Check, ...]:
+    """All checks of the host, cheapest first.
+
+    Args:
+        rights: Who asks; by default this process.
+        root: Where the machine's /proc and /sys are.
+    """
+    rights = rights or own_rights()
     return (
-        Check("user", _user()),
+        Check("user", _user(rights)),
+        Check("capabilities", _capabilities(rights)),
+        Check("PID namespace", pid_namespace(root)),
         Check("thread clocks (/proc schedstat)", _schedstat()),
-        Check("wait channels (/proc wchan)", _wait_channel()),
+        Check("wait channels (/proc wchan)", _wait_channel(rights)),
         Check("other users' processes (hidepid)", _hidepid()),
-        Check("ptrace (system calls of threads, py-spy)", _ptrace()),
+        Check("ptrace (system calls of threads, py-spy)", _ptrace(rights, root)),
         Check("CPU pressure (PSI)", _pressure()),
-        Check("perf_event_paranoid", _perf_events()),
+        Check("kernel lockdown", _lockdown(root)),
+        Check("tracefs", tracefs(rights, root)),
+        Check("unprivileged_bpf_disabled", _unprivileged_bpf(root)),
+        Check("perf_event_paranoid", _perf_events(rights, root)),
+        Check("kernel function names (kptr_restrict)", _kernel_names(rights, root)),
         Check("BTF", _btf()),
         Check("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
         Check("perf", _program("perf", "sudo apt install linux-perf (Debian) or linux-tools-generic (Ubuntu)")),
@@ -42,10 +65,22 @@ def _py_spy() -> str | Unknown:
     return f"Python frames on demand: {program}" if program else Unknown("not installed", INSTALL)
 
 
-def _user() -> str | Unknown:
-    if os.geteuid() == 0:
+def _user(rights: Rights) -> str:
+    if rights.uid == 0:
         return "root: all processes can be read"
-    return f"user {os.geteuid()}: only this user's processes can be read in full (sudo llmtop doctor shows the rest)"
+    if rights.has("CAP_SYS_PTRACE"):
+        return f"user {rights.uid} with CAP_SYS_PTRACE: all processes can be read"
+    return f"user {rights.uid}: only this user's processes can be read in full (sudo llmtop doctor shows the rest)"
+
+
+def _capabilities(rights: Rights) -> str | Unknown:
+    lacking = rights.lacks(*ALL_CAPABILITIES)
+    if not lacking:
+        return f"all that llmtop uses: {' '.join(ALL_CAPABILITIES)}"
+    if rights.uid == 0:
+        return Unknown(f"this container's root lacks {' '.join(lacking)}", GRANT_TO_CONTAINER)
+    held = " ".join(one for one in ALL_CAPABILITIES if one not in lacking)
+    return Unknown(f"only {held}, not {' '.join(lacking)}" if held else f"none of {' '.join(lacking)}", GRANT)
 
 
 def _schedstat() -> str | Unknown:
@@ -54,12 +89,12 @@ def _schedstat() -> str | Unknown:
     return Unknown("this kernel counts no run-queue wait", "a kernel with CONFIG_SCHED_INFO=y is needed")
 
 
-def _wait_channel() -> str | Unknown:
+def _wait_channel(rights: Rights) -> str | Unknown:
     """Ask about init, which waits nearly always; "0" is what the kernel says where it will not tell."""
     channel = procfs.read_text("/proc/1/wchan")
     if channel and channel != "0":
         return "kernel functions in which threads wait"
-    if os.geteuid() == 0:
+    if rights.has("CAP_SYS_PTRACE"):
         return Unknown("this kernel names no wait channels: system calls are used instead")
     return Unknown("wait channels of others' threads are hidden", "run llmtop as the server's user, or with sudo")
 
@@ -74,16 +109,23 @@ def _hidepid() -> str | Unknown:
     return "visible"
 
 
-def _ptrace() -> str | Unknown:
-    scope = procfs.read_text("/proc/sys/kernel/yama/ptrace_scope")
+def _ptrace(rights: Rights, root: Path) -> str | Unknown:
+    """Levels of Yama: Documentation/admin-guide/LSM/Yama.rst."""
+    scope = procfs.read_text(root / "proc/sys/kernel/yama/ptrace_scope")
+    has_right = rights.has("CAP_SYS_PTRACE")
     if scope is None:
-        return "allowed for this user's processes (no Yama)"
+        return "allowed for all processes" if has_right else "allowed for this user's processes (no Yama)"
     level = scope.strip()
-    if level == "0" or (os.geteuid() == 0 and level != "3"):
-        return f"allowed (ptrace_scope {level})"
     if level == "3":
-        return Unknown("ptrace is off until the next boot (ptrace_scope 3)", "reboot with kernel.yama.ptrace_scope=1")
-    return Unknown(f"ptrace is for root only (ptrace_scope {level})", "sudo sysctl kernel.yama.ptrace_scope=0")
+        return Unknown(
+            "ptrace is off until the next boot (ptrace_scope 3)",
+            "echo kernel.yama.ptrace_scope=1 | sudo tee /etc/sysctl.d/10-ptrace.conf, and reboot",
+        )
+    if level == "0" or has_right:
+        return f"allowed (ptrace_scope {level})"
+    who = "a process's own parents" if level == "1" else "root"
+    remedy = "sudo sysctl kernel.yama.ptrace_scope=0, or sudo llmtop ..."
+    return Unknown(f"ptrace is for {who} only (ptrace_scope {level})", remedy)
 
 
 def _pressure() -> str | Unknown:
@@ -92,16 +134,39 @@ def _pressure() -> str | Unknown:
     return Unknown("no pressure-stall information", "boot with psi=1 (kernel with CONFIG_PSI=y)")
 
 
-def _perf_events() -> str | Unknown:
-    level = procfs.read_text("/proc/sys/kernel/perf_event_paranoid")
-    if level is None:
+def _lockdown(root: Path) -> str | Unknown:
+    mode = lockdown(root)
+    if mode == "confidentiality":
+        return Unknown(
+            "the kernel is locked down (confidentiality): no probes, no perf",
+            "boot with lockdown=integrity, or without lockdown= (secure boot may set it)",
+        )
+    return f"{mode}: it does not hinder tracing" if mode else "none"
+
+
+def _unprivileged_bpf(root: Path) -> str:
+    """It is about programs that trace nothing."""
+    value = (procfs.read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled") or "not there").strip()
+    return f"{value}: makes no difference, tracing takes CAP_BPF and CAP_PERFMON"
+
+
+def _perf_events(rights: Rights, root: Path) -> str | Unknown:
+    """Levels: Documentation/admin-guide/sysctl/kernel.rst; 3 and 4 are Debian's and Ubuntu's own."""
+    content = procfs.read_text(root / "proc/sys/kernel/perf_event_paranoid")
+    if content is None:
         return Unknown("this kernel has no perf events", "a kernel with CONFIG_PERF_EVENTS=y is needed")
-    if os.geteuid() == 0 or int(level) <= 1:
-        return f"kernel and user stacks (perf_event_paranoid {level.strip()})"
-    return Unknown(
-        f"no perf stacks of the kernel (perf_event_paranoid {level.strip()})",
-        "sudo sysctl kernel.perf_event_paranoid=1",
-    )
+    level = int(content)
+    if rights.has("CAP_PERFMON") or level <= 1:
+        return f"kernel and user stacks (perf_event_paranoid {level})"
+    what = "no perf stacks of the kernel" if level == 2 else "perf is for root only"  # the level
+    return Unknown(f"{what} (perf_event_paranoid {level})", "sudo sysctl kernel.perf_event_paranoid=1")
+
+
+def _kernel_names(rights: Rights, root: Path) -> str | Unknown:
+    level = (procfs.read_text(root / "proc/sys/kernel/kptr_restrict") or "0").strip()
+    if level == "0" or (level == "1" and rights.uid == 0):
+        return f"shown (kptr_restrict {level})"
+    return Unknown(f"stacks show no kernel functions (kptr_restrict {level})", "sudo sysctl kernel.kptr_restrict=0")
 
 
 def _btf() -> str | Unknown:
@@ -133,6 +198,4 @@ def _bcc() -> str | Unknown:
     if done.returncode != 0:
         last = clean((done.stderr.strip().splitlines() or ["no reason given"])[-1])
         return Unknown(f"bcc cannot be imported: {last}", install)
-    if os.geteuid() != 0:
-        return Unknown(f"bcc {clean(done.stdout.strip())} is installed, but only root may load probes", "sudo llmtop")
     return f"bcc {clean(done.stdout.strip())}"

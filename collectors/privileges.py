@@ -38,6 +38,10 @@ ALL_CAPABILITIES = ("CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SE
 _UNIT = "-p AmbientCapabilities='" + " ".join(ALL_CAPABILITIES) + "'"
 GRANT = f"sudo llmtop ..., or sudo systemd-run --pty --uid=$USER {_UNIT} llmtop ..."
 CONTAINER_FLAGS = "docker run --pid=host --privileged ... (Kubernetes: hostPID and privileged, both true)"
+GRANT_TO_CONTAINER = (
+    "docker run --pid=host --privileged ..., or --cap-add for each of these"
+    " with -v /sys/kernel/tracing:/sys/kernel/tracing:ro"
+)
 MOUNT_TRACEFS = (
     "sudo mount -t tracefs tracefs /sys/kernel/tracing"
     " (into a container: docker run -v /sys/kernel/tracing:/sys/kernel/tracing:ro ...)"
@@ -75,7 +79,7 @@ def why_no_probes(rights: Rights, root: Path = ROOT) -> Unknown | None:
         )
     lacking = rights.lacks("CAP_BPF", "CAP_PERFMON")
     if lacking and rights.uid == 0:
-        return Unknown(f"this container's root may not load probes (no {' and '.join(lacking)})", CONTAINER_FLAGS)
+        return Unknown(f"this container's root may not load probes (no {', no '.join(lacking)})", CONTAINER_FLAGS)
     if lacking:
         return Unknown("only root may load probes", f"sudo llmtop ... (or {USE_SUDO}=1 where sudo asks no password)")
     events = tracefs(rights, root)

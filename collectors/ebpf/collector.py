@@ -40,6 +40,8 @@ HUNG_NS = 10 * NS_PER_S
 """A helper that says nothing for so long hangs: when it compiles, and afterwards at the least."""
 MARKS_PER_POLL = 5
 TRACK = "self"
+_SUDO_SAYS = "ended: sudo: "
+_SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _CHECK_S = 20.0
 _WHATS = {
     "syscalls": ("syscalls",),
@@ -268,6 +270,9 @@ class EbpfCollector:
         if self._state is not None and self._state is not _COMPILING:  # it has said itself that it cannot be done
             self._given_up = True
             return
+        if how.startswith(_SUDO_SAYS):
+            self._state, self._given_up = Unknown(f"sudo refuses: {how.removeprefix(_SUDO_SAYS)}", _SUDO_REMEDY), True
+            return
         was_early = self._state is _COMPILING
         self._early_ends = self._early_ends + 1 if was_early else 0
         self._given_up = self._early_ends >= MOST_EARLY_ENDS or (was_early and helper.has_crashed)
@@ -345,7 +350,7 @@ def _tried() -> str | Unknown:
             return Unknown("the probes are not compiled after 20 s")
         report = next(iter(helper.reports()), None)
         if report is None:
-            return Unknown(f"the helper failed: {helper.last_words()}")
+            return Unknown(f"the helper failed: {helper.last_words()}", _SUDO_REMEDY if _through_sudo() else "")
     finally:
         helper.close()
     if report["kind"] == "unavailable":

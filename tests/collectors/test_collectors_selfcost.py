@@ -81,7 +81,7 @@ def test_refusals_name_the_command_that_changes_them(monkeypatch: pytest.MonkeyP
     checks = host_checks.checks()
 
     remedies = {check.what.split(" ")[0]: check.state.remedy for check in checks if isinstance(check.state, Unknown)}
-    assert remedies["ptrace"] == "sudo sysctl kernel.yama.ptrace_scope=0"
+    assert remedies["ptrace"] == "sudo sysctl kernel.yama.ptrace_scope=0, or sudo llmtop ..."
     assert remedies["perf_event_paranoid"] == "sudo sysctl kernel.perf_event_paranoid=1"
     assert remedies["other"] == "sudo mount -o remount,hidepid=0 /proc"
     assert remedies["bpftrace"] == "sudo apt install bpftrace"
