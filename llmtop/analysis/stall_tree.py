@@ -23,6 +23,7 @@ Levels: TypeAlias = "tuple[Level | str, ...]"
 """A stack from the root of the tree down: process, thread, state, and functions by their names."""
 _PLUMBING = frozenset(
     {
+        "[unknown]",
         "entry_SYSCALL_64_after_hwframe_[k]",
         "do_syscall_64_[k]",
         "el0t_64_sync_[k]",
@@ -38,7 +39,8 @@ _PLUMBING = frozenset(
         *(f"{name} (threading.py){IN_PYTHON}" for name in ("_bootstrap", "_bootstrap_inner", "run")),
     }
 )
-"""How every system call and every Python thread begins: rows that tell nothing. Before 3.11 methods have no class."""
+"""Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
+what has no name, of which code without frame pointers gives several that differ by chance."""
 _NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
 
 
@@ -237,7 +239,7 @@ def _levels(stack: Stack, wanted: Wanted, names: _Names) -> Levels:
     process, thread = names.of(stack.track)
     frames = stack.frames
     if not wanted.detail and not _PLUMBING.isdisjoint(frames):
-        frames = tuple(one for one in frames if one not in _PLUMBING)
+        frames = tuple(one for one in frames if one not in _PLUMBING) or frames[-1:]
     match wanted.order:
         case Order.BY_STATE:
             return (state, process, thread, *frames)

@@ -142,3 +142,14 @@ def test_detail_has_the_lines_and_the_plumbing() -> None:
         ["step (a.py)", "do_futex_[k]"],
         ["Thread.run (threading.py:9)", "step (a.py:7)", *frames],
     ]
+
+
+def test_functions_without_a_name_do_not_part_those_with_one() -> None:
+    stacks = (
+        Stack(("[unknown]", "read"), 1, "ns", "pipe", "thread:7/7"),
+        Stack(("[unknown]", "[unknown]", "read"), 2, "ns", "pipe", "thread:7/7"),
+        Stack(("[unknown]", "[unknown]"), 4, "ns", "pipe", "thread:7/7"),
+    )
+    trace = Trace(Origin("live"), stacks=stacks)
+    assert [line.strip() for line in written(stall_tree(trace).root)[4:]] == ["[unknown] 4 own 4", "read 3 own 3"]
+    assert len(written(stall_tree(trace, Wanted(detail=True)).root)) > 6

@@ -131,8 +131,10 @@ class StallFlamePane(Pane[FlameView]):
             yield f"frozen {(newest.end_ns - shown.end_ns) / NS_PER_S:.0f} s ago (x)"
         elif tree.end_ns and shown.end_ns - tree.end_ns > _LATE_NS:
             yield f"window ended {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
+        elif tree.end_ns:
+            yield f"last {min(STACKS_WINDOW_NS, tree.end_ns - shown.start_ns) / NS_PER_S:.0f} s"
         if tree.looks:
-            yield f"Python: estimate from {tree.looks} looks, {percent(100 * tree.python_share)} of the time"
+            yield f"Python estimated from {tree.looks} looks"
 
     def draw(self, view: FlameView, width: int, height: int, look: Look) -> list[Strip]:
         root = view.tree.root
@@ -313,17 +315,24 @@ def label_of(node: StackNode) -> str:
     if not isinstance(node, DiffNode) or abs(node.change) < LEAST_POINTS:
         return node.name
     what = "new " if node.is_new else "gone " if node.is_gone else ""
-    return f"{what}{node.change:+.1f} {node.name}"
+    return f"{node.change:+.1f} {what}{node.name}"
 
 
 def about(tree: StackTree, node: StackNode) -> Sequence[Part]:
     """What the last line says of a frame."""
     if not isinstance(node, DiffNode):
-        estimate = [("  (estimate)", "dim")] if node.kind == "python" and tree.unit == "ns" else []
-        return [*about_frame(tree, node), *estimate]
+        return [*about_frame(tree, node), *_python_note(tree, node)]
     moved = f"{node.change:+.1f} points  " if abs(node.change) >= LEAST_POINTS else "no change  "
     what = "new, " if node.is_new else "gone, " if node.is_gone else ""
     return [(moved, "value"), (f"{what}{percent(node.before)} → {percent(node.now)}  ", "text"), (node.name, "text")]
+
+
+def _python_note(tree: StackTree, node: StackNode) -> Sequence[Part]:
+    if not isinstance(tree, StallTree) or not tree.looks or tree.unit != "ns":
+        return []
+    if node.kind == "root":
+        return [(f"  Python frames, estimated, in {percent(100 * tree.python_share)} of the time", "dim")]
+    return [("  (estimate)", "dim")] if node.kind == "python" else []
 
 
 def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:

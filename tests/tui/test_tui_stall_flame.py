@@ -1,0 +1,202 @@
+"""The stall flame: Python's functions on demand, two moments compared, a flame that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from textual.pilot import Pilot
+
+from llmtop.analysis.stall_tree import stall_tree
+from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
+from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
+from llmtop.tui.screens.live import LiveApp
+from llmtop.vocabulary import PYTHON_FRAMES
+from tests.live_traces import live_trace
+from tests.tui.live_app import FixedSession, fixed_app, session_of
+
+THREAD = "thread:4300/4300"
+WAITS = Stack(("_PyEval_EvalFrameDefault", "sem_wait", "do_futex_[k]"), 6e9, "ns", "futex", THREAD)
+RUNS = Stack(("_PyEval_EvalFrameDefault", "list_sort"), 4e9, "ns", "on-cpu", THREAD)
+PYTHON = (
+    Stack(("main (core.py:3)", "wait_for_output (core.py:40)"), 12, "samples", "python waiting", THREAD),
+    Stack(("main (core.py:3)", "schedule (core.py:70)"), 8, "samples", "python running", THREAD),
+)
+NATIVE = (WAITS, RUNS)
+NOT_INSTALLED = Unknown("py-spy is not installed", "pip install 'llmtop-monitor[pyspy]'")
+
+
+def trace_of(stacks: tuple[Stack, ...], after_s: int = 0, **changes: object) -> Trace:
+    trace = live_trace()
+    end_ns = trace.end_ns + after_s * NS_PER_S
+    return replace(trace, end_ns=end_ns, stacks=stacks, stacks_end_ns=end_ns, **changes)  # type: ignore[arg-type]
+
+
+class AskedSession(FixedSession):
+    """Remembers what it was asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.asked: list[tuple[str, bool]] = []
+
+    def ask(self, what: str, wanted: bool) -> None:
+        self.asked.append((what, wanted))
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "LLMTOP_ASCII"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def pilot() -> AsyncIterator[Pilot[int]]:
+    """The flame alone on the screen."""
+    app = fixed_app()
+    app.session = app.live.session = AskedSession(trace_of(NATIVE))
+    async with app.run_test(size=(120, 24)) as pilot:
+        app.live.refresh_trace()
+        await pilot.press("5")
+        await pilot.pause()
+        await pilot.press("z")
+        await pilot.pause()
+        yield pilot
+
+
+def app_of(pilot: Pilot[int]) -> LiveApp:
+    assert isinstance(pilot.app, LiveApp)
+    return pilot.app
+
+
+def pane_of(pilot: Pilot[int]) -> StallFlamePane:
+    return app_of(pilot).live.pane(StallFlamePane)
+
+
+async def show(pilot: Pilot[int], trace: Trace) -> str:
+    """The screen with another trace."""
+    session_of(app_of(pilot)).now = trace
+    app_of(pilot).live.refresh_trace()
+    return await text(pilot)
+
+
+async def text(pilot: Pilot[int]) -> str:
+    await pilot.pause()
+    return app_of(pilot).screen_text()
+
+
+async def press(pilot: Pilot[int], *keys: str) -> str:
+    await pilot.press(*keys)
+    return await text(pilot)
+
+
+async def test_p_asks_for_python_and_shows_it_as_an_estimate(pilot: Pilot[int]) -> None:
+    await show(pilot, trace_of((*NATIVE, *PYTHON)))
+    assert "_PyEval_EvalFrameDefault" in await text(pilot)
+    seen = await press(pilot, "p")
+    assert "wait_for_output (core.py)" in seen
+    assert "schedule (core.py)" in seen
+    assert "_PyEval_EvalFrameDefault" not in seen
+    assert "Python estimated from 20 looks" in seen
+    assert "estimated, in 100 % of the time" in seen
+    assert "wait_for_output (core.py)  (estimate)" in await press(pilot, *["down"] * 5)
+    seen = await press(pilot, "i")
+    assert "wait_for_output (core.py:40)" in seen
+    assert "_PyEval_EvalFrameDefault" in seen
+    seen = await press(pilot, "p")
+    assert "wait_for_output" not in seen
+    session = app_of(pilot).session
+    assert isinstance(session, AskedSession)
+    assert session.asked == [(PYTHON_FRAMES, True), (PYTHON_FRAMES, False)]
+
+
+async def test_what_keeps_python_away_is_a_line_below_the_native_stacks(pilot: Pilot[int]) -> None:
+    await press(pilot, "p")
+    seen = await show(pilot, trace_of(NATIVE, missing=(Missing("pyspy", NOT_INSTALLED),)))
+    assert "list_sort" in seen
+    assert f"no Python frames: {NOT_INSTALLED}" in seen
+
+
+async def test_without_probes_python_can_be_had_alone(pilot: Pilot[int]) -> None:
+    denied = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    assert "or p: Python's functions alone" in await show(pilot, trace_of((), missing=(denied,)))
+    seen = await press(pilot, "p")
+    assert "only root may load probes; Python: no interpreter has been looked at yet" in seen
+    seen = await show(pilot, trace_of(PYTHON, missing=(denied,)))
+    assert "20.0 samples  100 %  all" in seen
+    assert "wait_for_output (core.py)" in seen
+
+
+async def test_b_compares_with_the_moment_that_was_shown(pilot: Pilot[int]) -> None:
+    seen = await press(pilot, "b")
+    assert "0 points moved · against 0 s earlier · windows overlap by 30 s" in seen
+    assert "no change  100 % → 100 %  all" in seen
+    more = Stack(("_PyEval_EvalFrameDefault", "import_module"), 2e9, "ns", "on-cpu", THREAD)
+    seen = await show(pilot, trace_of((replace(WAITS, weight=18e9), more), after_s=40))
+    assert "40 points moved · against 40 s earlier" in seen
+    assert "overlap" not in seen
+    assert "+30.0 futex" in seen
+    assert "-40.0 gone list_sort" in seen
+    assert "+10" in seen
+    on_cpu = ["down", "down", "down", "right"]
+    assert "-30.0 points  40 % → 10 %  on-cpu" in await press(pilot, *on_cpu)
+    assert "+10.0 points  new, 0 % → 10 %  import_module" in await press(pilot, "down", "down", "right")
+    assert "points" not in await press(pilot, "b")
+
+
+async def test_an_earlier_moment_can_be_compared_with_now(pilot: Pilot[int]) -> None:
+    trace = trace_of((RUNS,), after_s=60)
+    earlier = StackWindow(trace.end_ns - 50 * NS_PER_S, (WAITS,))
+    await show(pilot, replace(trace, past_stacks=(earlier,)))
+    live = app_of(pilot).live
+    live.time.go_to(trace.end_ns - 45 * NS_PER_S, trace)
+    live.refresh_trace()
+    seen = await text(pilot)
+    assert "window ended 5 s earlier" in seen
+    assert "sem_wait" in seen
+    await press(pilot, "b")
+    seen = await press(pilot, "escape")
+    assert "100 points moved · against 50 s earlier" in seen
+    assert "-100.0 gone futex" in seen
+
+
+async def test_x_holds_the_flame_while_the_rest_lives(pilot: Pilot[int]) -> None:
+    await press(pilot, "x")
+    seen = await show(pilot, trace_of((RUNS,), after_s=20))
+    assert "frozen 20 s ago (x)" in seen
+    assert "sem_wait" in seen
+    seen = await press(pilot, "x")
+    assert "frozen" not in seen
+    assert "sem_wait" not in seen
+
+
+async def test_what_is_kept_holds_no_series(pilot: Pilot[int]) -> None:
+    await press(pilot, "x")
+    pane = pane_of(pilot)
+    assert pane._frozen is not None
+    assert not pane._frozen.series
+
+
+async def test_orders_search_and_zoom_work_on_a_comparison(pilot: Pilot[int]) -> None:
+    await press(pilot, "b")
+    await show(pilot, trace_of((WAITS,), after_s=40))
+    seen = await press(pilot, "f", "f")
+    assert "waits only" in seen
+    seen = await press(pilot, "f", "f", "f", "slash", "s", "e", "m", "enter")
+    assert "/sem" in seen
+    await press(pilot, "down", "down", "enter")
+    view = pane_of(pilot)._view
+    assert isinstance(view, FlameView)
+    assert view.tree.unit == "%"
+
+
+def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
+    pane = StallFlamePane(None)
+    trace = trace_of(NATIVE)
+    tree = stall_tree(trace)
+    assert list(pane._notes(tree, trace, trace)) == ["last 30 s"]
+    started = replace(trace, start_ns=trace.end_ns - 12 * NS_PER_S)
+    assert list(pane._notes(tree, started, started)) == ["last 12 s"]
+    later = replace(trace, end_ns=trace.end_ns + 9 * NS_PER_S)
+    assert list(pane._notes(tree, later, later)) == ["window ended 9 s earlier"]
