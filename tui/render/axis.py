@@ -59,7 +59,7 @@ class Axis:
 def with_cursor(strip: Strip, axis: Axis, cursor_ns: int | None, look: Look) -> Strip:
     """The line with the cursor's cell marked: a bar where it is empty, else what stands there in reverse."""
     column = axis.column_of(cursor_ns) if cursor_ns is not None else None
-    if column is None:
+    if column is None or axis.left + column >= strip.cell_length:
         return strip
     at = axis.left + column
     cell = strip.crop(at, at + 1)

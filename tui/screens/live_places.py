@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
+from llmtop.analysis.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.syscalls import syscalls_table, syscalls_view
 from llmtop.analysis.threads import threads_table, threads_view
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.gpu import GpuPane
+from llmtop.tui.panes.heatmap import HeatSource
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.log import LogPane
 from llmtop.tui.panes.roofline_live import RooflinePane
@@ -25,7 +27,7 @@ from llmtop.tui.panes.syscalls import SyscallsPane
 from llmtop.tui.panes.threads import ThreadsPane
 
 if TYPE_CHECKING:
-    from llmtop.analysis.views import TableView
+    from llmtop.analysis.views import Heatmap, TableView
     from llmtop.model import Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.tui.panes.base import Pane
@@ -133,6 +135,7 @@ class Place:
         table_title: What stands above these rows; the pane's own title where empty.
         keeps_pane: Whether the pane stays above its rows.
         no_rows: Why there are none.
+        heatmap: The latencies that it opens into instead, with the key h.
     """
 
     number: int
@@ -144,6 +147,7 @@ class Place:
     table_title: str = ""
     keeps_pane: bool = False
     no_rows: Unknown = _NO_ROWS
+    heatmap: HeatSource | None = None
 
 
 def _gpu_processes(trace: Trace, watched: Watched) -> TableView | Unknown:
@@ -161,6 +165,15 @@ def _system_calls(trace: Trace, _: Watched) -> TableView | Unknown:
     return view if isinstance(view, Unknown) else syscalls_table(view)
 
 
+def _run_queue(trace: Trace, _: str | None, window_ns: int, columns: int, known: Heatmap | None) -> Heatmap | Unknown:
+    return run_queue_heatmap(trace, window_ns, columns, known)
+
+
+def _call_names(trace: Trace) -> tuple[str, ...]:
+    view = syscalls_view(trace)
+    return () if isinstance(view, Unknown) else tuple(call.name for call in view.calls)
+
+
 PLACES = (
     Place(1, "top", lambda watched: RooflinePane(watched.target)),
     Place(2, "right", lambda watched: ServerPane(watched.target), fits=_with_a_server),
@@ -173,7 +186,14 @@ PLACES = (
         keeps_pane=True,
         no_rows=Unknown("no process holds memory on a GPU, or the driver does not tell: see d"),
     ),
-    Place(4, "middle", lambda watched: ThreadsPane(watched.target), fits=_with_a_server, table=_threads),
+    Place(
+        4,
+        "middle",
+        lambda watched: ThreadsPane(watched.target),
+        fits=_with_a_server,
+        table=_threads,
+        heatmap=HeatSource("from ready to run to on a CPU", _run_queue),
+    ),
     Place(
         5,
         "middle",
@@ -188,6 +208,7 @@ PLACES = (
         fits=lambda watched, room: room.is_large and watched.launched is None,
         has_data=lambda trace: not isinstance(syscalls_view(trace), Unknown),
         table=_system_calls,
+        heatmap=HeatSource("of system calls", syscall_heatmap, _call_names),
     ),
     Place(
         7,
@@ -214,6 +235,7 @@ class Form(StrEnum):
 
     PANES = "panes"
     TABLE = "table"
+    HEATMAP = "heatmap"
     EVENTS = "events"
 
 
@@ -224,12 +246,15 @@ class Focus:
     number: int = 1
     is_zoomed: bool = False
     is_log_open: bool = False
+    is_heatmap: bool = False
 
 
 def form_of(focus: Focus, *, has_table: bool) -> Form:
-    """What is shown: the event log, the rows of a zoomed pane, or panes."""
+    """What is shown: the event log, the heatmap or the rows of a zoomed pane, or panes."""
     if focus.is_log_open:
         return Form.EVENTS
+    if focus.is_zoomed and focus.is_heatmap:
+        return Form.HEATMAP
     return Form.TABLE if focus.is_zoomed and has_table else Form.PANES
 
 
@@ -237,6 +262,6 @@ def shown_panes(
     focus: Focus, form: Form, of_use: frozenset[int], *, is_small: bool, keeps_pane: bool
 ) -> frozenset[int]:
     """The panes on the screen: all that are of use, one alone, or none where rows or the log take its place."""
-    if form is Form.EVENTS or (form is Form.TABLE and not keeps_pane):
+    if form in (Form.EVENTS, Form.HEATMAP) or (form is Form.TABLE and not keeps_pane):
         return frozenset()
     return frozenset({focus.number}) if focus.is_zoomed or is_small else of_use

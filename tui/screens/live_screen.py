@@ -19,6 +19,7 @@ from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
 from llmtop.tui.panes.header import HeaderLine
+from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
@@ -65,6 +66,7 @@ class LiveScreen(Screen[None]):
         Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
         Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
         Binding("e", "events", "events", tooltip="What happened: faults, clock limits, restarts; Enter goes there"),
+        Binding("h", "heatmap", "heatmap", tooltip="Latencies over time: run queue (4), system calls (8)"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
         Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
         Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
@@ -87,6 +89,7 @@ class LiveScreen(Screen[None]):
         self.findings = FindingsLine(id="findings")
         self.table = TablePane("", id="table")
         self.events = EventsPane()
+        self.heatmap = HeatmapPane()
         made = {place.number: place.make(self.watched) for place in PLACES}
         self.panes = {number: pane for number, pane in sorted(made.items()) if pane is not None}
         self.places = {place.number: place for place in PLACES}
@@ -109,6 +112,7 @@ class LiveScreen(Screen[None]):
                 yield from self._standing_in("middle")
             yield from self._standing_in("body")
             yield self.table
+            yield self.heatmap
             yield self.events
         yield self.findings
         yield KeyBar(id="keys")
@@ -142,7 +146,7 @@ class LiveScreen(Screen[None]):
         if self.is_mounted and self._find_of_use() != self._of_use:
             self._arrange()
         self._tell_style(self._room)
-        for pane in (self.header, *self.panes.values(), self.findings):
+        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings):
             if isinstance(pane, TimeAxisPane):
                 pane.show_at(newest, self.time.at_ns, self.time.window_ns)
             else:
@@ -211,6 +215,7 @@ class LiveScreen(Screen[None]):
             pane.set_class(pane.display, "-shown")
             pane.is_zoomed = self.where.is_zoomed
         self.table.display = form is Form.TABLE
+        self.heatmap.display = form is Form.HEATMAP
         self.events.display = form is Form.EVENTS
         for name in _CONTAINERS:
             container = self.query_one(f"#{name}", Container)
@@ -237,6 +242,17 @@ class LiveScreen(Screen[None]):
             number = min(self._of_use)
         self._go(Focus(number, is_zoomed=not self.where.is_zoomed))
 
+    def action_heatmap(self) -> None:
+        """Latencies over time instead of the rows of the pane in focus, or the rows again."""
+        source = self._place.heatmap
+        if source is None:
+            return
+        rows = self.table.table.rows
+        is_on_call = self.table.display and rows is not None and len(rows) > 0 and source.has_choices
+        choice = rows.key(self.table.table.cursor) if is_on_call and rows is not None else None
+        self.heatmap.open(source, str(choice) if choice is not None else None)
+        self._go(Focus(self.where.number, is_zoomed=True, is_heatmap=not self.heatmap.display))
+
     def action_events(self) -> None:
         """Open the event log, or close it."""
         self._go(replace(self.where, is_log_open=not self.where.is_log_open))
@@ -250,6 +266,8 @@ class LiveScreen(Screen[None]):
         self.table.table.border_title = self._place.table_title or own.border_title
         if focus.is_log_open:
             self.events.table.focus()
+        elif self.heatmap.display:
+            self.heatmap.focus()
         elif self.table.display and not self._place.keeps_pane:
             self.table.table.focus()
         else:
@@ -302,9 +320,11 @@ class LiveScreen(Screen[None]):
             self.action_zoom()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While the flame takes text, Escape is its own."""
+        """While the flame takes text, Escape is its own; few panes have a heatmap."""
         if action == "live" and isinstance(self.focused, StallFlamePane) and self.focused.is_searching:
             return False
+        if action == "heatmap":
+            return self._place.heatmap is not None and not self.where.is_log_open
         return super().check_action(action, parameters)
 
     def action_next_gpu(self) -> None:
