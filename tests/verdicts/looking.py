@@ -1,0 +1,240 @@
+"""Looks at purpose-built programs as at LLM servers: real clocks and probes, a made-up GPU and endpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.thread_signals import threads
+from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.ebpf.process import running_helpers
+from llmtop.collectors.proc import ProcCollector
+from llmtop.collectors.pyspy import PySpyCollector
+from llmtop.model import (
+    NS_PER_S,
+    Finding,
+    Origin,
+    Reading,
+    Target,
+    TargetProcess,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
+from llmtop.session import Session
+from tests.collectors.ebpf.probes import eventually
+from tests.workloads.programs import Workload
+
+LOOK_NS = int(5.5 * NS_PER_S)
+"""Probes must have looked for half of the threads' window of 10 s before they speak for it."""
+PATIENCE_NS = 12 * NS_PER_S
+AGAIN_NS = NS_PER_S // 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """Programs as the processes of one server, and what its GPU and endpoint say.
+
+    Attributes:
+        roles: By program, the role of each of its processes, in order.
+        hogs: Programs that take a whole CPU: they run before all else on the machine, whose load is no part of the
+            test, and after the other programs of the test.
+        has_to_queue: Whether the programs are to run like everybody else's.
+        expected: All the rules that must speak.
+        without: Metrics to leave out, as if nobody had read them.
+    """
+
+    roles: Mapping[str, tuple[str, ...]]
+    sm: float
+    running: float
+    waiting: float
+    expected: frozenset[str]
+    without: tuple[str, ...] = ()
+    hogs: frozenset[str] = frozenset()
+    has_to_queue: bool = False
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look has brought: the trace of the case's server, and its diagnosis."""
+
+    trace: Trace
+    findings: tuple[Finding, ...]
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The rules that have spoken."""
+        return frozenset(finding.rule for finding in self.findings)
+
+    @property
+    def queued(self) -> float:
+        """The largest share of the time that one of its threads waited for a CPU."""
+        return max((thread.shares.run_queue for thread in threads(self.trace)), default=0.0)
+
+
+class Surroundings:
+    """The GPU and the endpoint of each case: track "gpu:N" and "server:N" for the Nth."""
+
+    name = "surroundings"
+    period_s = 0.0
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = cases
+
+    def missing(self) -> Unknown | None:
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def poll(self) -> Trace:
+        now = time.monotonic_ns()
+        tracks, readings = {}, []
+        for n, case in enumerate(self._cases):
+            tracks[f"gpu:{n}"] = Track(f"gpu:{n}", TrackKind.GPU, "GPU")
+            tracks[f"server:{n}"] = Track(f"server:{n}", TrackKind.SERVER, f"server {n}")
+            readings += [
+                Reading(track, metric, now, value, "made up")
+                for track, metric, value in (
+                    (f"gpu:{n}", v.GPU_SM, case.sm),
+                    (f"server:{n}", v.SERVER_RUNNING, case.running),
+                    (f"server:{n}", v.SERVER_WAITING, case.waiting),
+                )
+            ]
+        return Trace(Origin("live"), now, now, tracks=tracks, readings=tuple(readings))
+
+
+class Watch:
+    """All programs under one session, idle until they are started.
+
+    Args:
+        programs: How each is made; they live until the watch ends or `look` is over.
+        cases: By name.
+        group_of: The program whose cgroup is read.
+    """
+
+    def __init__(
+        self, programs: Mapping[str, Callable[[], Workload]], cases: Mapping[str, Case], group_of: str
+    ) -> None:
+        self._cases = cases
+        self._ends = {name: ExitStack() for name in programs}
+        self.programs = {name: self._ends[name].enter_context(make()) for name, make in programs.items()}
+        pids = [pid for program in self.programs.values() for pid in processes(program)]
+        told = tuple(TargetProcess(pid, "", "a program") for pid in pids)
+        root = self.programs[group_of].pid
+        target = Target(root, root, "process", "programs", told)
+        pyspy = PySpyCollector(target, budget=0.1)
+        pyspy.ask(v.PYTHON_FRAMES, wanted=True)
+        probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
+        surroundings = Surroundings(tuple(cases.values()))
+        self._news = threading.Event()
+        collectors = (ProcCollector(target), probes, pyspy, surroundings)
+        self.session = Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)
+
+    def __enter__(self) -> Self:
+        self.session.start()
+        assert eventually(self._is_attached), self.session.trace().missing
+        _put_first(running_helpers(), priority=3)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.session.stop()
+        for end in self._ends.values():
+            end.close()
+
+    def look(self, names: Sequence[str]) -> dict[str, Looked]:
+        """Start the programs of some cases, look until all is said that must be, and end them."""
+        cases = {name: self._cases[name] for name in names}
+        running = {name: self.programs[name] for case in cases.values() for name in case.roles}
+        fair = {name for case in cases.values() if case.has_to_queue for name in case.roles}
+        hogs = {name for case in cases.values() for name in case.hogs}
+        start_ns = time.monotonic_ns()
+        for name, program in running.items():
+            if name not in fair:
+                _put_first(processes(program), priority=1 if name in hogs else 2)
+            program.start()
+        seen = self._when_told(cases, start_ns)
+        for name in running:
+            self._ends[name].close()
+        return seen
+
+    def _when_told(self, cases: Mapping[str, Case], start_ns: int) -> dict[str, Looked]:
+        """What is said when everything is, or at the last."""
+        first_ns, last_ns = start_ns + LOOK_NS, start_ns + PATIENCE_NS
+        seen: dict[str, Looked] = {}
+        while (now := time.monotonic_ns()) < last_ns:
+            self._news.clear()
+            self._news.wait((last_ns - now) / NS_PER_S)
+            if time.monotonic_ns() < first_ns:
+                continue
+            seen = {name: self._diagnosed(name, start_ns) for name in cases}
+            if all(seen[name].rules == case.expected for name, case in cases.items()):
+                break
+            first_ns = time.monotonic_ns() + AGAIN_NS
+        return seen
+
+    def _diagnosed(self, name: str, start_ns: int) -> Looked:
+        trace = self._server(name, start_ns)
+        return Looked(trace, diagnose(trace))
+
+    def _server(self, name: str, start_ns: int) -> Trace:
+        """The part of the trace that is about one case's server, since its programs were started."""
+        n, case = list(self._cases).index(name), self._cases[name]
+        whole = self.session.trace()
+        roles = {
+            pid: role
+            for program, several in case.roles.items()
+            for pid, role in zip(processes(self.programs[program]), several, strict=True)
+        }
+        kept = {"host": whole.tracks["host"]} | {id: whole.tracks[id] for id in (f"gpu:{n}", f"server:{n}")}
+        for id, track in whole.tracks.items():
+            if (pid := _process_of(id)) in roles:
+                role = roles[pid]
+                called = role if track.kind is TrackKind.PROCESS else track.name
+                kept[id] = replace(track, name=called, facts={**track.facts, "role": role})
+        series = {
+            key: one.between(start_ns, whole.end_ns)
+            for key, one in whole.series.items()
+            if key[0] in kept and not key[1].startswith(case.without or ("?",))
+        }
+        return replace(whole, start_ns=start_ns, tracks=kept, series=series)
+
+    def _is_attached(self) -> bool:
+        series = self.session.trace().series
+        return ("self", v.SELF_PROBE_HITS.name) in series and ("host", v.HOST_CPU_PRESSURE.name) in series
+
+
+def processes(program: Workload) -> tuple[int, ...]:
+    """Its PIDs, the first one first."""
+    return (program.pid, *program.others)
+
+
+def _process_of(track: str) -> int:
+    kind, _, rest = track.partition(":")
+    return int(rest.partition("/")[0]) if kind in ("process", "thread") else -1
+
+
+def _put_first(pids: Sequence[int], priority: int) -> None:
+    """Before all else on this machine, where that is allowed; threads to come inherit it."""
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(priority))

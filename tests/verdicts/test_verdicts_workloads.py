@@ -1,0 +1,130 @@
+"""Programs that do one thing each, looked at with real probes: the verdict is right, and nothing else is said.
+
+What the programs do is told in tests/workloads/programs.py. Their clocks, sleeps, calls and cgroup are read by the
+collectors of the product; only the GPU and the server's endpoint are made up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.collectors.ebpf.probes import why_no_probes
+from tests.verdicts.looking import Case, Looked, Watch
+from tests.workloads.programs import HERE, Workload, build_cuda, build_workload, compiler, cpu_quota, why_no_quota
+
+FOR_EVER = "0"
+API, ENGINE = ("APIServer",), ("EngineCore",)
+
+
+HOGS = frozenset({"gil", "tokeniser", "spin", "yields", "network", "futex", "spinning", "late"})
+QUOTA = 0.05
+"""CPUs: so few that it is used up however busy this machine is."""
+TOO_BUSY = 0.04
+"""Time in the run queue that a program which comes first must not see."""
+
+
+def case(*expected: str, sm: float, running: float = 8, waiting: float = 0, **programs: tuple[str, ...]) -> Case:
+    has_to_queue = bool({"starve", "throttled"} & set(programs))
+    return Case(
+        programs, sm, running, waiting, frozenset(expected), hogs=HOGS & set(programs), has_to_queue=has_to_queue
+    )
+
+
+CASES = {
+    "short of CPUs": case("run-queue-starvation", sm=40, starve=ENGINE),
+    "short of CPUs, but the GPU is fed": case(sm=96, starve=ENGINE),
+    "hand-over by futex": case(sm=70, futex=ENGINE),
+    "GIL": case("gil-bound", sm=40, gil=ENGINE),
+    "GIL, without py-spy": replace(case("gil-bound", sm=40, gil=ENGINE), without=("thread.gil_samples",)),
+    "GIL, but the GPU is fed": case(sm=85, gil=ENGINE),
+    "throttled": case("cgroup-throttled", sm=12, throttled=ENGINE),
+    "tokenising": case("api-bound", sm=9, tokeniser=API, listener=ENGINE),
+    "asleep for the GPU": case("gpu-bound", sm=94, asleep=ENGINE),
+    "CPU-bound": case("cpu-bound", sm=30, spin=ENGINE),
+    "spins, but the GPU is fed": case("gpu-bound", sm=97, spin=ENGINE),
+    "spins without requests": case(sm=0, running=0, spin=ENGINE),
+    "writes to the disk": case(sm=70, disk=ENGINE),
+    "sleeps while requests wait": case("engine-starved", sm=8, waiting=6, nanosleep=ENGINE),
+    "idle": case(sm=0, running=0, nanosleep=ENGINE),
+    "works well": case(sm=70, nanosleep=ENGINE),
+    "polls": case("idle-polling", sm=0, running=0, yields=ENGINE),
+    "polls while there are requests": case(sm=30, yields=ENGINE),
+    "network": case(sm=70, network=ENGINE),
+    "spins for the GPU": case("gpu-bound", sm=95, spinning=ENGINE),
+    "a late rank": case("straggler", sm=90, late=("Worker_TP0", "Worker_TP1")),
+}
+PHASES = (
+    ("short of CPUs", "short of CPUs, but the GPU is fed", "hand-over by futex"),
+    ("GIL", "GIL, without py-spy", "GIL, but the GPU is fed", "throttled"),
+    ("tokenising",),
+    ("CPU-bound", "spins, but the GPU is fed", "spins without requests", "writes to the disk"),
+    ("idle", "works well", "sleeps while requests wait", "polls", "polls while there are requests"),
+    ("network",),
+    ("spins for the GPU", "asleep for the GPU"),
+    ("a late rank",),
+)
+"""What is looked at together: about one CPU's worth of work, for the probes' helper needs some too."""
+
+
+def program_makers(workload: Path, cuda: Path, folder: Path) -> Mapping[str, Callable[[], Workload]]:
+    """How each program is made; all run until they are ended."""
+    modes = {
+        "starve": ("starve", FOR_EVER, "2"),
+        "futex": ("futex", FOR_EVER),
+        "throttled": ("spin", FOR_EVER),
+        "tokeniser": ("spin", FOR_EVER),
+        "listener": ("epoll", FOR_EVER),
+        "spin": ("spin", FOR_EVER),
+        "disk": ("disk", FOR_EVER, str(folder / "file")),
+        "nanosleep": ("nanosleep", FOR_EVER),
+        "yields": ("yield", FOR_EVER),
+        "network": ("network", FOR_EVER),
+    }
+    made = {name: partial(Workload, workload, *mode) for name, mode in modes.items()}
+    made |= {name: partial(Workload, cuda, name, FOR_EVER) for name in ("asleep", "spinning", "late")}
+    return made | {"gil": partial(Workload, sys.executable, HERE / "gil_fight.py")}
+
+
+@pytest.fixture(scope="module")
+def no_quota() -> str:
+    """Why nothing can be throttled here; found out before something is."""
+    return why_no_quota()
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory, no_quota: str) -> Iterator[dict[str, Looked]]:
+    """What is said of every case; made at once, because probes take their time to be attached."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler (gcc) for programs whose use of the kernel is known")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.delenv("LLMTOP_NO_EBPF", raising=False)
+        if why := why_no_probes():
+            pytest.skip(f"needs probes in the kernel: {why}")
+        folder = tmp_path_factory.mktemp("verdicts")
+        makers = program_makers(build_workload(folder), build_cuda(folder), folder)
+        watch = Watch(makers, CASES, group_of="throttled")
+        if not no_quota:
+            stack.enter_context(cpu_quota(watch.programs["throttled"].pid, QUOTA))
+        stack.enter_context(watch)
+        yield {name: looked for phase in PHASES for name, looked in watch.look(phase).items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_is_right(name: str, looks: dict[str, Looked], no_quota: str) -> None:
+    case, looked = CASES[name], looks[name]
+    if name == "throttled" and no_quota:
+        pytest.skip(no_quota)
+    if looked.rules != case.expected and not case.has_to_queue and looked.queued >= TOO_BUSY:
+        pytest.skip(f"this machine is too busy: the program waited for a CPU {looked.queued:.0%} of the time")
+    assert looked.rules == case.expected, looked.findings
+
+
+def test_every_case_is_looked_at() -> None:
+    assert sorted(name for phase in PHASES for name in phase) == sorted(CASES)
