@@ -210,7 +210,8 @@ def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: i
         return None
     timed = trace.get(thread, v.THREAD_CUDA_SYNC)
     start_ns = max(trace.end_ns - window_ns, timed.times[0]) if timed else trace.end_ns - window_ns
-    watched_ns = trace.end_ns - start_ns  # its first reading is of when its probes were attached
+    # Its first reading is of when its probes were attached, and the last report of the probes may be a second old.
+    watched_ns = step_increase(library_watch(trace, process_of(thread)), start_ns, trace.end_ns)
     if watched_ns < LEAST_OBSERVED * window_ns:
         return None
     return min(1.0, step_increase(timed, start_ns, trace.end_ns) / watched_ns)
