@@ -47,7 +47,7 @@ class Books:
         for table in tables:
             pid = owners.get(table.tid, 0)
             for row in table.rows if pid else ():
-                sums = self.calls.setdefault((pid, row.name), [0, row.errors, 0])
+                sums = self.calls.setdefault((pid, row.name), [0, 0, 0])
                 self.hits["call"] += row.calls
                 sums[0] += row.calls
                 sums[1] = None if row.errors is None or sums[1] is None else sums[1] + row.errors

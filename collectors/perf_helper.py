@@ -1,8 +1,9 @@
 """The process that runs perf for short times and adds up what it says.
 
 Usage: llmtop starts it; it reads commands from standard input and ends when that ends. It speaks as bcc's helper does
-(collectors/ebpf/helper/__main__.py): {"stacks": true or false} in; {"kind": "ready", ...} once, then
-{"kind": "sample", ...} after each look, or {"kind": "unavailable", "reason": ..., "remedy": ...} and the end, out.
+(collectors/ebpf/helper/__main__.py). In: {"stacks": true or false}. Out: {"kind": "ready", ...} once, then
+{"kind": "looking"}, {"kind": "looked"} and {"kind": "sample", ...} for each look; or {"kind": "unavailable",
+"reason": ..., "remedy": ...} and the end.
 
 It is a process of its own because reading perf's text takes time that the screen must not lose, and because it has a
 single thread: only so can each perf be told safely to end with it.
@@ -225,6 +226,7 @@ class Helper:
             if recordings:
                 self._commands.wait([], self._plan.scheduler_s or LARGEST_SHARE * self._interval_s)
             end = time.monotonic_ns()
+            self._say({"kind": "looked"})
             for recording in recordings.values():
                 recording.stop()
             switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
@@ -243,7 +245,11 @@ class Helper:
         part = self._parts[name]
         if part.given_up:
             return None
-        options = self._scheduler_options() if name == "scheduler" else self._samples_options()
+        options = {
+            "scheduler": self._scheduler_options,
+            "samples": self._samples_options,
+            "syscalls": self._calls_options,
+        }[name]()
         recording = opened.enter_context(closing(Recording(self._perf.path, options)))
         if self._tell(name, recording, "disable"):
             return recording
@@ -285,6 +291,10 @@ class Helper:
             return [*common, "-e", f"cpu-clock/freq={HERTZ}/u"]
         sleeps = ["--switch-events", "-e", "sched:sched_switch"] if self._plan.stacks else []
         return [*common, "-e", f"cpu-clock/freq={HERTZ}/", *sleeps]
+
+    def _calls_options(self) -> list[str]:
+        whom = self._family.options(self._pages(), self._busiest())
+        return ["-T", "--per-thread", *whom, "-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit"]
 
     def _pages(self) -> int:
         return USER_PAGES_A_CPU * (os.cpu_count() or 1) if self._is_users_only else MOST_PAGES
@@ -348,23 +358,34 @@ class Helper:
         return False
 
     def _look_at_calls(self) -> dict[str, Any]:
-        part, seconds = self._parts["syscalls"], self._plan.calls_s
-        before, start = perf_threads.schedstats(self._family), time.monotonic_ns()
-        told: dict[str, Any] = {}
-        length_ns = round(seconds * NS_PER_S)
-        try:
-            options = self._family.options(self._pages(), self._busiest())
-            tables, lost = perf_run.calls(self._perf.path, options, seconds, self._commands.wait)
+        """Entries and returns are recorded and added up afterwards: while it looks, perf trace is woken by each."""
+        with ExitStack() as opened:
+            recording = self._open("syscalls", opened)
+            if recording is None or not self._tell("syscalls", recording, "enable"):
+                now = time.monotonic_ns()
+                return self._report(now, now, {})
+            before, start = perf_threads.schedstats(self._family), time.monotonic_ns()
+            self._say({"kind": "looking", "calls": True})
+            self._commands.wait([], self._plan.calls_s)
+            end = time.monotonic_ns()
+            recording.stop()
             switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
+            return self._report(start, end, self._add_up_calls(recording, end - start, switches))
+
+    def _add_up_calls(self, recording: Recording, length_ns: int, switches: int) -> dict[str, Any]:
+        part = self._parts["syscalls"]
+        try:
+            tables = recording.calls(self._commands.wait)
             if not tables and switches >= LEAST_SWITCHES:
                 raise _filtered(switches)
-            self._books.lost += lost
-            told = self._books.add_calls(tables, self._family.threads, length_ns)
-            self._load = replace(self._load, calls=sum(row.calls for one in tables for row in one.rows) / seconds)
-            part.worked()
         except PerfError as error:
-            part.failed(self._better_reason(error))
-        return self._report(start, time.monotonic_ns(), told)
+            part.failed(error)
+            return {}
+        part.worked()
+        self._books.lost += recording.lost
+        count = sum(row.calls for table in tables for row in table.rows)
+        self._load = replace(self._load, calls=count * NS_PER_S / length_ns)
+        return self._books.add_calls(tables, self._family.threads, length_ns)
 
     def _report(self, start: int, end: int, told: Mapping[str, Any]) -> dict[str, Any]:
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)

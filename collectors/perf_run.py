@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
@@ -11,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -32,6 +32,8 @@ _WORDS = 300
 _INSTALL = "sudo apt install linux-perf (Debian) or linux-tools-$(uname -r) (Ubuntu)"
 _SCRIPT = ("--no-inline", "--ns", "--show-switch-events", "--show-lost-events")
 _FIELDS = ("-F", "trace:pid,tid,time,event,ip,sym,dso,trace", "-F", "sw:pid,tid,time,period,event,ip,sym,dso")
+_OTHERS = "/usr/lib"
+"""Where Ubuntu keeps the perf of each kernel, in linux-tools-VERSION."""
 _CAPABILITY = 'sudo setcap cap_perfmon,cap_sys_ptrace+ep "$(readlink -f "$(command -v perf)")"'
 _CAN_SKIP_MAPS = (5, 16)
 """Since then `perf record --synth=no` leaves out the maps of all processes of the machine."""
@@ -70,7 +72,7 @@ def find() -> Program | Unknown:
     installed; that one will do, because perf's calls into the kernel stay the same.
     """
     first = shutil.which("perf")
-    others = sorted(Path("/usr/lib").glob("linux-tools*/**/perf"), key=_version_of, reverse=True)
+    others = sorted(Path(_OTHERS).glob("linux-tools*/**/perf"), key=_version_of, reverse=True)
     said = ""
     for path in [*([first] if first else []), *(str(other) for other in others)]:
         try:
@@ -111,7 +113,7 @@ class Perf:
     To be made by a process with one thread only: between fork and exec it asks the kernel for its end.
     """
 
-    def __init__(self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), stdin: int | None = None) -> None:
+    def __init__(self, argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> None:
         self._output, self._errors = _in_memory(), _in_memory()
         parent = os.getpid()
 
@@ -122,7 +124,7 @@ class Perf:
 
         self.process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._errors,
             env=environment(),
@@ -143,12 +145,11 @@ class Perf:
 
     def interrupt(self) -> None:
         """Tell it to finish."""
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
 
     def output(self) -> IO[bytes]:
-        """What it wrote, from the start; for a child to read too, which shares the place in the file."""
-        os.lseek(self._output.fileno(), 0, os.SEEK_SET)
+        """What it wrote, from the start."""
         self._output.seek(0)
         return self._output
 
@@ -172,15 +173,20 @@ class Recording:
 
     def __init__(self, perf: str, options: Sequence[str]) -> None:
         self._perf = perf
-        self._commands, commands = os.pipe()
-        acknowledged, self._acknowledged = os.pipe()
-        self._command, self._answer = commands, acknowledged
-        control = f"--control=fd:{self._commands},{self._acknowledged}"
-        start = (perf, "record", "-q", "-B", "-N", "-k", "CLOCK_MONOTONIC", "-D", "-1", control, "-o", "-")
-        self._record = Perf((*start, *options), pass_fds=(self._commands, self._acknowledged))
-        for descriptor in (self._commands, self._acknowledged):
-            os.close(descriptor)
+        self._data = _in_memory()
+        commands, self._command = os.pipe()
+        self._answer, answers = os.pipe()
+        start = (perf, "record", "-q", "-B", "-N", "-k", "CLOCK_MONOTONIC", "-D", "-1")
+        where = (f"--control=fd:{commands},{answers}", "-o", self._path)
+        self._record = Perf((*start, *where, *options), pass_fds=(commands, answers, self._data.fileno()))
+        os.close(commands)
+        os.close(answers)
         self.lost = 0
+
+    @property
+    def _path(self) -> str:
+        """The record's name for children that were passed its descriptor."""
+        return f"/proc/self/fd/{self._data.fileno()}"
 
     def tell(self, command: str, wait: Wait) -> None:
         """Give a command ("enable", "disable") and wait until perf has done it.
@@ -205,18 +211,34 @@ class Recording:
         Raises:
             PerfError: perf failed, or takes too long.
         """
+        with closing(self._read("script", (*_SCRIPT, *_FIELDS), wait)) as script:
+            yield from perf_text.samples(self._without_losses(script.output()))
+
+    def calls(self, wait: Wait) -> tuple[perf_text.ThreadCalls, ...]:
+        """The system calls that it has recorded, by `perf trace`.
+
+        Raises:
+            PerfError: perf failed, or takes too long.
+        """
+        with closing(self._read("trace", ("-s",), wait)) as trace:
+            said = trace.errors()
+            self.lost += perf_text.lost_events(said)
+            return perf_text.thread_calls(said.splitlines())
+
+    def _read(self, command: str, options: Sequence[str], wait: Wait) -> Perf:
+        """A perf that has read the record."""
         if not self._record.wait(wait, READ_S):
             raise PerfError(Unknown("perf record does not end"), lasting=False)
         self.lost += perf_text.lost_events(self._record.errors())
-        script = Perf((self._perf, "script", *_SCRIPT, *_FIELDS, "-i", "-"), stdin=self._record.output().fileno())
-        try:
-            if not script.wait(wait, READ_S):
-                raise PerfError(Unknown("perf script takes too long"), lasting=False)
-            if script.process.returncode != 0:
-                raise PerfError(explain(script.errors(), "perf script"), lasting=False)
-            yield from perf_text.samples(self._without_losses(script.output()))
-        finally:
-            script.close()
+        reader = Perf((self._perf, command, *options, "-i", self._path), pass_fds=(self._data.fileno(),))
+        with ExitStack() as unless_done:
+            unless_done.callback(reader.close)
+            if not reader.wait(wait, READ_S):
+                raise PerfError(Unknown(f"perf {command} takes too long"), lasting=False)
+            if reader.process.returncode != 0:
+                raise PerfError(explain(reader.errors(), f"perf {command}"), lasting=False)
+            unless_done.pop_all()
+        return reader
 
     def _without_losses(self, lines: IO[bytes]) -> Iterator[str]:
         for raw in lines:
@@ -229,11 +251,12 @@ class Recording:
     def close(self) -> None:
         """Leave nothing behind."""
         self._record.close()
+        self._data.close()
         os.close(self._command)
         os.close(self._answer)
 
     def _failed(self) -> PerfError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._record.process.wait(1.0)
         return failed(self._record, "perf record")
 
@@ -266,7 +289,7 @@ def explain(said: str, what: str, *, root: bool | None = None) -> Unknown:
         return Unknown("the kernel is locked down against perf", "boot without lockdown=confidentiality")
     if re.search(r"not supported by this kernel|returned with 38|Function not implemented", said):
         return Unknown("this kernel or container has no perf events", "docker run --privileged --pid=host ...")
-    if re.search(r"mlock_kb|Permission error mapping", said):
+    if "Permission error mapping" in said:
         return Unknown("perf may lock no more memory", "sudo sysctl kernel.perf_event_mlock_kb=8192")
     if re.search(r"unknown option `(control|clockid|switch-events)", said):
         return Unknown("this perf is too old", f"perf 5.10 or newer: {_INSTALL}")
@@ -314,24 +337,3 @@ def _raise_open_files() -> None:
 def wait_plainly(descriptors: Sequence[int], seconds: float) -> list[int]:
     """A `Wait` for those who wait for nothing else."""
     return select.select(descriptors, [], [], max(0.0, seconds))[0]
-
-
-def calls(
-    perf: str, options: Sequence[str], seconds: float, wait: Wait
-) -> tuple[tuple[perf_text.ThreadCalls, ...], int]:
-    """`perf trace -s` for so many seconds: the calls by thread, and how many events were lost.
-
-    Raises:
-        PerfError: perf failed, or does not end.
-    """
-    trace = Perf((perf, "trace", "-s", *options, "--", "sleep", f"{seconds:.3f}"))
-    try:
-        if not trace.wait(wait, seconds + READ_S):
-            raise PerfError(Unknown("perf trace does not end"), lasting=False)
-        said = trace.errors()
-        tables = perf_text.thread_calls(said.splitlines())
-        if not tables and "Summary of events" not in said:
-            raise failed(trace, "perf trace")
-        return tables, perf_text.lost_events(said)
-    finally:
-        trace.close()

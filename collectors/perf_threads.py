@@ -13,6 +13,8 @@ from llmtop.collectors.perf_sched import Seed
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.vocabulary import ThreadCause
 
+MOST_PAGES_A_THREAD = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -34,7 +36,7 @@ class Family:
 
     def options(self, buffers: int, threads: Sequence[int]) -> list[str]:
         """What tells perf whom to look at, with buffers that are small enough for so many."""
-        per_thread = max(1, min(64, buffers // max(1, len(threads))))
+        per_thread = max(1, min(MOST_PAGES_A_THREAD, buffers // max(1, len(threads))))
         pages = ["-m", str(1 << (per_thread.bit_length() - 1))]
         if len(threads) == len(self.threads):
             return [*pages, "-p", ",".join(map(str, self.processes))]

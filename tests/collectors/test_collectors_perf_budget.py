@@ -55,7 +55,7 @@ def test_ranges_hold_all_ids(ids: set[int], most: int) -> None:
 
 def test_buffers_shrink_with_the_number_of_threads() -> None:
     few, many = Family({7: 7}), Family(dict.fromkeys(range(7, 1007), 7))
-    assert few.options(4096, [7]) == ["-m", "64", "-p", "7"]
+    assert few.options(4096, [7]) == ["-m", "512", "-p", "7"]
     assert many.options(4096, list(many.threads))[:4] == ["-m", "4", "-p", "7"]
     assert many.options(128, [7, 8]) == ["-m", "64", "-t", "7,8"]
     assert many.options(1, list(many.threads))[:2] == ["-m", "1"]

@@ -1,0 +1,257 @@
+"""The installed perf on programs that keep account of themselves."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmtop.collectors import perf_run
+from llmtop.collectors.ebpf import reports
+from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.process import HelperProcess
+from llmtop.collectors.perf import PROGRAM
+from llmtop.model import Unknown
+from tests.workloads.programs import Account, Workload, build_workload, compiler
+
+DEADLINE_S = 60.0
+POINTS = 0.05
+NOBODY = 65534
+
+
+def why_not_real() -> str:
+    """Why the real perf cannot be tried as root here; empty when it can."""
+    found = perf_run.find()
+    if isinstance(found, Unknown):
+        return str(found)
+    if os.geteuid() != 0:
+        return "needs root: the scheduler's events are for root"
+    if system.pid_namespace() is not None:
+        return "in a PID namespace perf's scheduler events are not used"
+    tried = subprocess.run([found.path, "stat", "-e", "cpu-clock", "true"], capture_output=True, check=False)
+    return "" if tried.returncode == 0 else "this container may not use perf events"
+
+
+pytestmark = pytest.mark.skipif(bool(why_not_real()), reason=why_not_real() or "perf works")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if compiler() is None:
+        pytest.skip("needs a C compiler to build the programs that are looked at")
+    return build_workload(tmp_path_factory.mktemp("perf_workload"))
+
+
+class Look:
+    """perf's helper that looks once."""
+
+    def __init__(self, pid: int, seconds: float, *options: str) -> None:
+        self._helper = HelperProcess([str(pid), "--once", f"{seconds}", *options], program=PROGRAM)
+        self.said: list[dict[str, Any]] = []
+
+    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The next report that meets a condition."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            select.select([self._helper], [], [], 1.0)
+            for report in self._helper.reports():
+                self.said.append(report)
+                if condition(report):
+                    return report
+            assert not self._helper.is_at_end, (self._helper.last_words(), self.said)
+        raise AssertionError(f"not within {DEADLINE_S} s: {self.said}")
+
+    def begun(self) -> None:
+        """Wait until it looks."""
+        self.until(lambda report: report["kind"] == "looking")
+
+    def threads(self) -> dict[str, Any]:
+        """What it saw of threads."""
+        report = self.until(lambda report: "blocked" in report or report.get("missing", {}).get("scheduler"))
+        assert "blocked" in report, report["missing"]
+        return report
+
+    def calls(self) -> dict[str, Any]:
+        """What it saw of system calls."""
+        return self.until(lambda report: report["kind"] == "sample" and "calls" in report)
+
+    def close(self) -> None:
+        self._helper.close()
+
+
+@pytest.fixture
+def look() -> Iterator[Callable[..., Look]]:
+    """Make looks that end with the test."""
+    made: list[Look] = []
+
+    def make(pid: int, seconds: float, *options: str) -> Look:
+        made.append(Look(pid, seconds, *options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def compared(workload: Workload, look: Look) -> tuple[dict[str, Any], Account, Account]:
+    """One look at a program that works, and its own account before and after."""
+    look.begun()
+    before = workload.ask()
+    look.until(lambda report: report["kind"] == "looked")
+    after = workload.ask()
+    return look.threads(), before, after
+
+
+def share_blocked(report: dict[str, Any], tid: int, cause: str = "") -> float:
+    ns = sum(entry[3] for entry in report["blocked"] if entry[1] == tid and cause in ("", entry[2]))
+    return float(ns / report["elapsed"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "cause"),
+    [("nanosleep", "nanosleep"), ("futex", "futex"), ("pipe", "pipe"), ("network", "socket"), ("epoll", "epoll")],
+)
+def test_sleeps_are_what_the_program_says(look: Callable[..., Look], program: Path, mode: str, cause: str) -> None:
+    with Workload(program, mode, "0") as workload:
+        workload.start()
+        workload.ask()
+        report, before, after = compared(workload, look(workload.pid, 1.0))
+        tid = after.threads["worker"]["tid"]
+    truth = after.shares(before)["worker"]
+    assert share_blocked(report, tid, cause) == pytest.approx(truth.waited, abs=POINTS)
+    assert share_blocked(report, tid) == pytest.approx(truth.waited, abs=POINTS)
+
+
+def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Look], program: Path) -> None:
+    with Workload(program, "starve", "0", "3") as workload:
+        workload.start()
+        workload.ask()
+        report, before, after = compared(workload, look(workload.pid, 1.0))
+    truth = sum(one.queued for one in after.shares(before).values())
+    slots = {int(slot): count for _, slots in report["queue"] for slot, count in slots.items()}
+    least = sum(count * reports.upper_bound(slot) / 2 for slot, count in slots.items() if slot) / report["elapsed"]
+    most = sum(count * reports.upper_bound(slot) for slot, count in slots.items()) / report["elapsed"]
+    assert least - 3 * POINTS <= truth <= most + 3 * POINTS
+
+
+def test_stacks_name_the_function(look: Callable[..., Look], program: Path) -> None:
+    with Workload(program, "nanosleep", "0") as workload:
+        workload.start()
+        workload.ask()
+        report, before, after = compared(workload, look(workload.pid, 1.0, "--stacks"))
+        tid = after.threads["worker"]["tid"]
+    truth = after.shares(before)["worker"]
+    running = sum(ns for _, at, frames, ns in report["running"] if at == tid and "spin_here" in frames)
+    asleep = sum(ns for _, at, _, frames, ns in report["asleep"] if at == tid and "sleep_here" in frames)
+    assert running / report["elapsed"] == pytest.approx(truth.on_cpu, abs=POINTS)
+    assert asleep / report["elapsed"] == pytest.approx(truth.waited, abs=POINTS)
+    (frames,) = {tuple(frames) for _, at, _, frames, _ in report["asleep"] if at == tid and "sleep_here" in frames}
+    assert frames.index("sleep_here") < frames.index("do_nanosleep_[k]")
+
+
+CALLS = """
+import os, sys
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(2000): os.getppid()
+for _ in range(100):
+    try: os.close(99)
+    except OSError: pass
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_system_calls_are_all_counted(look: Callable[..., Look]) -> None:
+    with Workload(sys.executable, "-c", CALLS) as workload:
+        seen = look(workload.pid, 1.0)
+        seen.until(lambda report: report.get("calls") is True)
+        workload.start()
+        report = seen.calls()
+    names = {int(number): name for number, name in report["names"].items()}
+    calls = {names[number]: (count, errors, ns) for _, number, count, errors, ns, _ in report["calls"]}
+    assert report["lost"] == 0
+    assert calls["getppid"][:2] == (2000, 0)
+    assert calls["close"][:2] == (100, 100)
+    assert 0 < calls["getppid"][2] < report["elapsed"]
+
+
+def test_nothing_is_left_when_the_helper_is_killed(look: Callable[..., Look], program: Path) -> None:
+    with Workload(program, "nanosleep", "0") as workload:
+        workload.start()
+        workload.ask()
+        one = look(workload.pid, 30.0, "--stacks")
+        one.begun()
+        helper = one._helper._process
+        children = {int(path.name) for path in Path("/proc").glob("[0-9]*") if parent_of(path) == helper.pid}
+        assert len(children) == 2
+        helper.kill()
+        helper.wait()
+        deadline = time.monotonic() + DEADLINE_S
+        while any(system.start_time(pid) for pid in children):
+            assert time.monotonic() < deadline, "perf outlived its helper"
+            time.sleep(0.02)
+
+
+def parent_of(path: Path) -> int:
+    fields = system.read(f"{path}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def test_tracefs_is_mounted_for_the_helper_alone(look: Callable[..., Look], program: Path) -> None:
+    before = Path("/proc/self/mounts").read_text()
+    with Workload(program, "nanosleep", "0") as workload:
+        workload.start()
+        workload.ask()
+        look(workload.pid, 0.2).calls()
+    assert Path("/proc/self/mounts").read_text() == before
+
+
+UNPRIVILEGED = """
+import subprocess, sys, time
+from llmtop.collectors.perf import PerfCollector
+from llmtop.model import Target
+busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100))"])
+try:
+    with PerfCollector(Target(busy.pid, busy.pid, "process", "", ())) as collector:
+        deadline = time.monotonic() + 30
+        stacks, trace = (), None
+        while not stacks and time.monotonic() < deadline:
+            trace = collector.poll()
+            stacks = trace.stacks
+            time.sleep(0.05)
+        print(sorted({stack.state for stack in stacks}))
+        print(any(frame.endswith("_[k]") for stack in stacks for frame in stack.frames))
+        print([what for what in ("thread.blocked", "stacks of the kernel") if trace.why_missing(what)])
+finally:
+    busy.kill()
+"""
+
+
+def test_an_ordinary_user_has_stacks_of_his_own_processes(tmp_path: Path) -> None:
+    level = perf_run.paranoia()
+    if level is None or level > 2:
+        pytest.skip(f"perf_event_paranoid is {level}: ordinary users may not use perf")
+    python, setpriv = "/usr/bin/python3", shutil.which("setpriv")
+    if setpriv is None or not Path(python).exists():
+        pytest.skip("needs setpriv and /usr/bin/python3 to be another user")
+    root = Path(__file__).resolve().parents[2]
+    drop = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", python, "-B", "-c"]
+    tried = subprocess.run(
+        [*drop, "import sys; assert sys.version_info >= (3, 11); import llmtop.model"],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if tried.returncode:
+        pytest.skip("another user cannot read this checkout, or has an older Python")
+    done = subprocess.run([*drop, UNPRIVILEGED], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["['on-cpu']", "False", "['thread.blocked', 'stacks of the kernel']"], (
+        done.stderr
+    )
