@@ -126,6 +126,17 @@ def test_without_gpu_or_server_others_must_queue_too(unknown: dict[str, None]) -
     assert not found(run_queue_starvation, last(alone, involuntary=9.9))
 
 
+@pytest.mark.parametrize(
+    ("cores", "words"), [(0, "cap thread pools"), (1, "cap thread pools"), (2, "others take the CPUs")]
+)
+def test_starved_by_itself_or_by_others(cores: int, words: str) -> None:
+    """Its threads use 0.8 cores."""
+    finding = only(run_queue_starvation, STARVED.but(cores=cores))
+    assert words in finding.action
+    said = finding.evidence[-1] == f"all threads of the server together: 0.8 of {cores} cores (schedstat)"
+    assert said == bool(cores)
+
+
 @pytest.mark.parametrize(("duty", "witness", "speaks"), [(70.0, 0.0, True), (99.0, 0.0, False), (99.0, 40.0, True)])
 def test_a_high_duty_cycle_hides_gaps(duty: float, witness: float, speaks: bool) -> None:
     """Without GPM a GPU that seems busy may wait all the same: then others must queue too."""

@@ -76,6 +76,7 @@ class Scene:
     itl: Level = 0.02
     throttled: float | None = 0.0
     pressure: float = 0.0
+    cores: int = 0
     gil_waits: Mapping[int, float] = field(default_factory=dict)
     queue_latency_ns: Mapping[int, float] = field(default_factory=dict)
     collectives: Mapping[int, float] = field(default_factory=dict)
@@ -178,7 +179,7 @@ class Scene:
                 yield f"process:{pid}", v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper), count, "eBPF"
 
     def _tracks(self) -> dict[str, Track]:
-        found = [Track("host", TrackKind.HOST, "host")]
+        found = [Track("host", TrackKind.HOST, "host", facts={"cores": self.cores} if self.cores else {})]
         if self.running is not None or self.waiting is not None:
             facts = {"url": "http://127.0.0.1:1/metrics"}
             found.append(Track("server:1", TrackKind.SERVER, "vLLM :1", facts=facts))

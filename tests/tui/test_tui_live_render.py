@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from llmtop.analysis.lanes import lanes_view
 from llmtop.analysis.live_summary import header
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server import ServerView, server_view
-from llmtop.analysis.threads import ThreadsView, threads_view
+from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Finding, Issue, Severity, Unknown
 from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
@@ -23,7 +24,7 @@ from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.server import draw_server
-from llmtop.tui.render.threads import draw_threads
+from llmtop.tui.render.threads import draw_threads, heading
 from llmtop.tui.screens.diagnosis import diagnosis, draw_diagnosis
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
 
@@ -92,6 +93,33 @@ def test_threads_with_room_show_roles_first() -> None:
     rows = text(draw_threads(threads(), 78, 7, LOOK))
     assert rows[0] == "EngineCore 0.79 cores/3   APIServer 0.35 cores/2"
     assert len(rows) == 6
+
+
+POLLER = Shares(0.95, 0.03, (("futex", 0.02),), polling=0.9, in_cuda_sync=0.0, are_causes_exact=True)
+WAITER = Shares(0.6, 0.0, (("cuda_sync", 0.3), ("futex", 0.1)), polling=0.0, in_cuda_sync=0.8, are_causes_exact=True)
+PROBED = ThreadsView(
+    (ThreadRow(1, 1, "Worker_TP0", "", POLLER), ThreadRow(2, 2, "Worker_TP1", "", WAITER)),
+    (),
+    10.0,
+    "schedstat",
+    "measured at each sleep (eBPF)",
+)
+
+
+def test_polling_and_waiting_for_the_gpu_are_not_drawn_as_work() -> None:
+    assert text(draw_threads(PROBED, 78, 4, LOOK)) == [
+        "Worker_TP0       █▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▞▓ cpu  95 % rq  3 % polling 90 %",
+        "Worker_TP1       ██▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄░░ cpu  60 % rq  0 % GPU wait 80 %",
+    ]
+    assert text(draw_threads(PROBED, 78, 4, Look(ASCII)))[0].startswith("Worker_TP0       #~~~~~~~~~~~~~~~~~~~~% cpu")
+
+
+def test_the_border_says_what_fits_and_how_causes_are_known() -> None:
+    full = "2, last 10 s  █ on-CPU  ▞ polling  ▄ GPU wait  ▓ run queue  ░ blocked  causes exact (eBPF)"
+    assert heading(PROBED, 120, LOOK) == full
+    assert heading(PROBED, 60, LOOK) == "2  █ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked  exact (eBPF)"
+    assert heading(PROBED, 10, LOOK) == "█ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked"
+    assert heading(threads(), 64, LOOK) == "5, last 10 s  █ on-CPU  ▓ run queue  ░ blocked  causes sampled"
 
 
 def test_new_threads_say_that_they_are_new() -> None:
@@ -171,6 +199,14 @@ def test_header_drops_what_matters_least(width: int, shown: str) -> None:
     assert draw_header(header(live_trace(STEADY), TARGET), ("live", "good"), width, LOOK).text.rstrip() == shown
 
 
+@pytest.mark.parametrize(("hits", "said"), [(0.0, ""), (0.4, ""), (87.0, "87"), (1234.0, "1.2k"), (98765.0, "99k")])
+def test_header_tells_how_often_probes_run(hits: float, said: str) -> None:
+    view = replace(header(live_trace(STEADY), TARGET), probe_hits=hits)
+    shown = draw_header(view, ("live", "good"), 200, LOOK).text.rstrip()
+    assert shown.endswith(f"self 2.0 % 58 MB │ probes {said} hits/s" if said else "self 2.0 % 58 MB")
+    assert "hits" not in draw_header(view, ("live", "good"), 120, LOOK).text
+
+
 def finding(severity: Severity, message: str) -> Finding:
     return Finding("rule", severity, "subject", message, ("evidence (source)",), "do this")
 
@@ -192,8 +228,8 @@ def test_diagnosis_wraps_beside_its_labels() -> None:
     rows = ["".join(part for part, _ in line) for line in lines]
     assert all(len(row) <= 50 for row in rows)
     assert " ▲ EngineCore waits for a CPU 9 % of the time" in rows
-    assert "   do   give the server more cores (at least 2 +" in rows
-    assert "        one per GPU), cap thread pools" in rows
+    assert "   do   others take the CPUs: move them away, or" in rows
+    assert "        give the server cores of its own (see" in rows
     assert " nvml: no NVIDIA driver library was found" in rows
     assert " ▲ a poll was late (3 times)" in rows
 

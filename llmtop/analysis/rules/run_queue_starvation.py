@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_waiting
-from llmtop.analysis.rules.thread_signals import crowding, drivers, held_off
+from llmtop.analysis.rules.thread_signals import crowding, drivers, held_off, threads
 from llmtop.model import Finding, Severity, Trace
 
 id = "run-queue-starvation"
 summary = "The engine loop waits for a CPU: every step is late by that much."
 source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.22774"
+
+
+_MOST = 0.5
+"""Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -30,9 +34,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             severity=Severity.WARNING,
             subject=late.name,
             message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time" + _idle(trace, waiting),
-            evidence=(wait.text, *says_waiting(trace), *crowd),
-            action="give the server more cores (at least 2 + one per GPU), cap thread pools (OMP_NUM_THREADS), "
-            "or move neighbours away",
+            evidence=(wait.text, *says_waiting(trace), *crowd, *_says_cores(trace)),
+            action=_action(trace),
             next_command=f"sudo perf sched record -p {late.row.pid} -- sleep 5 && sudo perf sched latency",
             source=source,
         )
@@ -41,3 +44,26 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _idle(trace: Trace, waiting: bool | None) -> str:
     activity = gpu_activity(trace)
     return f", GPU {activity.value:.0f} % busy" if waiting and activity is not None else ""
+
+
+def _action(trace: Trace) -> str:
+    """Whether the server's own threads are too many, or other programs take its CPUs."""
+    own, all_cores = _cores(trace)
+    if own < all_cores * _MOST:
+        return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
+    return (
+        "give the server more cores (at least 2 + one per GPU), cap thread pools (OMP_NUM_THREADS), "
+        "or move neighbours away"
+    )
+
+
+def _says_cores(trace: Trace) -> tuple[str, ...]:
+    own, all_cores = _cores(trace)
+    return (f"all threads of the server together: {own:.2g} of {all_cores:.0f} cores (schedstat)",) if all_cores else ()
+
+
+def _cores(trace: Trace) -> tuple[float, float]:
+    """How many cores the server uses, and how many there are; 0 where that is not known."""
+    host = trace.tracks.get("host")
+    count = host.facts.get("cores", 0) if host is not None else 0
+    return sum(thread.shares.on_cpu for thread in threads(trace)), float(count) if isinstance(count, int) else 0.0
