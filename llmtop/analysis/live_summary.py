@@ -44,6 +44,7 @@ class Header:
         others: How many processes the server has besides `pid`.
         gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU.
         self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
+        probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Header:
     server: ServerView | Unknown
     self_cpu: float | Unknown
     self_rss: float | Unknown
+    probe_hits: float | Unknown = 0.0
 
 
 def header(trace: Trace, target: Target | None) -> Header:
@@ -69,6 +71,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         server=server_view(trace) if target else NO_TARGET,
         self_cpu=own_cpu(trace),
         self_rss=latest(trace, "self", v.SELF_RSS),
+        probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
     )
 
 

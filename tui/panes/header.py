@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from llmtop.model import Unknown
 from llmtop.text import clean, shorten
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.lines import Part, line, width_of
+from llmtop.units import si
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -106,11 +108,21 @@ def _count(view: Header, concept: str) -> str:
 
 
 def _own_cost(view: Header) -> list[Field]:
-    """Rounded to half a percent and to whole MB: it is there to be trusted, not to flicker."""
-    if isinstance(view.self_cpu, Unknown) or isinstance(view.self_rss, Unknown):
-        return []
-    cpu = round(view.self_cpu * 200) / 2
-    return [(5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")])]
+    """Rounded to half a percent, to whole MB and to two digits: it is there to be trusted, not to flicker."""
+    fields: list[Field] = []
+    if not isinstance(view.self_cpu, Unknown) and not isinstance(view.self_rss, Unknown):
+        cpu = round(view.self_cpu * 200) / 2
+        fields.append((5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")]))
+    if not isinstance(view.probe_hits, Unknown) and view.probe_hits >= 1:
+        fields.append((9, [("probes ", "dim"), (f"{_rough(view.probe_hits)} hits/s", "text")]))
+    return fields
+
+
+def _rough(value: float) -> str:
+    """Two significant digits."""
+    step = 10 ** (math.floor(math.log10(value)) - 1)
+    text, _, prefix = si(round(value / step) * step).partition(" ")
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + prefix
 
 
 def _first_words(name: str) -> str:

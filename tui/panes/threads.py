@@ -10,13 +10,17 @@ from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.threads import ThreadsView, threads_view
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane, look_of
-from llmtop.tui.render.threads import draw_threads, legend
+from llmtop.tui.render.threads import draw_threads, heading
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.model import Target, Trace
     from llmtop.tui.render.look import Look
+
+
+_TITLE = len("4 Threads  ") + 4
+"""Cells of the border that are not for what is said of the threads."""
 
 
 class ThreadsPane(Pane[ThreadsView]):
@@ -37,4 +41,4 @@ class ThreadsPane(Pane[ThreadsView]):
         return draw_threads(view, width, height, look)
 
     def subtitle(self, view: ThreadsView) -> Content:
-        return Content(f"{len(view.rows)}, last {view.window_s:.0f} s  {legend(look_of(self))}")
+        return Content(heading(view, self.size.width - _TITLE, look_of(self)))

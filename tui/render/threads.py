@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView
-from llmtop.tui.render.lines import Part, line, pad, stacked_bar
+from llmtop.model import Unknown
+from llmtop.tui.render.lines import Part, line, pad, stacked_bar, width_of
+from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from textual.strip import Strip
 
     from llmtop.tui.render.look import Look
 
-_FILLS = {"good": "█#", "bad": "▓%", "trail": "░."}
-"""By role: the fill of its part of a bar, in Unicode and in ASCII."""
-_NAMES = ("on-CPU", "run queue", "blocked")
+_FILLS = {"good": "█#", "warn": "▞~", "accent": "▄=", "bad": "▓%", "trail": "░."}
+"""By role: the fill of its part of a bar, in Unicode and in ASCII: work, polling, GPU wait, run queue, blocked."""
+_WORK, _POLLING, _SYNC, _QUEUED, _BLOCKED = _FILLS
+_NAMES = (
+    {_WORK: "on-CPU", _POLLING: "polling", _SYNC: "GPU wait", _QUEUED: "run queue", _BLOCKED: "blocked"},
+    {_WORK: "cpu", _POLLING: "poll", _SYNC: "GPU", _QUEUED: "queue", _BLOCKED: "blocked"},
+)
+"""In full, and where there is little room."""
+_NOTABLE = 0.05
+_SHOWN = 0.005
 _LEAST_BAR = 8
 _NUMBERS = 17
 _RUN_QUEUE_BAD = 0.05
@@ -33,9 +45,49 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
     return strips[:height]
 
 
-def legend(look: Look) -> str:
-    """What the fills of the bars mean."""
-    return "  ".join(f"{_fill(role, look)} {name}" for role, name in zip(_FILLS, _NAMES, strict=True))
+def heading(view: ThreadsView, width: int, look: Look) -> str:
+    """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border."""
+    count, window, known = str(len(view.rows)), f", last {view.window_s:.0f} s", how_known(view)
+    full, short = (_legend(view, names, look) for names in _NAMES)
+    choices = (
+        f"{count}{window}  {full}  causes {known}",
+        f"{count}{window}  {full}  {known}",
+        f"{count}  {full}  {known}",
+        f"{count}  {short}  {known}",
+        f"{short}  {known}",
+    )
+    return next((text for text in choices if width_of(text) <= width), short)
+
+
+def how_known(view: ThreadsView) -> str:
+    """Whether causes of blocking are measured at each sleep, and by whom, or sampled."""
+    exact = [row.shares.are_causes_exact for row in view.rows if isinstance(row.shares, Shares)]
+    source = re.search(r"\((.+?)\)", view.causes)
+    by = f" ({source[1]})" if source else ""
+    return f"exact{by}" if exact and all(exact) else f"part exact{by}" if any(exact) else "sampled"
+
+
+def _legend(view: ThreadsView, names: Mapping[str, str], look: Look) -> str:
+    """The fills that are in use."""
+    used = {_WORK, _QUEUED, _BLOCKED} | {
+        role for row in view.rows for share, role in _parts_of(row.shares) if share >= _SHOWN
+    }
+    return "  ".join(f"{_fill(role, look)} {name}" for role, name in names.items() if role in used)
+
+
+def _parts_of(shares: Shares | Unknown) -> list[tuple[float, str]]:
+    """The parts of a bar, which make up the window: what a CPU did not do for the server is not drawn as work."""
+    if isinstance(shares, Unknown):
+        return []
+    spinning = shares.spinning_in_sync
+    asleep = dict(shares.blocked).get(ThreadCause.CUDA_SYNC, 0.0)
+    return [
+        (shares.working, _WORK),
+        (max(0.0, shares.on_cpu - shares.working - spinning), _POLLING),
+        (spinning + asleep, _SYNC),
+        (shares.run_queue, _QUEUED),
+        (shares.blocked_total - asleep, _BLOCKED),
+    ]
 
 
 def _fill(role: str, look: Look) -> str:
@@ -59,8 +111,7 @@ def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
         return line([name, (str(shares), "dim")], width, look)
     cause_width = max(0, min(20, room - 2 * _LEAST_BAR))
     bar_width = max(0, room - (cause_width + 1 if cause_width else 0))
-    sizes = (shares.on_cpu, shares.run_queue, shares.blocked_total)
-    bar = stacked_bar(list(zip(sizes, _FILLS, strict=True)), bar_width, look)
+    bar = stacked_bar(_parts_of(shares), bar_width, look)
     filled = [(_fill(role, look) * len(text) if role in _FILLS else text, role) for text, role in bar]
     parts: list[Part] = [name, *filled, (" ", "text"), *_numbers(shares)]
     if cause_width:
@@ -85,5 +136,11 @@ def _numbers(shares: Shares) -> list[Part]:
 
 
 def _cause(shares: Shares) -> str:
-    """What it is blocked on most, when it is blocked enough to matter."""
-    return f"{shares.main_cause} {shares.blocked[0][1] * 100:.0f} %" if shares.blocked_total >= 0.01 else ""
+    """What it passed its time with other than work: polling, the GPU, or what it was blocked on most."""
+    parts = {role: share for share, role in _parts_of(shares)}
+    if parts[_POLLING] >= max(_NOTABLE, parts[_WORK]):
+        return f"polling {parts[_POLLING] * 100:.0f} %"
+    if parts[_SYNC] >= max(_NOTABLE, parts[_BLOCKED]):
+        return f"GPU wait {parts[_SYNC] * 100:.0f} %"
+    others = [(cause, share) for cause, share in shares.blocked if cause != ThreadCause.CUDA_SYNC]
+    return f"{others[0][0]} {others[0][1] * 100:.0f} %" if others and parts[_BLOCKED] >= 0.01 else ""
