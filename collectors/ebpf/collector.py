@@ -40,7 +40,7 @@ HUNG_NS = 10 * NS_PER_S
 """A helper that says nothing for so long hangs: when it compiles, and afterwards at the least."""
 MARKS_PER_POLL = 5
 TRACK = "self"
-_SUDO_SAYS = "ended: sudo: "
+_SUDO_SAYS = "sudo: "
 _SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _CHECK_S = 20.0
 _WHATS = {
@@ -179,10 +179,10 @@ class EbpfCollector:
             self._take(report, news)
         patience_ns = COMPILE_NS if self._state is _COMPILING else max(HUNG_NS, int(3 * self._interval_s * NS_PER_S))
         if helper.is_at_end:
-            self._bury(helper, now, news, f"ended: {helper.last_words()}")
+            self._bury(helper, now, news, helper.last_words())
         elif now - self._heard_ns > patience_ns:
             helper.kill()
-            self._bury(helper, now, news, f"has not answered for {patience_ns // NS_PER_S} s and was ended")
+            self._bury(helper, now, news, f"it did not answer for {patience_ns // NS_PER_S} s and was ended")
         elif self._state is None and not self._started:
             helper.close()
             self._helper, self._state = None, _EXITED
@@ -277,11 +277,11 @@ class EbpfCollector:
         self._early_ends = self._early_ends + 1 if was_early else 0
         self._given_up = self._early_ends >= MOST_EARLY_ENDS or (was_early and helper.has_crashed)
         again = "llmtop doctor tries it anew" if self._given_up else "it is started again in 30 seconds"
-        self._state = Unknown(f"the probes' process {how}", again)
+        self._state = Unknown(f"the probes' process ended: {how}", again)
         self._retry_ns = now + RETRY_NS
         self._has_ended = True
         news.readings += self._reports.resume(now, self._is_kept)
-        news.marks.append(Mark(now, "probes ended", TRACK, self._state.reason, Severity.WARNING))
+        news.marks.append(Mark(now, "probes ended", TRACK, f"{how}; {again}", Severity.WARNING))
 
     def _is_kept(self, track: str) -> bool:
         """Whether a track belongs to a process that is still the same, and not to another with its PID."""

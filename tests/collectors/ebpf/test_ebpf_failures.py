@@ -166,7 +166,7 @@ def test_a_helper_that_dies_is_said_and_no_counter_jumps_back(workload: Path) ->
         counts = [value for value in values if value is not None]
         assert counts == sorted(counts), one
     assert [mark.kind for mark in watch.marks] == ["probes ended", "probes back"]
-    assert watch.marks[0].text == "the probes' process ended: it was ended by SIGKILL"
+    assert watch.marks[0].text == "it was ended by SIGKILL; it is started again in 30 seconds"
 
 
 def test_a_helper_that_hangs_is_said_and_replaced(workload: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_helper_that_hangs_is_said_and_replaced(workload: Path) -> None:
         clock.forward(11)
         trace = watch.until(lambda trace: trace.missing)
         assert missing(trace)["ebpf"] == (
-            "the probes' process has not answered for 10 s and was ended (it is started again in 30 seconds)"
+            "the probes' process ended: it did not answer for 10 s and was ended (it is started again in 30 seconds)"
         )
         assert not Path(f"/proc/{helper}").exists()
         clock.forward(31)
@@ -310,5 +310,5 @@ def test_a_slow_compiler_is_waited_for_and_then_not(workload: Path, monkeypatch:
         clock.forward(59)
         assert missing(collector.poll()) == {"ebpf": "the probes are being compiled (wait a second)"}
         clock.forward(2)
-        assert "has not answered for 60 s" in missing(collector.poll())["ebpf"]
+        assert "it did not answer for 60 s" in missing(collector.poll())["ebpf"]
         assert eventually(lambda: not Path(f"/proc/{helper}").exists())
