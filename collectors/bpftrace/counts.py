@@ -130,7 +130,7 @@ class LibraryCalls:
         return {
             (pid, tid): max(0, look.t_ns - since)
             for (pid, tid, number), since in entered.items()
-            if number < len(SYMBOLS) and SYMBOLS[number] in SYNCHRONISING and tid not in self._dead
+            if since and number < len(SYMBOLS) and SYMBOLS[number] in SYNCHRONISING and tid not in self._dead
         }
 
     def _function(self, pid: int, number: int) -> list[Any]:

@@ -145,10 +145,9 @@ class Helper:
             if 0 in ready:
                 self._obey()
             records = self._run.records()
-            for look in self._looks_of(records):
-                self._last_ns = look.t_ns - self._plan.interval_ms * 1_000_000
-                self._first_looks.append(look)
+            self._first_looks += self._looks_of(records)
             if self._first_looks:
+                self._last_ns = self._first_looks[0].t_ns - self._plan.first_ms * 1_000_000
                 return True
             if time.monotonic() > heartbeat:
                 heartbeat += _HEARTBEAT_S
@@ -221,7 +220,7 @@ class Helper:
         report |= {"observed": dict(self._observed), "born": born, "gone": gone, "renewed": renewed, "ended": ended}
         report |= self._calls.read(look) | self._library_calls.read(look)
         report |= self._sleeps.read(look)
-        report["stacks"] = self._sleeps.stack_shares(look) if "sleep_stacks" in look.maps else []
+        report["stacks"] = self._sleeps.stack_shares(look) if look.has_stacks and self._plan.stacks else []
         report["running"] = self._running(look)
         report |= self._govern(elapsed_ns / 1e9)
         report |= {"lost": self._lost, "missing": self.missing, "unprobed": dict(self._libraries.notes)}
@@ -243,7 +242,11 @@ class Helper:
         gone = [pid for pid, started in self._pids.items() if system.start_time(pid) != started]
         for pid in gone:
             del self._pids[pid]
-        born = [tid for (tid,) in look.table("target", 1) if tid not in self._pids and system.is_process(tid)]
+        # What is printed and then cleared may lose an entry in between: the counts name processes too.
+        named = {
+            key[0] for name, fields in (("born", 1), ("time", 2), ("slept", 3)) for key in look.table(name, fields)
+        }
+        born = [pid for pid in named if pid not in self._pids and system.is_process(pid)]
         self._pids |= {pid: system.start_time(pid) for pid in born}
         self._plan = replace(self._plan, pids=tuple(sorted(self._pids)))  # it has seen to that itself
         return born, gone

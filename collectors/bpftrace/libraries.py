@@ -81,7 +81,8 @@ class Libraries:
             file = (status.st_dev, status.st_ino)
             if file not in self._files:
                 places = elf.functions(path, names)
-                self._files[file] = tuple(_probed(path, symbol, place) for symbol, place in places.items())
+                found = (_probed(path, symbol, place) for symbol, place in places.items())
+                self._files[file] = tuple(one for one in found if one.function.can_be_written)
         except (OSError, ValueError):  # the process has ended, or this is no library
             return
 

@@ -20,6 +20,7 @@ Slots: TypeAlias = "dict[int, int]"
 LAST_SLOT = 27
 MAPS = ("map", "hist")
 _BEGIN = re.compile(r"begin (\d{1,19})\n?\Z")
+_STACKS = re.compile(r"stacks\n?\Z")
 _END = re.compile(r"end\n?\Z")
 _OFFSET = re.compile(r"\+\d+\Z")
 
@@ -39,6 +40,8 @@ class Look:
 
     t_ns: int
     maps: dict[str, Any] = field(default_factory=dict)
+    has_stacks: bool = False
+    """Whether it was time for stacks: without one, their maps are not printed at all."""
 
     def table(self, name: str, fields: int) -> dict[Key, int]:
         """A map with so many numbers as key and one as value; what is not like that is left out."""
@@ -91,6 +94,8 @@ class Looks:
         begin = _BEGIN.match(text)
         if begin:
             self._look = Look(int(begin.group(1)))
+        elif _STACKS.match(text) and self._look:
+            self._look.has_stacks = True
         elif _END.match(text):
             look, self._look = self._look, None
             return look

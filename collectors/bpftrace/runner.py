@@ -73,6 +73,7 @@ class Bpftrace:
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
         self._rest = b""
+        self._words = ""
         self.is_at_end = False
         self.pid = self._process.pid
 
@@ -90,7 +91,9 @@ class Bpftrace:
         return [record for line in lines if (record := parse(line)) is not None]
 
     def end(self) -> list[Record]:
-        """End it and wait: afterwards no probe of it is attached. What it had still to say."""
+        """End it and wait: afterwards no probe of it is attached. What it had still to say; nothing the second time."""
+        if self._errors.closed:
+            return []
         self._process.terminate()
         deadline = time.monotonic() + _END_S
         records: list[Record] = []
@@ -100,12 +103,19 @@ class Bpftrace:
         if not self.is_at_end:
             self._process.kill()
         self._process.wait()
+        self._close()
+        return records
+
+    def _close(self) -> None:
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return records
+        self._words = self.last_words()
+        self._errors.close()
 
     def last_words(self) -> str:
         """Its first complaint, in a few words; how it ended when it made none."""
+        if self._errors.closed:
+            return self._words
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").splitlines()
         complaints = [line for line in lines if "ERROR" in line and _LIMIT not in line]

@@ -1,8 +1,9 @@
 """The program that bpftrace runs: what it counts is what collectors/ebpf/programs counts.
 
 It is written for bpftrace 0.17 and has to run on what came since, which rules some things out: raw tracepoints (0.17
-cannot attach them here), variables that are first set within a block (0.22), keys and tuples of mixed integer types
-(0.22: hence the casts), and taking away an entry that is not there (0.23 complains of each).
+does not know those of system calls), deleting from a map that is printed (until 0.18 bpftrace ends when an entry is
+gone as it comes to it: such entries are set to 0), variables that are first set within a block (0.22), keys and tuples
+of mixed integer types (0.22: hence the casts), and deleting an entry that is not there (0.23 complains of each).
 
 Times are kept in units of 256 ns in histograms, so that the power-of-two buckets of `hist` are the slots of
 programs/common.h; bpftrace before 0.20 keeps only 32 bits of what it is given.
@@ -20,6 +21,7 @@ STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
 """A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
 ENDED = 0x30
 """EXIT_DEAD and EXIT_ZOMBIE in sched_switch's prev_state."""
+_FIRST_MS = 100
 PRINTED = 300
 """Stacks of one kind in one look, the heaviest; each is named anew by bpftrace when it is printed."""
 _SAFE_PATH = re.compile(r"[\w./+@=-]+\Z", re.ASCII)
@@ -80,6 +82,11 @@ class Plan:
     hertz: int = 49
 
     @property
+    def first_ms(self) -> int:
+        """When the first report comes, which tells that all is attached: there is no need to wait long for that."""
+        return min(_FIRST_MS, self.interval_ms // 2)
+
+    @property
     def stacks(self) -> bool:
         """Whether sleeps have stacks."""
         return self.scheduler and self.stack_every > 0
@@ -94,14 +101,14 @@ def script(plan: Plan, machine: str = platform.machine()) -> str:
     parts += [_function(function) for function in plan.functions]
     if plan.samples:
         parts.append(_SAMPLES.replace("HERTZ", str(plan.hertz)))
-    return "\n".join([*parts, _reports(plan)])  # the interval last: when it fires, all else is attached
+    return "\n".join([*parts, _reports(plan)])  # intervals last: when one fires, all else is attached
 
 
 def _begin(plan: Plan) -> str:
     targets = " ".join(f"@target[(uint64){pid}] = 1;" for pid in plan.pids)
     # What no probe writes is written here, so that it has a type where it is read.
     calls = " @call[(uint64)0] = ((uint64)0, (uint64)0, (uint64)0);" if plan.calls == "off" else ""
-    threads = "" if plan.scheduler else " @known[(uint64)0] = 0;"
+    threads = "" if plan.scheduler else " @known[(uint64)0] = (uint64)0;"
     return f"BEGIN {{ {targets}{calls}{threads} }}"
 
 
@@ -109,7 +116,10 @@ def _begin(plan: Plan) -> str:
 # Threads end after their process is off the list; what they leave must go, because their ids are used again.
 _LIFECYCLE = """
 tracepoint:sched:sched_process_fork {
-  if (@target[(uint64)pid]) { @target[(uint64)args->child_pid] = 1; }
+  if (@target[(uint64)pid]) {
+    @target[(uint64)args->child_pid] = 1;
+    @born[(uint64)args->child_pid] = 1;
+  }
 }
 tracepoint:sched:sched_process_exec {
   if (@target[(uint64)pid]) { @renewed[(uint64)pid] = 1; }
@@ -182,6 +192,7 @@ tracepoint:raw_syscalls:sys_exit {
 }"""
 
 
+# Who wakes a thread is told in the waker's context; `sched_wakeup` may come by an interrupt of the CPU it wakes on.
 def _scheduler(plan: Plan) -> str:
     text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
     some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
@@ -201,14 +212,16 @@ _WEIGH = """
         @sleep_stacks[$off.1, $next, $off.2, @user[$next], @kernel[$next]] = sum($woken - $off.0);
       }"""
 _SCHEDULER = """
+tracepoint:sched:sched_waking {
+  $tid = (uint64)args->pid;
+  $of = @known[$tid];
+  if ($of) { @wakes[$of, $tid, (uint64)tid] = count(); }
+}
 tracepoint:sched:sched_wakeup {
   $tid = (uint64)args->pid;
   $off = @off[$tid];
   if (($off.2 >> 16) & 0xff) {
-    if (@woken[$tid] == 0) {
-      @woken[$tid] = nsecs;
-      @wakes[$off.1, $tid, (uint64)tid] = count();
-    }
+    if (@woken[$tid] == 0) { @woken[$tid] = nsecs; }
   }
 }
 tracepoint:sched:sched_switch {
@@ -220,7 +233,7 @@ tracepoint:sched:sched_switch {
     $taken = (uint64)0;
     if ($entry.1) { $call = $entry.1 - (uint64)1; }
     if (($state & 0x30) == 0) {
-      @known[(uint64)tid] = 1;TAKE
+      @known[(uint64)tid] = (uint64)pid;TAKE
       @off[(uint64)tid] = ($now, (uint64)pid, $call | ($state << 16)SYNC | ($entry.2 << 32), $taken);
     }
   }
@@ -230,12 +243,12 @@ tracepoint:sched:sched_switch {
     $woken = $off.0;
     if (($off.2 >> 16) & 0xff) {
       $woken = @woken[$next];
-      if ($woken) { delete(@woken[$next]); }
+      if ($woken) { @woken[$next] = (uint64)0; }
       if ($woken == 0) { $woken = $now; }
       @slept[$off.1, $next, $off.2] = sum($woken - $off.0);WEIGH
     }
     @queue[$off.1] = hist(($now - $woken) >> 8);
-    delete(@off[$next]);
+    @off[$next] = ((uint64)0, (uint64)0, (uint64)0, (uint64)0);
   }
 }"""
 
@@ -253,7 +266,7 @@ uretprobe:{place} {{
     @library[(uint64)pid, (uint64){number}] = hist((nsecs - $since) >> 8);
     @library_time[(uint64)pid, (uint64)tid, (uint64){number}] = sum(nsecs - $since);
     @library_calls[(uint64)pid, (uint64)tid, (uint64){number}] = count();
-    delete(@entered[(uint64)pid, (uint64)tid, (uint64){number}]);
+    @entered[(uint64)pid, (uint64)tid, (uint64){number}] = (uint64)0;
     {leave}
   }}
 }}"""
@@ -267,7 +280,8 @@ profile:hz:HERTZ {
 
 def _reports(plan: Plan) -> str:
     """What is printed at every interval, and once more at the end. Sums come before the sleeps that go on."""
-    sums = ["target", "ended", "renewed"]
+    news = ["born", "ended", "renewed"]
+    sums = list(news)
     if plan.calls == "timed":
         sums += ["latency", "time", "errors", "spins", "switch_timeouts", "foreign_calls"]
     if plan.calls == "counted":
@@ -281,14 +295,17 @@ def _reports(plan: Plan) -> str:
     if plan.scheduler:
         sums += ["off", "woken"]
     stacks = _stack_maps(plan)
-    hidden = ["turn", "known", "call", "syncing", "user", "kernel"]
+    hidden = ["first", "turn", "target", "known", "call", "syncing", "user", "kernel"]
     begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
     prints = "".join(f" print(@{name});" for name in sums)
-    interval = f"interval:ms:{plan.interval_ms} {{ @turn = @turn + 1; {begin}{prints} clear(@ended); clear(@renewed);"
+    clears = "".join(f" clear(@{name});" for name in news)
+    every = max(1, plan.stacks_ms // plan.interval_ms)
+    first = f"interval:ms:{plan.first_ms} {{ if (@first == 0) {{ @first = 1; {begin}{prints} {end} }} }}"
+    regular = f"interval:ms:{plan.interval_ms} {{ @turn = @turn + 1; {begin}{prints}{clears}"
+    regular += f"{_stack_prints(stacks, every)} {end} }}"
     # What is left at the end would be printed by bpftrace itself, names of stacks and all.
     forget = "".join(f" clear(@{name});" for name in (*hidden, *sums, *stacks) if _is_used(name, plan))
-    every = max(1, plan.stacks_ms // plan.interval_ms)
-    return f"{interval}{_stack_prints(stacks, every)} {end} }}\nEND {{ {begin}{prints} {end}{forget} }}"
+    return f"{first}\n{regular}\nEND {{ {begin}{prints} {end}{forget} }}"
 
 
 def _stack_prints(names: list[str], every: int) -> str:
@@ -297,7 +314,7 @@ def _stack_prints(names: list[str], every: int) -> str:
         return ""
     sums = "".join(f" print(@{name}, {PRINTED}); clear(@{name});" for name in names)
     asleep = f" print(@user, {PRINTED}); print(@kernel, {PRINTED});" if "sleep_stacks" in names else ""
-    return f" if (@turn % {every} == 0) {{{sums}{asleep} }}"
+    return f' if (@turn % {every} == 0) {{ printf("stacks\\n");{sums}{asleep} }}'
 
 
 def _stack_maps(plan: Plan) -> list[str]:

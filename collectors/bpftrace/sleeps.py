@@ -54,6 +54,8 @@ class Sleeps:
         self._seeded: dict[Place, int] = {}
         """Sleep found in /proc."""
         self._looks = 0
+        self._threads = 0
+        """How many threads the kernel's maps hold; those that ended stay there."""
         self.sleepers: dict[int, Sleeper] = {}
 
     def seed(self, pids: Iterable[int], t_ns: int) -> None:
@@ -71,6 +73,7 @@ class Sleeps:
         changed = {_place(key) for key in self._slept.take(look.table("slept", 3))}
         self._note_descriptors(look)
         self.sleepers = _sleepers(look)
+        self._threads = len(look.tuples("off", 1))
         awake = {place[0] for place in changed}
         self._check_seeds(look.t_ns, awake)
         queues = self._queue.take(look.histograms("queue", 1))
@@ -135,7 +138,7 @@ class Sleeps:
 
     def entries(self) -> int:
         """How full the fullest of the kernel's maps is."""
-        return max(len(self._slept), len(self._wakes))
+        return max(len(self._slept), len(self._wakes), self._threads)
 
     def _note_descriptors(self, look: Look) -> None:
         """Of sleeps on several files in one call, the file that was told last stands for all."""
@@ -206,7 +209,7 @@ def _sleepers(look: Look) -> dict[int, Sleeper]:
     woken = look.table("woken", 1)
     found = {}
     for (tid,), off in look.tuples("off", 1).items():
-        if len(off) != 4 or (tid,) in woken:
+        if len(off) != 4 or not off[0] or woken.get((tid,)):
             continue
         since, pid, packed, is_taken = off
         place = _place((pid, tid, packed))

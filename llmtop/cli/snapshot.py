@@ -12,8 +12,8 @@ from llmtop.vocabulary import PYTHON_FRAMES
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
-_LOOKS_EVERY_S = 1.0
-"""Interpreters are looked at no oftener than each second or so, so none of the few looks may be missed."""
+_LOOKS_EVERY_S = 0.5
+"""What comes late must not be missed: probes take a second or two to be attached, interpreters are looked at rarely."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     target = told_dtype(find(args.attach), args.dtype) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
-    interval_s = min(window_s / 3, _LOOKS_EVERY_S) if args.python else window_s / 3
+    interval_s = min(window_s / 3, _LOOKS_EVERY_S)
     session = live_session(target, interval_s)
     session.ask(PYTHON_FRAMES, args.python)
     session.start()
