@@ -89,4 +89,4 @@ class Libraries:
 
 def _probed(path: str, symbol: str, place: int) -> Probed:
     function = Function(path, symbol, NUMBERS[symbol], symbol in SYNCHRONISING)
-    return Probed(function, starts_gently(path.encode(), place))
+    return Probed(function, starts_gently(path, place))

@@ -1,0 +1,231 @@
+"""Sums of what bpftrace counts: over its restarts, by thread, and with sleeps that go on."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import pytest
+
+from llmtop.collectors.bpftrace import sleeps as sleeps_module
+from llmtop.collectors.bpftrace.counts import NUMBERS, Calls, LibraryCalls
+from llmtop.collectors.bpftrace.libraries import REST_S, Libraries, Probed
+from llmtop.collectors.bpftrace.output import Look
+from llmtop.collectors.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
+from llmtop.collectors.bpftrace.sleeps import Sleeper, Sleeps
+from llmtop.collectors.bpftrace.sums import Sums
+from llmtop.collectors.bpftrace.symbols import Symbols, mapped_files
+
+PID, TID = 100, 101
+FUTEX, READ = 202, 0
+ASLEEP = 1 << STATE_SHIFT
+S = 1_000_000_000
+
+
+def bucket(slot: int, count: int) -> dict[str, int]:
+    return {"min": 1 << slot - 1, "max": (1 << slot) - 1, "count": count}
+
+
+def test_sums_go_on_after_a_restart() -> None:
+    sums: Sums[int] = Sums()
+    assert sums.take({(1, 2): 5, (1, 3): 1}) == [(1, 2), (1, 3)]
+    assert sums.take({(1, 2): 5, (1, 3): 2}) == [(1, 3)]
+    sums.begin_again()
+    assert sums.take({(1, 2): 1}) == [(1, 2)]
+    assert (sums.get((1, 2)), sums.get((1, 3)), sums.get((9, 9))) == (6, 2, None)
+    assert sorted(sums.items()) == [((1, 2), 6), ((1, 3), 2)]
+    sums.forget({1}, 0)
+    assert sums.items() == []
+
+
+def test_histograms_are_added_slot_by_slot() -> None:
+    sums: Sums[dict[int, int]] = Sums()
+    sums.take({(1,): {3: 2, 4: 1}})
+    sums.begin_again()
+    sums.take({(1,): {4: 5}})
+    assert sums.get((1,)) == {3: 2, 4: 6}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of system calls are x86-64's")
+def test_calls_are_told_when_they_change() -> None:
+    calls = Calls()
+    look = Look(
+        S,
+        {
+            "latency": {f"{PID},{FUTEX}": [bucket(10, 3)]},
+            "time": {f"{PID},{FUTEX}": 3000},
+            "errors": {f"{PID},{FUTEX}": 2},
+            "spins": {f"{PID},{TID},24": 50, f"{PID},{TID},7": 8},
+            "switch_timeouts": {f"{PID}": 1},
+            "foreign_calls": 77,
+        },
+    )
+    told = calls.read(look)
+    assert sorted(told["calls"]) == [
+        [PID, 24, 50, 0, 0, {}],
+        [PID, FUTEX, 3, 2, 3000, {10: 3}],
+        [PID, 7 | 0x8000, 8, 0, 0, {}],
+    ]
+    assert told["names"] == {24: "sched_yield", FUTEX: "futex", 7 | 0x8000: "poll (no wait)"}
+    assert sorted(told["spins"]) == [[PID, TID, "poll", 8], [PID, TID, "sched_yield", 50]]
+    assert told["switch_timeouts"] == [[PID, 1]]
+    assert (calls.seen, calls.foreign) == (61, 77)
+    assert calls.read(look)["calls"] == []
+    calls.begin_again()
+    assert calls.read(Look(S, {"calls": {f"{PID},{FUTEX}": 4}}))["calls"] == [[PID, FUTEX, 7, 2, 3000, {10: 3}]]
+
+
+def test_library_calls_are_told_by_thread_up_to_now() -> None:
+    library = LibraryCalls()
+    launch, sync = NUMBERS["cuLaunchKernel"], NUMBERS["cuStreamSynchronize"]
+    maps: dict[str, Any] = {
+        "library": {f"{PID},{launch}": [bucket(4, 9)], f"{PID},{sync}": [bucket(20, 1)], f"{PID},99": [bucket(4, 1)]},
+        "library_time": {f"{PID},{TID},{launch}": 900, f"{PID},{TID},{sync}": 5000},
+        "library_calls": {f"{PID},{TID},{launch}": 9, f"{PID},{TID},{sync}": 1},
+        "entered": {f"{PID},{TID},{sync}": S - 300, f"{PID},{TID},{launch}": 0},
+    }
+    told = library.read(Look(S, maps))
+    assert sorted(told["functions"]) == [
+        [PID, "cuLaunchKernel", 9, 900, {4: 9}],
+        [PID, "cuStreamSynchronize", 1, 5000, {20: 1}],
+    ]
+    assert told["in_libraries"] == [[PID, TID, 9, 5300]]
+    maps["entered"] = {f"{PID},{TID},{sync}": 0}
+    maps["library_time"] = {f"{PID},{TID},{sync}": 5290}
+    assert library.read(Look(2 * S, maps))["in_libraries"] == [[PID, TID, 9, 5300]], "what is told never shrinks"
+
+
+def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> list[int]:
+    return [since, PID, call | state << STATE_SHIFT, taken]
+
+
+@pytest.fixture
+def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: None)
+    monkeypatch.setattr(sleeps_module.system, "kernel_stack", lambda pid, tid: ["schedule_[k]"])
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_sleeps_that_go_on_are_counted_and_not_twice() -> None:
+    sleeps = Sleeps(Symbols())
+    place = FUTEX | ASLEEP
+    told = sleeps.read(Look(10 * S, {"slept": {f"{PID},{TID},{place}": 2 * S}, "off": {f"{TID}": sleeping(9 * S)}}))
+    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 3 * S]]
+    told = sleeps.read(Look(11 * S, {"slept": {f"{PID},{TID},{place}": 3 * S + 5}, "off": {f"{TID}": [0, 0, 0, 0]}}))
+    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 3 * S + 5]]
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_those_that_queue_do_not_sleep() -> None:
+    sleeps = Sleeps(Symbols())
+    off = {"1": sleeping(9 * S, state=0), "2": sleeping(9 * S), "3": sleeping(9 * S)[:2]}
+    assert sleeps.read(Look(10 * S, {"off": off, "woken": {"2": 9 * S + 1}}))["waits"] == []
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_a_sleep_over_a_restart_is_whole() -> None:
+    sleeps = Sleeps(Symbols())
+    sleeps.read(Look(10 * S, {"off": {f"{TID}": sleeping(8 * S)}}))
+    sleeps.begin_again(11 * S)
+    told = sleeps.read(Look(13 * S, {"off": {f"{TID}": sleeping(12 * S)}}))
+    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 4 * S]]
+
+
+def test_one_that_slept_before_is_counted_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = (TID, FUTEX, 1)
+    monkeypatch.setattr(sleeps_module.system, "threads", lambda pid: [TID])
+    monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: Sleeper(pid, place, 0, t_ns))
+    sleeps = Sleeps(Symbols())
+    sleeps.seed([PID], 10 * S)
+    assert sleeps.read(Look(11 * S, {}))["waits"] == [[PID, TID, FUTEX, 1, 0, S]]
+    assert sleeps.read(Look(12 * S, {}))["waits"] == [[PID, TID, FUTEX, 1, 0, 2 * S]]
+    awake = Look(13 * S, {"slept": {f"{PID},{TID},{READ | ASLEEP}": 5}})
+    assert sleeps.read(awake)["waits"] == [[PID, TID, READ, 1, 0, 5]]
+    assert sleeps.read(Look(14 * S, {}))["waits"] == []
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_stacks_share_the_exact_time_out() -> None:
+    sleeps = Sleeps(Symbols())
+    place = READ | ASLEEP | 7 << FILE_SHIFT
+    maps = {
+        "slept": {f"{PID},{TID},{place}": 8 * S},
+        "sleep_stacks": {
+            f"{PID},{TID},{place},\n    read+1\n    hot+1\n,\n    schedule+2\n": 3,
+            f"{PID},{TID},{place},\n    read+1\n    cold+1\n,\n    schedule+2\n": 1,
+        },
+    }
+    look = Look(10 * S, maps, has_stacks=True)
+    assert sleeps.read(look)["waits"] == [[PID, TID, READ, 1, 7, 8 * S]]
+    assert sleeps.stack_shares(look) == [
+        [PID, TID, READ, 1, 7, ["hot", "read", "schedule_[k]"], 6 * S],
+        [PID, TID, READ, 1, 7, ["cold", "read", "schedule_[k]"], 2 * S],
+    ]
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_those_asleep_have_the_stack_they_went_to_sleep_with() -> None:
+    sleeps = Sleeps(Symbols())
+    maps = {
+        "off": {"1": sleeping(9 * S), "2": sleeping(9 * S, taken=0)},
+        "user": {"1": "\n    wait+1\n    main+1\n", "2": "\n    of_an_earlier_sleep+1\n"},
+        "kernel": {"1": "\n    schedule+2\n"},
+    }
+    look = Look(10 * S, maps, has_stacks=True)
+    sleeps.read(look)
+    assert sorted(sleeps.stack_shares(look)) == [
+        [PID, 1, FUTEX, 1, 0, ["main", "wait", "schedule_[k]"], S],
+        [PID, 2, FUTEX, 1, 0, ["schedule_[k]"], S],
+    ]
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_wakers_are_told_the_busiest_first_and_queues_by_process() -> None:
+    sleeps = Sleeps(Symbols())
+    wakes = {f"{PID},{TID},{waker}": count for waker, count in ((0, 5), (7, 9), (8, 1), (9, 2))}
+    told = sleeps.read(Look(S, {"wakes": wakes, "queue": {f"{PID}": [bucket(3, 4)]}}))
+    assert told["wakes"] == [[PID, TID, 7, 9], [PID, TID, 0, 5], [PID, TID, 9, 2]]
+    assert told["queue"] == [[PID, {3: 4}]]
+    assert sleeps.switches == 4
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_what_ended_is_forgotten() -> None:
+    sleeps = Sleeps(Symbols())
+    maps = {"slept": {f"{PID},{TID},{FUTEX | ASLEEP}": S}}
+    sleeps.read(Look(S, maps))
+    sleeps.forget({TID}, set())
+    assert sleeps.read(Look(2 * S, {}))["waits"] == []
+    assert sleeps.read(Look(3 * S, maps))["waits"] == [[PID, TID, FUTEX, 1, 0, S]], "another of the same id"
+
+
+def test_addresses_are_put_down_to_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = (
+        "7f00000000-7f00002000 r-xp 0 00:00 0 /usr/lib/libx.so\n7f00003000-7f00004000 r-xp 0 00:00 0 [vdso]\nnonsense"
+    )
+    monkeypatch.setattr("llmtop.procfs.read_text", lambda path: maps)
+    user = ("main", "0x7f00001000", "0x7f00003001", "0x7f00005000")
+    assert Symbols().frames(PID, user, ("schedule", "0xffffffff81000000")) == (
+        "main",
+        "[libx.so]",
+        "[vdso]",
+        "[unknown]",
+        "schedule_[k]",
+        "[unknown]_[k]",
+    )
+    assert mapped_files("") == ([], [])
+
+
+def test_the_costliest_function_rests_for_a_minute() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
+    rare, busy = (Function("/lib", name, NUMBERS[name]) for name in ("cuGraphLaunch", "cuLaunchKernel"))
+    libraries._files[1, 2] = (Probed(rare, True), Probed(busy, False))
+    counts = {(PID, "cuGraphLaunch"): 1000, (PID, "cuLaunchKernel"): 1000}
+    libraries.weigh(counts, 1.0, 0.0)
+    assert libraries.functions() == (rare,)
+    assert libraries.notes == {
+        "cuLaunchKernel": "1000 calls/s would cost 1.2 % of a core: counted again in a minute",
+    }
+    libraries.weigh(counts, 1.0, REST_S)
+    assert libraries.functions() == (rare, busy)
+    assert libraries.notes == {}
