@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.latency_counters import LatencyCounters
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
 from llmtop.text import clean
@@ -28,33 +29,6 @@ _LEAST_SHARE = 0.1
 """Probes that were attached for less than this part of a column saw too little of it to speak for it."""
 _NO_SCHEDULER = Unknown("the scheduler has not been looked at yet", "sudo llmtop --attach PID")
 _NO_CALLS = Unknown("system calls have not been timed yet", "sudo llmtop --attach PID")
-
-
-@dataclass(frozen=True, slots=True)
-class _Counters:
-    """The counters of one distribution on one track: `series[i]` counts what is at or below `uppers[i]`."""
-
-    uppers: tuple[float, ...]
-    series: tuple[Series, ...]
-
-    def grown(self, since_ns: int, until_ns: int) -> list[float] | None:
-        """How many came for each bound between two moments; None where there were none."""
-        newest = self.series[-1]
-        if newest.at(since_ns) == newest.at(until_ns):
-            return None  # of hundreds of distributions few have moved
-        before, after = self._counts(since_ns), self._counts(until_ns)
-        if before[-1] > after[-1]:  # started again
-            before = [0.0] * len(after)
-        below = [0.0, *(late - early for early, late in zip(before, after, strict=True))]
-        return [max(0.0, upto - lower) for lower, upto in pairwise(below)]
-
-    def _counts(self, t_ns: int) -> list[float]:
-        """How many were at or below each bound by then.
-
-        A bound that is first seen late begins with 0, though all that was shorter is at or below it: the largest of
-        the lower bounds says how many that were.
-        """
-        return list(accumulate((series.at(t_ns) or 0.0 for series in self.series), max))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +95,7 @@ def _looks(trace: Trace, observed: Metric) -> _Looks | None:
     return _Looks(polls, tuple(series), _HOLD * usual)
 
 
-def _counters(trace: Trace, names: set[str] | None) -> Iterator[_Counters]:
+def _counters(trace: Trace, names: set[str] | None) -> Iterator[LatencyCounters]:
     """The distributions of these names on all tracks; of all system calls where None."""
     prefix = f"{v.SYSCALL_LATENCY.name}|"
     found: dict[tuple[str, str], list[tuple[float, Series]]] = {}
@@ -132,14 +106,14 @@ def _counters(trace: Trace, names: set[str] | None) -> Iterator[_Counters]:
     for bounds in found.values():
         bounds.sort(key=lambda bound: bound[0])
         uppers, series_of = zip(*bounds, strict=True)
-        yield _Counters(uppers, series_of)
+        yield LatencyCounters(uppers, series_of)
 
 
 def _heatmap(
     title: str,
     trace: Trace,
     looks: _Looks,
-    counters: Sequence[_Counters],
+    counters: Sequence[LatencyCounters],
     window_ns: int,
     columns: int,
     known: Heatmap | None,
@@ -168,7 +142,7 @@ def _final_columns(
 
 
 def _column(
-    looks: _Looks, counters: Iterable[_Counters], uppers: Sequence[float], interval: tuple[int, int] | None
+    looks: _Looks, counters: Iterable[LatencyCounters], uppers: Sequence[float], interval: tuple[int, int] | None
 ) -> HeatColumn | None:
     """What was counted between two polls: neighbours that are narrower than a poll share it."""
     if interval is None:

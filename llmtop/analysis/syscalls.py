@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.latency_counters import LatencyCounters
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
@@ -187,12 +188,14 @@ def _add(
     sums.per_second += count * NS_PER_S / observed_ns if observed_ns else 0.0
     sums.errors += grown(v.labelled(v.SYSCALL_ERRORS, name))
     sums.ns += grown(v.labelled(v.SYSCALL_TIME, name))
-    below = 0.0
-    for upper in sorted(uppers):
-        at_most = grown(v.bucket(v.labelled(v.SYSCALL_LATENCY, name), upper))
-        sums.slots[upper] = sums.slots.get(upper, 0.0) + at_most - below
-        below = at_most
-    sums.timed += below
+    latency = v.labelled(v.SYSCALL_LATENCY, name)
+    bounds = [(upper, one) for upper in sorted(uppers) if (one := trace.get(track, v.bucket(latency, upper)))]
+    if bounds:
+        counters = LatencyCounters(*zip(*bounds, strict=True))
+        slots = counters.grown(start_ns, trace.end_ns) or [0.0] * len(bounds)
+        for upper, slot in zip(counters.uppers, slots, strict=True):
+            sums.slots[upper] = sums.slots.get(upper, 0.0) + slot
+        sums.timed += sum(slots)
 
 
 def _syscall(name: str, sums: _Sums) -> Syscall:
@@ -209,7 +212,7 @@ def _distribution(slots: Mapping[float, float]) -> Distribution:
     uppers = sorted(slots)
     counts, below = [], 0.0
     for upper in uppers:
-        below += max(0.0, slots[upper])
+        below += slots[upper]
         counts.append(below)
     return Distribution(tuple(uppers), tuple(counts))
 

@@ -142,3 +142,14 @@ def test_the_table_says_what_to_look_at_next() -> None:
     kinds: list[Category] = [call.category for call in view.calls]
     assert all("-p PID" in kind.next_step for kind in kinds)
     assert table.sorted_by("rate", descending=True).key(0) == "sched_yield"
+
+
+def test_the_first_slow_call_does_not_make_all_calls_slow() -> None:
+    """A bound that nothing had reached begins with 0, though the 1000 calls before were below it too."""
+    fast = of(7, "read", 100, ns=5e5, fast=99)
+    latency = v.labelled(v.SYSCALL_LATENCY, "read")
+    late: list[tuple[int, float | None]] = [(NOW - 3 * S, 0.0), (NOW - 2 * S, 1100.0)]
+    view = syscalls_view(trace(fast | {("process:7", v.bucket(latency, 1 << 30)): late}))
+    assert not isinstance(view, Unknown)
+    assert view.calls[0].p50_ns == pytest.approx(1024 * 50 / 99)
+    assert view.calls[0].p99_ns == pytest.approx(1024)
