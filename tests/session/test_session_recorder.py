@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +161,23 @@ def test_stacks_of_earlier_moments_are_kept_as_long_as_the_window() -> None:
     assert leaves(trace.stacks) == ["at 199"]
     assert trace.stacks_end_ns == 199 * NS_PER_S
     assert [leaves(window.stacks) for window in trace.past_stacks] == [[f"at {t}"] for t in range(141, 200, 10)]
+
+
+def test_old_stacks_are_kept_less_often_but_without_a_gap() -> None:
+    recorder = Recorder(LIVE, window_s=600)
+    for t in range(0, 600, 2):
+        recorder.append("ebpf", stacks_poll(t, f"at {t}"))
+    ends = [window.end_ns // NS_PER_S for window in recorder.freeze().past_stacks]
+    assert ends == [*range(0, 451, 30), *range(470, 600, 10)]
+
+
+def test_old_stacks_leave_no_gap_when_they_come_unevenly() -> None:
+    recorder = Recorder(LIVE, window_s=600)
+    for t in range(0, 600, 2):
+        recorder.append("ebpf", stacks_poll(1.05 * t, f"at {t}"))
+    ends = [window.end_ns / NS_PER_S for window in recorder.freeze().past_stacks]
+    assert max(later - earlier for earlier, later in pairwise(ends)) <= 30
+    assert len(ends) < 40
 
 
 def test_stacks_of_several_collectors_stand_side_by_side_and_stay_the_same_tuple() -> None:

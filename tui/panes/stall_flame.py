@@ -84,12 +84,12 @@ class StallFlamePane(Pane[FlameView]):
         Binding("right,l", "aside(1)", "aside", show=False, tooltip="The frame beside this one"),
         Binding("enter", "zoom_in", "into", tooltip="Give the frame the whole width"),
         Binding("backspace,0", "zoom_out", "out", show=False, tooltip="All of it again"),
-        Binding("f", "order", "order", tooltip="By thread, by state, waits only, on-CPU only, inverted"),
+        Binding("f", "order", "order", tooltip="Levels by thread, state, waits, CPU, inverted"),
         Binding("slash", "search", "search", key_display="/", tooltip="Mark functions by a part of their name"),
-        Binding("p", "python", "Python", tooltip="Look at Python's functions (py-spy), or not any more"),
-        Binding("b", "baseline", "compare", tooltip="Compare with the moment that is shown now, or not any more"),
+        Binding("p", "python", "Python", tooltip="Python's functions (py-spy), on or off"),
+        Binding("b", "baseline", "compare", tooltip="Compare with what is shown now; or end that"),
         Binding("x", "freeze", "freeze", tooltip="Hold the flame alone, or let it go on"),
-        Binding("i", "detail", "detail", show=False, tooltip="With lines, interpreter frames and system-call entry"),
+        Binding("i", "detail", "detail", show=False, tooltip="Every frame and line; or only what tells"),
     ]
 
     class Asked(Message):
