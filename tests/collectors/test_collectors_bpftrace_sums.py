@@ -15,6 +15,7 @@ from llmtop.collectors.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
 from llmtop.collectors.bpftrace.sleeps import Sleeper, Sleeps
 from llmtop.collectors.bpftrace.sums import Sums
 from llmtop.collectors.bpftrace.symbols import Symbols, mapped_files
+from llmtop.collectors.ebpf.helper import system
 
 PID, TID = 100, 101
 FUTEX, READ = 202, 0
@@ -102,7 +103,7 @@ def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> l
 @pytest.fixture
 def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: None)
-    monkeypatch.setattr(sleeps_module.system, "kernel_stack", lambda pid, tid: ["schedule_[k]"])
+    monkeypatch.setattr(system, "kernel_stack", lambda pid, tid: ["schedule_[k]"])
 
 
 @pytest.mark.usefixtures("no_proc")
@@ -133,7 +134,7 @@ def test_a_sleep_over_a_restart_is_whole() -> None:
 
 def test_one_that_slept_before_is_counted_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     place = (TID, FUTEX, 1)
-    monkeypatch.setattr(sleeps_module.system, "threads", lambda pid: [TID])
+    monkeypatch.setattr(system, "threads", lambda pid: [TID])
     monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: Sleeper(pid, place, 0, t_ns))
     sleeps = Sleeps(Symbols())
     sleeps.seed([PID], 10 * S)
