@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,13 @@ def own_rights() -> Rights:
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", procfs.read_text("/proc/self/status") or "", re.MULTILINE)
     held = int(found.group(1), 16) if found else 0
     return Rights(os.geteuid(), frozenset(name for name, bit in _NUMBERS.items() if held >> bit & 1))
+
+
+def through_sudo() -> bool:
+    """Whether a helper is to be started through sudo: the user wants it, and it cannot be done without."""
+    if not os.environ.get(USE_SUDO) or not shutil.which("sudo") or os.geteuid() == 0:
+        return False
+    return why_no_probes(own_rights()) is not None
 
 
 def why_no_probes(rights: Rights, root: Path = ROOT) -> Unknown | None:

@@ -13,7 +13,7 @@ from llmtop.collectors.base import Check
 from llmtop.collectors.bpftrace import runner
 from llmtop.collectors.ebpf import collector as ebpf
 from llmtop.collectors.ebpf.collector import EbpfCollector
-from llmtop.collectors.privileges import own_rights, why_no_probes
+from llmtop.collectors.privileges import own_rights, through_sudo, why_no_probes
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def why_not() -> Unknown | None:
     if version < runner.OLDEST:
         oldest, found = (".".join(map(str, numbers)) for numbers in (runner.OLDEST, version))
         return Unknown(f"bpftrace {found} is too old", f"bpftrace {oldest} or newer")
-    return None if ebpf._through_sudo() else why_no_probes(own_rights())
+    return None if through_sudo() else why_no_probes(own_rights())
 
 
 def checks() -> tuple[Check, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 from llmtop.collectors.ebpf.reports import SOURCE, Reports, gone_tracks
-from llmtop.collectors.privileges import USE_SUDO, own_rights, why_no_probes
+from llmtop.collectors.privileges import own_rights, through_sudo, why_no_probes
 from llmtop.model import NS_PER_S, Issue, Mark, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
 from llmtop.text import clean
 
@@ -164,7 +163,7 @@ class EbpfCollector:
         options = ["--interval", f"{self._interval_s}", "--budget", f"{self._budget}"]
         self._helper = HelperProcess(
             [*map(str, pids), *options, *(["--stacks"] if self._wants_stacks else [])],
-            sudo=_through_sudo(),
+            sudo=through_sudo(),
             program=self.program,
         )
         self._state, self._heard_ns = _COMPILING, now
@@ -322,14 +321,7 @@ def why_not() -> Unknown | None:
         return Unknown(f"Linux {release[0]}.{release[1]} is too old for the probes", "Linux 5.8 or newer")
     if not SYSTEM_PYTHON.exists():
         return Unknown(f"{SYSTEM_PYTHON} is not there, so bcc is not", _INSTALL)
-    return None if _through_sudo() else why_no_probes(own_rights())
-
-
-def _through_sudo() -> bool:
-    """Whether the helper is to be started through sudo: the user wants it, and it cannot be done without."""
-    if not os.environ.get(USE_SUDO) or not shutil.which("sudo") or os.geteuid() == 0:
-        return False
-    return why_no_probes(own_rights()) is not None
+    return None if through_sudo() else why_no_probes(own_rights())
 
 
 def _kernel() -> tuple[int, int]:
@@ -344,13 +336,13 @@ def checks() -> tuple[Check, ...]:
 
 
 def _tried() -> str | Unknown:
-    helper = HelperProcess([str(os.getpid())], sudo=_through_sudo())
+    helper = HelperProcess([str(os.getpid())], sudo=through_sudo())
     try:
         if not select.select([helper], [], [], _CHECK_S)[0]:
             return Unknown("the probes are not compiled after 20 s")
         report = next(iter(helper.reports()), None)
         if report is None:
-            return Unknown(f"the helper failed: {helper.last_words()}", _SUDO_REMEDY if _through_sudo() else "")
+            return Unknown(f"the helper failed: {helper.last_words()}", _SUDO_REMEDY if through_sudo() else "")
     finally:
         helper.close()
     if report["kind"] == "unavailable":

@@ -43,6 +43,7 @@ def test_a_system_without_python_is_told_what_to_install(monkeypatch: pytest.Mon
 
 
 def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
     monkeypatch.setattr(module, "own_rights", lambda: NOBODY)
     why = why_not()
     assert reason(why) == "only root may load probes"
@@ -51,6 +52,7 @@ def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sudo_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
     monkeypatch.setattr(module, "own_rights", lambda: NOBODY)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     assert why_not() is not None

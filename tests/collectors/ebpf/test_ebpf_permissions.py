@@ -116,6 +116,7 @@ def user_with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv(USE_SUDO, "1")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: Rights(1000, frozenset()))
     monkeypatch.setattr(module, "own_rights", lambda: Rights(1000, frozenset()))
     return sudo
 
