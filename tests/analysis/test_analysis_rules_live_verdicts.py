@@ -44,6 +44,8 @@ from tests.analysis.verdict_scenes import (
     ranks,
 )
 
+NO_ENDPOINT: dict[str, object] = {"running": None, "waiting": None}
+
 
 def found(rule: Rule, scene: Scene) -> list[Finding]:
     return list(rule.check(scene.trace()))
@@ -110,7 +112,7 @@ def test_starved_only_with_work_at_hand(running: float, speaks: bool) -> None:
     assert bool(found(run_queue_starvation, STARVED.but(running=running))) == speaks
 
 
-@pytest.mark.parametrize("unknown", [{"gpus": ()}, {"running": None, "waiting": None}])
+@pytest.mark.parametrize("unknown", [{"gpus": ()}, NO_ENDPOINT | {"gpus": (4.0,)}])
 def test_without_gpu_or_server_others_must_queue_too(unknown: dict[str, None]) -> None:
     alone = last(STARVED.but(**unknown), involuntary=0.0)
     assert not found(run_queue_starvation, alone)
@@ -342,9 +344,27 @@ def test_polling_is_not_work() -> None:
 
 
 def test_cpu_bound_without_requests_is_nothing() -> None:
-    for none in ({"running": 0.0}, {"running": None, "waiting": None}):
-        for scene in (CPU_BOUND, CPU_BOUND_UNSEEN, CPU_ONLY):
-            assert not found(cpu_bound, scene.but(**none))
+    for scene in (CPU_BOUND, CPU_BOUND_UNSEEN, CPU_ONLY):
+        assert not found(cpu_bound, scene.but(running=0.0))
+
+
+@pytest.mark.parametrize(
+    ("scene", "change", "speaks"),
+    [
+        (CPU_BOUND, {"gpus": (2.0,)}, True),
+        (CPU_BOUND_UNSEEN, {"gpus": (5.1,)}, True),
+        (CPU_BOUND_UNSEEN, {"gpus": (4.9,)}, False),
+        (CPU_BOUND_UNSEEN, {"gpus": (4.9,), "gauges": {("gpu:0", v.GPU_UTIL): 40.0}}, True),
+        (CPU_ONLY, {}, False),
+    ],
+)
+def test_without_an_endpoint_work_shows_where_it_is_done(scene: Scene, change: dict[str, object], speaks: bool) -> None:
+    """Kernels that are launched, or that a GPU is seen to run."""
+    assert bool(found(cpu_bound, scene.but(**NO_ENDPOINT, **change))) == speaks
+
+
+def test_launches_are_quoted_where_requests_cannot_be() -> None:
+    assert "CUDA launches 4000 /s (eBPF)" in only(cpu_bound, CPU_BOUND.but(**NO_ENDPOINT)).evidence
 
 
 def test_a_worker_may_be_the_one_that_is_cpu_bound() -> None:
@@ -392,10 +412,10 @@ def test_gpu_bound_without_probes_from_ninety_per_cent_on(sm: float, speaks: boo
     assert bool(found(gpu_bound, GPU_BOUND_UNSEEN.but(gpus=(sm,)))) == speaks
 
 
-def test_gpu_bound_without_probes_asks_for_requests() -> None:
-    assert not found(gpu_bound, GPU_BOUND_UNSEEN.but(running=None, waiting=None))
-    assert found(gpu_bound, GPU_BOUND_SPINNING.but(running=None, waiting=None))
-    assert not found(gpu_bound, GPU_BOUND_SPINNING.but(running=0.0))
+def test_gpu_bound_asks_for_requests_where_they_are_counted() -> None:
+    for scene in (GPU_BOUND_SPINNING, GPU_BOUND_UNSEEN):
+        assert found(gpu_bound, scene.but(**NO_ENDPOINT))
+        assert not found(gpu_bound, scene.but(running=0.0))
 
 
 def test_a_wait_in_the_driver_counts_too() -> None:

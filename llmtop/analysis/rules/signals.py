@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.rates import increase
+from llmtop.analysis.rates import increase, step_increase
 from llmtop.analysis.readings import gpu_tracks, server_track, source
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.stragglers import server_gpus
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -61,10 +61,15 @@ def no_requests(trace: Trace) -> Signal | None:
 
 
 def is_loaded(trace: Trace) -> bool | None:
-    """Whether there is work for the GPU; None where the server does not tell."""
+    """Whether there is work for the GPU; None where it cannot be told.
+
+    Without an endpoint that counts requests, work shows where it is done: kernels are launched, or a GPU runs them.
+    """
     if requests(trace) is not None:
         return True
-    return False if len(_loads(trace)) == 2 else None
+    if len(_loads(trace)) == 2:
+        return False
+    return True if _launches(trace) or _runs_kernels(trace) else None
 
 
 def slower(trace: Trace) -> Signal | None:
@@ -82,6 +87,23 @@ def _loads(trace: Trace) -> tuple[Signal, ...]:
         return ()
     counts = ((metric, recent_mean(trace, server.id, metric)) for metric in (v.SERVER_WAITING, v.SERVER_RUNNING))
     return tuple(Signal(n, says(trace, server.id, metric, n)) for metric, n in counts if n is not None)
+
+
+def _launches(trace: Trace) -> Signal | None:
+    """Kernels and graphs that the server launches in a second."""
+    counters = [trace.get(thread.id, v.THREAD_LAUNCHES) for thread in trace.tracks_of(TrackKind.THREAD)]
+    grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in counters)
+    if not grown:
+        return None
+    where = next(one.source for one in counters if one is not None)
+    rate = grown * NS_PER_S / min(WINDOW_NS, max(NS_PER_S, trace.end_ns - trace.start_ns))
+    return Signal(rate, f"{v.THREAD_LAUNCHES.title} {quantity(rate, '/s')} ({where})")
+
+
+def _runs_kernels(trace: Trace) -> bool:
+    """By the duty cycle too: small kernels, one after the other, keep few SMs busy."""
+    pairs = ((one.id, metric) for one in server_gpus(trace) for metric in (v.GPU_SM, v.GPU_UTIL))
+    return any((recent_mean(trace, *pair) or 0.0) >= GPU_QUIET_PERCENT for pair in pairs)
 
 
 def _later_tokens(trace: Trace, server: str) -> Signal | None:
@@ -173,7 +195,8 @@ def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None
 
 def says_waiting(trace: Trace) -> tuple[str, ...]:
     """The lines of evidence of `is_gpu_waiting`: the work at hand and the GPU, as far as they are known."""
-    return tuple(signal.text for signal in (requests(trace), gpu_activity(trace)) if signal is not None)
+    work = requests(trace) or (None if _loads(trace) else _launches(trace))
+    return tuple(signal.text for signal in (work, gpu_activity(trace)) if signal is not None)
 
 
 def _limit(activity: Activity, least: float) -> float:
