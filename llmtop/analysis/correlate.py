@@ -16,7 +16,16 @@ from llmtop.analysis.grid import counter_steps, gauge_steps, on_grid, probe_step
 from llmtop.analysis.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
 from llmtop.analysis.readings import gpu_tracks, server_track, source
 from llmtop.analysis.tables import RowTable
-from llmtop.analysis.thread_cells import BLOCKED, CUDA_SYNC, POLLING, RUN_QUEUE, THROTTLED, WORKING, thread_cells
+from llmtop.analysis.thread_cells import (
+    BLOCKED,
+    CUDA_SYNC,
+    ON_CPU,
+    POLLING,
+    RUN_QUEUE,
+    THROTTLED,
+    WORKING,
+    thread_cells,
+)
 from llmtop.analysis.thread_probes import library_watch
 from llmtop.analysis.threads import api_threads, gpu_thread, process_threads, thread_label
 from llmtop.analysis.views import Column
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.grid import Cells, Grid, Step
+    from llmtop.analysis.thread_cells import ThreadCells
     from llmtop.analysis.threads import ThreadRow
     from llmtop.analysis.views import Cell
     from llmtop.model import Metric, Series, Trace
@@ -235,6 +245,7 @@ def _candidates(trace: Trace, idle: GpuIdle) -> Iterator[_Candidate]:
 
 
 _THREAD_TITLES = {
+    ON_CPU: "on CPU",
     WORKING: "on CPU, working",
     POLLING: "polling",
     RUN_QUEUE: "run queue",
@@ -249,18 +260,24 @@ def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]
     did = thread_cells(trace, track, grid)
     where, step_ns = source(trace, track, v.THREAD_ON_CPU), usual_step_ns(trace.get(track, v.THREAD_ON_CPU))
     how = "" if did.are_causes_exact else ", sampled"
-    for kind in did.kinds:
-        cells = did.of(kind)
+    for kind, cells in _kinds(did).items():
         known = [share for share in cells if share is not None]
         if sum(known) >= _LEAST_SHARE * len(known):
             cause = kind.removeprefix(BLOCKED)
             title = _THREAD_TITLES.get(kind) or f"blocked ({cause})"
-            if kind == WORKING and not (did.knows_polling and did.knows_sync):
-                title = "on CPU"
             yield _Candidate(f"{name} {title}", where + (how if kind != cause else ""), cells, step_ns)
     launches = trace.get(track, v.THREAD_LAUNCHES)
     if launches is not None:
         yield _probed(f"{name} launches", launches, library_watch(trace, f"process:{row.pid}"), grid)
+
+
+def _kinds(did: ThreadCells) -> dict[str, Cells]:
+    """What the thread did, the most frequent first; work that is only sometimes told from the rest is not split."""
+    kinds = {kind: did.of(kind) for kind in did.kinds}
+    if ON_CPU in kinds:
+        pairs = zip(kinds.pop(WORKING, (0.0,) * did.grid.cells), kinds[ON_CPU], strict=True)
+        kinds[ON_CPU] = tuple(None if other is None else (told or 0.0) + other for told, other in pairs)
+    return kinds
 
 
 def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]:

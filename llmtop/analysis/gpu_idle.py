@@ -56,13 +56,14 @@ def gpu_idle(trace: Trace, gpu: str | None, window_ns: int) -> GpuIdle | Unknown
 
 def _idle(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[Grid, Cells] | None:
     series = trace.get(track, metric)
-    start_ns = max(trace.start_ns, trace.end_ns - window_ns)
-    if series is None or not any(value is not None for _, value in series.between(start_ns, trace.end_ns)):
+    if series is None or not any(
+        value is not None for _, value in series.between(trace.end_ns - window_ns, trace.end_ns)
+    ):
         return None
     step_ns = max(usual_step_ns(series), _clock_step_ns(trace))
     step_ns = max(1, round(step_ns / _QUARTER_NS)) * _QUARTER_NS
     end_ns = trace.end_ns // step_ns * step_ns
-    grid = grid_of(start_ns, end_ns, step_ns)
+    grid = grid_of(max(trace.start_ns, end_ns - window_ns), end_ns, step_ns)
     cells = on_grid(gauge_steps(series, grid.start_ns, grid.end_ns), grid)
     if sum(cell is not None for cell in cells) < _LEAST_CELLS:
         return None

@@ -7,7 +7,7 @@ thread did in it: which microsecond of one met which of the other is not known, 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -18,6 +18,7 @@ from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_cells import (
     BLOCKED,
     CUDA_SYNC,
+    ON_CPU,
     POLLING,
     RUN_QUEUE,
     THROTTLED,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 WINDOW_NS = 60 * NS_PER_S
 NO_REQUEST = "no_request"
-ON_CPU = "on_cpu"
-"""Instead of WORKING where polling or waiting for the GPU cannot be told from it."""
 UNKNOWN = "unknown"
 ESTIMATE = "an estimate: within each sampling interval idle time is split in proportion"
 
@@ -145,7 +144,7 @@ def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS
     drivers = _drivers(trace, idle.gpu)
     if isinstance(drivers, Unknown):
         return drivers
-    threads = [_known_cells(thread_cells(trace, f"thread:{row.pid}/{row.tid}", idle.grid)) for row in drivers]
+    threads = [thread_cells(trace, f"thread:{row.pid}/{row.tid}", idle.grid) for row in drivers]
     names = [thread_label(row) for row in drivers]
     demand = _is_without_request(trace, idle.grid)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
@@ -185,15 +184,6 @@ def _drivers(trace: Trace, gpu: str) -> tuple[ThreadRow, ...] | Unknown:
     if isinstance(engine, Unknown) or (engine.pid, engine.tid) == (worker.pid, worker.tid):
         return (worker,)
     return worker, engine
-
-
-def _known_cells(thread: ThreadCells) -> ThreadCells:
-    """The same, with WORKING called ON_CPU where it may be something else."""
-    if thread.knows_polling and thread.knows_sync:
-        return thread
-    renamed = {WORKING: ON_CPU}
-    cells = (cell and {renamed.get(what, what): share for what, share in cell.items()} for cell in thread.cells)
-    return replace(thread, cells=tuple(cells))
 
 
 def _split(i: int, threads: Sequence[ThreadCells], names: Sequence[str]) -> Mapping[tuple[str, str], float]:

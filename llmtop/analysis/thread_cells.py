@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from llmtop.model import Series
 
 WORKING = "working"
+ON_CPU = "on_cpu"
+"""Instead of WORKING where polling or waiting for the GPU cannot be told from it."""
 POLLING = "polling"
 RUN_QUEUE = "run_queue"
 THROTTLED = "throttled"
@@ -46,8 +48,8 @@ class ThreadCells:
     """What one thread did in each cell of a grid; None where its clocks were not read.
 
     Attributes:
-        are_causes_exact: Whether sleeps were measured in every cell; else sampled in some.
-        knows_polling: Whether polling could be told from work in every cell; `knows_sync` likewise.
+        are_causes_exact: Whether sleeps were measured in most cells; else sampled.
+        knows_polling: Whether polling could be told from work in most cells; `knows_sync` likewise.
     """
 
     grid: Grid
@@ -95,9 +97,9 @@ def thread_cells(trace: Trace, thread: str, grid: Grid, series: ProbeSeries | No
     return ThreadCells(
         grid,
         cells,
-        are_causes_exact=all(sleeps[i] is not None for i in read),
-        knows_polling=all(polling[i] is not None for i in read),
-        knows_sync=all(sync[i] is not None for i in read),
+        are_causes_exact=_mostly_known(sleeps, read),
+        knows_polling=_mostly_known(polling, read),
+        knows_sync=_mostly_known(sync, read),
     )
 
 
@@ -123,9 +125,10 @@ def _doing(
     asleep_in_sync, awake_in_sync = _in_sync(synced or 0.0, blocked, is_measured=slept is not None)
     # Within such a call the thread also queues for a CPU, as often as elsewhere.
     spinning = min(ran, awake_in_sync * ran / (ran + waited)) if ran else 0.0
+    is_told = polled is not None and synced is not None
     polled = min(ran - spinning, polled or 0.0)
     doing = {
-        WORKING: ran - spinning - polled,
+        WORKING if is_told else ON_CPU: ran - spinning - polled,
         POLLING: polled,
         RUN_QUEUE: waited - throttled,
         THROTTLED: throttled,
@@ -133,6 +136,10 @@ def _doing(
     }
     doing |= {f"{BLOCKED}{cause}": share for cause, share in blocked.items()}
     return {what: share for what, share in doing.items() if share > 0}
+
+
+def _mostly_known(cells: Sequence[object], read: Sequence[int]) -> bool:
+    return sum(cells[i] is not None for i in read) >= _LEAST_COVERED * len(read)
 
 
 def _in_sync(synced: float, blocked: dict[str, float], *, is_measured: bool) -> tuple[float, float]:

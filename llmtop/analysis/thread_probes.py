@@ -220,7 +220,8 @@ def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: i
 def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
     """Whether the thread's waits for the GPU would be seen: only then no wait means 0.
 
-    Either they are timed, or the library calls of its process are counted and no wait among them is nobody's.
+    Either they are timed, or the library calls of its process are counted and no wait among them is nobody's. A
+    process of a server whose others make such calls makes none itself when none is counted.
     """
     if not series.sees_syncs:
         return False
@@ -228,12 +229,15 @@ def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
         return True
     process = process_of(thread)
     names = series.library.get(process, ())
+    if not names:
+        watched = _observed_ns(trace, process, v.SCHEDULER_OBSERVED, window_ns)
+        return bool(series.library) and watched >= LEAST_OBSERVED * window_ns
     if process in series.cuda_sync:
-        return bool(names)
+        return True
     start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
     waits = [name for name in names if any(part in name for part in _SYNC_CALLS)]
     counters = (trace.get(process, v.labelled(v.LIBRARY_COUNT, name)) for name in waits)
-    return bool(names) and not any(_grew(counter, start_ns, end_ns) for counter in counters)
+    return not any(_grew(counter, start_ns, end_ns) for counter in counters)
 
 
 def _are_spins_told(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> bool:

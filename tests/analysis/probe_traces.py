@@ -29,6 +29,7 @@ class Probed:
         gauges: By (track, metric): values.
         observed: ns per ns in which probes were attached; None for no probes at all.
         calls_until: The second in which the system calls' probes are taken off; None for never.
+        probes_from: The second in which all probes are attached.
     """
 
     clocks: Mapping[Metric, Rate] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Probed:
     gauges: Mapping[tuple[str, Metric], Rate | Callable[[int], float | None]] = field(default_factory=dict)
     observed: float | None = 1.0
     calls_until: int | None = None
+    probes_from: int = 0
     missing: tuple[Missing, ...] = ()
     role: str = "EngineCore"
     tracks: tuple[Track, ...] = ()
@@ -64,7 +66,7 @@ class Probed:
 
     def _probed(self, second: int, t: int, sums: dict[tuple[str, str], float]) -> list[Reading]:
         readings: list[Reading] = []
-        if self.observed is None:
+        if self.observed is None or second < self.probes_from:
             return readings
         for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED):
             is_off = metric is v.SYSCALL_OBSERVED and self.calls_until is not None and second > self.calls_until
