@@ -19,7 +19,7 @@ spin       not at all: on CPU, or queued for one
 yield      not at all, in sched_yield: polling; "spins" is how often
 poll       not at all, in ppoll with a timeout of zero: polling; "spins" is how often
 starve     not at all, beside ARGUMENT - 1 "rival N" (up to 4) on the first CPU: 1/ARGUMENT on CPU, the rest queued
-crowd      beside ARGUMENT threads that do nothing but sleep, 15 ms a time; they keep no account
+crowd      beside ARGUMENT threads that sleep half a second, make four calls, and so on; they keep no account
 count      a known number of calls: see test_ebpf_probes.py
 =========  ============================================================================================================
 

@@ -283,10 +283,23 @@ static void count(void)
 	_exit(0);
 }
 
-static void *nap_for_ever(void *unused)
+NOINLINE void doze(void)
 {
-	for (;;)
-		nap();
+	struct timespec wait = {0, 500000000};
+	nanosleep(&wait, NULL);
+}
+
+/* Some calls of different kinds, as threads of a pool make them. */
+static void *doze_for_ever(void *unused)
+{
+	struct pollfd none = {-1, 0, 0};
+	for (;;) {
+		doze();
+		syscall(SYS_getpgid, 0);
+		syscall(SYS_getppid);
+		poll(&none, 1, 0);
+		close(-1);
+	}
 	return unused;
 }
 
@@ -298,7 +311,7 @@ static void start_crowd(int number)
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 64 << 10);
 	for (int i = 0; i < number; i++)
-		if (pthread_create(&thread, &small, nap_for_ever, NULL))
+		if (pthread_create(&thread, &small, doze_for_ever, NULL))
 			exit(3);
 }
 

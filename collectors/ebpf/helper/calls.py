@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from .programs import RAW_TRACEPOINT, SLOTS, compile_program, load
@@ -20,24 +19,6 @@ _SPIN_CALLS = {
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
 
-@dataclass
-class Total:
-    """Sums of one system call of one process."""
-
-    count: int = 0
-    errors: int = 0
-    ns: int = 0
-    slots: list[int] = field(default_factory=lambda: [0] * SLOTS)
-
-    def add(self, value: tuple[int, ...]) -> None:
-        """Add one thread's share."""
-        self.count += value[0]
-        self.errors += value[1]
-        self.ns += value[2]
-        if value[2]:
-            self.slots = [a + b for a, b in zip(self.slots, value[6:])]
-
-
 class Calls:
     """The probes on system calls."""
 
@@ -46,10 +27,10 @@ class Calls:
         self._module = compile_program(bpf, "calls", flags=flags)
         for _, function in _TRACEPOINTS:
             load(self._module, function, RAW_TRACEPOINT)
-        self._calls = BatchReader.of(self._module["calls"], "II", "QQQIII28I4x")
-        self._ended: dict[tuple[int, int], Total] = {}
-        """Sums of threads that are no more, by (tgid, call)."""
-        self._ended_waits: dict[int, int] = {}
+        self._calls = BatchReader.of(self._module["calls"], "II", f"QQQQ{SLOTS}Q")
+        self._spins = BatchReader.of(self._module["spins"], "II", "QI4x")
+        self._ended: dict[tuple[int, int], int] = {}
+        """Spins of threads that are no more, by (tgid, call)."""
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._sent_waits: dict[int, int] = {}
         self._sent_spins: dict[tuple[int, str], int] = {}
@@ -83,52 +64,47 @@ class Calls:
             raise UnavailableError(f"the raw tracepoint {tracepoint} cannot be used: {error}") from error
 
     def read(self, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
-        """What changed: sums since the start, by process and call."""
-        dead = {tid for tid, _ in ended}
-        sums: dict[tuple[int, int], Total] = {}
-        spins: dict[tuple[int, int, str], int] = {}
-        waits = dict(self._ended_waits)
-        for (tid, call), value in self._calls.entries():
-            tgid = value[3]
-            if kind := spin_kind(call):
-                spins[tgid, tid, kind] = spins.get((tgid, tid, kind), 0) + value[0]
-            into = self._ended if tid in dead else sums
-            into.setdefault((tgid, call), Total()).add(value)
-            if value[5]:
-                waits[tgid] = waits.get(tgid, 0) + value[5]
-            if tid in dead:
-                self._retire(tid, call, tgid, value[5])
-        for tid in dead:
-            _delete(self._module["started"], ctypes.c_uint32(tid))
-        for key, total in self._ended.items():
-            sums[key] = _joined(sums.get(key), total)
-        changed = self._changed(sums)
+        """What changed: sums since the start, by process and call; spins by thread too."""
+        dead, finished = {tid for tid, _ in ended}, set(gone)
+        timed: list[list[Any]] = []
+        waits: dict[int, int] = {}
+        for (tgid, call), (count, errors, ns, switch_timeouts, *slots) in self._calls.entries():
+            if self._is_news(tgid, call, (count, errors, ns)):
+                timed.append([tgid, call, count, errors, ns, {slot: n for slot, n in enumerate(slots) if n}])
+            if switch_timeouts:
+                waits[tgid] = waits.get(tgid, 0) + switch_timeouts
+            if tgid in finished:
+                _delete(self._module["calls"], self._module["calls"].Key(tgid, call))
         changed_waits = [[tgid, count] for tgid, count in waits.items() if self._sent_waits.get(tgid) != count]
         self._sent_waits.update(waits)
-        changed_spins = self._changed_spins(spins, dead)
-        self._forget(gone)
-        return {"calls": changed, "switch_timeouts": changed_waits, "spins": changed_spins}
+        spun, spins = self._read_spins(dead)
+        for tid in dead:
+            _delete(self._module["started"], ctypes.c_uint32(tid))
+        self._forget(finished)
+        return {"calls": timed + spun, "switch_timeouts": changed_waits, "spins": spins}
+
+    def _is_news(self, tgid: int, call: int, state: tuple[int, int, int]) -> bool:
+        if self._sent.get((tgid, call)) == state:
+            return False
+        self._sent[tgid, call] = state
+        return True
+
+    def _read_spins(self, dead: set[int]) -> tuple[list[list[Any]], list[list[Any]]]:
+        """By process and call, as calls that were only counted; and [tgid, tid, kind, count]."""
+        sums, threads = dict(self._ended), dict[tuple[int, int, str], int]()
+        for (tid, call), (count, tgid) in self._spins.entries():
+            sums[tgid, call] = sums.get((tgid, call), 0) + count
+            place = (tgid, tid, spin_kind(call))
+            threads[place] = threads.get(place, 0) + count
+            if tid in dead:
+                self._ended[tgid, call] = self._ended.get((tgid, call), 0) + count
+                _delete(self._module["spins"], self._module["spins"].Key(tid, call))
+        counted = [[*place, count, 0, 0, {}] for place, count in sums.items() if self._is_news(*place, (count, 0, 0))]
+        return counted, self._changed_spins(threads, dead)
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
         return int(self._module["lost"][ctypes.c_int(0)].value)
-
-    def _retire(self, tid: int, call: int, tgid: int, switch_timeouts: int) -> None:
-        key = self._module["calls"].Key(tid, call)
-        _delete(self._module["calls"], key)
-        if switch_timeouts:
-            self._ended_waits[tgid] = self._ended_waits.get(tgid, 0) + switch_timeouts
-
-    def _changed(self, sums: dict[tuple[int, int], Total]) -> list[list[Any]]:
-        """[tgid, call, count, errors, ns, {slot: count}]; what was only counted has no errors and no time."""
-        changed = []
-        for (tgid, call), total in sums.items():
-            state = (total.count, total.errors, total.ns)
-            if self._sent.get((tgid, call)) != state:
-                self._sent[tgid, call] = state
-                slots = {slot: count for slot, count in enumerate(total.slots) if count}
-                changed.append([tgid, call, total.count, total.errors, total.ns, slots])
-        return changed
 
     def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[list[Any]]:
         """[tgid, tid, kind, count]."""
@@ -141,13 +117,11 @@ class Calls:
             del self._sent_spins[place]
         return changed
 
-    def _forget(self, gone: Iterable[int]) -> None:
-        dead = set(gone)
-        if dead:
-            self._ended = {key: total for key, total in self._ended.items() if key[0] not in dead}
-            self._sent = {key: state for key, state in self._sent.items() if key[0] not in dead}
-            self._ended_waits = {pid: count for pid, count in self._ended_waits.items() if pid not in dead}
-            self._sent_waits = {pid: count for pid, count in self._sent_waits.items() if pid not in dead}
+    def _forget(self, gone: set[int]) -> None:
+        if gone:
+            self._ended = {key: count for key, count in self._ended.items() if key[0] not in gone}
+            self._sent = {key: state for key, state in self._sent.items() if key[0] not in gone}
+            self._sent_waits = {pid: count for pid, count in self._sent_waits.items() if pid not in gone}
 
 
 def spin_kind(call: int) -> str:
@@ -159,16 +133,6 @@ def spin_kind(call: int) -> str:
     if call & WITHOUT_WAIT:
         return "poll"
     return "sched_yield" if call == _SPIN_CALLS[platform.machine()]["SCHED_YIELD"] else ""
-
-
-def _joined(alive: Total | None, ended: Total) -> Total:
-    if alive is None:
-        return ended
-    alive.count += ended.count
-    alive.errors += ended.errors
-    alive.ns += ended.ns
-    alive.slots = [a + b for a, b in zip(alive.slots, ended.slots)]
-    return alive
 
 
 def _delete(table: Any, key: Any) -> None:

@@ -204,15 +204,14 @@ class Scheduler:
 
     def _changed_wakes(self, threads: dict[int, _Thread]) -> list[list[int]]:
         """[tgid, tid, waker, count] of the wakers that woke a thread most since the last look; 0 is no thread."""
-        grown: dict[int, list[tuple[int, int, int]]] = {}
-        for (tid, waker), (count,) in self._wakes.entries():
-            more = count - self._sent_wakes.get((tid, waker), 0)
-            if more and tid in threads:
-                grown.setdefault(tid, []).append((more, waker, count))
+        grown: dict[int, list[tuple[int, int]]] = {}
+        for (tid, waker), (count,) in self._wakes.entries(take=True):  # a thread may have thousands of them by and by
+            if tid in threads:
+                grown.setdefault(tid, []).append((count, waker))
         told = []
         for tid, wakers in grown.items():
-            for _, waker, count in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
-                self._sent_wakes[tid, waker] = count
+            for more, waker in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
+                count = self._sent_wakes[tid, waker] = self._sent_wakes.get((tid, waker), 0) + more
                 told.append([threads[tid].tgid, tid, waker, count])
         return told
 
@@ -278,7 +277,6 @@ class Scheduler:
             _delete(self._module["waits"], key)
         for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
             del self._sent_wakes[pair]
-            _delete(self._module["wakes"], self._module["wakes"].Key(*pair))
         for tid in dead:
             _delete(self._module["threads"], ctypes.c_uint32(tid))
         for tgid in gone:

@@ -1,14 +1,15 @@
 /* System calls: how often, how many failed, how long.
  *
- * Raw tracepoints: cheaper than plain ones, and what they return filters nothing. Counters are kept per thread, so
- * that no two CPUs write the same one and no atomic operation is needed. */
+ * Raw tracepoints: cheaper than plain ones, and what they return filters nothing. Counters are kept per process, or
+ * thousands of threads would be read every second; spins are kept per thread, or threads that spin would fight for
+ * one cache line millions of times a second. */
 
 #define ETIMEDOUT 110
 #define NO_CALL 0xffffffff
 #define WITHOUT_WAIT 0x8000	/* set in the id of a poll that was told not to wait */
 
 struct call_key {
-	u32 tid;
+	u32 tgid;
 	u32 id;
 };
 
@@ -16,10 +17,19 @@ struct call {
 	u64 count;
 	u64 errors;
 	u64 ns;
+	u64 switch_timeouts;	/* that returned ETIMEDOUT after 4.5 to 7 ms: CPython asks for the GIL again after 5 ms */
+	u64 slots[SLOTS];
+};
+
+struct spin_key {
+	u32 tid;
+	u32 id;
+};
+
+struct spin {
+	u64 count;
 	u32 tgid;
-	u32 timeouts;		/* that returned ETIMEDOUT */
-	u32 switch_timeouts;	/* of these, after 4.5 to 7 ms: CPython's wait for the GIL asks again after 5 ms */
-	u32 slots[SLOTS];
+	u32 unused;
 };
 
 struct started {
@@ -29,21 +39,32 @@ struct started {
 };
 
 BPF_HASH(calls, struct call_key, struct call, 16384);
-BPF_HASH(started, u32, struct started, 16384);
+BPF_HASH(spins, struct spin_key, struct spin, 16384);
+BPF_HASH(started, u32, struct started, 32768);
 BPF_ARRAY(settings, u32, 1);	/* [0] whether calls are counted only */
 BPF_ARRAY(lost, u64, 1);
 
-static __always_inline struct call *call_of(u32 tgid, u32 tid, u32 id)
+static __always_inline struct call *call_of(u32 tgid, u32 id)
 {
-	struct call_key key = {.tid = tid, .id = id};
+	struct call_key key = {.tgid = tgid, .id = id};
 	struct call *call = calls.lookup(&key);
 	if (call)
 		return call;
-	struct call fresh = {.tgid = tgid};
+	struct call fresh = {};
 	call = calls.lookup_or_try_init(&key, &fresh);
 	if (!call)
 		lost.increment(0);
 	return call;
+}
+
+static __always_inline void count_spin(u32 tgid, u32 tid, u32 id)
+{
+	struct spin_key key = {.tid = tid, .id = id};
+	struct spin fresh = {.tgid = tgid}, *spin = spins.lookup_or_try_init(&key, &fresh);
+	if (spin)
+		spin->count++;
+	else
+		lost.increment(0);
 }
 
 /* A spinning thread makes millions of these a second, and how long they take says nothing. */
@@ -95,11 +116,15 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 	}
 	count_hit(HIT_CALL);
 	u32 place = 0, *count_only = settings.lookup(&place);
-	bool spins = is_spin(ctx, &id);
-	if (spins || (count_only && *count_only)) {
-		struct call *call = call_of(tgid, tid, id);
-		if (call)
-			call->count++;
+	bool is_spin_call = is_spin(ctx, &id);
+	if (is_spin_call || (count_only && *count_only)) {
+		if (is_spin_call) {
+			count_spin(tgid, tid, id);
+		} else {
+			struct call *call = call_of(tgid, id);
+			if (call)
+				__sync_fetch_and_add(&call->count, 1);
+		}
 		/* No start is kept: its return is passed over below. */
 		struct started *before = started.lookup(&tid);
 		if (before)
@@ -112,7 +137,8 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 		start->id = id;
 	} else {
 		struct started fresh = {.at = bpf_ktime_get_ns(), .id = id};
-		started.update(&tid, &fresh);
+		if (started.update(&tid, &fresh))
+			lost.increment(0);
 	}
 	return 1;
 }
@@ -128,22 +154,19 @@ int on_return(struct bpf_raw_tracepoint_args *ctx)
 		return 1;
 	u64 ns = bpf_ktime_get_ns() - start->at;
 	long result = ctx->args[1];
-	struct call *call = call_of(tgid, tid, start->id);
+	struct call *call = call_of(tgid, start->id);
 	start->id = NO_CALL;
 	if (!call)
 		return 1;
-	call->count++;
-	call->ns += ns;
+	__sync_fetch_and_add(&call->count, 1);
+	__sync_fetch_and_add(&call->ns, ns);
 	u32 slot = slot_of(ns);
 	if (slot < SLOTS)
-		call->slots[slot]++;
+		__sync_fetch_and_add(&call->slots[slot], 1);
 	if (result < 0 && result >= -4095) {
-		call->errors++;
-		if (result == -ETIMEDOUT) {
-			call->timeouts++;
-			if (ns > 4500000 && ns < 7000000)
-				call->switch_timeouts++;
-		}
+		__sync_fetch_and_add(&call->errors, 1);
+		if (result == -ETIMEDOUT && ns > 4500000 && ns < 7000000)
+			__sync_fetch_and_add(&call->switch_timeouts, 1);
 	}
 	return 1;
 }
