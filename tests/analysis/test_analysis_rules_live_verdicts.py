@@ -311,6 +311,15 @@ def test_cpu_bound() -> None:
     assert "EngineCore: in CUDA synchronisation 4.0 % (eBPF)" in finding.evidence
 
 
+@pytest.mark.parametrize(
+    ("rule", "scene", "did"), [(cpu_bound, CPU_BOUND, "worked on the CPU"), (engine_starved, ON_DISK, "disk")]
+)
+def test_what_was_done_while_the_gpu_idled_is_quoted(rule: Rule, scene: Scene, did: str) -> None:
+    (line,) = (one for one in only(rule, scene).evidence if one.startswith("GPU 0 idle"))
+    assert f"of it EngineCore was blocked ({did})" in line or f"of it EngineCore {did}" in line
+    assert line.endswith("(estimated second by second)")
+
+
 @pytest.mark.parametrize(("sm", "speaks"), [(79.0, True), (81.0, False)])
 def test_cpu_bound_with_probes_below_eighty_per_cent(sm: float, speaks: bool) -> None:
     assert bool(found(cpu_bound, CPU_BOUND.but(gpus=(sm,)))) == speaks

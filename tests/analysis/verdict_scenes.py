@@ -192,7 +192,7 @@ class Scene:
             found.append(Track(thread.track, TrackKind.THREAD, name, f"process:{thread.pid}", {"role": role}))
             for i in range(len(self.gpus)):
                 owner = thread.pid - 100 if len(self.gpus) > 1 else 0
-                if owner == i:
+                if owner == i and role != "APIServer":
                     key = f"gpu:{i}/process:{thread.pid}"
                     found.append(Track(key, TrackKind.GPU_PROCESS, role, f"gpu:{i}"))
         return {track.id: track for track in found}

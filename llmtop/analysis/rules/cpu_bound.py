@@ -12,6 +12,7 @@ from llmtop.analysis.rules.signals import (
     is_gpu_waiting,
     is_loaded,
     requests,
+    says_idle,
     says_waiting,
 )
 from llmtop.analysis.rules.thread_signals import ALL_THE_TIME, Watched, drivers, engine, says_in_sync, says_on_cpu
@@ -80,5 +81,6 @@ def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
     if bound.shares.in_cuda_sync is not None:
         yield says_in_sync(trace, bound)
     yield from says_waiting(trace)
+    yield from says_idle(trace)
     if not gpu_tracks(trace):
         yield "no GPU is seen on this machine (NVML)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import server_track
 from llmtop.analysis.rules.evidence import recent_mean
-from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_waiting
+from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import Watched, engine, says_blocked
 from llmtop.model import Finding, Severity, Trace
 
@@ -38,7 +38,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         severity=Severity.WARNING,
         subject=server.name,
         message=f"GPU {activity.value:.0f} % busy while {waiting:.0f} requests wait: {_cause(thread)}",
-        evidence=(*says_waiting(trace), *(() if thread is None else (says_blocked(thread),))),
+        evidence=(*says_waiting(trace), *(() if thread is None else (says_blocked(thread),)), *says_idle(trace)),
         action=_action(thread),
         next_command=f"py-spy dump --nonblocking --pid {'PID' if thread is None else thread.row.pid}",
         source=source,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_waiting
+from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import crowding, drivers, held_off, threads
 from llmtop.model import Finding, Severity, Trace
 
@@ -34,7 +34,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             severity=Severity.WARNING,
             subject=late.name,
             message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time" + _idle(trace, waiting),
-            evidence=(wait.text, *says_waiting(trace), *crowd, *_says_cores(trace)),
+            evidence=(wait.text, *says_waiting(trace), *says_idle(trace), *crowd, *_says_cores(trace)),
             action=_action(trace),
             next_command=f"sudo perf sched record -p {late.row.pid} -- sleep 5 && sudo perf sched latency",
             source=source,

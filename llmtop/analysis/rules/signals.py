@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.idle_causes import idle_causes
 from llmtop.analysis.rates import increase, step_increase
 from llmtop.analysis.readings import gpu_tracks, server_track, source
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
@@ -29,6 +30,8 @@ GPU_QUIET_PERCENT = 5.0
 DUTY_BUSY_PERCENT = 95.0
 """NVML's duty cycle counts any kernel, however small: only this much of it means that the GPU hardly rests."""
 
+_MOSTLY_COVERED = 0.5
+"""Share of the window in which both the GPU and its thread must have been read."""
 _BEFORE_NS = 60 * NS_PER_S
 """What was "before" the window: the minute until it began."""
 _SLOWER = 1.25
@@ -197,6 +200,15 @@ def says_waiting(trace: Trace) -> tuple[str, ...]:
     """The lines of evidence of `is_gpu_waiting`: the work at hand and the GPU, as far as they are known."""
     work = requests(trace) or (None if _loads(trace) else _launches(trace))
     return tuple(signal.text for signal in (work, gpu_activity(trace)) if signal is not None)
+
+
+def says_idle(trace: Trace) -> tuple[str, ...]:
+    """What the CPU side did in the seconds in which the GPU idled: the signals met, and did not just both occur."""
+    gpus = server_gpus(trace)
+    causes = idle_causes(trace, gpus[0].id if gpus else None, WINDOW_NS)
+    if isinstance(causes, Unknown) or causes.coverage < _MOSTLY_COVERED:
+        return ()
+    return (f"{causes.sentence} (estimated second by second)",)
 
 
 def _limit(activity: Activity, least: float) -> float:
