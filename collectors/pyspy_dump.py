@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 """A look takes some 10 ms; py-spy may read from a process that changes under it for ever."""
+CPU_LIMIT_S = 10
 MOST_BYTES = 16 << 20
 """2,000 threads of 30 frames: reading more of it would hold up the screen."""
 MOST_FRAMES = 300
@@ -103,6 +107,9 @@ def _run(argv: list[str], timeout_s: float) -> _Run:
     )
     assert process.stdout is not None
     assert process.stderr is not None
+    with contextlib.suppress(OSError):  # it has ended already
+        # One that reads for ever must end even where llmtop itself was killed meanwhile.
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     output, errors, fault = b"", b"", "llmtop failed to read it"
     try:
         output, errors, fault = _read(process.stdout.fileno(), process.stderr.fileno(), timeout_s)
@@ -110,7 +117,7 @@ def _run(argv: list[str], timeout_s: float) -> _Run:
         process.stdout.close()
         process.stderr.close()
         if fault:
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)  # Popen.kill may wait for it, and its cost would be lost
         _, status, usage = os.wait4(process.pid, 0)  # the cost of this child alone, which Popen.wait does not tell
         process.returncode = os.waitstatus_to_exitcode(status)
     return _Run(process.returncode, output, errors, fault, round((usage.ru_utime + usage.ru_stime) * NS_PER_S))
