@@ -234,6 +234,12 @@ def test_gil_by_its_owners(shares: tuple[float, float], speaks: bool) -> None:
     assert all("the GIL goes round: t0" in one.evidence[1] and "(py-spy)" in one.evidence[1] for one in findings)
 
 
+@pytest.mark.parametrize(("looks", "speaks"), [(4, False), (5, True)])
+def test_gil_owners_need_five_looks(looks: int, speaks: bool) -> None:
+    scene = gil_threads(0.5, 0.45).but(looks_per_s=looks / 15)
+    assert bool(found(gil_bound, scene)) == speaks
+
+
 @pytest.mark.parametrize(
     ("on_cpu", "speaks"),
     [((0.5, 0.45), True), ((0.4, 0.39), False), ((0.41, 0.4), True), ((0.6, 0.55), False), ((0.9, 0.09), False)],
@@ -350,6 +356,12 @@ def test_polling_is_not_work() -> None:
     scene = last(CPU_BOUND_UNSEEN.but(probed=True), yields=400_000)
     assert not found(cpu_bound, scene)
     assert not diagnose(scene.trace())
+
+
+@pytest.mark.parametrize(("yields", "speaks"), [(48_000, True), (50_000, False)])
+def test_a_worker_that_spins_between_its_launches_is_not_at_work(yields: float, speaks: bool) -> None:
+    """50,000 yields per second on the CPU, of which it has 98 %: how much of that time they take cannot be told."""
+    assert bool(found(cpu_bound, last(CPU_BOUND, yields=yields))) == speaks
 
 
 def test_cpu_bound_without_requests_is_nothing() -> None:

@@ -55,6 +55,7 @@ class Scene:
         itl: Mean inter-token latency in seconds.
         throttled: Seconds throttled per second, or None where the cgroup cannot be read.
         gil_waits: By process, waits of 5 ms in vain per second.
+        looks_per_s: Of py-spy.
         queue_latency_ns: What the waits in the run queue take, by process.
         collectives: By process, time in ncclAllReduce and cuStreamSynchronize per second, of all its threads.
         probed: Whether eBPF looks.
@@ -78,6 +79,7 @@ class Scene:
     pressure: float = 0.0
     cores: int = 0
     gil_waits: Mapping[int, float] = field(default_factory=dict)
+    looks_per_s: float = 10.0
     queue_latency_ns: Mapping[int, float] = field(default_factory=dict)
     collectives: Mapping[int, float] = field(default_factory=dict)
     probed: bool = True
@@ -150,8 +152,8 @@ class Scene:
             if self.probed:
                 yield thread.track, v.labelled(v.THREAD_BLOCKED, cause), share, "eBPF"
         if thread.gil is not None:
-            yield thread.track, v.THREAD_GIL_SAMPLES, 10.0, "py-spy"
-            yield thread.track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"), 10 * thread.gil, "py-spy"
+            yield thread.track, v.THREAD_GIL_SAMPLES, self.looks_per_s, "py-spy"
+            yield thread.track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"), self.looks_per_s * thread.gil, "py-spy"
 
     def _probes(self) -> Iterator[tuple[str, Metric, Level, str]]:
         for pid in {thread.pid for thread in self.threads}:

@@ -15,7 +15,15 @@ from llmtop.analysis.rules.signals import (
     says_idle,
     says_waiting,
 )
-from llmtop.analysis.rules.thread_signals import ALL_THE_TIME, Watched, drivers, engine, says_in_sync, says_on_cpu
+from llmtop.analysis.rules.thread_signals import (
+    ALL_THE_TIME,
+    Watched,
+    drivers,
+    engine,
+    says_in_sync,
+    says_on_cpu,
+    spins,
+)
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import percent
 
@@ -56,16 +64,17 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _bound(trace: Trace) -> Watched | None:
     """The engine's thread, or a worker's while the engine rests: one spins while the other works."""
     first = engine(trace)
-    if first is None or _never_rests(first):
+    if first is None or _never_rests(trace, first):
         return first
-    busy = [thread for thread in drivers(trace) if _never_rests(thread)]
+    busy = [thread for thread in drivers(trace) if _never_rests(trace, thread)]
     return busy[0] if busy and first.shares.working < _MOST else None
 
 
-def _never_rests(thread: Watched) -> bool:
+def _never_rests(trace: Trace, thread: Watched) -> bool:
+    """It works most of the time, sleeps next to none, and does not spin between its work."""
     shares = thread.shares
     awake = shares.working + shares.run_queue + (shares.in_cuda_sync or 0.0)
-    return shares.working >= _MOST and awake >= ALL_THE_TIME
+    return shares.working >= _MOST and awake >= ALL_THE_TIME and not spins(trace, thread)
 
 
 def _is_harmful(trace: Trace, bound: Watched) -> bool:

@@ -24,6 +24,8 @@ _ONE_CORE = (0.8, 1.1)
 """What threads that take turns make together, in cores."""
 _IN_FUTEX = 0.5
 """Of the time that such a thread sleeps, it waits for the GIL: the largest part."""
+_LOOKS = 5
+"""Fewer looks at the owner say nothing of how it goes round."""
 _HELD = 0.8
 """Share of the looks in which somebody had the GIL."""
 
@@ -67,7 +69,7 @@ def _owners(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched]
         for metric in (v.THREAD_GIL_SAMPLES, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
     )
     most = max(looks.values(), default=0.0)
-    if not most or sum(held.values()) < _HELD * most:
+    if most < _LOOKS or sum(held.values()) < _HELD * most:
         return None
     rivals = [one for one in members if held[one.track] >= _PART * most]
     if len(rivals) < 2:

@@ -12,6 +12,7 @@ from llmtop.analysis.rates import increase, step_increase
 from llmtop.analysis.readings import source
 from llmtop.analysis.rules.evidence import WINDOW_NS, recent_mean, says
 from llmtop.analysis.rules.signals import Signal, now_and_before
+from llmtop.analysis.thread_probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
 from llmtop.analysis.threads import Shares, api_threads, engine_thread, threads_view
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import percent, quantity
@@ -39,6 +40,8 @@ INPUT_WAITS = (
 )
 """How an engine waits for work from another process: itself, or at a queue that a thread of its own fills (futex)."""
 
+_SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
+"""Calls per second on a CPU."""
 _QUEUED_TOO = 0.02
 _PREEMPTIONS_PER_S = 50.0
 _PREEMPTED_MORE = 2.0
@@ -132,6 +135,20 @@ def crowding(trace: Trace, thread: Watched) -> tuple[str, ...]:
     """What else says that threads wait for CPUs: involuntary switches, run-queue latency, the host's CPU pressure."""
     lines = (_switches(trace, thread), _latency(trace, f"process:{thread.row.pid}"), _pressure(trace))
     return tuple(line for line in lines if line)
+
+
+def spins(trace: Trace, thread: Watched) -> bool:
+    """Whether it asks so often that much of its CPU time is that, even if it does other things between.
+
+    `Shares.polling` is 0 for a thread that launches kernels too, as vLLM's workers do that spin for the next step.
+    """
+    start_ns = trace.end_ns - WINDOW_NS
+    cpu_s = step_increase(trace.get(thread.track, v.THREAD_ON_CPU), start_ns, trace.end_ns) / NS_PER_S
+    asked = {
+        kind: step_increase(trace.get(thread.track, v.labelled(v.THREAD_SPINS, kind)), start_ns, trace.end_ns)
+        for kind in _SPIN_LIMITS
+    }
+    return any(count >= _SPIN_LIMITS[kind] * cpu_s > 0 for kind, count in asked.items())
 
 
 def gil_waits(trace: Trace, pid: int) -> Signal | None:
