@@ -143,6 +143,8 @@ class Helper:
         self._books = Books()
         self._parts = {"scheduler": Part(), "samples": Part(), "syscalls": Part()}
         self._is_users_only = False
+        self._only_old = False
+        """Whether short-lived threads are left out: perf gives up when one ends while it begins."""
         self._family = Family({})
         self._load = Load()
         self._calls_rested = 0
@@ -211,8 +213,8 @@ class Helper:
         most = MOST_THREADS
         if self._is_users_only:
             most = min(most, USER_PAGES_A_CPU * (os.cpu_count() or 1) // 2)
-        threads = sorted(self._family.threads, key=lambda tid: -self._busy.get(tid, 0))
-        return threads[:most]
+        threads = perf_threads.old(self._family) if self._only_old else self._family.threads
+        return sorted(threads, key=lambda tid: -self._busy.get(tid, 0))[:most]
 
     def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
@@ -257,6 +259,9 @@ class Helper:
             self._is_users_only = True
             part.given_up = False
             return self._open(name, opened)
+        if name != "scheduler" and not part.given_up and not self._only_old:
+            self._only_old = True
+            return self._open(name, opened)
         return None
 
     def _tell(self, name: str, recording: Recording, command: str) -> bool:
@@ -294,7 +299,16 @@ class Helper:
 
     def _calls_options(self) -> list[str]:
         whom = self._family.options(self._pages(), self._busiest())
-        return ["-T", "--per-thread", *whom, "-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit"]
+        return [
+            "-T",
+            "--per-thread",
+            *self._perf.without_maps,
+            *whom,
+            "-e",
+            "raw_syscalls:sys_enter",
+            "-e",
+            "raw_syscalls:sys_exit",
+        ]
 
     def _pages(self) -> int:
         return USER_PAGES_A_CPU * (os.cpu_count() or 1) if self._is_users_only else MOST_PAGES
@@ -410,7 +424,8 @@ class Helper:
             found["stacks of the kernel"] = _BY_USER
         left_out = len(self._family.threads) - len(self._busiest())
         if left_out > 0:
-            found["perf.threads"] = (f"perf does not look at the {left_out} threads that did least", "")
+            which = f"of less than {perf_threads.OLD_S:g} s" if self._only_old else "that did least"
+            found["perf.threads"] = (f"the stacks and calls of {left_out} threads {which} are left out", "")
         looked = self._plan.scheduler_s or LARGEST_SHARE * self._interval_s
         found["perf.sampled"] = (
             f"perf looks {looked:.2g} s of every {self._interval_s:.2g} s",

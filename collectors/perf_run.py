@@ -266,8 +266,14 @@ def failed(perf: Perf, what: str) -> PerfError:
     said = perf.errors()
     if perf.process.poll() is None:
         return PerfError(Unknown(f"{what} does not answer"), lasting=False)
+    if not said.strip():
+        return PerfError(Unknown(f"{what} ended: {_ending(perf.process.returncode)}"), lasting=False)
     is_passing = re.search(r"No such process|Problems finding threads|[Cc]ouldn't (find|create thread)", said)
     return PerfError(explain(said, what), lasting=not is_passing)
+
+
+def _ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 _DENIED = re.compile(

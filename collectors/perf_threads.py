@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +16,8 @@ from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.vocabulary import ThreadCause
 
 MOST_PAGES_A_THREAD = 512
+OLD_S = 2.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,17 @@ def schedstats(family: Family) -> dict[int, tuple[int, int]]:
 def times_run(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[int, int]]) -> int:
     """How often threads came to a CPU between two looks."""
     return sum(times - before[tid][1] for tid, (_, times) in after.items() if tid in before)
+
+
+def old(family: Family) -> list[int]:
+    """The threads that have lived for a while, which are not likely to end while perf opens their events."""
+    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = []
+    for tid, pid in family.threads.items():
+        stat = procfs.stat(tid, Path(f"/proc/{pid}/task"))
+        if stat is not None and now_s - stat.start_ticks / _TICKS_PER_S >= OLD_S:
+            found.append(tid)
+    return found
 
 
 def seeds(family: Family) -> dict[int, Seed]:
