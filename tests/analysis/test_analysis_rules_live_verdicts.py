@@ -236,7 +236,7 @@ def test_gil_by_its_owners(shares: tuple[float, float], speaks: bool) -> None:
 
 @pytest.mark.parametrize(("looks", "speaks"), [(4, False), (5, True)])
 def test_gil_owners_need_five_looks(looks: int, speaks: bool) -> None:
-    scene = gil_threads(0.5, 0.45).but(looks_per_s=looks / 15)
+    scene = gil_threads(0.5, 0.45).but(looks_per_s=(looks + 0.01) / 15)
     assert bool(found(gil_bound, scene)) == speaks
 
 
