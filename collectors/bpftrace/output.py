@@ -2,8 +2,8 @@
 
 One JSON object a line: {"type": "map", "data": {"@name": {"key,key": value}}}, "hist" with lists of
 {"min", "max", "count"} as values, "printf" with text, "attached_probes", "lost_events" and kinds that do not matter
-here. Written after the output of 0.17 and src/output/json.cpp of 0.26, which leaves out spaces in keys and writes
-numbers that a double cannot hold as strings.
+here. Written after the output of 0.17 and 0.23 and after src/output/json.cpp of 0.26, which leaves out spaces in keys and
+writes numbers that a double cannot hold as strings.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def stack_key(text: str, fields: int) -> tuple[Key, Frames, Frames] | None:
     >>> stack_key("7,8,,\n    schedule+1\n", 2), stack_key("7,8,,", 2)
     (((7, 8), (), ('schedule',)), ((7, 8), (), ()))
     """
-    head, *lines = text.split("\n")
+    head, *lines = text.replace("\\n", "\n").split("\n")  # escaped once more by 0.23
     parts = head.split(",")
     numbers = tuple(number for part in parts[:fields] if (number := _integer(part)) is not None)
     is_user_empty = len(parts) == fields + 2

@@ -105,11 +105,15 @@ def script(plan: Plan, machine: str = platform.machine()) -> str:
 
 
 def _begin(plan: Plan) -> str:
+    """The first processes to follow; and maps that are read before they are written, so that their types are known."""
     targets = " ".join(f"@target[(uint64){pid}] = 1;" for pid in plan.pids)
-    # What no probe writes is written here, so that it has a type where it is read.
-    calls = " @call[(uint64)0] = ((uint64)0, (uint64)0, (uint64)0);" if plan.calls == "off" else ""
-    threads = "" if plan.scheduler else " @known[(uint64)0] = (uint64)0;"
-    return f"BEGIN {{ {targets}{calls}{threads} }}"
+    zero = "(uint64)0"
+    types = f" @known[{zero}] = {zero}; @call[{zero}] = ({zero}, {zero}, {zero});"
+    if plan.scheduler:
+        types += f" @woken[{zero}] = {zero}; @off[{zero}] = ({zero}, {zero}, {zero}, {zero});"
+    if plan.functions:
+        types += f" @entered[{zero}, {zero}, {zero}] = {zero};"
+    return f"BEGIN {{ {targets}{types} }}"
 
 
 # A new thread's id is put on the list too: it is never looked up as a process's, and only takes room until it ends.

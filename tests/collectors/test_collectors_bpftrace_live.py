@@ -207,7 +207,6 @@ def test_nothing_is_left_after_a_kill(workload: Path, victim: str) -> None:
         assert llmtop.stdout is not None
         helper = int(llmtop.stdout.readline())
         (child,) = children_of(helper)
-        assert Path(f"/proc/{child}/comm").read_text() == "bpftrace\n"
         os.kill(llmtop.pid if victim == "llmtop" else helper, signal.SIGKILL)
         assert eventually(lambda: not is_running(child))
         assert eventually(lambda: not is_running(helper))

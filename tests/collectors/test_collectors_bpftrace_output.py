@@ -138,6 +138,11 @@ def test_keys_that_are_no_stacks_are_none(key: str) -> None:
     assert stack_key(key, 2) is None
 
 
+def test_line_breaks_may_be_escaped_once_more() -> None:
+    key = r"7,8,\n        write+79\n,\n        vfs_write+35\n".replace(r"\\", "\\")
+    assert stack_key(key, 2) == ((7, 8), ("write",), ("vfs_write",))
+
+
 def test_newer_versions_leave_spaces_out() -> None:
     assert stack_key("7,8,\nstd::map<int,int>::find(intconst&)+16\nmain+4\n,\nread+1\n", 2) == (
         (7, 8),
