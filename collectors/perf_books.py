@@ -60,6 +60,11 @@ class Books:
             "names": {number: name for name, number in numbers.items()},
         }
 
+    @property
+    def lacks_errors(self) -> bool:
+        """Whether this perf has told no numbers of errors."""
+        return any(sums[1] is None for sums in self.calls.values())
+
     def forget(self, threads: set[int], processes: set[int]) -> None:
         """Drop what has ended."""
         self.blocked = defaultdict(int, {key: ns for key, ns in self.blocked.items() if key[1] not in threads})

@@ -155,9 +155,15 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
             _add(sums.setdefault(name, _Sums()), trace, track, name, uppers, start_ns, observed)
     if not observed_ns:
         return trace.why_missing("syscalls", "ebpf.shed", "ebpf") or _NONE
-    calls = [_syscall(name, one) for name, one in sums.items() if one.count]
+    calls = [_syscall(name, one, trace) for name, one in sums.items() if one.count]
     calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
-    return SyscallsView(tuple(calls), observed_ns / NS_PER_S, "eBPF")
+    return SyscallsView(tuple(calls), observed_ns / NS_PER_S, _source(trace))
+
+
+def _source(trace: Trace) -> str:
+    """Who looked."""
+    clocks = (trace.get(track, v.SYSCALL_OBSERVED) for track in _names_by_track(trace))
+    return next((clock.source for clock in clocks if clock is not None), "")
 
 
 def _names_by_track(trace: Trace) -> dict[str, dict[str, list[float]]]:
@@ -198,7 +204,12 @@ def _add(
         sums.timed += sum(slots)
 
 
-def _syscall(name: str, sums: _Sums) -> Syscall:
+def _syscall(name: str, sums: _Sums, trace: Trace) -> Syscall:
+    """One row. Tracers that only sum times up say so; some count no errors either."""
+    no_latency = trace.why_missing(v.SYSCALL_LATENCY.name)
+    if not sums.timed and sums.ns and no_latency:
+        errors = trace.why_missing(v.SYSCALL_ERRORS.name) or sums.errors
+        return Syscall(name, sums.count, sums.per_second, errors, sums.ns, no_latency, no_latency)
     if not sums.timed:
         why = NOT_TIMED if category_of(name) is SPIN else _SHED
         return Syscall(name, sums.count, sums.per_second, why, why, why, why)

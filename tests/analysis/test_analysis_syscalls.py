@@ -60,6 +60,21 @@ def test_percentiles_are_within_the_bucket_where_the_rank_falls() -> None:
     assert view.calls[0].p99_ns == pytest.approx(1024 + 1024 * (0.99 * 500 - 250) / 250)
 
 
+def test_a_tracer_that_only_sums_times_up_has_no_percentiles() -> None:
+    why = Unknown("perf adds call times up and keeps no distribution", "use bcc")
+    of_perf = of(7, "read", 500, ns=5e5, fast=0, errors=3)
+    of_perf = {key: samples for key, samples in of_perf.items() if not key[1].name.startswith("syscall.latency")}
+    view = syscalls_view(trace(of_perf, Missing("syscall.latency", why)))
+    assert not isinstance(view, Unknown)
+    (call,) = view.calls
+    assert (call.count, call.errors, call.total_ns, call.p50_ns, call.p99_ns) == (500, 3, 5e5, why, why)
+    no_errors = Unknown("this perf counts no errors")
+    view = syscalls_view(trace(of_perf, Missing("syscall.latency", why), Missing("syscall.errors", no_errors)))
+    assert not isinstance(view, Unknown)
+    assert view.calls[0].errors == no_errors
+    assert view.source == "eBPF"
+
+
 def test_processes_are_added_up() -> None:
     view = syscalls_view(trace(of(7, "read", 500, ns=5e5, fast=500) | of(8, "read", 100, ns=1e5, fast=0)))
     assert not isinstance(view, Unknown)
