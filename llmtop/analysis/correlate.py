@@ -205,7 +205,7 @@ def _told(candidate: _Candidate, found: Lagged, idle: GpuIdle) -> Correlation:
         candidate.title,
         candidate.source,
         found.lag * idle.grid.step_ns,
-        max(idle.grid.step_ns, candidate.step_ns),
+        max(1, round(candidate.step_ns / idle.grid.step_ns)) * idle.grid.step_ns,
         found.r,
         found.p,
         found.n_effective,

@@ -30,6 +30,7 @@ class Probed:
         observed: ns per ns in which probes were attached; None for no probes at all.
         calls_until: The second in which the system calls' probes are taken off; None for never.
         probes_from: The second in which all probes are attached.
+        jitter_ns: How late each third poll is.
     """
 
     clocks: Mapping[Metric, Rate] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Probed:
     observed: float | None = 1.0
     calls_until: int | None = None
     probes_from: int = 0
+    jitter_ns: int = 0
     missing: tuple[Missing, ...] = ()
     role: str = "EngineCore"
     tracks: tuple[Track, ...] = ()
@@ -52,7 +54,7 @@ class Probed:
         return recorder.freeze()
 
     def _poll(self, second: int, sums: dict[tuple[str, str], float]) -> Trace:
-        t = START_NS + second * NS_PER_S
+        t = START_NS + second * NS_PER_S + self.jitter_ns * (second % 3)
         readings = []
         clocks = {(THREAD, clock): rate for clock, rate in self.clocks.items()}
         for (track, metric), rate in (clocks | dict(self.counters)).items():

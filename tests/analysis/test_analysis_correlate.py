@@ -59,6 +59,15 @@ def test_cause_is_found_with_its_lag(delay_s: int) -> None:
     assert "p < 0.001" in found.evidence
 
 
+def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
+    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise(1)(s)}
+    trace = Probed({v.THREAD_RUN_QUEUE: noise(), v.THREAD_ON_CPU: 0.0}, gauges=gauges, jitter_ns=30_000_000).trace(90)
+    found = by_title(trace)["EngineCore/engine run queue"]
+    assert isinstance(found, Correlation)
+    assert found.resolution_ns == NS_PER_S
+    assert found.direction == "rises 1.00 s before the GPU idles"
+
+
 def test_unrelated_series_is_called_chance() -> None:
     found = by_title(starved())["EngineCore/engine launches"]
     assert isinstance(found, Correlation)
