@@ -245,12 +245,12 @@ def _candidates(trace: Trace, idle: GpuIdle) -> Iterator[_Candidate]:
 
 
 _THREAD_TITLES = {
-    ON_CPU: "on CPU",
-    WORKING: "on CPU, working",
+    WORKING: "CPU work",
+    ON_CPU: "CPU time",
     POLLING: "polling",
     RUN_QUEUE: "run queue",
-    THROTTLED: "throttled",
-    CUDA_SYNC: "in CUDA sync",
+    THROTTLED: "quota stops",
+    CUDA_SYNC: "CUDA sync",
 }
 
 
@@ -264,11 +264,11 @@ def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]
         known = [share for share in cells if share is not None]
         if sum(known) >= _LEAST_SHARE * len(known):
             cause = kind.removeprefix(BLOCKED)
-            title = _THREAD_TITLES.get(kind) or f"blocked ({cause})"
-            yield _Candidate(f"{name} {title}", where + (how if kind != cause else ""), cells, step_ns)
+            title = _THREAD_TITLES.get(kind) or f"{cause} sleep"
+            yield _Candidate(f"{title} of {name}", where + (how if kind != cause else ""), cells, step_ns)
     launches = trace.get(track, v.THREAD_LAUNCHES)
     if launches is not None:
-        yield _probed(f"{name} launches", launches, library_watch(trace, f"process:{row.pid}"), grid)
+        yield _probed(f"launches of {name}", launches, library_watch(trace, f"process:{row.pid}"), grid)
 
 
 def _kinds(did: ThreadCells) -> dict[str, Cells]:
@@ -284,8 +284,8 @@ def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate
     """What the process of the GPU's thread did beside it."""
     process, name = f"process:{row.pid}", row.role or row.name
     others = [one for one in process_threads(trace, row.pid) if one.tid != row.tid][:_MOST_THREADS]
-    yield from _summed(trace, f"{name} other threads' run queue", others, v.THREAD_RUN_QUEUE, grid)
-    yield from _summed(trace, f"{name} other threads on CPU", others, v.THREAD_ON_CPU, grid)
+    yield from _summed(trace, f"run queue beside {name}", others, v.THREAD_RUN_QUEUE, grid)
+    yield from _summed(trace, f"CPU time beside {name}", others, v.THREAD_ON_CPU, grid)
     observed = trace.get(process, v.SYSCALL_OBSERVED)
     for metric, title in (
         (v.PROCESS_GIL_WAITS, "GIL waits"),
@@ -293,19 +293,19 @@ def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate
     ):
         series = trace.get(process, metric)
         if series is not None:
-            yield _probed(f"{name} {title}", series, observed, grid)
+            yield _probed(f"{title} of {name}", series, observed, grid)
 
 
 def _of_api(trace: Trace, grid: Grid) -> Iterator[_Candidate]:
     """What takes and answers requests."""
     threads = api_threads(trace)[:_MOST_THREADS]
-    yield from _summed(trace, "API threads on CPU", threads, v.THREAD_ON_CPU, grid)
-    yield from _summed(trace, "API threads' run queue", threads, v.THREAD_RUN_QUEUE, grid)
-    for pid in {row.pid for row in threads}:
+    yield from _summed(trace, "CPU time of API threads", threads, v.THREAD_ON_CPU, grid)
+    yield from _summed(trace, "run queue of API threads", threads, v.THREAD_RUN_QUEUE, grid)
+    for pid in sorted({row.pid for row in threads}):
         series = trace.get(f"process:{pid}", v.PROCESS_GIL_WAITS)
         if series is not None:
             observed = trace.get(f"process:{pid}", v.SYSCALL_OBSERVED)
-            yield _probed(f"API {pid} GIL waits", series, observed, grid)
+            yield _probed(f"GIL waits of API {pid}", series, observed, grid)
 
 
 def _of_server(trace: Trace, grid: Grid) -> Iterator[_Candidate]:

@@ -49,7 +49,7 @@ def by_title(trace: Trace) -> dict[str, Correlation | Unknown]:
 
 @pytest.mark.parametrize("delay_s", [0, 2, 4])
 def test_cause_is_found_with_its_lag(delay_s: int) -> None:
-    found = by_title(starved(delay_s))["EngineCore/engine run queue"]
+    found = by_title(starved(delay_s))["run queue of EngineCore/engine"]
     assert isinstance(found, Correlation)
     assert found.lag_ns == delay_s * NS_PER_S
     assert found.r > 0.9
@@ -62,14 +62,14 @@ def test_cause_is_found_with_its_lag(delay_s: int) -> None:
 def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
     gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise(1)(s)}
     trace = Probed({v.THREAD_RUN_QUEUE: noise(), v.THREAD_ON_CPU: 0.0}, gauges=gauges, jitter_ns=30_000_000).trace(90)
-    found = by_title(trace)["EngineCore/engine run queue"]
+    found = by_title(trace)["run queue of EngineCore/engine"]
     assert isinstance(found, Correlation)
     assert found.resolution_ns == NS_PER_S
     assert found.direction == "rises 1.00 s before the GPU idles"
 
 
 def test_unrelated_series_is_called_chance() -> None:
-    found = by_title(starved())["EngineCore/engine launches"]
+    found = by_title(starved())["launches of EngineCore/engine"]
     assert isinstance(found, Correlation)
     assert not found.is_significant
     assert "may be chance" in found.evidence
@@ -82,7 +82,7 @@ def test_tokens_are_a_control_and_never_the_answer() -> None:
     assert [one.title for one in controls] == ["output tokens"]
     assert controls[0].r < -0.9
     assert found.sentence.startswith(
-        "EngineCore/engine run queue rises 2.00 s before the GPU idles (r +1.00, p < 0.001"
+        "run queue of EngineCore/engine rises 2.00 s before the GPU idles (r +1.00, p < 0.001"
     )
     assert controls[0] in found.significant
 
@@ -138,10 +138,10 @@ def test_gil_waits_and_yields_are_among_the_series() -> None:
     }
     gauges = {(GPU, v.GPU_SM): lambda s: 100 - 60 * waits(s)}
     rows = by_title(Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: 0.5}, probes=probes, gauges=gauges).trace(90))
-    found = rows["EngineCore GIL waits"]
+    found = rows["GIL waits of EngineCore"]
     assert isinstance(found, Correlation)
     assert found.is_significant
-    yields = rows["EngineCore sched_yield"]
+    yields = rows["sched_yield of EngineCore"]
     assert isinstance(yields, Correlation)
     assert not yields.is_significant
 
@@ -152,7 +152,7 @@ def test_table_shows_reasons_in_place_of_numbers() -> None:
     table = correlations_table(found)
     rows = {table.cells(i)[0]: table.cells(i) for i in range(len(table))}
     assert isinstance(rows["requests waiting"][1], Unknown)
-    assert rows["EngineCore/engine launches"][5] == "may be chance"
+    assert rows["launches of EngineCore/engine"][5] == "may be chance"
     assert len(table.columns) == len(table.cells(0))
 
 

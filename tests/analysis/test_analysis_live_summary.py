@@ -169,8 +169,8 @@ def test_probed_threads_and_idle_gpus_are_in_the_document() -> None:
     assert sum(row["of_idle"] for row in idle["causes"]) == pytest.approx(1.0, abs=1e-3)
     (correlation,) = seen["correlation"]
     by_title = {one["title"]: one for one in correlation["series"]}
-    assert by_title["EngineCore/engine run queue"]["lag_ns"] == 2 * NS_PER_S
-    assert by_title["EngineCore/engine run queue"]["is_significant"] is True
+    assert by_title["run queue of EngineCore/engine"]["lag_ns"] == 2 * NS_PER_S
+    assert by_title["run queue of EngineCore/engine"]["is_significant"] is True
     assert by_title["output tokens"]["is_control"] is True
     assert by_title["requests waiting"]["unknown"] == "constant over the window"
 
