@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,13 +23,10 @@ NANOSLEEPS = (35, 230, 115, 101)
 ROOT = Path(__file__).resolve().parents[3]
 TRUTHS = (
     "counts_are_exact_over_threads_and_children",
-    "time_off_the_cpu_agrees",
-    "waiting_for_a_cpu",
+    "programs_own[futex",
     "never_wakes",
-    "on_cpu_stacks",
     "calls_into_libcuda",
     "becomes_another_program",
-    "ends_is_reported_once",
 )
 """Of test_ebpf_probes.py: what must be as true inside a PID namespace as outside."""
 
@@ -71,7 +69,7 @@ def test_inside_a_namespace_everything_is_as_true_as_outside() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", probes, "-k", wanted]
     done = subprocess.run(["unshare", *OWN, *command], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "10 passed" in done.stdout
+    assert f"{len(TRUTHS)} passed" in done.stdout
     assert "skipped" not in done.stdout
 
 
@@ -143,19 +141,12 @@ os.kill(pid, 9)
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        stdin = program.stdin
+        stdin, stdout = program.stdin, program.stdout
 
         def wake() -> bool:
             stdin.write("x")
             stdin.flush()
-            return eventually_readable(program.stdout)
+            return bool(select.select([stdout], [], [], 0.01)[0])
 
         assert eventually(wake)
         assert program.stdout.readline() == f"{0xFFFFFFFF}\n"
-
-
-def eventually_readable(file: object) -> bool:
-    """Whether there is something to read within some milliseconds."""
-    import select
-
-    return bool(select.select([file], [], [], 0.01)[0])

@@ -1,0 +1,54 @@
+"""The doctor's two forms: lines for people, and a document for scripts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from llmtop.cli import doctor
+from llmtop.collectors import registry
+from llmtop.collectors.base import Check
+from llmtop.model import Unknown
+
+FOUND = (
+    Check("user", "root: all processes can be read"),
+    Check("ptrace", Unknown("ptrace is for root only (ptrace_scope 2)", "sudo sysctl kernel.yama.ptrace_scope=0")),
+    Check("BTF", Unknown("the kernel carries no type information")),
+)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
+    assert doctor.run(argparse.Namespace(json=as_json)) == 0, "finding something missing is no failure"
+    return capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def _found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "checks", lambda: FOUND)
+
+
+def test_each_check_is_a_line_and_its_remedy_another_that_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, as_json=False).splitlines() == [
+        "ok  user: root: all processes can be read",
+        "no  ptrace: ptrace is for root only (ptrace_scope 2)",
+        "      → sudo sysctl kernel.yama.ptrace_scope=0",
+        "no  BTF: the kernel carries no type information",
+    ]
+
+
+def test_the_document_has_the_same_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed(capsys, as_json=True)) == {
+        "schema": "llmtop.doctor/1",
+        "checks": [
+            {"what": "user", "ok": True, "state": "root: all processes can be read"},
+            {
+                "what": "ptrace",
+                "ok": False,
+                "reason": "ptrace is for root only (ptrace_scope 2)",
+                "remedy": "sudo sysctl kernel.yama.ptrace_scope=0",
+            },
+            {"what": "BTF", "ok": False, "reason": "the kernel carries no type information", "remedy": ""},
+        ],
+    }
