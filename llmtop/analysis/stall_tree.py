@@ -21,6 +21,8 @@ Level: TypeAlias = tuple[str, str]
 """Name and kind of a node."""
 Levels: TypeAlias = "tuple[Level | str, ...]"
 """A stack from the root of the tree down: process, thread, state, and functions by their names."""
+ENDED_THREADS = "threads that have ended"
+"""Servers that start one for each request have hundreds within the window, whose names are not known any more."""
 _PLUMBING = frozenset(
     {
         "[unknown]",
@@ -93,8 +95,13 @@ def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallT
     """
     wanted = Wanted(wanted) if isinstance(wanted, Order) else wanted
     merged = _merged(_Source(trace.stacks, trace.tracks), wanted)
-    why = trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
-    return replace(merged, why_not=None if merged.root.total else why, end_ns=trace.stacks_end_ns)
+    why_not = None if merged.root.total else why_no_times(trace)
+    return replace(merged, why_not=why_not, end_ns=trace.stacks_end_ns)
+
+
+def why_no_times(trace: Trace) -> Unknown:
+    """Why there are no stacks that tell times."""
+    return trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,10 +222,11 @@ class _Names:
         return f"{role if isinstance(role, str) and role else track.name} {pid}"
 
     def thread(self, thread: str) -> str:
-        """A thread's name; of a crowd of the same name with how many there are."""
+        """A thread's name; of a crowd of the same name with how many there are; ended ones of a process together."""
         track = self._tracks.get(thread)
         if track is None:
-            return f"thread {thread.partition('/')[2]}"
+            pid, _, tid = thread.removeprefix("thread:").partition("/")
+            return ENDED_THREADS if f"process:{pid}" in self._tracks else f"thread {pid}/{tid}"
         count = self._crowds.get((track.parent, track.name))
         return f"{track.name} ×{count}" if count else track.name
 

@@ -79,7 +79,17 @@ def test_kinds_tell_the_kernels_functions_and_the_states_apart() -> None:
 
 def test_threads_that_are_not_known_go_by_their_number() -> None:
     tree = stall_tree(Trace(Origin("live"), stacks=STACKS[:1]))
-    assert [line.strip() for line in written(tree.root)[1:3]] == ["process 7 60", "thread 7 60"]
+    assert [line.strip() for line in written(tree.root)[1:3]] == ["process 7 60", "thread 7/7 60"]
+
+
+def test_threads_that_have_ended_are_one_frame_of_their_process() -> None:
+    ended = tuple(Stack(("start", "serve"), 5, "ns", "socket", f"thread:7/{tid}") for tid in (20, 21))
+    tree = stall_tree(Trace(Origin("live"), tracks=TRACKS, stacks=(*STACKS, *ended)))
+    assert [child.name for child in tree.root.children[0].children] == [
+        "EngineCore",
+        "pool ×2",
+        "threads that have ended",
+    ]
 
 
 def test_without_stacks_it_says_why() -> None:

@@ -75,7 +75,11 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def collector(clock: Clock, looks: Looks, *pids: int) -> PySpyCollector:
     made = PySpyCollector(
-        target_of(*(pids or (ME,))), clock=clock, inspect=looks, is_python=lambda pid: pid in (pids or (ME,))
+        target_of(*(pids or (ME,))),
+        budget=0.01,
+        clock=clock,
+        inspect=looks,
+        is_python=lambda pid: pid in (pids or (ME,)),
     )
     made.ask(PYTHON_FRAMES, True)
     return made.__enter__()

@@ -122,9 +122,10 @@ async def test_without_probes_python_can_be_had_alone(pilot: Pilot[int]) -> None
     denied = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
     assert "or p: Python's functions alone" in await show(pilot, trace_of((), missing=(denied,)))
     seen = await press(pilot, "p")
-    assert "only root may load probes; Python: no interpreter has been looked at yet" in seen
+    assert "only root may load probes; no Python frames: no interpreter" in seen
     seen = await show(pilot, trace_of(PYTHON, missing=(denied,)))
     assert "20.0 samples  100 %  all" in seen
+    assert "no times, looks alone: only root may load probes (sudo llmtop)" in seen
     assert "wait_for_output (core.py)" in seen
 
 

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from llmtop.analysis.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.stall_tree import Order, StallTree, Wanted, stall_tree
+from llmtop.analysis.stall_tree import Order, StallTree, Wanted, stall_tree, why_no_times
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
@@ -63,12 +63,12 @@ class FlameView:
     Attributes:
         tree: Times, or changes: then its nodes are `DiffNode`.
         notes: What the title says of it.
-        why_no_python: Why there are no Python frames, where they are wanted.
+        lack: What of it is missing, and why: Python frames, where they are wanted, or times.
     """
 
     tree: StackTree
     notes: tuple[str, ...] = ()
-    why_no_python: Unknown | None = None
+    lack: tuple[str, Unknown] | None = None
 
 
 class StallFlamePane(Pane[FlameView]):
@@ -116,15 +116,15 @@ class StallFlamePane(Pane[FlameView]):
             return NO_TARGET
         shown = self._frozen or trace
         tree = stall_tree(shown, self.wanted)
-        why = (trace.why_missing("pyspy") or _NO_LOOK) if self.wanted.python and not tree.looks else None
+        lack = _lack(tree, trace) if self.wanted.python else None
         if tree.why_not is not None:
-            return _why_empty(tree.why_not, why, is_python_wanted=self.wanted.python)
+            return _why_empty(tree.why_not, lack)
         if self._baseline is None:
-            return FlameView(tree, tuple(self._notes(tree, shown, trace)), why)
+            return FlameView(tree, tuple(self._notes(tree, shown, trace)), lack)
         before = stall_tree(self._baseline, self.wanted)
         root = diff_trees(before.root, tree.root)
         notes = (*_comparison(before, tree), *self._notes(tree, shown, trace))
-        return FlameView(StackTree(root, "%"), notes, why)
+        return FlameView(StackTree(root, "%"), notes, lack)
 
     def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
         if self._frozen is not None:
@@ -134,13 +134,14 @@ class StallFlamePane(Pane[FlameView]):
         elif tree.end_ns:
             yield f"last {min(STACKS_WINDOW_NS, tree.end_ns - shown.start_ns) / NS_PER_S:.0f} s"
         if tree.looks:
-            yield f"Python estimated from {tree.looks} looks"
+            yield f"Python estimated from {tree.looks} look{'s' if tree.looks > 1 else ''}"
 
     def draw(self, view: FlameView, width: int, height: int, look: Look) -> list[Strip]:
         root = view.tree.root
         last = []
-        if view.why_no_python is not None and height > _ROOM_FOR_WHY:
-            last = [line([("no Python frames: ", "warn"), (str(view.why_no_python), "text")], width, look)]
+        if view.lack is not None and height > _ROOM_FOR_WHY:
+            what, why = view.lack
+            last = [line([(f"{what}: ", "warn"), (str(why), "text")], width, look)]
         strips = draw_flame(
             view.tree,
             width,
@@ -343,14 +344,19 @@ def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:
         yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
 
 
-def _why_empty(why: Unknown, why_no_python: Unknown | None, *, is_python_wanted: bool) -> Unknown:
+def _lack(tree: StallTree, trace: Trace) -> tuple[str, Unknown] | None:
+    """What is not there although Python frames are wanted: these, or the times that they would divide."""
+    if not tree.looks:
+        return "no Python frames", trace.why_missing("pyspy") or _NO_LOOK
+    return ("no times, looks alone", why_no_times(trace)) if tree.unit == "samples" else None
+
+
+def _why_empty(why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
     """Why there is no stack at all, and that interpreters may be looked at without probes."""
-    if not is_python_wanted:
+    if lack is None:
         return Unknown(why.reason, f"{why.remedy}; or p: Python's functions alone, with py-spy".removeprefix("; or "))
-    if why_no_python is None:
-        return why
-    remedies = "; ".join(dict.fromkeys(remedy for remedy in (why_no_python.remedy, why.remedy) if remedy))
-    return Unknown(f"{why.reason}; Python: {why_no_python.reason}", remedies)
+    remedies = "; ".join(dict.fromkeys(remedy for remedy in (lack[1].remedy, why.remedy) if remedy))
+    return Unknown(f"{why.reason}; {lack[0]}: {lack[1].reason}", remedies)
 
 
 def _with_stacks_alone(trace: Trace) -> Trace:
