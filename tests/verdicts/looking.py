@@ -38,7 +38,7 @@ from tests.workloads.programs import Workload
 
 LOOK_NS = int(5.5 * NS_PER_S)
 """Probes must have looked for half of the threads' window of 10 s before they speak for it."""
-PATIENCE_NS = 12 * NS_PER_S
+PATIENCE_NS = 9 * NS_PER_S
 AGAIN_NS = NS_PER_S // 2
 
 
@@ -48,8 +48,8 @@ class Case:
 
     Attributes:
         roles: By program, the role of each of its processes, in order.
-        hogs: Programs that take a whole CPU: they run before all else on the machine, whose load is no part of the
-            test, and after the other programs of the test.
+        hogs: Programs whose one thread takes a whole CPU: they have the last one to themselves.
+        idle: Programs that are not started: they wait for a line of input, at a pipe.
         has_to_queue: Whether the programs are to run like everybody else's.
         expected: All the rules that must speak.
         without: Metrics to leave out, as if nobody had read them.
@@ -62,15 +62,17 @@ class Case:
     expected: frozenset[str]
     without: tuple[str, ...] = ()
     hogs: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
     has_to_queue: bool = False
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look has brought: the trace of the case's server, and its diagnosis."""
+    """What a look has brought: the trace of the case's server, its diagnosis, and the machine's load average then."""
 
     trace: Trace
     findings: tuple[Finding, ...]
+    load: float
 
     @property
     def rules(self) -> frozenset[str]:
@@ -132,33 +134,42 @@ class Watch:
     def __init__(
         self, programs: Mapping[str, Callable[[], Workload]], cases: Mapping[str, Case], group_of: str
     ) -> None:
+        self._makers = programs
         self._cases = cases
+        self._group_of = group_of
         self._ends = {name: ExitStack() for name in programs}
-        self.programs = {name: self._ends[name].enter_context(make()) for name, make in programs.items()}
-        pids = [pid for program in self.programs.values() for pid in processes(program)]
-        told = tuple(TargetProcess(pid, "", "a program") for pid in pids)
-        root = self.programs[group_of].pid
-        target = Target(root, root, "process", "programs", told)
-        pyspy = PySpyCollector(target, budget=0.1)
-        pyspy.ask(v.PYTHON_FRAMES, wanted=True)
-        probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
-        surroundings = Surroundings(tuple(cases.values()))
+        self._stack = ExitStack()
         self._news = threading.Event()
-        collectors = (ProcCollector(target), probes, pyspy, surroundings)
-        self.session = Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)
+        self.programs: dict[str, Workload] = {}
 
     def __enter__(self) -> Self:
-        self.session.start()
-        assert eventually(self._is_attached), self.session.trace().missing
-        _put_first(running_helpers(), priority=3)
+        with ExitStack() as stack:
+            for name, end in self._ends.items():
+                self.programs[name] = end.enter_context(self._makers[name]())
+                stack.callback(end.close)
+            self.session = self._session()
+            stack.callback(self.session.stop)
+            self.session.start()
+            assert eventually(self._is_attached), self.session.trace().missing
+            _put_first(running_helpers(), priority=3)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.session.stop()
-        for end in self._ends.values():
-            end.close()
+        self._stack.close()
+
+    def _session(self) -> Session:
+        pids = [pid for program in self.programs.values() for pid in processes(program)]
+        told = tuple(TargetProcess(pid, "", "a program") for pid in pids)
+        root = self.programs[self._group_of].pid
+        target = Target(root, root, "process", "programs", told)
+        pyspy = PySpyCollector(target, budget=0.1)
+        pyspy.ask(v.PYTHON_FRAMES, wanted=True)
+        probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
+        collectors = (ProcCollector(target), probes, pyspy, Surroundings(tuple(self._cases.values())))
+        return Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)
 
     def look(self, names: Sequence[str]) -> dict[str, Looked]:
         """Start the programs of some cases, look until all is said that must be, and end them."""
@@ -166,11 +177,16 @@ class Watch:
         running = {name: self.programs[name] for case in cases.values() for name in case.roles}
         fair = {name for case in cases.values() if case.has_to_queue for name in case.roles}
         hogs = {name for case in cases.values() for name in case.hogs}
+        idle = {name for case in cases.values() for name in case.idle}
+        *other_cpus, last_cpu = sorted(os.sched_getaffinity(0))
         start_ns = time.monotonic_ns()
         for name, program in running.items():
             if name not in fair:
                 _put_first(processes(program), priority=1 if name in hogs else 2)
-            program.start()
+                if hogs:
+                    _put_on(processes(program), [last_cpu] if name in hogs else other_cpus)
+            if name not in idle:
+                program.start()
         seen = self._when_told(cases, start_ns)
         for name in running:
             self._ends[name].close()
@@ -193,7 +209,7 @@ class Watch:
 
     def _diagnosed(self, name: str, start_ns: int) -> Looked:
         trace = self._server(name, start_ns)
-        return Looked(trace, diagnose(trace))
+        return Looked(trace, diagnose(trace), os.getloadavg()[0])
 
     def _server(self, name: str, start_ns: int) -> Trace:
         """The part of the trace that is about one case's server, since its programs were started."""
@@ -230,6 +246,13 @@ def processes(program: Workload) -> tuple[int, ...]:
 def _process_of(track: str) -> int:
     kind, _, rest = track.partition(":")
     return int(rest.partition("/")[0]) if kind in ("process", "thread") else -1
+
+
+def _put_on(pids: Sequence[int], cpus: Sequence[int]) -> None:
+    """On these CPUs only, threads to come too; anywhere where there are none."""
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), cpus or os.sched_getaffinity(0))
 
 
 def _put_first(pids: Sequence[int], priority: int) -> None:
