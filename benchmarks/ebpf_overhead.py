@@ -55,6 +55,26 @@ print("attached", round(time.monotonic() - start, 3), flush=True)
 sys.stdin.read()
 """
 
+THROUGH_BPFTRACE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from llmtop.collectors.bpftrace.script import Function, Plan, script
+pid, what = int(sys.argv[2]), sys.argv[3]
+library = (Function(sys.argv[4], "cuLaunchKernel", 0),) if "library" in what else ()
+plan = Plan(
+    pids=(1 if "others" in what else pid,),
+    calls="counted" if "counted" in what else "timed" if "calls" in what else "off",
+    scheduler="scheduler" in what,
+    stack_every=int("stacks" in what),
+    functions=library,
+)
+program = os.memfd_create("program")
+os.write(program, script(plan).encode())
+os.set_inheritable(program, True)
+os.execvp("bpftrace", ["bpftrace", "-B", "line", "-f", "json", f"/dev/fd/{program}"])
+"""
+"""What llmtop has bpftrace do where bcc is not to be had (docs/tracers.md)."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -71,10 +91,17 @@ def part(name: str, what: str) -> Case:
     return Case(name, ("/usr/bin/python3", "-I", "-c", PART, str(EBPF), "PID", what), "attached")
 
 
-def cases(workload: str) -> list[Case]:
+def through_bpftrace(what: str, library: Path | None = None) -> Case:
+    """What llmtop looks at through bpftrace; it is attached when it reports for the first time."""
+    command = [*IN_TRACEFS, sys.executable, "-c", THROUGH_BPFTRACE, str(HERE.parent), "PID", what, str(library)]
+    return Case(f"bpftrace, by llmtop: {what}", tuple(command), '"end')
+
+
+def cases(workload: str, library: Path) -> list[Case]:
     """What is compared on a workload."""
     if workload == "library":
-        return [Case("nothing", ()), part("llmtop: library calls", "library")]
+        theirs = [through_bpftrace("library", library)] if shutil.which("bpftrace") else []
+        return [Case("nothing", ()), part("llmtop: library calls", "library"), *theirs]
     common = [
         Case("nothing", ()),
         part("llmtop: calls counted", "calls counted"),
@@ -87,13 +114,20 @@ def cases(workload: str) -> list[Case]:
         part("llmtop: scheduler and all stacks", "scheduler 1"),
         part("llmtop: everything", "calls scheduler 1"),
     ]
-    return common + [case for case in _others() if shutil.which(case.name.split()[0])]
+    return common + [case for case in _others() if shutil.which(case.name.split()[0].rstrip(","))]
 
 
 def _others() -> list[Case]:
     count = "tracepoint:raw_syscalls:sys_enter /pid == PID/ { @[args->id] = count(); }"
     return [
         Case("bpftrace counting calls", (*IN_TRACEFS, "bpftrace", "-e", count), "Attaching"),
+        through_bpftrace("calls counted"),
+        through_bpftrace("calls"),
+        through_bpftrace("calls others"),
+        through_bpftrace("calls counted others"),
+        through_bpftrace("scheduler"),
+        through_bpftrace("scheduler others"),
+        through_bpftrace("scheduler stacks"),
         Case("perf trace -s", (*IN_TRACEFS, "perf", "trace", "-s", "-p", "PID", "-o", "/dev/null"), "", 0.05),
         Case("strace -c -f", ("strace", "-c", "-f", "-o", "/dev/null", "-p", "PID"), "attached", 0.02),
     ]
@@ -157,7 +191,7 @@ def measure(
 
 def compare(program: Path, workload: str, rounds: int, batches: int) -> None:
     """Print one table."""
-    todo = cases(workload)
+    todo = cases(workload, program.with_name("libcuda.so.1"))
     results: dict[str, list[tuple[float, float]]] = {case.name: [] for case in todo}
     times: dict[str, dict[str, list[float]]] = {case.name: {} for case in todo}
     for _ in range(rounds):

@@ -16,7 +16,7 @@ NS_PER_HIT = {
     "library": 2200.0,
     "stepped_library": 12000.0,
 }
-"""Measured with benchmarks/bpftrace_cost.py on a 2.5 GHz Xeon: two to three times what our own programs cost."""
+"""Measured with benchmarks/ebpf_overhead.py on a 2.5 GHz Xeon: two to three times what our own programs cost."""
 LADDER = (
     Effort(4),
     Effort(32),

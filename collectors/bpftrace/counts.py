@@ -106,6 +106,7 @@ class LibraryCalls:
 
     def __init__(self) -> None:
         self._latency: Sums[Slots] = Sums()
+        self._ns: Sums[int] = Sums()
         self._time: Sums[int] = Sums()
         self._calls: Sums[int] = Sums()
         self._told: dict[tuple[int, int], tuple[int, int]] = {}
@@ -114,6 +115,7 @@ class LibraryCalls:
     def read(self, look: Look) -> dict[str, Any]:
         """What changed, as sums since the start."""
         functions = set(self._latency.take(look.histograms("library", 2)))
+        functions |= set(self._ns.take(look.table("library_ns", 2)))
         threads = {key[:2] for key in self._time.take(look.table("library_time", 3))}
         threads |= {key[:2] for key in self._calls.take(look.table("library_calls", 3))}
         waiting = self._waiting(look)
@@ -127,16 +129,16 @@ class LibraryCalls:
         """For how long threads have been in synchronising calls. One that was killed there never leaves the map."""
         entered = look.table("entered", 3)
         self._dead &= {tid for _, tid, _ in entered}
-        return {
-            (pid, tid): max(0, look.t_ns - since)
-            for (pid, tid, number), since in entered.items()
-            if since and number < len(SYMBOLS) and SYMBOLS[number] in SYNCHRONISING and tid not in self._dead
-        }
+        waiting: dict[Key, int] = {}
+        for (pid, tid, number), since in entered.items():
+            is_sync = number < len(SYMBOLS) and SYMBOLS[number] in SYNCHRONISING
+            if since and is_sync and tid not in self._dead:
+                waiting[pid, tid] = max(look.t_ns - since, waiting.get((pid, tid), 0))
+        return waiting
 
     def _function(self, pid: int, number: int) -> list[Any]:
         slots = self._latency.get((pid, number)) or {}
-        ns = sum(ns for (of, _, called), ns in self._time.items() if (of, called) == (pid, number))
-        return [pid, SYMBOLS[number], sum(slots.values()), ns, slots]
+        return [pid, SYMBOLS[number], sum(slots.values()), self._ns.get((pid, number)) or 0, slots]
 
     def _thread(self, pid: int, tid: int, waiting_ns: int) -> list[int]:
         """[pid, tid, launches, ns in synchronising calls, up to now]; empty when it has done neither."""
@@ -161,14 +163,14 @@ class LibraryCalls:
 
     def begin_again(self) -> None:
         """The next run counts from 0."""
-        for sums in (self._time, self._calls):
+        for sums in (self._ns, self._time, self._calls):
             sums.begin_again()
         self._latency.begin_again()
 
     def forget(self, tids: Collection[int], pids: Collection[int]) -> None:
         """Drop what ended."""
         self._latency.forget(pids, 0)
-        for sums in (self._time, self._calls):
+        for sums in (self._ns, self._time, self._calls):
             sums.forget(pids, 0)
         self._dead |= set(tids)
         self._told = {key: told for key, told in self._told.items() if key[1] not in tids and key[0] not in pids}

@@ -9,7 +9,7 @@ from pathlib import Path
 from llmtop.collectors.bpftrace import elf
 from llmtop.collectors.bpftrace.counts import NUMBERS
 from llmtop.collectors.bpftrace.script import Function
-from llmtop.collectors.ebpf.helper.functions import SYNCHRONISING
+from llmtop.collectors.ebpf.helper.functions import LAUNCHES, SYNCHRONISING
 from llmtop.collectors.ebpf.helper.library import mapped_libraries, starts_gently
 
 REST_S = 60.0
@@ -88,5 +88,5 @@ class Libraries:
 
 
 def _probed(path: str, symbol: str, place: int) -> Probed:
-    function = Function(path, symbol, NUMBERS[symbol], symbol in SYNCHRONISING)
+    function = Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING)
     return Probed(function, starts_gently(path, place))

@@ -2,8 +2,8 @@
 
 One JSON object a line: {"type": "map", "data": {"@name": {"key,key": value}}}, "hist" with lists of
 {"min", "max", "count"} as values, "printf" with text, "attached_probes", "lost_events" and kinds that do not matter
-here. Written after the output of 0.17 and 0.23 and after src/output/json.cpp of 0.26, which leaves out spaces in keys and
-writes numbers that a double cannot hold as strings.
+here. Written after the output of 0.17 and 0.23 and after src/output/json.cpp of 0.26, which leaves out spaces in keys
+and writes numbers that a double cannot hold as strings.
 """
 
 from __future__ import annotations

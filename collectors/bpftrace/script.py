@@ -48,11 +48,17 @@ _MACHINES = {
 
 @dataclass(frozen=True)
 class Function:
-    """A library function to look at: where it is, its number in what is printed, and whether it waits for the GPU."""
+    """A library function to look at: where it is, and its number in what is printed.
+
+    Attributes:
+        launches: It starts kernels: told by thread.
+        waits: It waits for the GPU: told by thread, and sleeps within it are put down to it.
+    """
 
     path: str
     symbol: str
     number: int
+    launches: bool = False
     waits: bool = False
 
     @property
@@ -112,7 +118,7 @@ def _begin(plan: Plan) -> str:
     if plan.scheduler:
         types += f" @woken[{zero}] = {zero}; @off[{zero}] = ({zero}, {zero}, {zero}, {zero});"
     if plan.functions:
-        types += f" @entered[{zero}, {zero}, {zero}] = {zero};"
+        types += f" @entered[{zero}, {zero}, {zero}] = {zero}; @outermost[{zero}] = {zero}; @syncing[{zero}] = 0;"
     return f"BEGIN {{ {targets}{types} }}"
 
 
@@ -200,8 +206,7 @@ tracepoint:raw_syscalls:sys_exit {
 def _scheduler(plan: Plan) -> str:
     text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
     some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
-    has_waits = any(function.waits for function in plan.functions)
-    sync = f" | ((uint64)(@syncing[(uint64)tid] > 0) << {SYNC_SHIFT})" if has_waits else ""
+    sync = f" | ((uint64)(@syncing[(uint64)tid] > 0) << {SYNC_SHIFT})" if plan.functions else ""
     return text.replace("SOME", some).replace("SYNC", sync)
 
 
@@ -258,22 +263,39 @@ tracepoint:sched:sched_switch {
 
 
 def _function(function: Function) -> str:
-    enter, leave = ("@syncing[(uint64)tid] = 1;", "delete(@syncing[(uint64)tid]);") if function.waits else ("", "")
-    place, number = f"{function.path}:{function.symbol}", function.number
-    return f"""
-uprobe:{place} {{
-  if (@target[(uint64)pid]) {{ @entered[(uint64)pid, (uint64)tid, (uint64){number}] = nsecs; {enter} }}
-}}
-uretprobe:{place} {{
-  $since = @entered[(uint64)pid, (uint64)tid, (uint64){number}];
-  if ($since) {{
-    @library[(uint64)pid, (uint64){number}] = hist((nsecs - $since) >> 8);
-    @library_time[(uint64)pid, (uint64)tid, (uint64){number}] = sum(nsecs - $since);
-    @library_calls[(uint64)pid, (uint64)tid, (uint64){number}] = count();
-    @entered[(uint64)pid, (uint64)tid, (uint64){number}] = (uint64)0;
-    {leave}
-  }}
-}}"""
+    """The probes on a function; one clause each, because a uretprobe does not know whose it is.
+
+    The runtime's functions call the driver's: by thread, the outermost one counts.
+    """
+    place = f"{function.path}:{function.symbol}"
+    by_thread = _BY_THREAD if function.launches or function.waits else ("", "")
+    enter, leave = (part.replace("FLAG", "1" if function.waits else "0") for part in by_thread)
+    text = _FUNCTION.replace("PLACE", place).replace("ENTER", enter).replace("LEAVE", leave)
+    return text.replace("NUMBER", f"(uint64){function.number}")
+
+
+_BY_THREAD = (
+    "if (@outermost[(uint64)tid] == 0) { @outermost[(uint64)tid] = NUMBER + (uint64)1; @syncing[(uint64)tid] = FLAG; }",
+    """
+    if (@outermost[(uint64)tid] == NUMBER + (uint64)1) {
+      @library_time[(uint64)pid, (uint64)tid, NUMBER] = sum(nsecs - $since);
+      @library_calls[(uint64)pid, (uint64)tid, NUMBER] = count();
+      @outermost[(uint64)tid] = (uint64)0;
+      @syncing[(uint64)tid] = 0;
+    }""",
+)
+_FUNCTION = """
+uprobe:PLACE {
+  if (@target[(uint64)pid]) { @entered[(uint64)pid, (uint64)tid, NUMBER] = nsecs; ENTER }
+}
+uretprobe:PLACE {
+  $since = @entered[(uint64)pid, (uint64)tid, NUMBER];
+  if ($since) {
+    @library[(uint64)pid, NUMBER] = hist((nsecs - $since) >> 8);
+    @library_ns[(uint64)pid, NUMBER] = sum(nsecs - $since);
+    @entered[(uint64)pid, (uint64)tid, NUMBER] = (uint64)0;LEAVE
+  }
+}"""
 
 
 _SAMPLES = """
@@ -291,7 +313,9 @@ def _reports(plan: Plan) -> str:
     if plan.calls == "counted":
         sums += ["calls", "foreign_calls"]
     if plan.functions:
-        sums += ["library", "library_time", "library_calls"]
+        sums += ["library", "library_ns"]
+    if any(function.launches or function.waits for function in plan.functions):
+        sums += ["library_time", "library_calls"]
     if plan.scheduler:
         sums += ["slept", "queue", "wakes"]
     if plan.functions:
@@ -299,7 +323,7 @@ def _reports(plan: Plan) -> str:
     if plan.scheduler:
         sums += ["off", "woken"]
     stacks = _stack_maps(plan)
-    hidden = ["first", "turn", "target", "known", "call", "syncing", "user", "kernel"]
+    hidden = ["first", "turn", "target", "known", "call", "outermost", "syncing", "user", "kernel"]
     begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
     prints = "".join(f" print(@{name});" for name in sums)
     clears = "".join(f" clear(@{name});" for name in news)
@@ -328,7 +352,8 @@ def _stack_maps(plan: Plan) -> list[str]:
 def _is_used(name: str, plan: Plan) -> bool:
     """Whether the program has this map: bpftrace refuses to speak of one that is never written."""
     conditions = {
-        "syncing": any(function.waits for function in plan.functions),
+        "outermost": bool(plan.functions),
+        "syncing": bool(plan.functions),
         "user": plan.stacks,
         "kernel": plan.stacks,
     }

@@ -158,6 +158,18 @@ def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
     assert waits[-1][5] / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
 
 
+def test_what_the_runtime_calls_counts_once(cuda_program: Path) -> None:
+    with Workload(cuda_program, "runtime", "1") as program, looking(program.pid) as probes:
+        program.start()
+        account = program.account()
+        probes.next()
+        in_libraries = [entry for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
+        functions = {entry[1]: entry[2] for entry in probes.all("functions")}
+    assert in_libraries[2] == account["launches"]
+    assert in_libraries[3] / account["wall"] == pytest.approx(account["in_sync"] / account["wall"], abs=FIVE_POINTS)
+    assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] > 0
+
+
 def test_over_budget_less_is_looked_at_and_counts_go_on(workload: Path) -> None:
     options = ["--budget", "0.0005"]
     with Workload(workload, "pipe", "8") as program, looking(program.pid, options=options) as probes:

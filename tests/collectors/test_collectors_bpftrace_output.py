@@ -139,7 +139,7 @@ def test_keys_that_are_no_stacks_are_none(key: str) -> None:
 
 
 def test_line_breaks_may_be_escaped_once_more() -> None:
-    key = r"7,8,\n        write+79\n,\n        vfs_write+35\n".replace(r"\\", "\\")
+    key = r"7,8,\n        write+79\n,\n        vfs_write+35\n"
     assert stack_key(key, 2) == ((7, 8), ("write",), ("vfs_write",))
 
 
@@ -151,7 +151,7 @@ def test_newer_versions_leave_spaces_out() -> None:
     )
 
 
-frames = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n+"), min_size=1).map(str.strip))
+frames = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n+\\"), min_size=1).map(str.strip))
 
 
 @given(frames.map(lambda names: [name for name in names if name and name != ","]), st.booleans())
