@@ -141,7 +141,7 @@ def test_the_verdict_is_right(name: str, looks: dict[str, Looked], no_quota: str
 
 
 def too_busy(case: Case, looked: Looked) -> str:
-    """Why a wrong verdict is no wonder: what was looked at did not get the CPU that it has in the case, or nobody did."""
+    """Why a wrong verdict is no wonder: the programs, or the probes, did not get the CPUs that they need."""
     if not case.has_to_queue and looked.queued >= TOO_BUSY:
         return f"this machine is too busy: the program waited for a CPU {looked.queued:.0%} of the time"
     if looked.load >= HEAVY_LOAD * (os.cpu_count() or 1):
