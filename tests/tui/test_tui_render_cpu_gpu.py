@@ -55,11 +55,11 @@ def test_one_above_the_other_where_it_is_narrow() -> None:
         "  71 % #######    EngineCore worked on the CPU  26.4 s",
         "  29 % ###        there was no request  10.8 s",
         "an estimate",
-        "with GPU 0 idle          r     lag      p  last 120 s, SM activity (GPM)",
-        "EngineCore on CPU    +0.83  1.00 s <0.001  rises 1.00 s before the GPU idles",
-        "output tokens        -0.90       0   0.01  falls as the GPU idles (an effect, n~",
-        "EngineCore run queue +0.10       0    0.7  may be chance",
-        "requests waiting     - not enough data: 12 samples",
+        "with GPU 0 idle                r     lag      p  last 120 s, SM activity (GPM)",
+        "EngineCore on CPU          +0.83  1.00 s <0.001  rises 1.00 s before the GPU id~",
+        "output tokens              -0.90       0   0.01  falls as the GPU idles (an eff~",
+        "EngineCore run queue       +0.10       0    0.7  may be chance",
+        "requests waiting           - not enough data: 12 samples",
     ]
 
 
@@ -67,7 +67,7 @@ def test_side_by_side_where_it_is_wide() -> None:
     first, second, *_ = rows(140, 5)
     assert first.startswith("GPU 0 idle 62 % of the last 60 s; meanwhile ")
     assert " | with GPU 0 idle" in first
-    assert " | EngineCore on CPU    +0.83" in second
+    assert " | EngineCore on CPU " in second
 
 
 def test_two_lines_hold_one_sentence_of_each() -> None:
@@ -80,10 +80,9 @@ def test_two_lines_hold_one_sentence_of_each() -> None:
 def test_what_is_not_known_says_why() -> None:
     why = Unknown("no GPU is read", "install the NVIDIA driver")
     text = [strip.text.rstrip() for strip in draw_cpu_gpu(why, why, 100, 4, PLAIN)]
-    assert text == [
-        "GPU idle time: no GPU is read (install the NVIDIA driver)",
-        "what moves with it: no GPU is read (install the NVIDIA driver)",
-    ]
+    assert text == ["GPU idle time: no GPU is read (install the NVIDIA driver)"]
+    text = [strip.text.rstrip() for strip in draw_cpu_gpu(why, Unknown("too few samples"), 100, 4, PLAIN)]
+    assert text[1:] == ["what moves with it: too few samples"]
 
 
 @settings(deadline=None, max_examples=40)

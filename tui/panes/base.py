@@ -164,6 +164,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         return 0 < trace.end_ns - self._trace.end_ns < self.least_ns
 
     def redraw(self) -> None:
+        self._is_unpainted = True
         if self.is_seen:
             self._paint()
 
@@ -171,7 +172,9 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         self._name_border("")
 
     def on_show(self) -> None:
-        self._renew()
+        # A resize, which comes first where there is one, has drawn it already.
+        if self._stale or self._is_unpainted or len(self._strips) != self.size.height:
+            self._renew()
 
     def on_resize(self) -> None:
         self._renew()
@@ -190,6 +193,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         width, height = self.size
         if not width or not height:
             return
+        self._is_unpainted = False
         self.send_frame(fill(self._drawn(width, height), width, height, look_of(self)))
 
     def _drawn(self, width: int, height: int) -> list[Strip]:

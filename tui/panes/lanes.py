@@ -37,6 +37,7 @@ THINK_AGAIN_S = 3.0
 """Idle causes and correlations are made this often at most: they are of a minute and more."""
 _LEAST_BELOW, _PART_BELOW = 6, 0.4
 """Lines below the lanes of the zoomed pane: at least, and of its height."""
+_MOST_ROWS_ZOOMED = 8
 _NOT_YET = Unknown("being worked out")
 
 
@@ -96,7 +97,15 @@ class LanesPane(TimeAxisPane[Lanes]):
         most = _rows_below(height, view) if self.is_zoomed else 0
         told = draw_cpu_gpu(self._thoughts.idle, self._thoughts.found, width, most - 1, look) if most else []
         below = [blank(width, look), *told] if told else []
-        strips = draw_lanes(view, width, height - len(below), look, cursor_ns=self.at_ns, newest_ns=newest_ns)
+        strips = draw_lanes(
+            view,
+            width,
+            height - len(below),
+            look,
+            cursor_ns=self.at_ns,
+            newest_ns=newest_ns,
+            most_rows=_MOST_ROWS_ZOOMED if self.is_zoomed else MOST_ROWS,
+        )
         return [*strips, *below]
 
     def subtitle(self, view: Lanes) -> Content:
@@ -141,5 +150,5 @@ def _rows_below(height: int, view: Lanes) -> int:
     drawn = sum(lane.why_not is None for lane in view.lanes) + len({lane.why_not for lane in view.lanes} - {None})
     wanted = max(_LEAST_BELOW, int(height * _PART_BELOW))
     rows_each = max(1, (height - 1 - wanted) // max(1, drawn))
-    below = height - 1 - drawn * min(rows_each, MOST_ROWS)
+    below = height - 1 - drawn * min(rows_each, _MOST_ROWS_ZOOMED)
     return below if below >= _LEAST_BELOW else 0

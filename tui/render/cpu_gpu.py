@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BESIDE = 110
 """Cells from which the two stand side by side."""
 _BAR = 10
-_SERIES = 20
+_SERIES, _SERIES_WIDE = 20, 34
 _LEAST = 4
 """Lines that correlations keep below the causes."""
 _DEMAND, _FAULT = "good", "bad"
@@ -33,6 +33,8 @@ def draw_cpu_gpu(
     idle: IdleCauses | Unknown, found: Correlations | Unknown, width: int, height: int, look: Look
 ) -> list[Strip]:
     """Idle causes and correlations, side by side where there is room."""
+    if isinstance(idle, Unknown) and idle == found:
+        return prose(f"GPU idle time: {idle}", width, look, "dim")[:height]
     if width >= _BESIDE:
         left = (width - 3) // 2
         bar_between = Strip([Segment(f" {look.glyphs.vertical} ", look.style("dim"))], 3)
@@ -79,7 +81,7 @@ def _correlations(found: Correlations | Unknown, width: int, height: int, look: 
     if height < 3:
         return [line([(found.sentence, "text")], width, look)]
     what, _, read = found.against.partition(", ")
-    name = pad(f"with {what}", _SERIES, look)
+    name = pad(f"with {what}", _series_width(width), look)
     numbers = f" {'r':>5} {'lag':>7} {'p':>6}"
     head = line([(name, "title"), (numbers, "header"), (f"  last {found.window_s:.0f} s, {read}", "dim")], width, look)
     return [head, *(_correlation(title, row, width, look) for title, row in _ranked(found.rows)[: height - 1])]
@@ -90,8 +92,12 @@ def _ranked(rows: Sequence[tuple[str, Correlation | Unknown]]) -> list[tuple[str
     return sorted(rows, key=lambda row: 2 if isinstance(row[1], Unknown) else int(not row[1].is_significant))
 
 
+def _series_width(width: int) -> int:
+    return min(_SERIES_WIDE, max(_SERIES, width // 3))
+
+
 def _correlation(title: str, row: Correlation | Unknown, width: int, look: Look) -> Strip:
-    name: Part = (pad(title, _SERIES, look) + " ", "text")
+    name: Part = (pad(title, _series_width(width), look) + " ", "text")
     if isinstance(row, Unknown):
         return line([name, (f"{look.glyphs.unknown} {row.reason}", "dim")], width, look)
     p = "<0.001" if row.p < 0.001 else f"{min(row.p, 1.0):.2g}"

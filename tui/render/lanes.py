@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 MOST_ROWS = 4
-"""A lane gets no higher than this."""
+"""A lane gets no higher than this beside other panes."""
 _TITLE = 13
 _VALUE = 11
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
@@ -35,7 +35,14 @@ def lanes_axis(view: Lanes, width: int) -> Axis:
 
 
 def draw_lanes(
-    view: Lanes, width: int, height: int, look: Look, *, cursor_ns: int | None = None, newest_ns: int = 0
+    view: Lanes,
+    width: int,
+    height: int,
+    look: Look,
+    *,
+    cursor_ns: int | None = None,
+    newest_ns: int = 0,
+    most_rows: int = MOST_ROWS,
 ) -> list[Strip]:
     """Each lane with its title and a value at the left; the axis with its marks is the last line.
 
@@ -44,7 +51,7 @@ def draw_lanes(
     room = max(1, height - 1)
     groups = _reasons(view.lanes)
     lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)))
-    rows = min(MOST_ROWS, max(1, room - len(groups)) // len(lanes)) if lanes else 1
+    rows = min(most_rows, max(1, room - len(groups)) // len(lanes)) if lanes else 1
     axis = lanes_axis(view, width)
     read = {} if cursor_ns is None else _read(view, cursor_ns)
     strips: list[Strip] = []

@@ -208,11 +208,9 @@ class LiveScreen(Screen[None]):
         form = form_of(self.where, has_table=has_table)
         shown = shown_panes(self.where, form, self._of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
         self._tell_style(room)
-        self.set_class(self.where.is_zoomed or room.is_small or form is Form.EVENTS, "-alone")
         self.set_class(form is Form.TABLE and place.keeps_pane, "-rows-below")
         for number, pane in self.panes.items():
             pane.display = number in shown
-            pane.set_class(pane.display, "-shown")
             pane.is_zoomed = self.where.is_zoomed
         self.table.display = form is Form.TABLE
         self.heatmap.display = form is Form.HEATMAP
