@@ -51,6 +51,7 @@ _REST_ROUNDS = 8
 _FIRST_PAUSE_S = 1.0
 _MOST_PASSING = 3
 _NO_LATENCIES = ("perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one")
+_NO_GIL = ("perf does not tell how a wait ended", "sudo apt install python3-bpfcc: bcc counts waits for the GIL")
 _NO_ERRORS = ("this perf counts no errors of system calls", "a newer perf does: sudo apt upgrade")
 _NO_LIBRARIES = ("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
 _OUTSIDE = "run llmtop on the host, or its container with --pid=host"
@@ -421,6 +422,7 @@ class Helper:
         found = {name: (part.why.reason, part.why.remedy) for name, part in self._parts.items() if part.why}
         found["syscall.latency"] = _NO_LATENCIES
         found["library calls"] = _NO_LIBRARIES
+        found["process.gil_waits"] = _NO_GIL
         if self._books.lacks_errors:
             found["syscall.errors"] = _NO_ERRORS
         if self._is_users_only:
