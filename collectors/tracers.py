@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from llmtop.collectors.base import Check, Collector
-from llmtop.model import Issue, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -189,10 +189,11 @@ class TracerCollector:
     def _with_notes(self, trace: Trace) -> Trace:
         assert self._tracer is not None
         issues, self._issues = tuple(self._issues), []
+        marks = tuple(Mark(trace.end_ns, "tracer", "self", issue.message, issue.severity) for issue in issues)
         missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
         if self._reasons:
             missing = (*missing, Missing("tracer", self._why_fallback()))
-        return replace(trace, missing=missing, issues=(*trace.issues, *issues))
+        return replace(trace, missing=missing, issues=(*trace.issues, *issues), marks=(*trace.marks, *marks))
 
     def _as_ours(self, missing: Missing, tracer: str) -> Missing:
         """What a tracer says of itself ("perf", "perf.shed") is said of the kernel's view."""

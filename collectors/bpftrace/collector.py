@@ -71,4 +71,4 @@ def why_not() -> Unknown | None:
 def checks() -> tuple[Check, ...]:
     """Whether bpftrace can stand in for bcc here, for `llmtop doctor`."""
     why = why_not()
-    return (Check("bpftrace", why if why is not None else "can stand in where bcc is not to be had"),)
+    return (Check("bpftrace probes", why if why is not None else "can stand in where bcc is not to be had"),)

@@ -134,7 +134,7 @@ def test_an_old_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not() is None
     (check,) = checks()
-    assert check.what == "bpftrace"
+    assert check.what == "bpftrace probes"
     why = Unknown("only root may load probes", "sudo llmtop")
     monkeypatch.setattr(collector, "why_no_probes", lambda rights: why)
     assert why_not() == why

@@ -94,7 +94,8 @@ def test_one_that_cannot_run_is_passed_over_and_named() -> None:
     assert missing(first) == missing(second) == {"tracer": said}
     said = "bpftrace looks into the kernel in place of bcc (bcc cannot be imported)"
     assert first.issues == (Issue(Severity.INFO, "tracer-fallback", said),)
-    assert second.issues == ()
+    assert [(mark.kind, mark.text) for mark in first.marks] == [("tracer", said)]
+    assert (second.issues, second.marks) == ((), ())
 
 
 def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
