@@ -130,22 +130,22 @@ def draw_flame(
         return explain(why, width, height, look) if why is not None else [blank(width, look)] * height
     count = max(1, height - _FOOT_ROWS)
     drawn = _Drawn(look, selected, role_of, label_of, value_of)
-    crumbs = _crumbs(tree.root, width, count, zoom)
+    rows = place_frames(tree.root, width, count + max(_MOST_CRUMBS, len(zoom)) + 1, zoom)
+    crumbs = _crumbs(rows, width, count, zoom)
     body = count - bool(crumbs)
     above = max(0, len(selected) + 1 - len(crumbs) - body)
     first = len(crumbs) + above
-    rows = place_frames(tree.root, width, first + body + 1, zoom)
+    if len(rows) <= first + body:
+        rows = place_frames(tree.root, width, first + body + 1, zoom)
     strips = [drawn.crumbs(crumbs, width)] if crumbs else []
     strips += [drawn.row(row, width) for row in rows[first : first + body] if row]
     said = about(node_at(tree.root, selected)) if about else about_frame(tree, node_at(tree.root, selected))
-    is_more_below = len(rows) > first + body and bool(rows[first + body])
-    foot = _foot(said, above=above, is_more_below=is_more_below, width=width, look=look)
+    foot = _foot(said, above=above, is_more_below=bool(rows[first + body]), width=width, look=look)
     return [*fill(strips, width, height - _FOOT_ROWS, look), foot]
 
 
-def _crumbs(root: StackNode, width: int, count: int, zoom: Path) -> list[Frame]:
+def _crumbs(rows: list[list[Frame]], width: int, count: int, zoom: Path) -> list[Frame]:
     """The frames that are drawn as one row: none where all rows fit, or where nothing would be gained."""
-    rows = place_frames(root, width, max(count, len(zoom) + 1, _MOST_CRUMBS) + 1, zoom)
     if not rows[count]:
         return []
     whole = takewhile(lambda row: len(row) == 1 and row[0].stop - row[0].start == width and not row[0].hidden, rows)
