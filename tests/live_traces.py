@@ -18,6 +18,7 @@ from llmtop.model import (
     Missing,
     Origin,
     Reading,
+    Series,
     Severity,
     Target,
     TargetProcess,
@@ -108,6 +109,31 @@ def live_trace(scene: Scene | None = None, ticks: int = 90) -> Trace:
     for tick in range(ticks):
         recorder.append("synthetic", poll(scene, tick, START_NS + tick * NS_PER_S))
     return recorder.freeze()
+
+
+def probed(trace: Trace) -> Trace:
+    """The last 30 s with probes: reads of some µs, futexes of some ms, and a run queue."""
+    start, end = trace.end_ns - 30 * NS_PER_S, trace.end_ns
+    counters: dict[Metric, float] = {
+        v.SYSCALL_OBSERVED: NS_PER_S,
+        v.SYSCALL_TIMED: NS_PER_S,
+        v.SCHEDULER_OBSERVED: NS_PER_S,
+        v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, 4096.0): 50,
+        v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, math.inf): 50,
+    }
+    for name, upper, count in (("read", 8192.0, 100), ("futex", 4194304.0, 10)):
+        counters[v.labelled(v.SYSCALL_COUNT, name)] = count
+        counters[v.labelled(v.SYSCALL_TIME, name)] = upper * count
+        counters[v.bucket(v.labelled(v.SYSCALL_LATENCY, name), upper)] = count
+        counters[v.bucket(v.labelled(v.SYSCALL_LATENCY, name), math.inf)] = count
+    seconds = range(start, end + 1, NS_PER_S)
+    series = {
+        ("process:4300", metric.name): Series.of(
+            "process:4300", metric, "eBPF", [(t, grown * (t - start) / NS_PER_S) for t in seconds]
+        )
+        for metric, grown in counters.items()
+    }
+    return replace(trace, series={**trace.series, **series})
 
 
 def tracks(scene: Scene) -> dict[str, Track]:

@@ -121,6 +121,9 @@ sys.exit(main(["--attach", sys.argv[1], "--interval", "0.25"]))
 """
 
 
+SHIFT_LEFT = "\x1b[1;2D"
+
+
 def test_a_crash_in_a_pane_costs_only_that_pane(terminal: TerminalFactory) -> None:
     screen = terminal([sys.executable, "-c", CRASHING_PANE, str(os.getpid())], columns=120, lines=40)
     screen.wait_for("this pane failed: RuntimeError: boom [/b]")
@@ -159,6 +162,23 @@ def test_keys_of_the_live_screen(terminal: TerminalFactory) -> None:
     screen.press("z")
     screen.resize(120, 40)
     screen.wait_for("CPU-GPU")
+    screen.press("q")
+    leaves_cleanly(screen)
+
+
+def test_the_cursor_of_the_lanes_moves_all_panes(terminal: TerminalFactory) -> None:
+    screen = terminal([*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"], columns=120, lines=40)
+    screen.wait_for("engine CPU")
+    screen.press("6")
+    for keys in (["left"], [SHIFT_LEFT], ["home"]):
+        screen.press(*keys)
+        screen.wait_for("ago (Esc: now)")
+        screen.wait_for(lambda text: re.search(r"6 CPU-GPU  ◀ \d+\.\d s ago \d\d:\d\d:\d\d", text))
+        escape_from(screen, "ago (Esc: now)")
+    screen.press("z", "left", "h", "+", "-")
+    screen.wait_for("ago (Esc: now)")
+    screen.press("end")
+    screen.wait_for("live")
     screen.press("q")
     leaves_cleanly(screen)
 

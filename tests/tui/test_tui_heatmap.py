@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
-from llmtop import vocabulary as v
 from llmtop.analysis.views import HeatColumn, Heatmap
-from llmtop.model import NS_PER_S, Metric, Missing, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Missing, Unknown
 from llmtop.tui.panes import time_axis
 from llmtop.tui.render.heatmap import LEFT, draw_heatmap
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.screens.live import LiveApp
-from tests.live_traces import live_trace
+from tests.live_traces import live_trace, probed
 from tests.tui.live_app import fixed_app, session_of
 
 PLAIN = Look(ASCII)
@@ -97,31 +96,6 @@ def test_lines_have_the_size_that_was_asked_for(width: int, height: int, cursor_
 
 
 # -- keys --------------------------------------------------------------------------------------------------------
-
-
-def probed(trace: Trace) -> Trace:
-    """The last 30 s with probes: reads of some µs, futexes of some ms, and a run queue."""
-    start, end = trace.end_ns - 30 * NS_PER_S, trace.end_ns
-    counters: dict[Metric, float] = {
-        v.SYSCALL_OBSERVED: NS_PER_S,
-        v.SYSCALL_TIMED: NS_PER_S,
-        v.SCHEDULER_OBSERVED: NS_PER_S,
-        v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, 4096.0): 50,
-        v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, math.inf): 50,
-    }
-    for name, upper, count in (("read", 8192.0, 100), ("futex", 4194304.0, 10)):
-        counters[v.labelled(v.SYSCALL_COUNT, name)] = count
-        counters[v.labelled(v.SYSCALL_TIME, name)] = upper * count
-        counters[v.bucket(v.labelled(v.SYSCALL_LATENCY, name), upper)] = count
-        counters[v.bucket(v.labelled(v.SYSCALL_LATENCY, name), math.inf)] = count
-    seconds = range(start, end + 1, NS_PER_S)
-    series = {
-        ("process:4300", metric.name): Series.of(
-            "process:4300", metric, "eBPF", [(t, grown * (t - start) / NS_PER_S) for t in seconds]
-        )
-        for metric, grown in counters.items()
-    }
-    return replace(trace, series={**trace.series, **series})
 
 
 @asynccontextmanager
