@@ -35,8 +35,9 @@ _INSTALL = "sudo apt install python3-bpfcc"
 _COMPILING = Unknown("the probes are being compiled", "wait a second")
 _EXITED = Unknown("the server's processes have ended", "attach to its new PID")
 COMPILE_NS = 60 * NS_PER_S
-HUNG_NS = 10 * NS_PER_S
-"""A helper that says nothing for so long hangs: when it compiles, and afterwards at the least."""
+HUNG_NS = 30 * NS_PER_S
+"""A helper that says nothing for so long hangs: when it compiles, and afterwards at the least. Where it only has to wait
+for a CPU, as on a machine that is looked at for that, it comes sooner."""
 MARKS_PER_POLL = 5
 TRACK = "self"
 _SUDO_SAYS = "sudo: "
@@ -183,8 +184,8 @@ class EbpfCollector:
             helper.kill()
             self._bury(helper, now, news, f"it did not answer for {patience_ns // NS_PER_S} s and was ended")
         elif self._state is None and not self._started:
-            helper.close()
-            self._helper, self._state = None, _EXITED
+            self._close(helper)
+            self._state = _EXITED
 
     def _take(self, report: dict[str, Any], news: _News) -> None:
         match report.get("kind"):
@@ -263,9 +264,7 @@ class EbpfCollector:
 
     def _bury(self, helper: HelperProcess, now: int, news: _News, how: str) -> None:
         """The helper is no more: say why, and try again in a while unless that would end the same way."""
-        helper.close()
-        self._helper = None
-        self._lost = 0
+        self._close(helper)
         if self._state is not None and self._state is not _COMPILING:  # it has said itself that it cannot be done
             self._given_up = True
             return
@@ -281,6 +280,13 @@ class EbpfCollector:
         self._has_ended = True
         news.readings += self._reports.resume(now, self._is_kept)
         news.marks.append(Mark(now, "probes ended", TRACK, f"{how}; {again}", Severity.WARNING))
+
+    def _close(self, helper: HelperProcess) -> None:
+        """End the helper; what it had to say of its parts is over."""
+        helper.close()
+        self._helper = None
+        self._lost, self._shed = 0, ""
+        self._missing.clear()
 
     def _is_kept(self, track: str) -> bool:
         """Whether a track belongs to a process that is still the same, and not to another with its PID."""

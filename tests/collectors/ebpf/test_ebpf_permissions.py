@@ -35,7 +35,7 @@ why = why_not()
 if why is not None:
     sys.exit(f"{why.reason}|{why.remedy}")
 pid = int(sys.argv[1])
-with EbpfCollector(Target(pid, pid, "process", "a program", ()), interval_s=0.1) as collector:
+with EbpfCollector(Target(pid, pid, "process", "a program", ()), interval_s=0.1, budget=100) as collector:
     deadline, seen = time.monotonic() + 30, set()
     while time.monotonic() < deadline and len(seen) < 3:
         trace = collector.poll()
@@ -123,7 +123,10 @@ def user_with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("user_with_sudo")
 def test_the_helper_runs_through_sudo_and_is_known_by_its_own_pid(workload: Path) -> None:
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid), interval_s=0.1) as collector:
+    with (
+        Workload(workload, "spin") as program,
+        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
+    ):
         (sudo,) = running_helpers()
         watch = Watch(collector)
         watch.until_ready()
