@@ -146,6 +146,16 @@ async def test_b_compares_with_the_moment_that_was_shown(pilot: Pilot[int]) -> N
     assert "points" not in await press(pilot, "b")
 
 
+async def test_python_that_one_moment_lacks_is_no_change(pilot: Pilot[int]) -> None:
+    await show(pilot, trace_of((*NATIVE, *PYTHON)))
+    await press(pilot, "p", "b")
+    seen = await show(pilot, trace_of(NATIVE, after_s=40))
+    assert "0 points moved" in seen
+    assert "no Python frames: only one of the two moments has them" in seen
+    seen = await show(pilot, trace_of(PYTHON, after_s=80))
+    assert "the two moments cannot be compared" in seen
+
+
 async def test_an_earlier_moment_can_be_compared_with_now(pilot: Pilot[int]) -> None:
     trace = trace_of((RUNS,), after_s=60)
     earlier = StackWindow(trace.end_ns - 50 * NS_PER_S, (WAITS,))

@@ -38,9 +38,9 @@ _ROLES = {
     "thread": "series5",
     "running": "good",
     "waiting": "stall2",
-    "python": "series4",
+    "python": "stall7",
     "frame": "stall3",
-    "kernel": "stall7",
+    "kernel": "stall8",
 }
 _FOUND, _NOT_FOUND = "selected", "dim"
 _GROWN = ((5.0, "stall1"), (1.0, "stall2"), (LEAST_POINTS, "stall3"))
@@ -50,6 +50,10 @@ _LATE_NS = 4 * NS_PER_S
 """Stacks come every two seconds; those that are older than this are of a window that has to be named."""
 
 _ROOM_FOR_WHY = 3
+_NOT_COMPARABLE = Unknown(
+    "the two moments cannot be compared: of one there are times, of the other only looks at interpreters", "b"
+)
+_PYTHON_IN_ONE = Unknown("only one of the two moments has them")
 _NO_LOOK = Unknown("no interpreter has been looked at yet")
 
 Names = tuple[tuple[str, str], ...]
@@ -121,10 +125,21 @@ class StallFlamePane(Pane[FlameView]):
             return _why_empty(tree.why_not, lack)
         if self._baseline is None:
             return FlameView(tree, tuple(self._notes(tree, shown, trace)), lack)
-        before = stall_tree(self._baseline, self.wanted)
-        root = diff_trees(before.root, tree.root)
-        notes = (*_comparison(before, tree), *self._notes(tree, shown, trace))
-        return FlameView(StackTree(root, "%"), notes, lack)
+        return self._compared(self._baseline, shown, trace)
+
+    def _compared(self, baseline: Trace, shown: Trace, newest: Trace) -> FlameView | Unknown:
+        wanted = self.wanted
+        before, tree = stall_tree(baseline, wanted), stall_tree(shown, wanted)
+        if before.unit != tree.unit:
+            return _NOT_COMPARABLE
+        lack = _lack(tree, newest) if wanted.python else None
+        if bool(before.looks) != bool(tree.looks):
+            # Else every Python frame would seem to be gone, or new.
+            native = replace(wanted, python=False)
+            before, tree = stall_tree(baseline, native), stall_tree(shown, native)
+            lack = ("no Python frames", _PYTHON_IN_ONE)
+        notes = (*_comparison(before, tree), *self._notes(tree, shown, newest))
+        return FlameView(StackTree(diff_trees(before.root, tree.root), "%"), notes, lack)
 
     def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
         if self._frozen is not None:
