@@ -384,6 +384,14 @@ def test_without_an_endpoint_work_shows_where_it_is_done(scene: Scene, change: d
     assert bool(found(cpu_bound, scene.but(**NO_ENDPOINT, **change))) == speaks
 
 
+def test_a_gpu_that_is_used_and_not_seen_may_be_waited_for() -> None:
+    """In a container without NVML: launches, or waits in its driver, tell that there is one."""
+    probed = CPU_ONLY.but(probed=True)
+    assert found(cpu_bound, probed)
+    assert not found(cpu_bound, last(probed, launches=100.0))
+    assert not found(cpu_bound, last(probed, asleep_in="gpu_driver"))
+
+
 def test_launches_are_quoted_where_requests_cannot_be() -> None:
     assert "CUDA launches 4000 /s (eBPF)" in only(cpu_bound, CPU_BOUND.but(**NO_ENDPOINT)).evidence
 
@@ -563,6 +571,13 @@ def test_without_the_servers_word_the_gpu_must_be_quiet(sm: float, speaks: bool)
 
 
 # -- what is left --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"), [("socket", "network"), ("futex", "lock"), ("gpu_driver", "PCIe"), ("nanosleep", "tokeniser")]
+)
+def test_what_to_do_depends_on_what_the_engine_sleeps_in(cause: str, words: str) -> None:
+    assert words in only(engine_starved, last(ON_DISK, asleep_in=cause)).action
 
 
 def test_an_engine_that_sleeps_is_told_with_what_it_sleeps_in() -> None:

@@ -11,12 +11,14 @@ from llmtop.analysis.rules.signals import (
     gpu_activity,
     is_gpu_waiting,
     is_loaded,
+    launches,
     requests,
     says_idle,
     says_waiting,
 )
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
+    GPU_WAITS,
     Watched,
     drivers,
     engine,
@@ -79,7 +81,8 @@ def _never_rests(trace: Trace, thread: Watched) -> bool:
 
 def _is_harmful(trace: Trace, bound: Watched) -> bool:
     if not gpu_tracks(trace):
-        return is_loaded(trace) is True
+        uses_one_unseen = launches(trace) is not None or bound.blocked_on(GPU_WAITS) > 0
+        return is_loaded(trace) is True and not uses_one_unseen
     sync = bound.shares.in_cuda_sync
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
     return is_gpu_waiting(trace, below) is True

@@ -8,7 +8,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.readings import server_track
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_idle, says_waiting
-from llmtop.analysis.rules.thread_signals import Watched, engine, says_blocked
+from llmtop.analysis.rules.thread_signals import GPU_WAITS, Watched, engine, says_blocked
 from llmtop.model import Finding, Severity, Trace
 
 id = "engine-starved"
@@ -19,7 +19,9 @@ _ACTIONS = {
     v.ThreadCause.DISK: "see what it reads or writes: model or LoRA weights, KV offloading, swap; use a faster disk",
     v.ThreadCause.SOCKET: "see what it waits for on the network: another rank, KV transfer, a remote store",
     v.ThreadCause.FUTEX: "find what holds the lock or queue it waits for: the GIL, a tokeniser, another rank",
-}
+} | dict.fromkeys(
+    GPU_WAITS, "it waits for a GPU that hardly works: see PCIe and NVLink rates, copies, another rank or node"
+)
 _OTHERWISE = "find what the engine waits for: tokeniser, detokeniser, a lock or another rank"
 _ASLEEP = 0.5
 """Share of the time asleep from which that is what the engine does."""

@@ -9,6 +9,7 @@ from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
 from llmtop.analysis.rules.thread_signals import (
+    GPU_WAITS,
     RUN_QUEUE_SHARE,
     Watched,
     drivers,
@@ -26,7 +27,6 @@ _WAITS = 0.3
 """Share of the time in which a loop waits for the GPU, from which the GPU sets its pace."""
 _NEVER_IDLE_PERCENT = 90.0
 """Without probes on CUDA's calls: SM activity at which the GPU rests so little that nothing else can be the limit."""
-_GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def _evidence(trace: Trace, loops: list[Watched]) -> tuple[str, ...]:
 
 
 def _waits(thread: Watched) -> float:
-    return max(thread.shares.in_cuda_sync or 0.0, thread.blocked_on(_GPU_WAITS))
+    return max(thread.shares.in_cuda_sync or 0.0, thread.blocked_on(GPU_WAITS))
 
 
 def _action(trace: Trace) -> str:

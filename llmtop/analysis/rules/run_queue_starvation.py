@@ -12,7 +12,6 @@ id = "run-queue-starvation"
 summary = "The engine loop waits for a CPU: every step is late by that much."
 source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.22774"
 
-
 _MOST = 0.5
 """Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them."""
 

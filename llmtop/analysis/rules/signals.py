@@ -72,7 +72,7 @@ def is_loaded(trace: Trace) -> bool | None:
         return True
     if len(_loads(trace)) == 2:
         return False
-    return True if _launches(trace) or _runs_kernels(trace) else None
+    return True if launches(trace) or _runs_kernels(trace) else None
 
 
 def slower(trace: Trace) -> Signal | None:
@@ -92,7 +92,7 @@ def _loads(trace: Trace) -> tuple[Signal, ...]:
     return tuple(Signal(n, says(trace, server.id, metric, n)) for metric, n in counts if n is not None)
 
 
-def _launches(trace: Trace) -> Signal | None:
+def launches(trace: Trace) -> Signal | None:
     """Kernels and graphs that the server launches in a second."""
     counters = [trace.get(thread.id, v.THREAD_LAUNCHES) for thread in trace.tracks_of(TrackKind.THREAD)]
     grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in counters)
@@ -198,7 +198,7 @@ def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None
 
 def says_waiting(trace: Trace) -> tuple[str, ...]:
     """The lines of evidence of `is_gpu_waiting`: the work at hand and the GPU, as far as they are known."""
-    work = requests(trace) or (None if _loads(trace) else _launches(trace))
+    work = requests(trace) or (None if _loads(trace) else launches(trace))
     return tuple(signal.text for signal in (work, gpu_activity(trace)) if signal is not None)
 
 

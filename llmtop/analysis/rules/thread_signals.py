@@ -31,6 +31,7 @@ Resources for GPU Deployments: the engine's busy loop is particularly sensitive 
 GIL_WAITS_PER_S = 20.0
 """Waits of 5 ms: at this rate threads of the process wait for the GIL a tenth of the time. Two threads that fight all
 the time make 200."""
+GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
 INPUT_WAITS = (
     v.ThreadCause.EPOLL,
     v.ThreadCause.POLL,
