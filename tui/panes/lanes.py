@@ -82,6 +82,11 @@ class LanesPane(TimeAxisPane[Lanes]):
         super().on_resize()
         self._think()
 
+    def choose_gpu(self, gpu: str | None) -> None:
+        """Show the lanes of another GPU (a track; None for the first) from the next trace on."""
+        self.gpu = gpu
+        self._stale = True
+
     def view(self, trace: Trace) -> Lanes:
         return lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.target is not None)
 

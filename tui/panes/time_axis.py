@@ -75,8 +75,14 @@ class TimeAxisPane(Pane[V]):
 
     def show_at(self, newest: Trace, at_ns: int | None, window_ns: int) -> None:
         """Take the newest trace, the moment that the other panes show, and how much time to draw."""
+        is_same = newest is self._newest and window_ns == self.window_ns and not self._stale
+        has_moved = at_ns != self.at_ns
         self.at_ns, self.window_ns, self._newest = at_ns, window_ns, newest
-        self.show(self._until(newest))
+        until = self._until(newest)
+        if not is_same or self._trace is None or until.end_ns != self._trace.end_ns:
+            self.show(until)
+        elif has_moved:
+            self.redraw()
 
     def _until(self, newest: Trace) -> Trace:
         """The trace at the right edge: now, or half windows back until the cursor is inside."""

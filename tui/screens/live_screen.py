@@ -342,7 +342,7 @@ class LiveScreen(Screen[None]):
 
     def _show_gpu(self, gpu: str | None) -> None:
         self.pane(RooflinePane).gpu = gpu
-        self.pane(LanesPane).gpu = None if gpu == ALL_GPUS else gpu
+        self.pane(LanesPane).choose_gpu(None if gpu == ALL_GPUS else gpu)
         self.refresh_trace()
 
     def on_stall_flame_pane_asked(self, message: StallFlamePane.Asked) -> None:
