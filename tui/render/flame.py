@@ -19,7 +19,10 @@ from llmtop.units import percent, quantity
 Path: TypeAlias = tuple[int, ...]
 """A frame by its way from the root: the index among the children at each step."""
 
-_REVERSE = Style(reverse=True)
+_REVERSE = Style(reverse=True, dim=False)
+"""Faint letters on a bright ground could not be read."""
+_UNDERLINED = Style(underline=True)
+"""Without colours the cursor would differ from other frames by its weight alone."""
 _FOOT_ROWS = 1
 _GAP = 3
 """Cells between a name and its value, and behind that."""
@@ -203,7 +206,7 @@ class _Drawn:
 
     def _style(self, frame: Frame) -> Style:
         if frame.holds(self.selected):
-            return self.look.style("cursor")
+            return self.look.style("cursor") + _UNDERLINED
         return self.look.style("dim" if frame.hidden else self.role_of(frame.node)) + _REVERSE
 
 
