@@ -36,7 +36,7 @@ _COMPILING = Unknown("the probes are being compiled", "wait a second")
 _EXITED = Unknown("the server's processes have ended", "attach to its new PID")
 COMPILE_NS = 60 * NS_PER_S
 HUNG_NS = 30 * NS_PER_S
-"""A helper that says nothing for so long hangs: when it compiles, and afterwards at the least. Where it only has to wait
+"""A helper that says nothing for so long hangs: when it compiles, and afterwards at the least. Where it only waits
 for a CPU, as on a machine that is looked at for that, it comes sooner."""
 MARKS_PER_POLL = 5
 TRACK = "self"
