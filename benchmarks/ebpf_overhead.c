@@ -1,5 +1,5 @@
 /* One operation, over and over, in batches. Usage: ebpf_overhead MODE BATCHES; prints ns of CPU time per operation:
- * the smallest, the tenth percentile and the median of all batches. Waits for a line first. */
+ * the smallest, the tenth percentile, the median and the mean of all batches. Waits for a line first. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -61,6 +61,7 @@ int main(int argc, char **argv)
 {
 	int batches = argc > 2 ? atoi(argv[2]) : 50, times = argc > 3 ? atoi(argv[3]) : 2000;
 	double *ns = calloc(batches, sizeof(double));
+	double sum = 0;
 	char line[8];
 	pthread_t thread;
 	cpu_set_t last;
@@ -79,9 +80,10 @@ int main(int argc, char **argv)
 		double before = cpu_ns();
 		operate(argv[1], times);
 		ns[i] = (cpu_ns() - before) / times;
+		sum += ns[i];
 	}
 	qsort(ns, batches, sizeof(double), ascending);
-	printf("%.1f %.1f %.1f\n", ns[0], ns[batches / 10], ns[batches / 2]);
+	printf("%.1f %.1f %.1f %.1f\n", ns[0], ns[batches / 10], ns[batches / 2], sum / batches);
 	fflush(stdout);
 	_exit(0);
 }

@@ -1,11 +1,15 @@
 """What each kind of probe costs the program it looks at, beside other tracers.
 
-Usage: sudo python benchmarks/ebpf_overhead.py [ROUNDS [WORKLOAD ...]], of call, yield, switch and library
+Usage: sudo python benchmarks/ebpf_overhead.py [ROUNDS [WORKLOAD ...]], of call, yield, switch, library and collectors
 
 The workload does one thing over and over on one CPU: a system call, a context switch (two of them and four calls per
 operation: a ping-pong over pipes), a call into a stand-in libcuda. Its own CPU time per operation is compared with and
 without the tracer, cases by turns, and the best batch of all rounds counts: other programs only ever add to it. Needs
 root, bcc and gcc; strace, perf and bpftrace are shown where they are installed.
+
+"collectors" compares llmtop's collectors as they are, each with stacks and without a budget, for some seconds a case
+and by the mean: the one by perf looks now and then. They are attached once they have said something, and detached
+once their process has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 EBPF = HERE.parent / "collectors" / "ebpf"
-ATTACH_S = 20.0
+ATTACH_S = 60.0
+OPERATIONS = 2000
+"""In a batch."""
 BATCHES = {"call": 400, "yield": 300, "switch": 60, "library": 60}
 IN_TRACEFS = ["unshare", "-m", "sh", "-c", 'mount -t tracefs none /sys/kernel/tracing 2>/dev/null; exec "$@"', "sh"]
 """perf and bpftrace need tracefs: they get a mount of their own where the machine has none."""
@@ -76,6 +82,31 @@ os.execvp("bpftrace", ["bpftrace", "-B", "line", "-f", "json", f"/dev/fd/{progra
 """What llmtop has bpftrace do where bcc is not to be had (docs/tracers.md)."""
 
 
+COLLECTOR = """
+import select, sys
+from importlib import import_module
+sys.path.insert(0, sys.argv[1])
+from llmtop.model import Target, TargetProcess
+module, name, pid = sys.argv[2], sys.argv[3], int(sys.argv[4])
+options = {} if name == "ProcCollector" else {"budget": 100.0}
+target = Target(pid, pid, "process", "a workload", (TargetProcess(pid, "", ""),))
+with getattr(import_module(module), name)(target, **options) as collector:
+    has_said = False
+    while not select.select([0], [], [], collector.period_s)[0]:
+        if collector.poll().readings and not has_said:
+            has_said = True
+            print("attached", flush=True)
+"""
+COLLECTORS = (
+    ("/proc", "llmtop.collectors.proc", "ProcCollector"),
+    ("eBPF through bcc", "llmtop.collectors.ebpf.collector", "EbpfCollector"),
+    ("bpftrace", "llmtop.collectors.bpftrace.collector", "BpftraceCollector"),
+    ("perf", "llmtop.collectors.perf", "PerfCollector"),
+)
+COLLECTOR_S = 5.0
+"""How long a collector is looked at: longer than perf's collector rests between two looks."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A tracer on a workload. `fraction` of the batches is enough for the slow ones."""
@@ -89,6 +120,13 @@ class Case:
 def part(name: str, what: str) -> Case:
     """Some of llmtop's own probes."""
     return Case(name, ("/usr/bin/python3", "-I", "-c", PART, str(EBPF), "PID", what), "attached")
+
+
+def collectors() -> list[Case]:
+    """The collectors, each in a process of its own."""
+    start = (sys.executable, "-c", COLLECTOR, str(HERE.parent))
+    found = [Case(f"llmtop: {name}", (*start, module, made, "PID"), "attached") for name, module, made in COLLECTORS]
+    return [Case("nothing", ()), *found]
 
 
 def through_bpftrace(what: str, library: Path | None = None) -> Case:
@@ -174,10 +212,10 @@ def _wait_for(descriptor: int, word: str, tracer: subprocess.Popen[bytes]) -> No
 
 def measure(
     program: Path, workload: str, case: Case, batches: int, times: dict[str, list[float]]
-) -> tuple[float, float]:
-    """The best and the median batch, in ns per operation."""
+) -> tuple[float, float, float]:
+    """The best and the median batch and the mean of all, in ns per operation."""
     mine = ["chrt", "-f", "10"] if shutil.which("chrt") else []
-    argv = [*mine, str(program), workload, str(max(5, int(batches * case.fraction)))]
+    argv = [*mine, str(program), workload, str(max(5, int(batches * case.fraction))), str(OPERATIONS)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -185,32 +223,51 @@ def measure(
         with traced(case, process.pid, times):
             process.stdin.write("go\n")
             process.stdin.flush()
-            best, _, median = (float(word) for word in process.stdout.readline().split())
-    return best, median
+            best, _, median, mean = (float(word) for word in process.stdout.readline().split())
+    return best, median, mean
 
 
 def compare(program: Path, workload: str, rounds: int, batches: int) -> None:
     """Print one table."""
     todo = cases(workload, program.with_name("libcuda.so.1"))
-    results: dict[str, list[tuple[float, float]]] = {case.name: [] for case in todo}
+    results: dict[str, list[tuple[float, float, float]]] = {case.name: [] for case in todo}
     times: dict[str, dict[str, list[float]]] = {case.name: {} for case in todo}
     for _ in range(rounds):
         for case in todo:
             results[case.name].append(measure(program, workload, case, batches, times[case.name]))
-    base = min(best for best, _ in results["nothing"])
+    base = min(best for best, _, _ in results["nothing"])
     print(f"\n{workload}: ns of CPU time per operation, best batch of {rounds} rounds")
     print(f"{'':<42}{'ns':>9}{'ratio':>8}{'added':>9}{'median':>9}{'start s':>9}{'stop s':>8}")
     for case in todo:
-        best = min(one for one, _ in results[case.name])
-        median = statistics.median(one for _, one in results[case.name])
+        best = min(one for one, _, _ in results[case.name])
+        median = statistics.median(one for _, one, _ in results[case.name])
         clocks = "".join(f"{statistics.median(spent):9.2f}" for spent in times[case.name].values())
         print(f"{case.name:<42}{best:9.0f}{best / base:8.2f}{best - base:+9.0f}{median:9.0f}{clocks}")
+
+
+def compare_collectors(program: Path, workload: str, rounds: int) -> None:
+    """Print one table of llmtop's collectors."""
+    todo = collectors()
+    times: dict[str, dict[str, list[float]]] = {case.name: {} for case in todo}
+    best, _, _ = measure(program, workload, todo[0], 50, times["nothing"])
+    batches = int(COLLECTOR_S * 1e9 / (best * OPERATIONS))
+    means: dict[str, list[float]] = {case.name: [] for case in todo}
+    for _ in range(rounds):
+        for case in todo:
+            means[case.name].append(measure(program, workload, case, batches, times[case.name])[2])
+    base = min(means["nothing"])
+    print(f"\n{workload}: ns of CPU time per operation, mean of {COLLECTOR_S:.0f} s, the best of {rounds} rounds")
+    print(f"{'':<24}{'ns':>9}{'ratio':>8}{'added':>9}{'start s':>9}{'stop s':>8}")
+    for case in todo:
+        mean = min(means[case.name])
+        clocks = "".join(f"{statistics.median(spent):9.2f}" for spent in times[case.name].values())
+        print(f"{case.name:<24}{mean:9.0f}{mean / base:8.2f}{mean - base:+9.0f}{clocks}")
 
 
 def main() -> None:
     """Build the workload and compare."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    chosen = sys.argv[2:] or list(BATCHES)
+    chosen = sys.argv[2:] or [*BATCHES, "collectors"]
     with tempfile.TemporaryDirectory() as folder:
         library, program = Path(folder) / "libcuda.so.1", Path(folder) / "ebpf_overhead"
         empty = Path(folder) / "empty.c"
@@ -224,7 +281,11 @@ def main() -> None:
         source = [str(HERE / "ebpf_overhead.c"), str(library)]
         subprocess.run(["gcc", "-O2", "-pthread", "-o", program, *source, f"-Wl,-rpath,{folder}"], check=True)
         for workload in chosen:
-            compare(program, workload, rounds, BATCHES[workload])
+            if workload == "collectors":
+                for one in ("call", "yield", "switch"):
+                    compare_collectors(program, one, rounds)
+            else:
+                compare(program, workload, rounds, BATCHES[workload])
 
 
 if __name__ == "__main__":

@@ -126,6 +126,8 @@ class Library:
             return
         file = f"/proc/{pid}/root{path}"
         found = {name: place for name in names if (place := self._place(file, name)) is not None}
+        if not self._hold(pid, file, found):  # one that cannot be probed must not cost the others
+            found = {name: place for name, place in found.items() if self._hold(pid, file, {name: place})}
         if found and self._hold(pid, file, found):
             for name, place in found.items():
                 kind = "library" if starts_gently(file, place) else "stepped_library"

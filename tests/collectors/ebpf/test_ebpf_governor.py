@@ -20,7 +20,7 @@ def settle(governor: Governor, load: Load, seconds: int) -> None:
 
 def test_the_cost_of_a_load_is_hits_times_cost() -> None:
     own, foreign = cost(Load(calls=10_000, foreign_calls=50_000, switches=1000), LADDER[0])
-    assert own == 10_000 * 330 + 1000 * 850 + 1000 * 2750
+    assert own == 10_000 * 330 + 1000 * 1050 + 1000 * 2750
     assert foreign == 50_000 * 150
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from llmtop import vocabulary as v
+from llmtop.analysis.readings import latest
 from llmtop.vocabulary import ThreadCause
 from tests.workloads.programs import HERE as WORKLOADS
-from tests.workloads.programs import Workload, cpu_quota, why_no_quota
+from tests.workloads.programs import Workload, cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from tests.workloads.watching import Seen, watching
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -110,7 +111,7 @@ def test_the_partner_is_the_waker(sleepers: Seen, mode: str, other: str) -> None
         for of, name in sleepers.trace.series
         if of == track and name.startswith(v.THREAD_WAKES.name)
     }
-    assert sum(wakes.values()) > 20
+    assert sum(wakes.values()) >= 5
     assert wakes[str(tids[other])] >= 0.95 * sum(wakes.values())
 
 
@@ -188,18 +189,28 @@ def test_a_cpu_quota_is_time_in_the_queue_and_throttling(workload: Path) -> None
         pytest.skip(f"needs a cgroup with a CPU quota: {why}")
     with running({"spin": (workload, "spin", "0")}) as programs:
         pid = programs["spin"].pid
-        with cpu_quota(pid, 0.1), watching(programs) as watch:
+        with cpu_quota(pid, 0.1) as group, watching(programs) as watch:
             seen = watch.record(WINDOW_S)
+            stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     assert_agrees(seen, "spin", "worker", None)
     assert seen.shares("spin", "worker").on_cpu < 0.1 + FIVE_POINTS
-    assert seen.counted(f"process:{pid}", v.CGROUP_PERIODS_THROTTLED) >= 2, "of ten a second"
+    throttled = latest(seen.trace, f"process:{pid}", v.CGROUP_PERIODS_THROTTLED)
+    assert throttled == pytest.approx(int(stat["nr_throttled"]), abs=10)  # a second's
 
 
 def test_waiting_for_a_disk_is_told_as_that(workload: Path, tmp_path: Path) -> None:
-    seen = seen_of({"disk": (workload, "disk", "0", tmp_path / "file")})
+    if why := why_no_slow_disk(tmp_path):
+        pytest.skip(f"the disk below {tmp_path} cannot be made slow enough to wait for: {why}")
+    with (
+        running({"disk": (workload, "disk", "0", tmp_path / "file")}) as programs,
+        slow_disk(programs["disk"].pid, tmp_path, 8 << 20),
+        watching(programs) as watch,
+    ):
+        seen = watch.record(WINDOW_S)
     truth = seen.after["disk"].shares(seen.before["disk"])["worker"]
+    if truth.queued > 0.5:
+        pytest.skip(f"the program hardly got a CPU to write from: {truth.queued:.0%} of the time in the run queue")
+    assert truth.waited > 0.3, "32 writes a second, 30 ms each"
     said = seen.shares("disk", "worker")
-    if said.blocked_total < 2 * FIVE_POINTS and truth.waited < 4 * FIVE_POINTS:
-        pytest.skip(f"the disk below {tmp_path} hardly lets anybody sleep: {truth.waited:.0%} of the time in writes")
     assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
-    assert dict(said.blocked)[ThreadCause.DISK] == pytest.approx(said.blocked_total, abs=FIVE_POINTS)
+    assert dict(said.blocked)[ThreadCause.DISK] == pytest.approx(truth.waited, abs=FIVE_POINTS)
