@@ -81,9 +81,8 @@ class Calls:
         self._spins.forget(tids, 1)
 
     def entries(self) -> int:
-        """How full the fullest of the kernel's maps is. A histogram has an entry for each slot."""
-        slots = sum(len(slots) for _, slots in self._latency.items())
-        return max(slots, *(len(sums) for sums in self._all()))
+        """How full the fullest of the kernel's maps is."""
+        return max(sums.entries() for sums in self._all())
 
     def _all(self) -> tuple[Sums[int] | Sums[Slots], ...]:
         plain = (self._time, self._errors, self._counted, self._spins, self._switch_timeouts, self._foreign)

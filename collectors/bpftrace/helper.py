@@ -40,9 +40,15 @@ ATTACH_S = 60.0
 _HEARTBEAT_S = 1.0
 _LOOK_EVERY = 5
 """Looks between two looks for libraries and processes that bpftrace does not know of."""
-_MOST_ENTRIES, _LEAST_KEYS, _MOST_KEYS = 1 << 20, 4096, 32768
+_MOST_ENTRIES, _LEAST_KEYS, _MOST_KEYS = 1 << 21, 4096, 32768
 """Maps of bpftrace have room from the start, for each CPU."""
 _NEARLY_FULL = 0.9
+_LEAST_RUN_S = 60.0
+_NAMES = "functions in stacks"
+_NO_NAMES = (
+    "bpftrace before 0.19 can name the functions of one process of a program only: their libraries are shown",
+    "sudo apt install python3-bpfcc, or bpftrace 0.19 or newer",
+)
 _PARTS = ("library calls", "samples", "stacks", "scheduler", "syscalls")
 """What is given up, one after the other, when bpftrace refuses the program: the least needed first."""
 
@@ -77,7 +83,10 @@ class Helper:
         self._last_switches = _context_switches()
         self._last_ns = 0
         self._looks_taken = 0
+        self._libraries.look(self._pids)
+        self._names_all = runner.names_by_process(runner.version(path))
         self._plan = self._next_plan()
+        self._started_s = time.monotonic()
         self._run: Bpftrace | None = None
         self._looks = Looks()
         self._first_looks: list[Look] = []
@@ -113,7 +122,7 @@ class Helper:
                 self._output.write(self._report(look))
             if self._run.is_at_end:
                 sys.exit(f"bpftrace has ended by itself: {self._run.last_words()}")
-            if self._next_plan() != self._plan or self._is_nearly_full():
+            if self._next_plan() != self._plan or self._is_worn():
                 self._start_anew()
 
     def _tell_first_looks(self) -> None:
@@ -136,9 +145,9 @@ class Helper:
         It says so before it begins to attach them (until 0.23), but tells nothing until it has done so: the first look
         is the proof.
         """
-        self._run = Bpftrace(self._path, script(self._plan), self._keys)
+        self._run = Bpftrace(self._path, script(self._plan), self._keys, named=self._plan.named)
         self._looks = Looks()
-        started = time.monotonic()
+        started = self._started_s = time.monotonic()
         heartbeat = started + _HEARTBEAT_S
         while not self._run.is_at_end and time.monotonic() - started < ATTACH_S:
             ready = select.select([0, self._run.fileno()], [], [], _HEARTBEAT_S)[0]
@@ -177,9 +186,9 @@ class Helper:
     def _next_plan(self) -> Plan:
         """What is to be looked at, as far as it can be had and paid for."""
         effort = self._governor.effort
+        if not self._names_all and _NAMES not in self.missing and self._share_programs():
+            self.missing[_NAMES] = _NO_NAMES
         can = {part: part not in self.missing for part in _PARTS}
-        if self._looks_taken % _LOOK_EVERY == 0 and can["library calls"]:
-            self._libraries.look(self._pids)
         return Plan(
             pids=tuple(sorted(self._pids)),
             calls=effort.calls if can["syscalls"] else "off",
@@ -189,7 +198,12 @@ class Helper:
             functions=self._libraries.functions() if can["library calls"] else (),
             interval_ms=max(1, round(self._interval_s * 1000)),
             hertz=self._hertz,
+            named=_NAMES not in self.missing,
         )
+
+    def _share_programs(self) -> bool:
+        programs = [procfs.read_link(f"/proc/{pid}/exe") for pid in self._pids]
+        return len(set(programs)) < len(programs)
 
     def _is_planned(self, part: str) -> bool:
         plan = self._plan
@@ -210,6 +224,9 @@ class Helper:
 
     def _report(self, look: Look) -> dict[str, Any]:
         self._looks_taken += 1
+        if self._looks_taken % _LOOK_EVERY == 0:
+            self._libraries.look(self._pids)
+        self._lost += self._fullness() >= 1
         elapsed_ns = max(1, look.t_ns - self._last_ns)
         self._last_ns = look.t_ns
         self._observe(elapsed_ns)
@@ -285,8 +302,13 @@ class Helper:
             "library": sum(self._library_calls.counts().values()),
         }
 
-    def _is_nearly_full(self) -> bool:
-        return max(self._calls.entries(), self._sleeps.entries()) > _NEARLY_FULL * self._keys
+    def _fullness(self) -> float:
+        """Of the kernel's map that has the least room left; what finds none is not counted, without a word."""
+        return max(self._calls.entries(), self._sleeps.entries()) / self._keys
+
+    def _is_worn(self) -> bool:
+        """Whether so much has gathered of what has ended that a new start is worth its gap."""
+        return self._fullness() > _NEARLY_FULL and time.monotonic() - self._started_s > _LEAST_RUN_S
 
 
 def _context_switches() -> int:

@@ -42,6 +42,21 @@ def version(path: str) -> tuple[int, int] | None:
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
+def names_by_process(found: tuple[int, int] | None) -> bool:
+    """Whether it keeps the symbols of each process; before 0.19 only those of each program.
+
+    Kept by program they are wrong for its second process, whose code lies elsewhere; and not kept at all, the files
+    of all libraries are read anew for each name.
+    """
+    return found is not None and found >= (0, 19)
+
+
+def _symbols(path: str, named: bool) -> dict[str, str]:
+    if not named:
+        return {"BPFTRACE_NO_USER_SYMBOLS": "1"}
+    return {"BPFTRACE_CACHE_USER_SYMBOLS": "PER_PID" if names_by_process(version(path)) else "1"}
+
+
 class Bpftrace:
     """A running bpftrace. The kernel ends it when the helper ends, and what it has attached ends with it.
 
@@ -49,9 +64,10 @@ class Bpftrace:
         path: The program.
         text: What it is to do.
         keys: How many entries each of its maps has room for.
+        named: Whether it gives the functions of programs their names; else it tells their addresses.
     """
 
-    def __init__(self, path: str, text: str, keys: int) -> None:
+    def __init__(self, path: str, text: str, keys: int, *, named: bool = True) -> None:
         script = os.memfd_create("llmtop.bt")
         with os.fdopen(script, "w", closefd=False) as file:
             file.write(text)
@@ -64,7 +80,7 @@ class Bpftrace:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
-            env={**os.environ, **room},
+            env={**os.environ, **room, **_symbols(path, named)},
             pass_fds=(script,),
             preexec_fn=lambda: system.die_with_parent(helper),
         )

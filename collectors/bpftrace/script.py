@@ -75,6 +75,7 @@ class Plan:
         calls: "timed", "counted" or "off".
         stack_every: One sleep in so many has its stack taken; 0 for none.
         samples: Whether the stacks of what runs are taken.
+        named: Whether bpftrace may give the functions of programs their names.
     """
 
     pids: tuple[int, ...]
@@ -86,6 +87,7 @@ class Plan:
     interval_ms: int = 1000
     stacks_ms: int = 2000
     hertz: int = 49
+    named: bool = True
 
     @property
     def first_ms(self) -> int:

@@ -138,7 +138,7 @@ class Sleeps:
 
     def entries(self) -> int:
         """How full the fullest of the kernel's maps is."""
-        return max(len(self._slept), len(self._wakes), self._threads)
+        return max(self._slept.entries(), self._wakes.entries(), self._threads)
 
     def _note_descriptors(self, look: Look) -> None:
         """Of sleeps on several files in one call, the file that was told last stands for all."""

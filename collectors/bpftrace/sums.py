@@ -47,9 +47,9 @@ class Sums(Generic[Value]):
                 for key in [key for key in book if len(key) > place and key[place] in places]:
                     del book[key]
 
-    def __len__(self) -> int:
-        """How many entries the map in the kernel has."""
-        return len(self._now)
+    def entries(self) -> int:
+        """How many entries the map in the kernel has: of a histogram, one for each slot."""
+        return sum(1 if isinstance(value, int) else len(value) for value in self._now.values())
 
 
 def _added(one: Value, other: Value) -> Value:

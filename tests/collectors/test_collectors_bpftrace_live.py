@@ -170,6 +170,23 @@ def test_what_the_runtime_calls_counts_once(cuda_program: Path) -> None:
     assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] > 0
 
 
+def test_names_of_one_process_are_not_given_to_another(workload: Path) -> None:
+    with (
+        Workload(workload, "futex", "20") as one,
+        Workload(workload, "futex", "20") as other,
+        looking(one.pid, other.pid, options=["--stacks"]) as probes,
+    ):
+        one.start()
+        other.start()
+        probes.until(lambda report: {entry[0] for entry in report.get("stacks", ())} == {one.pid, other.pid})
+        is_missing = "functions in stacks" in probes.said[-1]["missing"]
+        stacks = [entry for entry in probes.all("stacks") if entry[2] == FUTEX]
+    for pid in (one.pid, other.pid):
+        named = {"wait_for_turn" in entry[5] for entry in stacks if entry[0] == pid and len(entry[5]) > 8}
+        assert named <= {not is_missing}, "all or none"
+    assert is_missing == any("[workload]" in entry[5] for entry in stacks)
+
+
 def test_over_budget_less_is_looked_at_and_counts_go_on(workload: Path) -> None:
     options = ["--budget", "0.0005"]
     with Workload(workload, "pipe", "8") as program, looking(program.pid, options=options) as probes:

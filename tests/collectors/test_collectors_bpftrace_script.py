@@ -150,3 +150,12 @@ def test_a_program_that_says_no_version(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 1\n")
     assert runner.version(str(program)) is None
     assert runner.version(str(tmp_path / "nothing")) is None
+
+
+def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "version", lambda path: (0, 17))
+    assert runner._symbols("bpftrace", named=True) == {"BPFTRACE_CACHE_USER_SYMBOLS": "1"}
+    assert runner._symbols("bpftrace", named=False) == {"BPFTRACE_NO_USER_SYMBOLS": "1"}
+    monkeypatch.setattr(runner, "version", lambda path: (0, 19))
+    assert runner._symbols("bpftrace", named=True) == {"BPFTRACE_CACHE_USER_SYMBOLS": "PER_PID"}
+    assert not runner.names_by_process(None)

@@ -42,8 +42,10 @@ def test_sums_go_on_after_a_restart() -> None:
 def test_histograms_are_added_slot_by_slot() -> None:
     sums: Sums[dict[int, int]] = Sums()
     sums.take({(1,): {3: 2, 4: 1}})
+    assert sums.entries() == 2
     sums.begin_again()
     sums.take({(1,): {4: 5}})
+    assert sums.entries() == 1
     assert sums.get((1,)) == {3: 2, 4: 6}
 
 
