@@ -11,14 +11,14 @@ from here. Needs root, perf and gcc.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ from llmtop.collectors import perf_run
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.perf_budget import Plan
 from llmtop.collectors.perf_helper import Commands, Helper
-from llmtop.collectors.perf_run import PerfError, Program, Recording
+from llmtop.collectors.perf_run import Program, Recording
+from llmtop.collectors.perf_threads import Family
 from llmtop.model import Unknown
 
 HERE = Path(__file__).resolve().parent
 BATCHES = {"call": 300, "switch": 50}
 CASES = ("nothing", "scheduler", "scheduler, of another process", "stacks of sleeps", "on-CPU stacks", "system calls")
-BURST_S = 1.0
 
 
 class Always(Commands):
@@ -44,11 +44,13 @@ class Always(Commands):
 
 def options_of(case: str, pid: int, program: Program) -> list[str]:
     """What the helper would tell perf."""
-    roots = [1] if "another" in case else [pid]
+    roots = [os.getpid()] if "another" in case else [pid]
     helper = Helper(argparse.Namespace(pids=roots, interval=8.0, budget=1.0), program, Always(stacks=True), ignore)
     helper._renew_family()
+    if "another" in case:
+        helper._family = Family({os.getpid(): os.getpid()})  # without its child, the workload
     helper._measure_load()
-    helper._plan = Plan(1.0, case == "stacks of sleeps", 1.0)
+    helper._plan = Plan(1.0, case == "stacks of sleeps", 1.0, 1.0)
     if case.startswith("scheduler"):
         return helper._scheduler_options()
     return helper._calls_options() if case == "system calls" else helper._samples_options()
@@ -60,31 +62,15 @@ def ignore(report: Mapping[str, Any]) -> None:
 
 @contextmanager
 def watched(case: str, pid: int, program: Program) -> Iterator[None]:
-    """With perf at work; a new record every second, as the longest look is."""
+    """With perf at work all the time; what it records is thrown away."""
     if case == "nothing":
         yield
         return
-    over, begun = threading.Event(), threading.Event()
-    options = options_of(case, pid, program)
-
-    def look() -> None:
-        while not over.is_set():
-            with suppress(PerfError), closing(Recording(program.path, options)) as recording:
-                recording.tell("disable", perf_run.wait_plainly)
-                recording.tell("enable", perf_run.wait_plainly)
-                begun.set()
-                over.wait(BURST_S)
-                recording.stop()
-                recording._record.wait(perf_run.wait_plainly, 10.0)
-
-    looker = threading.Thread(target=look)
-    looker.start()
-    begun.wait()
-    try:
+    options = [*options_of(case, pid, program), "-o", "/dev/null"]
+    with closing(Recording(program.path, options)) as recording:
+        recording.tell("disable", perf_run.wait_plainly)
+        recording.tell("enable", perf_run.wait_plainly)
         yield
-    finally:
-        over.set()
-        looker.join()
 
 
 def measure(binary: Path, workload: str, case: str, program: Program) -> tuple[float, float]:

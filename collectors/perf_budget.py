@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NS_PER_EVENT = {"switch": 2500.0, "stack": 5000.0, "call": 1200.0, "sample": 4000.0}
+NS_PER_EVENT = {"switch": 5000.0, "stack": 10_000.0, "armed": 4000.0, "call": 900.0}
 """What one event costs the program that is looked at: measured with benchmarks/perf_cost.py on a 2.5 GHz Xeon.
 
 A switch stands for leaving the CPU, being woken and coming back, with the kernel's part of the stack; "stack" is what
-the user's part adds; a call is its entry and its return.
+the record of whole stacks adds to it. "armed" is what a switch costs while a record follows single threads (of on-CPU
+stacks, of calls): the kernel sets their events anew each time. A call is its entry and its return.
 """
 LARGEST_SHARE = 0.1
 """Of the time: perf looks 0.8 s of every 8 s at most, so that its own processes are no load either."""
@@ -30,11 +31,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """For how many seconds of the next round each part looks; 0 is not at all."""
+    """For how many seconds of the next round each part looks; 0 is not at all.
+
+    Attributes:
+        stacks: Whether stacks of sleeps are taken beside the scheduler's events.
+        running_s: For how long stacks of what runs are taken where the scheduler is not looked at.
+    """
 
     scheduler_s: float
     stacks: bool
     calls_s: float
+    running_s: float
 
 
 def plan(load: Load, *, budget: float, interval_s: float, stacks: bool) -> Plan:
@@ -47,25 +54,35 @@ def plan(load: Load, *, budget: float, interval_s: float, stacks: bool) -> Plan:
         stacks: Whether stacks of sleeps are asked for.
 
     >>> plan(Load(switches=2000.0, calls=5000.0), budget=0.01, interval_s=8.0, stacks=True)
-    Plan(scheduler_s=0.8, stacks=True, calls_s=0.8)
+    Plan(scheduler_s=0.8, stacks=True, calls_s=0.8, running_s=0.8)
     >>> plan(Load(switches=2000.0, calls=1e6), budget=0.01, interval_s=8.0, stacks=True).calls_s
     0.0
     """
     half_ns = budget / 2 * 1e9 * interval_s
-    with_stacks = _seconds(load.switches, NS_PER_EVENT["switch"] + NS_PER_EVENT["stack"], half_ns, interval_s)
-    bare = _seconds(load.switches, NS_PER_EVENT["switch"], half_ns, interval_s)
-    takes_stacks = stacks and with_stacks > 0
+    switches, calls = load.switches, load.calls
+    ns = NS_PER_EVENT
+    stacked = _seconds(switches, _cost(switches, ns["switch"] + ns["stack"]), half_ns, interval_s)
+    bare = _seconds(switches, _cost(switches, ns["switch"] + ns["armed"] * stacks), half_ns, interval_s)
+    takes_stacks = stacks and stacked > 0
     return Plan(
-        scheduler_s=with_stacks if takes_stacks else bare,
+        scheduler_s=stacked if takes_stacks else bare,
         stacks=takes_stacks,
-        calls_s=_seconds(load.calls, NS_PER_EVENT["call"], half_ns, interval_s),
+        calls_s=_seconds(calls, _cost(calls, ns["call"]) + _cost(switches, ns["armed"]), half_ns, interval_s),
+        running_s=_seconds(switches, _cost(switches, ns["armed"]), half_ns, interval_s),
     )
 
 
-def _seconds(per_second: float | None, ns_per_event: float, budget_ns: float, interval_s: float) -> float:
-    if per_second is None:
-        return min(FIRST_S, LARGEST_SHARE * interval_s)
+def _cost(per_second: float | None, ns_per_event: float) -> float:
+    return (per_second or 0.0) * ns_per_event
+
+
+def _seconds(per_second: float | None, ns_per_second: float, budget_ns: float, interval_s: float) -> float:
+    """How long to look at so many events that cost so much."""
     longest = LARGEST_SHARE * interval_s
+    if per_second is None:
+        return min(FIRST_S, longest)
+    if ns_per_second > 0:
+        longest = min(longest, budget_ns / ns_per_second)
     if per_second > 0:
-        longest = min(longest, budget_ns / (per_second * ns_per_event), MOST_EVENTS / per_second)
+        longest = min(longest, MOST_EVENTS / per_second)
     return longest if longest >= LEAST_S else 0.0

@@ -176,7 +176,7 @@ class Helper:
         """Look at everything for so long, whatever it costs: for tests and measurements."""
         self._renew_family()
         self._measure_load()
-        self._plan = Plan(seconds, self._commands.stacks, seconds)
+        self._plan = Plan(seconds, self._commands.stacks, seconds, seconds)
         yield self._look_at_threads({})
         yield self._look_at_calls()
 
@@ -210,6 +210,12 @@ class Helper:
         self._busy = {tid: spent - self._ran.get(tid, (0, 0))[0] for tid, (spent, _) in ran.items()}
         self._ran, self._ran_ns = ran, now
 
+    @property
+    def _look_s(self) -> float:
+        """How long to look at threads: where the scheduler cannot be looked at, at what runs alone."""
+        is_seen = bool(self._plan.scheduler_s) and not self._parts["scheduler"].given_up
+        return self._plan.scheduler_s if is_seen else self._plan.running_s
+
     def _busiest(self) -> list[int]:
         """The threads to open events for: all, or as many as perf can take."""
         most = MOST_THREADS
@@ -221,14 +227,15 @@ class Helper:
     def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
         with ExitStack() as opened:
-            wanted = ("scheduler",) * bool(self._plan.scheduler_s) + ("samples",) * self._commands.stacks
+            takes_stacks = self._commands.stacks and bool(self._look_s)
+            wanted = ("scheduler",) * bool(self._plan.scheduler_s) + ("samples",) * takes_stacks
             recordings = {name: one for name in wanted if (one := self._open(name, opened)) is not None}
             seeds, before = perf_threads.seeds(self._family), perf_threads.schedstats(self._family)
             recordings = {name: one for name, one in recordings.items() if self._tell(name, one, "enable")}
             start = time.monotonic_ns()
             self._say({"kind": "looking"})
             if recordings:
-                self._commands.wait([], self._plan.scheduler_s or LARGEST_SHARE * self._interval_s)
+                self._commands.wait([], self._look_s)
             end = time.monotonic_ns()
             self._say({"kind": "looked"})
             for recording in recordings.values():
@@ -431,7 +438,7 @@ class Helper:
         if left_out > 0:
             which = f"of less than {perf_threads.OLD_S:g} s" if self._only_old else "that did least"
             found["perf.threads"] = (f"the stacks and calls of {left_out} threads {which} are left out", "")
-        looked = self._plan.scheduler_s or LARGEST_SHARE * self._interval_s
+        looked = self._look_s
         found["perf.sampled"] = (
             f"perf looks {looked:.2g} s of every {self._interval_s:.2g} s",
             "bcc looks all the time: llmtop doctor",
