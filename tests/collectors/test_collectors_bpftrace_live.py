@@ -252,7 +252,7 @@ def is_running(pid: int) -> bool:
 def test_the_collector_gives_readings_and_stacks(workload: Path) -> None:
     with (
         Workload(workload, "nanosleep", "3") as program,
-        BpftraceCollector(target(program.pid), interval_s=0.2) as collector,
+        BpftraceCollector(target(program.pid), interval_s=0.2, budget=100) as collector,
     ):
         first = collector.poll()
         assert [str(one.why) for one in first.missing] == ["the probes are being compiled (wait a second)"]
@@ -319,8 +319,10 @@ def test_snapshot_looks_through_it(workload: Path, monkeypatch: pytest.MonkeyPat
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     calls = {call["name"]: call for call in said["syscalls"]}
-    assert calls["futex"]["count"] > 100
-    assert calls["futex"]["total_ns"] > 0
+    # What others do on a busy machine may be more than the budget allows to look at: then that is said.
+    if "ebpf.shed" not in {one["what"] for one in said["missing"]}:
+        assert calls["futex"]["count"] > 100
+        assert calls["futex"]["total_ns"] > 0
     assert {thread["tid"] for thread in said["threads"]} >= {program.pid}
     assert not [one for one in said["missing"] if one["what"] in ("syscalls", "ebpf")]
 
