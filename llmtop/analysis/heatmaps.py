@@ -128,7 +128,9 @@ def _heatmap(
         final[start] if start in final else column(looks.interval(start, start + step_ns))
         for start in range(start_ns, end_ns, step_ns)
     )
-    return Heatmap(title, "ns", _source(trace), start_ns, step_ns, uppers, made, looks.polls[-1] if looks.polls else 0)
+    # Reports that stay away for longer than usual are not on their way: the probes are off.
+    seen_ns = max(looks.polls[-1] if looks.polls else 0, int(trace.end_ns - looks.hold_ns))
+    return Heatmap(title, "ns", _source(trace), start_ns, step_ns, uppers, made, seen_ns)
 
 
 def _final_columns(

@@ -94,6 +94,15 @@ def test_a_gap_is_not_a_column_without_events() -> None:
     assert rates(made) == [[0], [4], [0], None, None, None, None, None, [4], [0]]
 
 
+def test_reports_that_stay_away_are_waited_for_only_so_long() -> None:
+    """The last report is of 4 s: at 5 s the next may be late, at 10 s the probes are off."""
+    made = heatmap(counted(looked(range(5)), end_s=5))
+    assert made.seen_ns == 4 * NS_PER_S
+    made = heatmap(counted(looked(range(5))))
+    assert rates(made)[3:] == [[], None, None, None, None, None, None]
+    assert made.seen_ns == 7.5 * NS_PER_S
+
+
 def test_a_bound_that_is_first_seen_late_does_not_bring_all_that_was_before() -> None:
     """Reports tell a bound from its first use on, and say that it had been 0, also where shorter ones were counted."""
     made = heatmap(
