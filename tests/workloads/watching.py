@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_increase
 from llmtop.analysis.threads import Shares, threads_view
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.proc import ProcCollector
-from llmtop.model import NS_PER_S, Origin, Target, TargetProcess, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Target, TargetProcess, Trace, Unknown
 from llmtop.session import Recorder
 from tests.workloads.programs import Account, Workload
 
@@ -45,7 +44,7 @@ class Seen:
         assert isinstance(shares, Shares), shares
         return shares
 
-    def counted(self, track: str, metric: v.Metric) -> float:
+    def counted(self, track: str, metric: Metric) -> float:
         """How much a counter grew."""
         grown = counter_increase(self.trace, track, metric, self.window_ns)
         return 0.0 if isinstance(grown, Unknown) else grown.amount

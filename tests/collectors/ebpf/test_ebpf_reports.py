@@ -163,7 +163,10 @@ def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
 def test_spins_launches_and_synchronisation_are_told_by_thread() -> None:
     reports = Reports()
     reports.readings(report(T - NS_PER_S, observed={"calls": 1}))
-    parts = {"spins": [[7, 8, "sched_yield", 500], [7, 9, "poll", 3]], "in_libraries": [[7, 8, 40, 9_000]]}
+    parts: dict[str, Any] = {
+        "spins": [[7, 8, "sched_yield", 500], [7, 9, "poll", 3]],
+        "in_libraries": [[7, 8, 40, 9_000]],
+    }
     found = values(reports.readings(report(observed={"calls": 2}, **parts)))
     assert found["thread:7/8", "thread.spins|sched_yield"] == [0, 500]
     assert found["thread:7/9", "thread.spins|poll"] == [0, 3]
