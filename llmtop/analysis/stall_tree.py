@@ -43,6 +43,9 @@ _PLUMBING = frozenset(
 )
 """Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
 what has no name, of which code without frame pointers gives several that differ by chance."""
+_RESTING_SHARE = 0.005
+"""A thread that runs less than this of its time does nothing but wait: pools hold dozens that are as wide as the one
+thread that the server waits for."""
 _NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
 
 
@@ -63,11 +66,13 @@ class Wanted:
     Attributes:
         python: Put Python functions into the stacks, where interpreters were looked at.
         detail: With line numbers, the interpreter's own frames, and how system calls and threads begin.
+        without: Threads (ids of tracks) that are left out; see `resting_threads`.
     """
 
     order: Order = Order.BY_THREAD
     python: bool = True
     detail: bool = False
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,18 @@ def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallT
     return replace(merged, why_not=why_not, end_ns=trace.stacks_end_ns)
 
 
+def resting_threads(*moments: Trace) -> frozenset[str]:
+    """Threads that hardly ever ran at any of the moments: ids of tracks.
+
+    None where no other is left, because then the waiting is what there is to see. The first thread of a process is
+    never one of them: a server that hangs is seen by what its loop waits for.
+    """
+    shares = [_running_shares(_Source(trace.stacks, trace.tracks)) for trace in moments]
+    awake = {track for of_one in shares for track, share in of_one.items() if share >= _RESTING_SHARE}
+    resting = {track for of_one in shares for track in of_one if track not in awake and not _is_first(track)}
+    return frozenset(resting) if any(of_one.keys() - resting for of_one in shares) else frozenset()
+
+
 def why_no_times(trace: Trace) -> Unknown:
     """Why there are no stacks that tell times."""
     return trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
@@ -121,6 +138,18 @@ class _Source:
         return id(self.stacks)
 
 
+@lru_cache(maxsize=4)
+def _running_shares(source: _Source) -> Mapping[str, float]:
+    """The share of each thread's time, 0 to 1, that it ran."""
+    total: dict[str, float] = {}
+    running: dict[str, float] = {}
+    for stack in source.stacks:
+        if not is_python(stack):
+            total[stack.track] = total.get(stack.track, 0.0) + stack.weight
+            running[stack.track] = running.get(stack.track, 0.0) + (stack.weight if stack.state == ON_CPU else 0.0)
+    return {track: running[track] / weight for track, weight in total.items() if weight}
+
+
 @lru_cache(maxsize=8)
 def _merged(source: _Source, wanted: Wanted) -> StallTree:
     """The tree; kept, because stacks change less often than frames are drawn."""
@@ -128,12 +157,17 @@ def _merged(source: _Source, wanted: Wanted) -> StallTree:
     names = _Names(source.tracks)
     folded: dict[Levels, float] = {}
     for stack in joined.stacks:
-        if _is_in(stack, wanted.order):
+        if _is_in(stack, wanted.order) and stack.track not in wanted.without:
             levels = _levels(stack, wanted, names)
             folded[levels] = folded.get(levels, 0.0) + stack.weight
     unit = joined.stacks[0].unit if joined.stacks else "ns"
     root = MergedNode("all", "root", 0, tuple(folded.items()))
     return StallTree(root, unit, None, python_share=joined.share, looks=joined.looks, folded=folded)
+
+
+def _is_first(track: str) -> bool:
+    pid, _, tid = track.removeprefix("thread:").partition("/")
+    return pid == tid
 
 
 class MergedNode(StackNode):
@@ -200,7 +234,7 @@ class _Names:
 
     def __init__(self, tracks: Mapping[str, Track]) -> None:
         self._tracks = tracks
-        threads = (track for track in tracks.values() if track.kind is TrackKind.THREAD)
+        threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not _is_first(one.id))
         named = Counter((track.parent, track.name) for track in threads)
         self._crowds = {key: count for key, count in named.items() if count > 1}
         self._known: dict[str, tuple[Level, Level]] = {}
@@ -227,7 +261,7 @@ class _Names:
         if track is None:
             pid, _, tid = thread.removeprefix("thread:").partition("/")
             return ENDED_THREADS if f"process:{pid}" in self._tracks else f"thread {pid}/{tid}"
-        count = self._crowds.get((track.parent, track.name))
+        count = None if _is_first(thread) else self._crowds.get((track.parent, track.name))
         return f"{track.name} ×{count}" if count else track.name
 
 

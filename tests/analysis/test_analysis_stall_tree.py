@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from llmtop.analysis.stall_tree import Order, Wanted, stall_tree
+from dataclasses import replace
+
+from llmtop.analysis.stall_tree import Order, Wanted, resting_threads, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
 
@@ -163,3 +165,41 @@ def test_functions_without_a_name_do_not_part_those_with_one() -> None:
     trace = Trace(Origin("live"), stacks=stacks)
     assert [line.strip() for line in written(stall_tree(trace).root)[4:]] == ["[unknown] 4 own 4", "read 3 own 3"]
     assert len(written(stall_tree(trace, Wanted(detail=True)).root)) > 6
+
+
+IDLE_POOL = tuple(Stack(("start", "do_futex_[k]"), 100, "ns", "futex", f"thread:7/{tid}") for tid in (8, 9))
+
+
+def test_threads_that_only_wait_are_resting() -> None:
+    trace = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL))
+    assert resting_threads(trace) == {"thread:7/8", "thread:7/9"}
+    tree = stall_tree(trace, Wanted(without=resting_threads(trace)))
+    assert [child.name for child in tree.root.children[0].children] == ["EngineCore"]
+    assert tree.root.total == 90
+
+
+def test_a_thread_that_runs_now_and_then_does_not_rest() -> None:
+    busy = Stack(("start", "sum"), 1, "ns", "on-cpu", "thread:7/8")
+    assert resting_threads(replace(TRACE, stacks=(*STACKS, *IDLE_POOL, busy))) == frozenset()
+    lazy = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL, busy))
+    assert resting_threads(lazy) == {"thread:7/9"}
+
+
+def test_a_server_that_hangs_is_seen_whole() -> None:
+    """The first thread of a process never rests, and where nothing else is left the pool is shown."""
+    hung = replace(TRACE, stacks=(STACKS[0], *IDLE_POOL))
+    assert resting_threads(hung) == {"thread:7/8", "thread:7/9"}
+    assert resting_threads(replace(TRACE, stacks=IDLE_POOL)) == frozenset()
+    assert resting_threads(replace(TRACE, stacks=())) == frozenset()
+
+
+def test_of_two_moments_only_what_rests_in_both_is_left_out() -> None:
+    before = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL))
+    now = replace(TRACE, stacks=(*STACKS[:2], IDLE_POOL[0], Stack(("start", "sum"), 50, "ns", "on-cpu", "thread:7/9")))
+    assert resting_threads(before, now) == resting_threads(now, before) == {"thread:7/8"}
+
+
+def test_the_first_thread_is_never_one_of_a_crowd() -> None:
+    tracks = {**TRACKS, "thread:7/7": replace(TRACKS["thread:7/7"], name="pool")}
+    (process,) = stall_tree(replace(TRACE, tracks=tracks, stacks=(*STACKS[:3], STACKS[3]))).root.children
+    assert [child.name for child in process.children] == ["pool", "pool ×2"]

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
-from llmtop.analysis.stall_tree import stall_tree
+from llmtop.analysis.python_frames import ON_CPU
+from llmtop.analysis.stall_tree import Wanted, stall_tree
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
 from llmtop.tui.screens.live import LiveApp
 from llmtop.vocabulary import PYTHON_FRAMES
-from tests.live_traces import live_trace
+from tests.live_traces import TARGET, live_trace
 from tests.tui.live_app import FixedSession, fixed_app, session_of
 
 THREAD = "thread:4300/4300"
@@ -206,8 +207,24 @@ def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
     pane = StallFlamePane(None)
     trace = trace_of(NATIVE)
     tree = stall_tree(trace)
-    assert list(pane._notes(tree, trace, trace)) == ["last 30 s"]
+    assert list(pane._notes(tree, trace, trace, Wanted())) == ["last 30 s"]
     started = replace(trace, start_ns=trace.end_ns - 12 * NS_PER_S)
-    assert list(pane._notes(tree, started, started)) == ["last 12 s"]
+    assert list(pane._notes(tree, started, started, Wanted())) == ["last 12 s"]
     later = replace(trace, end_ns=trace.end_ns + 9 * NS_PER_S)
-    assert list(pane._notes(tree, later, later)) == ["window ended 9 s earlier"]
+    assert list(pane._notes(tree, later, later, Wanted())) == ["window ended 9 s earlier"]
+
+
+def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
+    idle = tuple(replace(NATIVE[0], state="futex", track=f"thread:7/{tid}") for tid in (98, 99))
+    busy = replace(NATIVE[0], state=ON_CPU, track="thread:7/7")
+    pane = StallFlamePane(TARGET)
+    trace = trace_of((busy, *idle))
+    view = pane.view(trace)
+    assert isinstance(view, FlameView)
+    assert view.tree.root.total == busy.weight
+    assert "2 idle threads left out (a)" in view.notes
+    pane.action_resting()
+    view = pane.view(trace)
+    assert isinstance(view, FlameView)
+    assert view.tree.root.total == 3 * busy.weight
+    assert not [note for note in view.notes if "left out" in note]

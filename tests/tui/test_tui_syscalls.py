@@ -52,7 +52,7 @@ def test_a_narrow_pane_keeps_name_rate_and_kind() -> None:
 def test_a_frame_is_found_again_by_its_names_when_places_change() -> None:
     root = stall_tree(TRACE).root
     names = names_of(root, (0, 1, 0))
-    assert [name for name, _ in names] == ["process 7", "thread 8", "on-cpu"]
+    assert [name for name, _ in names] == ["process 7", "thread 7/8", "on-cpu"]
     swapped = stall_tree(Trace(Origin("live"), stacks=(STACKS[0], Stack(*_heavier(STACKS[1]))))).root
     assert path_of(swapped, names) == (0, 0, 0)
     assert path_of(root, (*names, ("gone", "frame"))) == (0, 1, 0)
@@ -88,17 +88,17 @@ async def test_moving_zooming_searching_and_turning_the_flame() -> None:
         assert "100 %" in text_of(pane)[-1]
         await pilot.press("down", "down", "right")
         await pilot.pause()
-        assert text_of(pane)[-1].endswith("thread 8")
+        assert text_of(pane)[-1].endswith("thread 7/8")
         assert "40 %" in text_of(pane)[-1]
         await pilot.press("enter")
         await pilot.pause()
-        assert "thread 7" not in "".join(text_of(pane))
+        assert "thread 7/7" not in "".join(text_of(pane))
         await pilot.press("0", "slash", *"step")
         await pilot.pause()
         assert "/step_ 40 % of the time" in str(pane._border_title)
         await pilot.press("enter", "f")
         await pilot.pause()
-        assert pane.order is Order.BY_STATE
+        assert pane.wanted.order is Order.BY_STATE
         assert "futex" in text_of(pane)[1]
 
 

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from llmtop.analysis.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.stall_tree import Order, StallTree, Wanted, stall_tree, why_no_times
+from llmtop.analysis.stall_tree import Order, StallTree, Wanted, resting_threads, stall_tree, why_no_times
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
@@ -93,6 +93,7 @@ class StallFlamePane(Pane[FlameView]):
         Binding("p", "python", "Python", tooltip="Python's functions (py-spy), on or off"),
         Binding("b", "baseline", "compare", tooltip="Compare with what is shown now; or end that"),
         Binding("x", "freeze", "freeze", tooltip="Hold the flame alone, or let it go on"),
+        Binding("a", "resting", "all threads", show=False, tooltip="With threads that only wait, or without them"),
         Binding("i", "detail", "detail", show=False, tooltip="Every frame and line; or only what tells"),
     ]
 
@@ -108,6 +109,7 @@ class StallFlamePane(Pane[FlameView]):
         super().__init__(id="stall-flame")
         self.target = target
         self.wanted = Wanted(python=False)
+        self.shows_resting = False
         self.search = ""
         self._is_searching = False
         self._selected: Names = ()
@@ -119,16 +121,18 @@ class StallFlamePane(Pane[FlameView]):
         if self.target is None:
             return NO_TARGET
         shown = self._frozen or trace
-        tree = stall_tree(shown, self.wanted)
-        lack = _lack(tree, trace) if self.wanted.python else None
+        moments = (shown,) if self._baseline is None else (self._baseline, shown)
+        without = frozenset[str]() if self.shows_resting else resting_threads(*moments)
+        wanted = replace(self.wanted, without=without)
+        tree = stall_tree(shown, wanted)
+        lack = _lack(tree, trace) if wanted.python else None
         if tree.why_not is not None:
             return _why_empty(tree.why_not, lack)
         if self._baseline is None:
-            return FlameView(tree, tuple(self._notes(tree, shown, trace)), lack)
-        return self._compared(self._baseline, shown, trace)
+            return FlameView(tree, tuple(self._notes(tree, shown, trace, wanted)), lack)
+        return self._compared(self._baseline, shown, trace, wanted)
 
-    def _compared(self, baseline: Trace, shown: Trace, newest: Trace) -> FlameView | Unknown:
-        wanted = self.wanted
+    def _compared(self, baseline: Trace, shown: Trace, newest: Trace, wanted: Wanted) -> FlameView | Unknown:
         before, tree = stall_tree(baseline, wanted), stall_tree(shown, wanted)
         if before.unit != tree.unit:
             return _NOT_COMPARABLE
@@ -138,16 +142,19 @@ class StallFlamePane(Pane[FlameView]):
             native = replace(wanted, python=False)
             before, tree = stall_tree(baseline, native), stall_tree(shown, native)
             lack = ("no Python frames", _PYTHON_IN_ONE)
-        notes = (*_comparison(before, tree), *self._notes(tree, shown, newest))
+        notes = (*_comparison(before, tree), *self._notes(tree, shown, newest, wanted))
         return FlameView(StackTree(diff_trees(before.root, tree.root), "%"), notes, lack)
 
-    def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
+    def _notes(self, tree: StallTree, shown: Trace, newest: Trace, wanted: Wanted) -> Iterator[str]:
         if self._frozen is not None:
             yield f"frozen {(newest.end_ns - shown.end_ns) / NS_PER_S:.0f} s ago (x)"
         elif tree.end_ns and shown.end_ns - tree.end_ns > _LATE_NS:
             yield f"window ended {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
         elif tree.end_ns:
             yield f"last {min(STACKS_WINDOW_NS, tree.end_ns - shown.start_ns) / NS_PER_S:.0f} s"
+        if wanted.without:
+            count = len(wanted.without)
+            yield f"{count} idle thread{'s' if count > 1 else ''} left out (a)"
         if tree.looks:
             yield f"Python estimated from {tree.looks} look{'s' if tree.looks > 1 else ''}"
 
@@ -232,6 +239,11 @@ class StallFlamePane(Pane[FlameView]):
     def action_detail(self) -> None:
         """Show every frame, or fold those away that tell nothing."""
         self._want(replace(self.wanted, detail=not self.wanted.detail))
+
+    def action_resting(self) -> None:
+        """Show threads that only wait too, or leave them out."""
+        self.shows_resting = not self.shows_resting
+        self._again()
 
     def action_python(self) -> None:
         """Have interpreters looked at and show what they do; or neither."""
