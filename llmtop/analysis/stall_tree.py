@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop.analysis.python_frames import IN_KERNEL, IN_PYTHON, ON_CPU, Joined, is_python, join_python, python_only
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
+from llmtop.vocabulary import PythonState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,13 +141,13 @@ class _Source:
 
 @lru_cache(maxsize=4)
 def _running_shares(source: _Source) -> Mapping[str, float]:
-    """The share of each thread's time, 0 to 1, that it ran."""
+    """The share of each thread's time, 0 to 1, that it ran; of looks at it, where there are no times."""
     total: dict[str, float] = {}
     running: dict[str, float] = {}
-    for stack in source.stacks:
-        if not is_python(stack):
-            total[stack.track] = total.get(stack.track, 0.0) + stack.weight
-            running[stack.track] = running.get(stack.track, 0.0) + (stack.weight if stack.state == ON_CPU else 0.0)
+    for stack in [one for one in source.stacks if not is_python(one)] or source.stacks:
+        ran = stack.weight if stack.state in (ON_CPU, PythonState.RUNNING) else 0.0
+        total[stack.track] = total.get(stack.track, 0.0) + stack.weight
+        running[stack.track] = running.get(stack.track, 0.0) + ran
     return {track: running[track] / weight for track, weight in total.items() if weight}
 
 

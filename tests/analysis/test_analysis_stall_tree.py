@@ -7,6 +7,7 @@ from dataclasses import replace
 from llmtop.analysis.stall_tree import Order, Wanted, resting_threads, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
+from llmtop.vocabulary import PythonState
 
 TRACKS = {
     "process:7": Track("process:7", TrackKind.PROCESS, "python3", facts={"role": "EngineCore"}),
@@ -191,6 +192,16 @@ def test_a_server_that_hangs_is_seen_whole() -> None:
     assert resting_threads(hung) == {"thread:7/8", "thread:7/9"}
     assert resting_threads(replace(TRACE, stacks=IDLE_POOL)) == frozenset()
     assert resting_threads(replace(TRACE, stacks=())) == frozenset()
+
+
+def test_without_times_looks_at_interpreters_tell_who_rests() -> None:
+    looks = [
+        Stack(("main",), 3, "samples", PythonState.RUNNING, "thread:7/7"),
+        Stack(("main",), 3, "samples", PythonState.RUNNING, "thread:7/8"),
+        Stack(("main",), 3, "samples", PythonState.WAITING, "thread:7/9"),
+    ]
+    assert resting_threads(replace(TRACE, stacks=tuple(looks))) == {"thread:7/9"}
+    assert resting_threads(replace(TRACE, stacks=(*STACKS, looks[2]))) == frozenset()
 
 
 def test_of_two_moments_only_what_rests_in_both_is_left_out() -> None:
