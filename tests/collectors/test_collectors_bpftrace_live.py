@@ -21,6 +21,7 @@ from llmtop.collectors.ebpf.process import HelperProcess, running_helpers
 from llmtop.collectors.tracers import CHOICE, Tracer, TracerCollector
 from llmtop.model import Reading, Target, TargetProcess, Trace
 from tests.collectors.ebpf.probes import Probes, eventually
+from tests.workloads.noise import measured_again
 from tests.workloads.programs import Workload, build_cuda, build_workload, compiler
 
 NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READV = 35, 230, 202, 19
@@ -105,6 +106,7 @@ def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
         ("pipe", (READV,), ""),
     ],
 )
+@measured_again
 def test_sleep_agrees_with_the_programs_own_account(
     workload: Path, mode: str, calls: tuple[int, ...], function: str
 ) -> None:
@@ -123,6 +125,7 @@ def test_sleep_agrees_with_the_programs_own_account(
         assert max(ns for frames, ns in weights.items() if function in frames) > 0.9 * sum(weights.values())
 
 
+@measured_again
 def test_what_runs_is_named(workload: Path) -> None:
     with Workload(workload, "spin") as program, looking(program.pid, options=["--stacks"]) as probes:
         program.start()
@@ -133,6 +136,7 @@ def test_what_runs_is_named(workload: Path) -> None:
     assert spun / account["wall"] == pytest.approx(account["cpu"] / account["wall"], abs=0.15)
 
 
+@measured_again
 def test_one_that_slept_before_is_seen(workload: Path) -> None:
     with Workload(workload, "spin") as program, looking(program.pid, options=["--stacks"]) as probes:
         probes.until(lambda report: len(report.get("stacks", ())) > 0)
@@ -144,6 +148,7 @@ def test_one_that_slept_before_is_seen(workload: Path) -> None:
     assert slept / looked == pytest.approx(1, abs=0.1)
 
 
+@measured_again
 def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
     with Workload(cuda_program, "asleep", "1") as program, looking(program.pid) as probes:
         program.start()
@@ -158,6 +163,7 @@ def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
     assert waits[-1][5] / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
 
 
+@measured_again
 def test_what_the_runtime_calls_counts_once(cuda_program: Path) -> None:
     with Workload(cuda_program, "runtime", "1") as program, looking(program.pid) as probes:
         program.start()
@@ -249,6 +255,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@measured_again
 def test_the_collector_gives_readings_and_stacks(workload: Path) -> None:
     with (
         Workload(workload, "nanosleep", "3") as program,

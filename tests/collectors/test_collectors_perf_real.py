@@ -20,6 +20,7 @@ from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.perf import PROGRAM
 from llmtop.model import Unknown
+from tests.workloads.noise import measured_again
 from tests.workloads.programs import Account, Workload, build_workload, compiler
 
 DEADLINE_S = 60.0
@@ -119,6 +120,7 @@ def share_blocked(report: dict[str, Any], tid: int, cause: str = "") -> float:
     ("mode", "cause"),
     [("nanosleep", "nanosleep"), ("futex", "futex"), ("pipe", "pipe"), ("network", "socket"), ("epoll", "epoll")],
 )
+@measured_again
 def test_sleeps_are_what_the_program_says(look: Callable[..., Look], program: Path, mode: str, cause: str) -> None:
     with Workload(program, mode, "0") as workload:
         workload.start()
@@ -130,6 +132,7 @@ def test_sleeps_are_what_the_program_says(look: Callable[..., Look], program: Pa
     assert share_blocked(report, tid) == pytest.approx(truth.waited, abs=POINTS)
 
 
+@measured_again
 def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Look], program: Path) -> None:
     with Workload(program, "starve", "0", "3") as workload:
         workload.start()
@@ -142,6 +145,7 @@ def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Lo
     assert least - 3 * POINTS <= truth <= most + 3 * POINTS
 
 
+@measured_again
 def test_stacks_name_the_function(look: Callable[..., Look], program: Path) -> None:
     with Workload(program, "nanosleep", "0") as workload:
         workload.start()

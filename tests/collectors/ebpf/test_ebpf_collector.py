@@ -16,6 +16,7 @@ from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.model import Missing, Reading, Trace, Unknown
 from tests.collectors.ebpf.collecting import damaged_helper, missing, target
 from tests.collectors.ebpf.probes import eventually
+from tests.workloads.noise import measured_again
 from tests.workloads.programs import Workload
 
 NOBODY = Rights(1000, frozenset())
@@ -69,6 +70,7 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
 
 
 @pytest.mark.usefixtures("kernel_probes")
+@measured_again
 def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
     with (
         Workload(workload, "nanosleep") as program,

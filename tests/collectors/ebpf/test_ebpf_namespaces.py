@@ -14,6 +14,7 @@ import pytest
 
 from llmtop import procfs
 from tests.collectors.ebpf.probes import eventually, needs_unshare, probing
+from tests.workloads.noise import measured_again
 from tests.workloads.programs import Workload
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -49,6 +50,7 @@ def inside(code: str, *arguments: str, own: tuple[str, ...] = OWN) -> str:
     return done.stdout.strip()
 
 
+@measured_again
 def test_a_server_in_a_container_is_watched_by_its_pid_on_the_host(workload: Path) -> None:
     with contained(workload, "nanosleep") as (program, pid):
         assert procfs.innermost_pid(pid) == 1
