@@ -101,7 +101,7 @@ COLLECTORS = (
     ("/proc", "llmtop.collectors.proc", "ProcCollector"),
     ("eBPF through bcc", "llmtop.collectors.ebpf.collector", "EbpfCollector"),
     ("bpftrace", "llmtop.collectors.bpftrace.collector", "BpftraceCollector"),
-    ("perf", "llmtop.collectors.perf", "PerfCollector"),
+    ("perf", "llmtop.collectors.perf.collector", "PerfCollector"),
 )
 COLLECTOR_S = 5.0
 """How long a collector is looked at: longer than perf's collector rests between two looks."""

@@ -4,7 +4,7 @@ Usage: sudo python benchmarks/perf_cost.py [ROUNDS [WORKLOAD ...]], of round, ca
 
 The workloads are those of ebpf_overhead.py: a system call, and a round trip between two threads (two switches, two
 wake-ups, four calls), over and over on one CPU. The program's own CPU time per operation is compared with and without
-perf at work on it, cases by turns; the best batch of all rounds counts. The numbers in collectors/perf_budget.py come
+perf at work on it, cases by turns; the best batch of all rounds counts. The numbers in collectors/perf/budget.py come
 from here. Needs root, perf and gcc.
 """
 
@@ -22,12 +22,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors import perf_run
 from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.perf_budget import Plan
-from llmtop.collectors.perf_helper import Commands, Helper
-from llmtop.collectors.perf_run import Program, Recording
-from llmtop.collectors.perf_threads import Family
+from llmtop.collectors.perf import run as perf_run
+from llmtop.collectors.perf.budget import Plan
+from llmtop.collectors.perf.helper import Commands, Helper
+from llmtop.collectors.perf.run import Program, Recording
+from llmtop.collectors.perf.threads import Family
 from llmtop.model import Unknown
 
 HERE = Path(__file__).resolve().parent
@@ -105,9 +105,7 @@ def compare(binary: Path, workload: str, rounds: int, program: Program) -> None:
 def round_cost(rounds: int) -> None:
     """Print what llmtop itself pays for one round of 0.8 s looks at a program that sleeps and works by turns."""
     code = "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.002)"
-    boot = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors import perf_helper; perf_helper.main()"
-    )
+    boot = "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors.perf import helper; helper.main()"
     with subprocess.Popen([sys.executable, "-c", code]) as target:
         try:
             for _ in range(rounds):

@@ -57,7 +57,7 @@ def _bpftrace(target: Target, stacks: bool) -> TracingCollector:
 
 
 def _perf(target: Target, stacks: bool) -> TracingCollector:
-    from llmtop.collectors.perf import PerfCollector
+    from llmtop.collectors.perf.collector import PerfCollector
 
     return PerfCollector(target, stacks=stacks)
 
@@ -255,8 +255,8 @@ def running_helpers() -> tuple[int, ...]:
 
 def checks() -> tuple[Check, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
-    from llmtop.collectors import perf
     from llmtop.collectors.bpftrace import collector as bpftrace
     from llmtop.collectors.ebpf import collector as ebpf
+    from llmtop.collectors.perf import collector as perf
 
     return (*ebpf.checks(), *bpftrace.checks(), *perf.checks())

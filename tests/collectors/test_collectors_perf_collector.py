@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.collectors import perf, perf_run
 from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.perf import PerfCollector
+from llmtop.collectors.perf import collector as perf
+from llmtop.collectors.perf import run as perf_run
+from llmtop.collectors.perf.collector import PerfCollector
 from llmtop.model import Missing, Target, Trace, Unknown
 from tests.collectors import stand_in_perf
 
@@ -263,7 +264,7 @@ def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None
 def test_nothing_is_left_when_llmtop_is_killed(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, trace=SUMMARY)
     code = (
-        "import time; from llmtop.collectors.perf import PerfCollector; from llmtop.model import Target\n"
+        "import time; from llmtop.collectors.perf.collector import PerfCollector; from llmtop.model import Target\n"
         f"c = PerfCollector(Target({sleeper}, {sleeper}, 'process', '', ()), interval_s=100.0).__enter__()\n"
         "while not c.poll().readings: time.sleep(0.02)\n"
         "print(c._helper._process.pid, flush=True); time.sleep(600)"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors import perf_run
 from llmtop.collectors.ebpf import reports
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.process import HelperProcess
-from llmtop.collectors.perf import PROGRAM
+from llmtop.collectors.perf import run as perf_run
+from llmtop.collectors.perf.collector import PROGRAM
 from llmtop.model import Unknown
 from tests.workloads.noise import measured_again
 from tests.workloads.programs import Account, Workload, build_workload, compiler
@@ -221,7 +221,7 @@ def test_tracefs_is_mounted_for_the_helper_alone(look: Callable[..., Look], prog
 
 UNPRIVILEGED = """
 import subprocess, sys, time
-from llmtop.collectors.perf import PerfCollector
+from llmtop.collectors.perf.collector import PerfCollector
 from llmtop.model import Target
 busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100))"])
 try:

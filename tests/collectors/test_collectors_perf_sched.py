@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors import perf_sched
-from llmtop.collectors.perf_sched import NEW, ON_CPU, SWITCH, WAKEUP, Seed, Slice, Sums
+from llmtop.collectors.perf import sched as perf_sched
+from llmtop.collectors.perf.sched import NEW, ON_CPU, SWITCH, WAKEUP, Seed, Slice, Sums
 from llmtop.perf_text import SWITCH_IN, Frame, Sample
 from llmtop.vocabulary import ThreadCause
 

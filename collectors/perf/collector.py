@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import llmtop
-from llmtop.collectors import children, perf_run
+from llmtop.collectors import children
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
+from llmtop.collectors.perf import run as perf_run
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
 from llmtop.text import clean
 
@@ -30,7 +31,7 @@ USE_SUDO = "LLMTOP_SUDO"
 RETRY_NS = 30 * NS_PER_S
 MOST_EARLY_ENDS = 3
 _STARTING = Unknown("perf is about to look for the first time", "wait a second")
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors import perf_helper; perf_helper.main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors.perf import helper; helper.main()"
 PROGRAM = (sys.executable, "-I", "-c", _BOOT, str(Path(llmtop.__file__).resolve().parent.parent))
 _WHATS = {
     "syscalls": ("syscalls",),

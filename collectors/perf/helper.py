@@ -24,14 +24,16 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any
 
-from llmtop.collectors import perf_run, perf_sched, perf_threads
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.helper.system import UnavailableError
-from llmtop.collectors.perf_books import Books
-from llmtop.collectors.perf_budget import LARGEST_SHARE, Load, Plan, plan
-from llmtop.collectors.perf_run import PerfError, Program, Recording
-from llmtop.collectors.perf_sched import ON_CPU, Slice, Stacks, Sums
-from llmtop.collectors.perf_threads import Family
+from llmtop.collectors.perf import run as perf_run
+from llmtop.collectors.perf import sched as perf_sched
+from llmtop.collectors.perf import threads as perf_threads
+from llmtop.collectors.perf.books import Books
+from llmtop.collectors.perf.budget import LARGEST_SHARE, Load, Plan, plan
+from llmtop.collectors.perf.run import PerfError, Program, Recording
+from llmtop.collectors.perf.sched import ON_CPU, Slice, Stacks, Sums
+from llmtop.collectors.perf.threads import Family
 from llmtop.model import NS_PER_S, Unknown
 
 HERTZ = 199

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llmtop import procfs
 from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.perf_sched import Seed
+from llmtop.collectors.perf.sched import Seed
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.vocabulary import ThreadCause
 

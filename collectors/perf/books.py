@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llmtop.collectors.perf_sched import Sums
+from llmtop.collectors.perf.sched import Sums
 from llmtop.perf_text import ThreadCalls
 
 

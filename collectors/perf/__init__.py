@@ -1,0 +1,1 @@
+"""perf as a tracer, where neither bcc nor bpftrace can be used."""
