@@ -186,6 +186,9 @@ SYSCALL_COUNT = Metric("syscall.count", "calls", counter=True, title="calls")
 SYSCALL_ERRORS = Metric("syscall.errors", "calls", counter=True, title="errors")
 SYSCALL_TIME = Metric("syscall.time", "ns", counter=True, title="time in calls")
 SYSCALL_LATENCY = Metric("syscall.latency", "ns", title="call latency")
+LIBRARY_OBSERVED = Metric("library.observed", "ns", counter=True, title="library probes attached")
+"""For how long all calls of a process that wait for the GPU had probes: what THREAD_CUDA_SYNC is a share of. Other
+functions may be without probes meanwhile: their series then have a gap."""
 LIBRARY_COUNT = Metric("library.count", "calls", counter=True, title="library calls")
 LIBRARY_TIME = Metric("library.time", "ns", counter=True, title="time in library calls")
 LIBRARY_LATENCY = Metric("library.latency", "ns", title="library call latency")

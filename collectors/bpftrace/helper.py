@@ -240,6 +240,7 @@ class Helper:
         report["stacks"] = self._sleeps.stack_shares(look) if look.has_stacks and self._plan.stacks else []
         report["running"] = self._running(look)
         report |= self._govern(elapsed_ns / 1e9)
+        report |= self._libraries.coverage(self._plan.functions, elapsed_ns, self._pids)
         report |= {"lost": self._lost, "missing": self.missing, "unprobed": dict(self._libraries.notes)}
         report["probed"] = len(self._plan.functions)
         report["child"] = self._run.pid if self._run else 0

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llmtop.collectors.bpftrace import elf
 from llmtop.collectors.bpftrace.counts import NUMBERS
 from llmtop.collectors.bpftrace.script import Function
-from llmtop.collectors.ebpf.helper.functions import LAUNCHES, SYNCHRONISING
+from llmtop.collectors.ebpf.helper.functions import (
+    DUPLICATES,
+    LAUNCHES,
+    SYNCHRONISING,
+    duplicates,
+    kinds_of,
+    shed_rank,
+)
 from llmtop.collectors.ebpf.helper.library import mapped_libraries, starts_gently
 
 REST_S = 60.0
@@ -37,6 +45,10 @@ class Libraries:
         self._ns_per_call = ns_per_call
         self._files: dict[tuple[int, int], tuple[Probed, ...]] = {}
         """By device and inode: processes share libraries, by whatever path they see them."""
+        self._mapped: dict[int, set[tuple[int, int]]] = {}
+        self._duplicates: set[str] = set()
+        """The runtime's functions whose calls are counted in the driver: without probes for good."""
+        self._observed: dict[int, int] = {}
         self._rests: dict[str, float] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self.notes: dict[str, str] = {}
@@ -46,12 +58,35 @@ class Libraries:
         """Find what has been mapped since."""
         for pid in pids:
             for path, names in mapped_libraries(pid).items():
-                self._add(f"/proc/{pid}/root{path}", names)
+                self._add(pid, f"/proc/{pid}/root{path}", names)
 
     def functions(self) -> tuple[Function, ...]:
         """Those to look at now."""
         found = (one.function for several in self._files.values() for one in several)
-        return tuple(function for function in found if function.symbol not in self._rests)
+        return tuple(function for function in found if not self._is_off(function.symbol))
+
+    def _is_off(self, symbol: str) -> bool:
+        return symbol in self._rests or symbol in self._duplicates
+
+    def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> dict[str, list[list[Any]]]:
+        """As of bcc's helper: `library_observed`, `uncounted` and `unseen`, by process.
+
+        Args:
+            probed: What had probes until now.
+            elapsed_ns: For how long.
+            pids: The processes that are still there.
+        """
+        counted = {function.symbol for function in probed if not self._is_off(function.symbol)}
+        told: dict[str, list[list[Any]]] = {"library_observed": [], "uncounted": [], "unseen": []}
+        self._mapped = {pid: files for pid, files in self._mapped.items() if pid in pids}
+        for pid, files in self._mapped.items():
+            uncounted = {one.function.symbol for file in files for one in self._files[file]} - counted
+            unseen = kinds_of(uncounted - self._duplicates)
+            self._observed[pid] = self._observed.get(pid, 0) + elapsed_ns * ("sync" not in unseen)
+            told["library_observed"].append([pid, self._observed[pid]])
+            told["uncounted"] += [[pid, sorted(uncounted)]] if uncounted else []
+            told["unseen"] += [[pid, unseen]] if unseen else []
+        return told
 
     def weigh(self, counts: dict[tuple[int, str], int], elapsed_s: float, now_s: float) -> None:
         """Give the costliest functions a rest until the others fit the budget; end rests that have lasted."""
@@ -60,12 +95,17 @@ class Libraries:
         for (pid, symbol), count in counts.items():
             rates[symbol] = rates.get(symbol, 0.0) + (count - self._counts.get((pid, symbol), 0)) / elapsed_s
         self._counts = counts
+        twice = _duplicates(counts)
         cost = {symbol: rate * self._ns_per_call[not gentle.get(symbol, True)] for symbol, rate in rates.items()}
         spent = sum(cost.values())
-        for symbol in sorted(cost, key=lambda symbol: -cost[symbol]):
+        for symbol in sorted(cost, key=lambda symbol: (shed_rank(symbol, symbol in twice), -cost[symbol])):
             if spent <= self._budget_ns:
                 break
             spent -= cost[symbol]
+            if symbol in twice:
+                self._duplicates.add(symbol)
+                self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
+                continue
             self._rests[symbol] = now_s + REST_S
             self.notes[symbol] = (
                 f"{rates[symbol]:.0f} calls/s would cost {cost[symbol] / 1e7:.1f} % of a core: "
@@ -75,7 +115,7 @@ class Libraries:
             del self._rests[symbol]
             self.notes.pop(symbol, None)
 
-    def _add(self, path: str, names: tuple[str, ...]) -> None:
+    def _add(self, pid: int, path: str, names: tuple[str, ...]) -> None:
         try:
             status = Path(path).stat()
             file = (status.st_dev, status.st_ino)
@@ -83,8 +123,19 @@ class Libraries:
                 places = elf.functions(path, names)
                 found = (_probed(path, symbol, place) for symbol, place in places.items())
                 self._files[file] = tuple(one for one in found if one.function.can_be_written)
+            self._mapped.setdefault(pid, set()).add(file)
         except (OSError, ValueError):  # the process has ended, or this is no library
             return
+
+
+def _duplicates(counts: dict[tuple[int, str], int]) -> frozenset[str]:
+    """Of the runtime's functions those that are duplicates in every process that calls them."""
+    by_process: dict[int, dict[str, int]] = {}
+    for (pid, symbol), count in counts.items():
+        by_process.setdefault(pid, {})[symbol] = count
+    found = {pid: duplicates(of_process) for pid, of_process in by_process.items()}
+    not_twice = {symbol for (pid, symbol), count in counts.items() if count and symbol not in found[pid]}
+    return frozenset().union(*found.values()) - not_twice
 
 
 def _probed(path: str, symbol: str, place: int) -> Probed:

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from llmtop import procfs
 from llmtop import vocabulary as v
-from llmtop.collectors.ebpf.helper.functions import LAUNCHES, SYNCHRONISING
 from llmtop.collectors.thread_causes import cause_of_syscall
 from llmtop.model import NS_PER_S, Metric, Reading, Stack
 from llmtop.text import clean
@@ -65,6 +64,10 @@ class Reports:
         self._names: dict[str, str] = {}
         self._observed: Mapping[str, int] = {}
         self._paused: set[str] = set()
+        self._uncounted: frozenset[tuple[int, str]] = frozenset()
+        """(pid, metric) of library functions without probes; all the series of that name are paused."""
+        self._watched: set[int] = set()
+        """Processes whose library calls had probes at the last report."""
         self._base: dict[tuple[str, str], float] = {}
         """Where counters stood when the helper was last started again."""
         self._slots: dict[tuple[str, str], dict[int, int]] = {}
@@ -75,24 +78,32 @@ class Reports:
         """The readings of one sample.
 
         A counter that has not moved has no reading. One that appears had been 0 while it was looked for, so it is
-        given that value at the sample before.
+        given that value at the sample before; one that was not looked for then begins with what it is.
         """
         t_ns, before_ns = int(report["t"]), int(report["t"]) - int(report["elapsed"])
         readings = self._pauses(report, t_ns, before_ns)
         if self._is_resumed:
             readings += self._standing(("",), before_ns)
             self._is_resumed = False
+        uncounted, missed = _uncounted(report), self._uncounted
         for track, metric, counted in self._values(report):
             key = (track, metric.name)
+            if missed and _is_of(key, missed):
+                self._base[key] = self._told.setdefault(key, 0.0) - counted  # goes on from where it stood
+                continue
             told, value = self._told.get(key), counted + self._base.get(key, 0.0)
             if told == value:
                 continue
-            if told is None:
+            if told is None and self._was_looked_for(key):
                 readings.append(Reading(track, metric, before_ns, 0.0, self._source))
             if told is not None or value:
                 readings.append(Reading(track, metric, t_ns, value, self._source))
             self._told[key] = value
+        self._watched |= {pid for pid, _ in report.get("library_observed", ())}
         self._forget(set(gone_tracks(report)))
+        # Probes come and go at the end of a look: what it has counted stands.
+        readings += self._standing_of(missed - uncounted, t_ns) + self._gaps_of(uncounted - missed, t_ns + 1)
+        self._uncounted = uncounted
         return tuple(readings)
 
     def stacks(self, report: Mapping[str, Any]) -> tuple[Stack, ...]:
@@ -132,6 +143,24 @@ class Reports:
         readings = list(self.gaps(t_ns, tuple(stopped))) if stopped else []
         return readings + self._standing(tuple(resumed), before_ns)
 
+    def _was_looked_for(self, key: tuple[str, str]) -> bool:
+        """Whether a counter would have been seen at the report before."""
+        return not key[1].startswith(_OF_LIBRARIES) or _pid(key[0]) in self._watched
+
+    def _gaps_of(self, uncounted: frozenset[tuple[int, str]], t_ns: int) -> list[Reading]:
+        return [
+            Reading(key[0], Metric(key[1], "", counter=True), t_ns, None, self._source)
+            for key in (self._told if uncounted else ())
+            if _is_of(key, uncounted)
+        ]
+
+    def _standing_of(self, counted: frozenset[tuple[int, str]], t_ns: int) -> list[Reading]:
+        return [
+            Reading(key[0], Metric(key[1], "", counter=True), t_ns, value, self._source)
+            for key, value in (self._told.items() if counted else ())
+            if _is_of(key, counted)
+        ]
+
     def _standing(self, prefixes: tuple[str, ...], t_ns: int) -> list[Reading]:
         """Where the series of these names stand, to go on from after a gap."""
         return [
@@ -157,15 +186,14 @@ class Reports:
         self._base_slots = {key: dict(slots) for key, slots in self._slots.items()}
         self._slept.clear()
         self._observed, self._paused, self._is_resumed = {}, set(), True
+        self._uncounted, self._watched = frozenset(), set()
         return self.gaps(t_ns, ("",))
 
     def _paused_counts(self, report: Mapping[str, Any]) -> set[str]:
-        observed, unprobed = report.get("observed", {}), set(report.get("unprobed", ()))
+        observed = report.get("observed", {})
         was_off = "calls" in observed and observed["calls"] == self._observed.get("calls", 0)
         self._observed = observed
-        paused = {v.THREAD_SPINS.name} if was_off else set()
-        paused |= {v.THREAD_LAUNCHES.name} if unprobed & LAUNCHES else set()
-        return paused | ({v.THREAD_CUDA_SYNC.name} if unprobed & SYNCHRONISING else set())
+        return {v.THREAD_SPINS.name} if was_off else set()
 
     def _values(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
         yield from self._system_calls(report)
@@ -183,6 +211,8 @@ class Reports:
         for pid, tid, launches, sync_ns in report.get("in_libraries", ()):
             yield f"thread:{pid}/{tid}", v.THREAD_LAUNCHES, float(launches)
             yield f"thread:{pid}/{tid}", v.THREAD_CUDA_SYNC, float(sync_ns)
+        for pid, ns in report.get("library_observed", ()):
+            yield f"process:{pid}", v.LIBRARY_OBSERVED, float(ns)
         yield from self._library_calls(report.get("functions", ()))
         hits = report.get("hits")
         if hits:
@@ -291,6 +321,7 @@ class Reports:
         for book in (self._told, self._base, self._slots, self._base_slots):
             for key in [key for key in book if key[0] in gone]:
                 del book[key]
+        self._watched -= {_pid(track) for track in gone if track.startswith("process:")}
         self._blocked = {key: ns for key, ns in self._blocked.items() if key[0] not in gone}
         ended = {int(track.rpartition("/")[2]) for track in gone if track.startswith("thread:")}
         self._slept = {place: ns for place, ns in self._slept.items() if place[0] not in ended}
@@ -302,6 +333,38 @@ def gone_tracks(report: Mapping[str, Any]) -> tuple[str, ...]:
     return (*threads, *(f"process:{pid}" for pid in report.get("gone", ())))
 
 
+def _uncounted(report: Mapping[str, Any]) -> frozenset[tuple[int, str]]:
+    """What library calls are not known for lack of probes, as (pid, name of a metric)."""
+    functions = {
+        (pid, f"{metric.name}|{clean(name)}")
+        for pid, names in report.get("uncounted", ())
+        for name in names
+        for metric in (v.LIBRARY_COUNT, v.LIBRARY_TIME, v.LIBRARY_LATENCY)
+    }
+    return frozenset(functions | {(pid, _BY_THREAD[kind]) for pid, kinds in report.get("unseen", ()) for kind in kinds})
+
+
+def _is_of(key: tuple[str, str], uncounted: frozenset[tuple[int, str]]) -> bool:
+    """Whether a series is one of these; buckets of a distribution have one label more."""
+    track, name = key
+    if not name.startswith(_OF_LIBRARIES):
+        return False
+    pid = _pid(track)
+    return (pid, name) in uncounted or (pid, name.rpartition("|")[0]) in uncounted
+
+
+def _pid(track: str) -> int:
+    return int(track.partition(":")[2].partition("/")[0])
+
+
+_BY_THREAD = {"launches": v.THREAD_LAUNCHES.name, "sync": v.THREAD_CUDA_SYNC.name}
+_OF_LIBRARIES = (
+    v.LIBRARY_COUNT.name,
+    v.LIBRARY_TIME.name,
+    v.LIBRARY_LATENCY.name,
+    v.THREAD_LAUNCHES.name,
+    v.THREAD_CUDA_SYNC.name,
+)
 _OBSERVED = {"calls": v.SYSCALL_OBSERVED, "timed": v.SYSCALL_TIMED, "scheduler": v.SCHEDULER_OBSERVED}
 
 

@@ -90,8 +90,8 @@ def counter_steps(series: Series | None, start_ns: int, end_ns: int) -> list[Ste
 def probe_steps(series: Series | None, observed: Series | None, start_ns: int, end_ns: int) -> list[Step]:
     """Growth per second of a counter that has readings only where it moved, while its probes were attached.
 
-    `series` None is a counter that never moved. `observed` (`vocabulary.SCHEDULER_OBSERVED` or `SYSCALL_OBSERVED`) is
-    how long its probes were attached: it says when standing still means zero and when nobody looked. A reading without
+    `series` None is a counter that never moved. `observed` (`vocabulary.SCHEDULER_OBSERVED` and its like) is how
+    long its probes were attached: it says when standing still means zero and when nobody looked. A reading without
     a value begins a time in which this counter alone was not looked at.
     """
     watched = [
@@ -101,11 +101,14 @@ def probe_steps(series: Series | None, observed: Series | None, start_ns: int, e
         return []
     cadence = max(1, sorted(b - a for a, b in watched)[len(watched) // 2])
     grown: list[Step] = []
+    shares = {t: share / NS_PER_S for _, t, share in counter_steps(observed, start_ns, end_ns)}
     times, values = _readings(series, start_ns, end_ns)
     for t0, t, before, after in zip(times, [*times[1:], end_ns], values, [*values[1:], math.nan], strict=False):
         if after > before:
             begin = max(t0, t - cadence)
-            grown.append((begin, t, (after - before) * NS_PER_S / (t - begin)))
+            # Probes that came or went in between have counted for a part of the time only.
+            share = min(1.0, max(_LEAST_COVERED, shares.get(t, 1.0)))
+            grown.append((begin, t, (after - before) * NS_PER_S / (t - begin) / share))
         elif math.isnan(before):
             watched = _without(watched, t0, t)
     return _with_zeros(grown, watched) if watched else grown

@@ -13,11 +13,11 @@ from llmtop import vocabulary as v
 from llmtop.analysis.grid import counter_steps, on_grid, probe_steps
 from llmtop.analysis.thread_probes import (
     NOT_SEEN,
-    library_watch,
     polling_cells,
     probe_series,
     process_of,
     sync_is_known,
+    sync_watch,
 )
 from llmtop.model import NS_PER_S, Trace, TrackKind
 from llmtop.vocabulary import ThreadCause
@@ -217,7 +217,7 @@ def _sync_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> C
     """Share of each cell within synchronising calls; None where no probe looks at them."""
     if not sync_is_known(trace, thread, series, grid.end_ns - grid.start_ns):
         return (None,) * grid.cells
-    observed = library_watch(trace, process_of(thread))
+    observed = sync_watch(trace, process_of(thread), series)
     steps = probe_steps(trace.get(thread, v.THREAD_CUDA_SYNC), observed, grid.start_ns, grid.end_ns)
     return tuple(None if ns is None else min(1.0, ns / NS_PER_S) for ns in on_grid(steps, grid))
 

@@ -16,7 +16,7 @@ from llmtop.analysis.rates import step_increase
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.analysis.grid import Cells
     from llmtop.model import Metric, Series, Trace
@@ -44,8 +44,7 @@ _FEWEST_SPINS = 1_000
 """Fewer in a whole window are no polling: at the lower limit they pass a fifth of a second."""
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch")
-_SYNC_CALLS = ("Synchronize", "nccl")
-"""What the names of library calls that wait have in them."""
+"""What probes on launches are on; of calls within calls one is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +55,37 @@ class ProbeSeries:
         sampled: By thread, the causes that its state samples are counted under.
         exact: By thread, the causes that its sleeps are measured under.
         spins: By thread, the kinds of its spins.
-        library: By process, the library functions that are counted.
         spin_calls: By process, the names of the system calls that only pass the time.
         spinning: Processes with a thread whose spins are counted.
-        cuda_sync: Processes with a thread whose synchronisation is timed.
-        sees_launches: Whether no probe on launches is missing; `sees_syncs` likewise for calls that wait.
+        sees_libraries: Whether the library calls of some process are looked at.
+        sees_launches: Whether no probe on launches is missing.
     """
 
     sampled: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     exact: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     spins: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    library: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     spin_calls: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     spinning: set[str] = field(default_factory=set)
-    cuda_sync: set[str] = field(default_factory=set)
+    sees_libraries: bool = False
     sees_launches: bool = True
-    sees_syncs: bool = True
 
 
 def probe_series(trace: Trace) -> ProbeSeries:
     """What there is, by track."""
     found = ProbeSeries(
-        sees_launches=not _any_missing(trace, _LAUNCH_CALLS), sees_syncs=not _any_missing(trace, _SYNC_CALLS)
+        sees_libraries=any(metric == v.LIBRARY_OBSERVED.name for _, metric in trace.series),
+        sees_launches=not _any_missing(trace, _LAUNCH_CALLS),
     )
     by_metric = {
         v.THREAD_STATE_SAMPLES.name: found.sampled,
         v.THREAD_BLOCKED.name: found.exact,
         v.THREAD_SPINS.name: found.spins,
-        v.LIBRARY_COUNT.name: found.library,
         v.SYSCALL_COUNT.name: found.spin_calls,
     }
     for track, name in trace.series:
         metric, _, label = name.partition("|")
         if label and (labels := by_metric.get(metric)) is not None:
             labels[track].append(label)
-        elif metric == v.THREAD_CUDA_SYNC.name:
-            found.cuda_sync.add(process_of(track))
     for labels in (found.sampled, found.exact):
         for causes in labels.values():
             if v.ThreadCause.RUNNING in causes:
@@ -112,12 +106,28 @@ def process_of(thread: str) -> str:
 
 
 def library_watch(trace: Trace, process: str) -> Series | None:
-    """How long library calls were looked at: as long as the probes that stayed on longest.
+    """How long library calls were looked at; functions that lost their probes meanwhile have gaps of their own."""
+    return trace.get(process, v.LIBRARY_OBSERVED)
 
-    They have no clock of their own: single functions lose their probes, never all of them at once.
+
+def launch_rate(trace: Trace, threads: Iterable[str], window_ns: int) -> float | None:
+    """Launches a second of some threads together; None where those of one thread are mostly not seen.
+
+    A mean over the time in which they were seen: at thousands a second their probes come back for moments only.
     """
-    clocks = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
-    return max((clock for clock in clocks if clock is not None), key=lambda clock: clock.last or 0.0, default=None)
+    grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(NS_PER_S, window_ns))
+    total: float | None = None
+    for thread in threads:
+        if (series := trace.get(thread, v.THREAD_LAUNCHES)) is None:
+            continue
+        watch = library_watch(trace, process_of(thread))
+        cells = on_grid(probe_steps(series, watch, grid.start_ns, grid.end_ns), grid)
+        known = [cell for cell in cells if cell is not None]
+        first = next((place for place, cell in enumerate(cells) if cell is not None), grid.cells)
+        if not known or len(known) < LEAST_OBSERVED * (grid.cells - first):
+            return None
+        total = (total or 0.0) + sum(known) / len(known)
+    return total
 
 
 def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -> dict[str, float] | None:
@@ -205,39 +215,33 @@ def _polling_seen(
 
 
 def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
-    """Share of the window within synchronising calls of CUDA and NCCL; None where no probe looks at them."""
-    if not sync_is_known(trace, thread, series, window_ns):
-        return None
-    timed = trace.get(thread, v.THREAD_CUDA_SYNC)
-    start_ns = max(trace.end_ns - window_ns, timed.times[0]) if timed else trace.end_ns - window_ns
-    # Its first reading is of when its probes were attached, and the last report of the probes may be a second old.
-    watched_ns = step_increase(library_watch(trace, process_of(thread)), start_ns, trace.end_ns)
+    """Share of the time in which they were seen that went by within synchronising calls of CUDA and NCCL.
+
+    None where no probe looks at them, or for less than half of the window.
+    """
+    start_ns = trace.end_ns - window_ns
+    watched_ns = step_increase(sync_watch(trace, process_of(thread), series), start_ns, trace.end_ns)
     if watched_ns < LEAST_OBSERVED * window_ns:
         return None
-    return min(1.0, step_increase(timed, start_ns, trace.end_ns) / watched_ns)
+    return min(1.0, step_increase(trace.get(thread, v.THREAD_CUDA_SYNC), start_ns, trace.end_ns) / watched_ns)
 
 
 def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
-    """Whether the thread's waits for the GPU would be seen: only then no wait means 0.
+    """Whether the thread's waits for the GPU would have been seen in some of the window: only then none means 0."""
+    watch = sync_watch(trace, process_of(thread), series)
+    return step_increase(watch, trace.end_ns - window_ns, trace.end_ns) > 0
 
-    Either they are timed, or the library calls of its process are counted and no wait among them is nobody's. A
-    process of a server whose others make such calls makes none itself when none is counted.
+
+def sync_watch(trace: Trace, process: str, series: ProbeSeries) -> Series | None:
+    """How long waits for the GPU would have been seen.
+
+    A process that maps none of the libraries makes no such calls: where those of others are looked at, it is known as
+    long as its own sleeps are.
     """
-    if not series.sees_syncs:
-        return False
-    if trace.get(thread, v.THREAD_CUDA_SYNC) is not None:
-        return True
-    process = process_of(thread)
-    names = series.library.get(process, ())
-    if not names:
-        watched = _observed_ns(trace, process, v.SCHEDULER_OBSERVED, window_ns)
-        return bool(series.library) and watched >= LEAST_OBSERVED * window_ns
-    if process in series.cuda_sync:
-        return True
-    start_ns, end_ns = trace.end_ns - window_ns, trace.end_ns
-    waits = [name for name in names if any(part in name for part in _SYNC_CALLS)]
-    counters = (trace.get(process, v.labelled(v.LIBRARY_COUNT, name)) for name in waits)
-    return not any(_grew(counter, start_ns, end_ns) for counter in counters)
+    watch = library_watch(trace, process)
+    if watch is None and series.sees_libraries:
+        return trace.get(process, v.SCHEDULER_OBSERVED)
+    return watch
 
 
 def _are_spins_told(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> bool:

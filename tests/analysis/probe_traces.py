@@ -70,7 +70,10 @@ class Probed:
         readings: list[Reading] = []
         if self.observed is None or second < self.probes_from:
             return readings
-        for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED):
+        clocks = [v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED]
+        if self.sees_libraries:
+            clocks.append(v.LIBRARY_OBSERVED)
+        for metric in clocks:
             is_off = metric is v.SYSCALL_OBSERVED and self.calls_until is not None and second > self.calls_until
             value = _grow(sums, PROCESS, metric, 0.0 if is_off else self.observed, second, NS_PER_S)[1]
             readings.append(Reading(PROCESS, metric, t, value, "eBPF"))
@@ -82,6 +85,14 @@ class Probed:
                 readings.append(Reading(track, metric, t - NS_PER_S, 0.0, "eBPF"))
             readings.append(Reading(track, metric, t, after, "eBPF"))
         return readings
+
+    @property
+    def sees_libraries(self) -> bool:
+        """Whether its process maps a CUDA library that has probes all the time."""
+        if (PROCESS, v.LIBRARY_OBSERVED) in self.probes:
+            return False
+        calls = (v.LIBRARY_COUNT.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name)
+        return any(track in (THREAD, PROCESS) and metric.name.startswith(calls) for track, metric in self.probes)
 
     def _tracks(self) -> dict[str, Track]:
         found = [

@@ -71,7 +71,7 @@ def test_seconds_without_clocks_are_unknown() -> None:
 
 def test_process_that_makes_no_cuda_calls_waits_for_no_gpu() -> None:
     tracks = (Track("process:9", TrackKind.PROCESS, "Worker"),)
-    others = {("process:9", v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel")): 50.0, FUTEX: 0.4}
+    others = {("process:9", v.LIBRARY_OBSERVED): 1.0, FUTEX: 0.4}
     assert cells_of(Probed(BUSY, probes=others, tracks=tracks).trace(20)).knows_sync
     assert not cells_of(Probed(BUSY, probes={FUTEX: 0.4}).trace(20)).knows_sync
 

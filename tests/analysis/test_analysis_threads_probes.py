@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.thread_probes import NOT_SEEN
+from llmtop.analysis.thread_probes import NOT_SEEN, launch_rate
 from llmtop.analysis.threads import (
     SAMPLED,
+    WINDOW_NS,
     Shares,
     ThreadsView,
     api_threads,
@@ -23,12 +24,12 @@ from llmtop.analysis.threads import (
     threads_view,
     worker_threads,
 )
-from llmtop.model import Metric, Missing, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.session import Recorder
 from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
 
 YIELDS = v.labelled(v.THREAD_SPINS, "sched_yield")
 POLLS = v.labelled(v.THREAD_SPINS, "poll")
-SYNCS = v.labelled(v.LIBRARY_COUNT, "cuStreamSynchronize")
 BUSY: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.97, v.THREAD_RUN_QUEUE: 0.01}
 HALF: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.5, v.THREAD_RUN_QUEUE: 0.1}
 
@@ -195,10 +196,36 @@ def test_sleeping_for_the_gpu_takes_nothing_from_work() -> None:
 
 
 def test_sync_probes_that_came_late_speak_for_their_own_time() -> None:
-    late = {(THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 if s > 5 else 0.0}
-    assert shares_of(Probed(HALF, probes=late).trace(12)).in_cuda_sync == pytest.approx(0.8)
-    too_late = {(THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 if s > 9 else 0.0}
-    assert shares_of(Probed(HALF, probes=too_late).trace(12)).in_cuda_sync is None
+    """In the sixth second they came after four fifths of it."""
+
+    def since(first: int) -> dict[tuple[str, Metric], Rate]:
+        seen: Rate = lambda s: 1.0 if s > first else 0.2 if s == first else 0.0  # noqa: E731
+        return {
+            (PROCESS, v.LIBRARY_OBSERVED): seen,
+            (THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 * seen(s) if callable(seen) else 0.0,
+        }
+
+    assert shares_of(Probed(HALF, probes=since(6)).trace(12)).in_cuda_sync == pytest.approx(0.8)
+    assert shares_of(Probed(HALF, probes=since(9)).trace(12)).in_cuda_sync is None
+
+
+def test_launches_are_not_known_from_what_is_left_of_them() -> None:
+    """Their probes looked until second 5 of 14."""
+    trace = Probed(HALF, probes={(THREAD, v.THREAD_LAUNCHES): 20_000.0}).trace(5)
+    rest = trace.series[THREAD, v.THREAD_LAUNCHES.name]
+    assert launch_rate(trace, [THREAD], WINDOW_NS) == pytest.approx(20_000, rel=0.01)
+    recorder = Recorder(Origin("live"))
+    for t, value in [*rest, (trace.end_ns + 1, None)]:
+        recorder.append("test", _poll(t, Reading(THREAD, v.THREAD_LAUNCHES, t, value, "eBPF")))
+    clock = trace.series[PROCESS, v.LIBRARY_OBSERVED.name]
+    for second in range(15):
+        t = clock.times[0] + second * NS_PER_S
+        recorder.append("clock", _poll(t, Reading(PROCESS, v.LIBRARY_OBSERVED, t, float(second * NS_PER_S), "eBPF")))
+    assert launch_rate(recorder.freeze(), [THREAD], WINDOW_NS) is None
+
+
+def _poll(t: int, reading: Reading) -> Trace:
+    return Trace(Origin("live"), t, t, readings=(reading,))
 
 
 def test_thread_that_never_sleeps_needs_no_samples() -> None:
@@ -214,14 +241,17 @@ def test_no_sync_is_zero_only_where_library_calls_are_counted() -> None:
     assert shares_of(Probed(HALF).trace()).in_cuda_sync is None
 
 
-def test_sync_of_no_known_thread_is_nobodys() -> None:
-    assert shares_of(Probed(HALF, probes={(PROCESS, SYNCS): 50.0}).trace()).in_cuda_sync is None
-
-
 def test_sync_without_its_probes_is_unknown() -> None:
-    why = Missing("library.cuStreamSynchronize", Unknown("90000 calls/s would cost 12 % of a core"))
-    trace = Probed(HALF, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.2}, missing=(why,)).trace()
-    assert shares_of(trace).in_cuda_sync is None
+    probes = {(THREAD, v.THREAD_CUDA_SYNC): 0.2, (PROCESS, v.LIBRARY_OBSERVED): lambda s: 1.0 if s < 7 else 0.0}
+    assert shares_of(Probed(HALF, probes=probes).trace(12)).in_cuda_sync is None
+    assert shares_of(Probed(HALF, probes=probes).trace(7)).in_cuda_sync == pytest.approx(0.2, abs=0.04)
+
+
+def test_sync_is_known_where_only_the_runtimes_probes_are_off() -> None:
+    why = Missing("library.runtime", Unknown("its calls are counted in the driver"))
+    trace = Probed(BUSY, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.2, (THREAD, YIELDS): 1e6}, missing=(why,)).trace()
+    assert shares_of(trace).in_cuda_sync == pytest.approx(0.2)
+    assert shares_of(trace).polling is not None
 
 
 def test_unknown_shares_say_what_would_tell_them() -> None:

@@ -159,6 +159,9 @@ class Scene:
         for pid in {thread.pid for thread in self.threads}:
             for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED, v.SYSCALL_TIMED):
                 yield f"process:{pid}", metric, 1.0, "eBPF"
+        users = {thread.pid for thread in self.threads if thread.launches or thread.sync is not None}
+        for pid in users - set(self.collectives):
+            yield f"process:{pid}", v.LIBRARY_OBSERVED, 1.0, "eBPF"
         for thread in self.threads:
             process = f"process:{thread.pid}"
             if thread.yields:

@@ -233,3 +233,23 @@ def test_the_costliest_function_rests_for_a_minute() -> None:
     libraries.weigh(counts, 1.0, REST_S)
     assert libraries.functions() == (rare, busy)
     assert libraries.notes == {}
+
+
+def test_duplicates_of_the_driver_go_first_and_waits_stay_known() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
+    names = ("cudaLaunchKernel", "cuLaunchKernel", "cuStreamSynchronize", "cudaStreamSynchronize")
+    functions = tuple(Function("/lib", name, NUMBERS[name]) for name in names)
+    libraries._files[1, 2] = tuple(Probed(one, True) for one in functions)
+    libraries._mapped[PID] = {(1, 2)}
+    libraries.weigh({(PID, name): 2000 for name in names}, 1.0, 0.0)
+    assert [one.symbol for one in libraries.functions()] == ["cuLaunchKernel", "cuStreamSynchronize"]
+    assert list(libraries.notes) == ["runtime"]
+    covered = libraries.coverage(functions, S, {PID})
+    assert covered["library_observed"] == [[PID, S]]
+    assert covered["uncounted"] == [[PID, ["cudaLaunchKernel", "cudaStreamSynchronize"]]]
+    assert covered["unseen"] == []
+    libraries.weigh({(PID, name): 2000 + 9000 * (name in names[1:3]) for name in names}, 1.0, 1.0)
+    assert libraries.coverage(functions, S, {PID})["unseen"] == [[PID, ["launches", "sync"]]]
+    libraries.weigh({(PID, name): 2000 + 9000 * (name in names[1:3]) for name in names}, 1.0, 1.0 + REST_S)
+    assert libraries.coverage(functions, S, {PID})["unseen"] == []
+    assert libraries.coverage(functions, S, ())["library_observed"] == []

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from llmtop.analysis.python_frames import ON_CPU
@@ -228,3 +229,15 @@ def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
     assert isinstance(view, FlameView)
     assert view.tree.root.total == 3 * busy.weight
     assert not [note for note in view.notes if "left out" in note]
+
+
+async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
+    """Over a slow line they come together: the third must not go to the pane that had the first."""
+    app = fixed_app()
+    app.session = app.live.session = AskedSession(trace_of(NATIVE))
+    async with app.run_test(size=(120, 24)) as pilot:
+        app.live.refresh_trace()
+        for key in ("5", "z", "p"):
+            app.post_message(events.Key(key, key))
+        await pilot.pause()
+        assert app.live.pane(StallFlamePane).wanted.python

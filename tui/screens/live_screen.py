@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
     from llmtop.model import Target, Trace
@@ -262,14 +263,17 @@ class LiveScreen(Screen[None]):
         self._fill_rows()
         own = self.panes[focus.number]
         self.table.table.border_title = self._place.table_title or own.border_title
-        if focus.is_log_open:
-            self.events.table.focus()
-        elif self.heatmap.display:
-            self.heatmap.focus()
-        elif self.table.display and not self._place.keeps_pane:
-            self.table.table.focus()
-        else:
-            own.focus()
+        # Not by focus(), which waits its turn behind the keys that are already typed: they would go elsewhere.
+        self.set_focus(self._wanting_keys())
+
+    def _wanting_keys(self) -> Widget:
+        """What the keys are for: the log, a heatmap, a table, or the pane itself."""
+        if self.where.is_log_open:
+            return self.events.table
+        if self.heatmap.display:
+            return self.heatmap
+        is_table = self.table.display and not self._place.keeps_pane
+        return self.table.table if is_table else self.panes[self.where.number]
 
     def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
         """The cursor of a pane with a time axis has moved: the other panes jump there."""

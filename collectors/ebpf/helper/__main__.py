@@ -109,9 +109,10 @@ class Helper:
             report |= self._scheduler.read(now, changes.ended_threads, changes.gone)
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
         report["functions"] = self._library.read(
-            list(self._lifecycle.processes), elapsed_ns / 1e9, (*changes.gone, *changes.renewed)
+            list(self._lifecycle.processes), now, elapsed_ns / 1e9, (*changes.gone, *changes.renewed)
         )
         report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
+        report |= self._library.coverage()
         report |= self._govern(elapsed_ns / 1e9)
         report["lost"] = sum(
             part.lost() for part in (self._calls, self._scheduler, self._samples, self._library) if part

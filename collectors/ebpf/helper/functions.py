@@ -1,5 +1,9 @@
 """The library functions that are counted, by the library's name, and what kinds of them are told by thread."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
 FUNCTIONS = {
     r"libcuda\.so": (
         "cuLaunchKernel",
@@ -70,5 +74,43 @@ SYNCHRONISING = frozenset(
 )
 """Calls that wait for the GPU. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API synchronization
 behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here."""
+DRIVERS = {
+    "cudaLaunchKernel": ("cuLaunchKernel", "cuLaunchKernelEx"),
+    "cudaLaunchKernelExC": ("cuLaunchKernelEx",),
+    "cudaGraphLaunch": ("cuGraphLaunch",),
+    "cudaStreamSynchronize": ("cuStreamSynchronize",),
+    "cudaEventSynchronize": ("cuEventSynchronize",),
+    "cudaDeviceSynchronize": ("cuCtxSynchronize",),
+}
+"""Functions of the runtime that end in one of these of the driver: with probes on both, each call costs twice."""
+_UNDER_WAY = 16
+"""The two counts of a call are made one after the other, and read at one moment."""
+DUPLICATES = "runtime"
+"""What is said not to be probed where functions of the runtime are counted as the driver's alone."""
 NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
 """What the programs know them by."""
+
+
+def shed_rank(name: str, is_duplicate: bool) -> int:
+    """Which probes go first when they cost too much: those that say nothing new, and last those on waits."""
+    if is_duplicate:
+        return 0
+    return 1 if name in LAUNCHES else 3 if name in SYNCHRONISING else 2
+
+
+def duplicates(counts: Mapping[str, int]) -> frozenset[str]:
+    """The runtime's functions whose every call has been seen in the driver too, by the calls counted of one process.
+
+    Not so where the driver is reached by another way than its exported functions.
+    """
+    return frozenset(
+        name
+        for name, drivers in DRIVERS.items()
+        if 0 < counts.get(name, 0) <= sum(counts.get(driver, 0) for driver in drivers) + _UNDER_WAY
+    )
+
+
+def kinds_of(unseen: Iterable[str]) -> list[str]:
+    """What is not known of a process when these functions have no probes: "launches", "sync"."""
+    names = frozenset(unseen)
+    return [kind for kind, group in (("launches", LAUNCHES), ("sync", SYNCHRONISING)) if names & group]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .functions import FUNCTIONS, NUMBERS, SYNCHRONISING
+from .functions import DUPLICATES, FUNCTIONS, NUMBERS, SYNCHRONISING, duplicates, kinds_of, shed_rank
 from .governor import NS_PER_HIT
 from .programs import SLOTS
 from .system import BatchReader, UnavailableError, read
@@ -31,6 +32,8 @@ class _Function:
     last_count: int = 0
     attached: bool = True
     rests: int = 0
+    is_duplicate: bool = False
+    """Without probes for good: its calls are counted in the driver."""
 
 
 @dataclass
@@ -39,6 +42,28 @@ class _Process:
 
     paths: set[str] = field(default_factory=set)
     functions: dict[str, _Function] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Functions that are there and that the kernel lets nobody probe."""
+    observed_ns: int = 0
+    watched_since: int | None = None
+    """Since when all calls that wait have probes; None while one has not."""
+
+    @property
+    def uncounted(self) -> list[str]:
+        """The functions without probes."""
+        return [*(name for name, one in self.functions.items() if not one.attached), *self.refused]
+
+    @property
+    def unseen(self) -> list[str]:
+        """What is not known of its calls: see `kinds_of`."""
+        duplicate = {name for name, one in self.functions.items() if one.is_duplicate}
+        return kinds_of(name for name in self.uncounted if name not in duplicate)
+
+    def observe(self, now: int) -> None:
+        """Take the time until now into account, and whether the time from now on counts."""
+        if self.watched_since is not None:
+            self.observed_ns += max(0, now - self.watched_since)
+        self.watched_since = now if self.functions and "sync" not in self.unseen else None
 
 
 class Library:
@@ -67,8 +92,19 @@ class Library:
         """How many functions have probes on them now, over all processes."""
         return sum(function.attached for process in self._processes.values() for function in process.functions.values())
 
-    def read(self, pids: Iterable[int], elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
+    def coverage(self) -> dict[str, list[list[Any]]]:
+        """For how long waits were seen, [tgid, ns]; functions without probes; what is not known for lack of them."""
+        processes = [(pid, process) for pid, process in self._processes.items() if process.functions or process.refused]
+        return {
+            "library_observed": [[pid, process.observed_ns] for pid, process in processes],
+            "uncounted": [[pid, names] for pid, process in processes if (names := process.uncounted)],
+            "unseen": [[pid, kinds] for pid, process in processes if (kinds := process.unseen)],
+        }
+
+    def read(self, pids: Iterable[int], now: int, elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
         """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
+        for process in self._processes.values():
+            process.observe(now)
         for pid in gone:
             self._drop(pid)
             self._sent = {key: sent for key, sent in self._sent.items() if key[0] != pid}
@@ -126,12 +162,16 @@ class Library:
             return
         file = f"/proc/{pid}/root{path}"
         found = {name: place for name in names if (place := self._place(file, name)) is not None}
+        wanted = found.keys()
         if not self._hold(pid, file, found):  # one that cannot be probed must not cost the others
             found = {name: place for name, place in found.items() if self._hold(pid, file, {name: place})}
+        process.refused |= wanted - found.keys()
         if found and self._hold(pid, file, found):
             for name, place in found.items():
                 kind = "library" if starts_gently(file, place) else "stepped_library"
                 process.functions[name] = _Function(file, place, NS_PER_HIT[kind])
+        process.observe(time.monotonic_ns())
+        self.notes |= dict.fromkeys(process.refused, "the kernel lets nobody probe it")
 
     def _compiled(self) -> bool:
         """Compile, once; a program that cannot be had costs only these counts."""
@@ -173,6 +213,7 @@ class Library:
         self._renew(pid, self._processes[pid], function.path)
         if name in SYNCHRONISING:
             self._end_calls(pid, NUMBERS[name])
+            self._processes[pid].observe(time.monotonic_ns())
 
     def _end_calls(self, pid: int, number: int) -> None:
         """Calls that are under way when the probes come off: nobody will tell when they end."""
@@ -189,6 +230,7 @@ class Library:
         names = {number: name for name, number in NUMBERS.items()}
         changed: list[list[Any]] = []
         costs: list[tuple[float, int, str]] = []
+        counts: dict[int, dict[str, int]] = {}
         for (tgid, number), (count, ns, *slots) in self._reader.entries():
             name = names[number]
             process = self._processes.get(tgid)
@@ -197,22 +239,31 @@ class Library:
                 continue
             costs.append(((count - function.last_count) / elapsed_s * function.ns_per_call, tgid, name))
             function.last_count = count
+            counts.setdefault(tgid, {})[name] = count
             if self._sent.get((tgid, number)) != (count, ns):
                 self._sent[tgid, number] = (count, ns)
                 changed.append([tgid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n}])
-        self._guard(costs)
+        self._guard(costs, {tgid: duplicates(of_process) for tgid, of_process in counts.items()})
         return changed
 
-    def _guard(self, costs: list[tuple[float, int, str]]) -> None:
-        """Take probes off the costliest functions until the rest fit the budget; costs in ns per second."""
+    def _guard(self, costs: list[tuple[float, int, str]], twice: dict[int, frozenset[str]]) -> None:
+        """Take probes off until the rest fit the budget; costs in ns per second.
+
+        What the driver's functions say too goes first, waits go last, and of one kind the costliest first.
+        """
         spent = sum(cost for cost, _, _ in costs)
-        for cost, tgid, name in sorted(costs, reverse=True):
+        ranked = sorted(costs, key=lambda entry: (shed_rank(entry[2], entry[2] in twice[entry[1]]), -entry[0]))
+        for cost, tgid, name in ranked:
             if spent <= self._budget_ns:
                 return
             spent -= cost
             function = self._processes[tgid].functions[name]
             if function.attached:
+                function.is_duplicate = name in twice[tgid]
                 self._detach(tgid, name, function)
+                if function.is_duplicate:
+                    self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
+                    continue
                 calls = cost / function.ns_per_call
                 self.notes[name] = (
                     f"{calls:.0f} calls/s would cost {cost / 1e7:.1f} % of a core: counted again in a minute"
@@ -221,11 +272,12 @@ class Library:
     def _end_rests(self) -> None:
         for pid, process in self._processes.items():
             for name, function in process.functions.items():
-                if not function.attached:
+                if not function.attached and not function.is_duplicate:
                     function.rests -= 1
                     if function.rests <= 0:
                         function.attached = True
                         self._renew(pid, process, function.path)
+                        process.observe(time.monotonic_ns())
                         self.notes.pop(name, None)
 
 

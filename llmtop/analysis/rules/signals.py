@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.idle_causes import idle_causes
-from llmtop.analysis.rates import increase, step_increase
+from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import gpu_tracks, server_track, source
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.stragglers import server_gpus
+from llmtop.analysis.thread_probes import launch_rate
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import quantity
 
@@ -94,12 +95,11 @@ def _loads(trace: Trace) -> tuple[Signal, ...]:
 
 def launches(trace: Trace) -> Signal | None:
     """Kernels and graphs that the server launches in a second."""
-    counters = [trace.get(thread.id, v.THREAD_LAUNCHES) for thread in trace.tracks_of(TrackKind.THREAD)]
-    grown = sum(step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in counters)
-    if not grown:
+    threads = [thread.id for thread in trace.tracks_of(TrackKind.THREAD)]
+    rate = launch_rate(trace, threads, WINDOW_NS)
+    if not rate:
         return None
-    where = next(one.source for one in counters if one is not None)
-    rate = grown * NS_PER_S / min(WINDOW_NS, max(NS_PER_S, trace.end_ns - trace.start_ns))
+    where = next(one.source for thread in threads if (one := trace.get(thread, v.THREAD_LAUNCHES)) is not None)
     return Signal(rate, f"{v.THREAD_LAUNCHES.title} {quantity(rate, '/s')} ({where})")
 
 

@@ -15,6 +15,7 @@ import pytest
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.process import HelperProcess
 from tests.collectors.ebpf.probes import eventually, needs_unshare, probing, programs_in_kernel
+from tests.workloads.noise import measured_again
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 
@@ -55,6 +56,7 @@ def test_spinning_is_counted_and_not_timed(workload: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "calls"), [("nanosleep", (NANOSLEEP, CLOCK_NANOSLEEP)), ("futex", (FUTEX,)), ("pipe", (READV,))]
 )
+@measured_again
 def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str, calls: tuple[int, ...]) -> None:
     with Workload(workload, mode) as program, probing(program.pid) as probes:
         program.start()
@@ -78,6 +80,7 @@ def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
 
 
 @X86_64
+@measured_again
 def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
     """It went to sleep before there was a probe, so no probe will tell."""
     with Workload(workload, "spin") as program, probing(program.pid, options=["--stacks"]) as probes:
@@ -88,6 +91,7 @@ def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "function"), [("nanosleep", "sleep_here"), ("futex", "wait_for_turn")])
+@measured_again
 def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, function: str) -> None:
     with Workload(workload, mode) as program, probing(program.pid, options=["--stacks"]) as probes:
         program.start()
@@ -102,6 +106,7 @@ def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, 
     assert outermost_first[-1].endswith("_[k]")
 
 
+@measured_again
 def test_on_cpu_stacks_name_the_function_that_runs(workload: Path) -> None:
     with Workload(workload, "spin", "2") as program, probing(program.pid, options=["--stacks"]) as probes:
         program.start()
@@ -145,6 +150,7 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["linked", "single"])
+@measured_again
 def test_calls_by_thread_count_once_however_the_probes_are_held(cuda_program: Path, tmp_path: Path, way: str) -> None:
     """The runtime's calls contain the driver's; kernels before 6.10 have only single probes."""
     copy, its_helper = a_copy(tmp_path)
@@ -181,6 +187,26 @@ def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> Non
         report = probes.until(lambda report: report.get("unprobed"))
     assert "calls/s would cost" in report["unprobed"]["cuLaunchKernel"]
     assert "cuStreamSynchronize" not in report["unprobed"]
+    assert report["unseen"] == [[program.pid, ["launches"]]]
+    assert report["uncounted"][0][0] == program.pid
+    assert "cuLaunchKernel" in report["uncounted"][0][1]
+
+
+def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
+    """The runtime's calls end in the driver's: without probes on them nothing is lost but their names."""
+    options = ["--budget", "0.005"]
+    with Workload(cuda_program, "runtime", "0") as program, probing(program.pid, options=options) as probes:
+        probes.until(lambda report: report.get("probed") == 6)
+        program.start()
+        report = probes.until(lambda report: report.get("unprobed"))
+        later = probes.next()
+    assert {"runtime"} <= report["unprobed"].keys() <= {"runtime", "cuLaunchKernel", "cuGraphLaunch"}
+    ((pid, names),) = report["uncounted"]
+    assert pid == program.pid
+    assert "cudaLaunchKernel" in names
+    assert "cuStreamSynchronize" not in names
+    assert report["unseen"] in ([], [[pid, ["launches"]]])
+    assert dict(later["library_observed"])[pid] > dict(report["library_observed"])[pid]
 
 
 def test_two_thousand_threads_fit_and_cost_no_seconds(workload: Path) -> None:

@@ -162,8 +162,9 @@ def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
 
 def test_spins_launches_and_synchronisation_are_told_by_thread() -> None:
     reports = Reports()
-    reports.readings(report(T - NS_PER_S, observed={"calls": 1}))
+    reports.readings(report(T - NS_PER_S, observed={"calls": 1}, library_observed=[[7, 0]]))
     parts: dict[str, Any] = {
+        "library_observed": [[7, NS_PER_S]],
         "spins": [[7, 8, "sched_yield", 500], [7, 9, "poll", 3]],
         "in_libraries": [[7, 8, 40, 9_000]],
     }
@@ -186,14 +187,51 @@ def test_a_sleep_within_a_synchronising_call_is_put_down_to_it() -> None:
 def test_counts_by_thread_have_a_gap_while_their_probes_are_off() -> None:
     """A count that stands still because nobody counts must not look like none."""
     reports = Reports()
-    spins, launches = [[7, 8, "poll", 5]], [[7, 8, 40, 900]]
-    reports.readings(report(T, observed={"calls": 1}, spins=spins, in_libraries=launches))
-    off = values(reports.readings(report(T + 1, observed={"calls": 1}, unprobed={"cuLaunchKernel": "too often"})))
-    assert off == {
-        ("thread:7/8", "thread.spins|poll"): [None],
-        ("thread:7/8", "thread.launches"): [None],
-    }
-    assert reports.readings(report(T + 2, observed={"calls": 1}, unprobed={"cuLaunchKernel": "too often"})) == ()
+    spins = [[7, 8, "poll", 5]]
+    reports.readings(report(T, observed={"calls": 1}, spins=spins))
+    off = values(reports.readings(report(T + 1, observed={"calls": 1})))
+    assert off == {("thread:7/8", "thread.spins|poll"): [None]}
+    assert reports.readings(report(T + 2, observed={"calls": 1})) == ()
     back = values(reports.readings(report(T + 3, observed={"calls": 2}, spins=[[7, 8, "poll", 9]])))
     assert back["thread:7/8", "thread.spins|poll"] == [5, 9]
-    assert back["thread:7/8", "thread.launches"] == [40]
+
+
+SHED = {"uncounted": [[7, ["cuLaunchKernel"]]], "unseen": [[7, ["launches"]]]}
+
+
+def launched(kernels: int, graphs: int, threads: int, **more: Any) -> dict[str, Any]:
+    functions = [[7, "cuLaunchKernel", kernels, 9, {"0": kernels}], [7, "cuGraphLaunch", graphs, 9, {"0": graphs}]]
+    launches = [[7, 8, threads, 0], [9, 9, threads, 0]]
+    return {"functions": functions, "in_libraries": launches, "library_observed": [[7, 1], [9, 1]], **more}
+
+
+def test_launches_are_not_known_while_one_kind_of_them_is_not_counted() -> None:
+    """The graphs that are still seen must not pass for all launches, then or afterwards."""
+    reports = Reports()
+    reports.readings(report(T, library_observed=[[7, 0], [9, 0]]))
+    last = reports.readings(report(T + 10, **launched(40, 2, 42, **SHED)))
+    series = [(r.t_ns, r.value) for r in last if (r.track, r.metric.name) == ("thread:7/8", "thread.launches")]
+    assert series == [(T + 10 - NS_PER_S, 0), (T + 10, 42), (T + 11, None)]
+    found = values(last)
+    assert found["process:7", "library.count|cuLaunchKernel"] == [0, 40, None]
+    assert found["process:7", "library.latency|cuLaunchKernel|inf"] == [0, 40, None]
+    assert found["process:7", "library.count|cuGraphLaunch"] == [0, 2]
+    assert found["thread:9/9", "thread.launches"] == [0, 42], "of another process"
+    without = values(reports.readings(report(T + 20, **launched(40, 7, 47, **SHED))))
+    assert ("thread:7/8", "thread.launches") not in without
+    assert without["process:7", "library.count|cuGraphLaunch"] == [7]
+    again = values(reports.readings(report(T + 30, **launched(40, 8, 48))))
+    assert again["thread:7/8", "thread.launches"] == [42], "counted from now on, from where it stood"
+    assert again["process:7", "library.count|cuLaunchKernel"] == [40]
+    later = values(reports.readings(report(T + 40, **launched(50, 9, 59))))
+    assert later["thread:7/8", "thread.launches"] == [53]
+    assert later["process:7", "library.count|cuLaunchKernel"] == [50]
+
+
+def test_no_calls_are_put_before_the_probes_on_a_library() -> None:
+    """Its probes came while this was counted: nobody knows what was called since the report before."""
+    reports = Reports()
+    found = values(reports.readings(report(**launched(5, 0, 5), observed={"calls": 1})))
+    assert found["thread:7/8", "thread.launches"] == [5]
+    assert found["process:7", "library.count|cuLaunchKernel"] == [5]
+    assert found["process:7", "library.observed"] == [0, 1]
