@@ -2,6 +2,7 @@
 
     python benchmarks/attach_loss.py                  a decode loop on the GPU; without one, the demo server on the CPU
     python benchmarks/attach_loss.py --work demo      the demo server in any case
+    python benchmarks/attach_loss.py --work launches  small kernels, each launched from Python: the worst for probes
     python benchmarks/attach_loss.py --pairs 20 --window 6 --interval 0.25
 
 The order is A B A B ... A: a window with llmtop attached (B) is compared with the mean of the windows before and after
@@ -132,7 +133,7 @@ def start_work(kind: str) -> Iterator[Work]:
         with DemoServer("--device", "cpu") as server:
             yield Demo(server.url, server.pid)
         return
-    command = [sys.executable, __file__, "--loop"]
+    command = [sys.executable, __file__, "--loop", "--work", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             loop = GpuLoop(process)
@@ -142,17 +143,37 @@ def start_work(kind: str) -> Iterator[Work]:
             process.kill()
 
 
-def run_loop() -> int:
+def run_loop(kind: str) -> int:
     """The decode loop itself: prints (monotonic ns, steps so far) until it is ended."""
+    phase = _launches if kind == "launches" else _decode
+    steps = 0
+    for done in phase():
+        steps += done
+        print(time.monotonic_ns(), steps, flush=True)
+    return 0
+
+
+def _decode() -> Iterator[int]:
+    """Steps of a GPU-bound loop, a phase at a time."""
     from benchmarks import gpu_truth
 
     torch = gpu_truth._torch()
     layers = gpu_truth._layers(torch, 32)
-    steps = 0
     while True:
-        done, _ = gpu_truth._phase(torch, layers, "decode", 16, PHASE_S)
-        steps += done
-        print(time.monotonic_ns(), steps, flush=True)
+        yield gpu_truth._phase(torch, layers, "decode", 16, PHASE_S)[0]
+
+
+def _launches() -> Iterator[int]:
+    """Steps of a CPU-bound loop, a phase at a time."""
+    from benchmarks import tell_apart
+
+    step = tell_apart.cpu_step()
+    while True:
+        done, end_s = 0, time.perf_counter() + PHASE_S
+        while time.perf_counter() < end_s:
+            step()
+            done += 1
+        yield done
 
 
 def has_gpu() -> bool:
@@ -237,14 +258,14 @@ def report(work: Work, without: Sequence[float], watched: Sequence[float]) -> in
 def main() -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=("auto", "gpu", "demo"), default="auto")
+    parser.add_argument("--work", choices=("auto", "gpu", "launches", "demo"), default="auto")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--window", type=float, default=4.0, help="seconds of each window")
     parser.add_argument("--interval", type=float, default=0.5, help="llmtop's, in seconds")
     parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.loop:
-        return run_loop()
+        return run_loop(options.work)
     kind = options.work if options.work != "auto" else "gpu" if has_gpu() else "demo"
     print(machine())
     probes = "off" if os.environ.get("LLMTOP_NO_EBPF") else "where allowed"
