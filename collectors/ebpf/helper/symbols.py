@@ -6,22 +6,33 @@ import os
 import sys
 from typing import Any
 
-_RENEW_AFTER_TICKS = 10
+from .system import read
+
+_LOOK_AFTER_TICKS = 10
+_LONGEST_TICKS = 640
 MOST_IDS = 6000
 """Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
+
+
+Code = tuple[frozenset[str], int]
 
 
 class Symbols:
     """Names of functions by process and address, remembered.
 
-    bcc's cache of a process does not see libraries that were mapped after it was made, so a process with unknown
-    addresses is looked at anew from time to time.
+    bcc's cache of a process does not see code that was mapped after it was made, so a process with unknown addresses is
+    looked at anew when it has mapped more. That reads all its symbols again, a second of work with libtorch, so it is
+    done ever more seldom: stacks walked without frame pointers hold addresses that no code has.
     """
 
     def __init__(self, bpf: Any) -> None:
         self._bpf = bpf
         self._names: dict[tuple[int, int], str] = {}
         self._unknown: dict[int, int] = {}
+        """For how many ticks each process has had addresses without a name."""
+        self._patience: dict[int, int] = {}
+        self._code: dict[int, Code] = {}
+        """What code each process had when its symbols were read."""
 
     def user(self, tgid: int, address: int) -> str:
         """A function of a process, or the library it is in, in brackets."""
@@ -39,6 +50,8 @@ class Symbols:
         return name
 
     def _user_name(self, tgid: int, address: int) -> str:
+        if tgid not in self._code:
+            self._code[tgid] = mapped_code(tgid)
         name, _, module = self._bpf._sym_cache(tgid).resolve(address, True)
         if name:
             return str(name.decode("utf-8", "replace"))
@@ -49,8 +62,12 @@ class Symbols:
 
     def forget(self, tgid: int) -> None:
         """A process ended or became another program."""
+        for book in (self._unknown, self._patience, self._code):
+            book.pop(tgid, None)
+        self._drop(tgid)
+
+    def _drop(self, tgid: int) -> None:
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
-        self._unknown.pop(tgid, None)
         cache = self._bpf._sym_caches.pop(tgid, None)
         if cache is not None:  # bcc itself never gives one back
             sys.modules["bcc"].lib.bcc_free_symcache(cache.cache, tgid)
@@ -59,8 +76,24 @@ class Symbols:
         """Called once a second."""
         for tgid in list(self._unknown):
             self._unknown[tgid] += 1
-            if self._unknown[tgid] > _RENEW_AFTER_TICKS:
-                self.forget(tgid)
+            patience = self._patience.setdefault(tgid, _LOOK_AFTER_TICKS)
+            if self._unknown[tgid] > patience:
+                self._unknown[tgid] = 0
+                if (code := mapped_code(tgid)) != self._code.get(tgid):
+                    self._code[tgid] = code
+                    self._patience[tgid] = min(2 * patience, _LONGEST_TICKS)
+                    del self._unknown[tgid]
+                    self._drop(tgid)
+
+
+def mapped_code(tgid: int) -> Code:
+    """The files whose code a process maps, and how long its list of generated code is (/tmp/perf-PID.map)."""
+    lines = (line.split(None, 5) for line in read(f"/proc/{tgid}/maps").splitlines())
+    files = frozenset(fields[5] for fields in lines if len(fields) == 6 and "x" in fields[1])
+    try:
+        return files, os.stat(f"/proc/{tgid}/root/tmp/perf-{tgid}.map").st_size
+    except OSError:
+        return files, 0
 
 
 class StackTable:
