@@ -36,7 +36,9 @@ _ABOVE_PYTHON = re.compile(
 )
 """What calls the interpreter, and what has no name where CPython is built without frame pointers."""
 
-_AS_IT_IS: tuple[tuple[tuple[str, ...], float], ...] = (((), 1.0),)
+_Options: TypeAlias = "tuple[tuple[tuple[str, ...], float], ...]"
+"""Python stacks with the share of looks in which a thread was in each."""
+_AS_IT_IS: _Options = (((), 1.0),)
 _Place: TypeAlias = "tuple[str, bool]"
 """A thread, and whether it was running."""
 
@@ -65,7 +67,7 @@ def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
 
     Both are samples of one thread taken apart from each other, so the division is by frequency: an estimate. A
     thread that was never seen running in Python keeps its native stacks on the CPU as they are, and likewise for
-    waits.
+    waits. Which of several running functions called what cannot be told: below these no native frames are put.
 
     Args:
         stacks: Native ones, all of one unit, and those of interpreters, as a live trace holds them.
@@ -81,13 +83,20 @@ def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
         options = python.get((stack.track, stack.state == ON_CPU))
         if options is not None:
             covered += stack.weight
-        below = stack.frames if detail or options is None else called_by_python(stack.frames)
+        below = _below(stack, options, detail)
         for frames, share in options or _AS_IT_IS:
             key = (stack.track, stack.state, frames + below)
             sums[key] = sums.get(key, 0.0) + stack.weight * share
     unit = native[0].unit if native else "ns"
     joined = tuple(Stack(frames, weight, unit, state, track) for (track, state, frames), weight in sums.items())
     return Joined(joined, covered / total if total else 0.0, _looks(everything))
+
+
+def _below(stack: Stack, options: _Options | None, detail: bool) -> tuple[str, ...]:
+    """The native frames to put below each of a thread's Python stacks."""
+    if options is not None and len(options) > 1 and stack.state == ON_CPU:
+        return ()
+    return stack.frames if detail or options is None else called_by_python(stack.frames)
 
 
 def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
@@ -120,9 +129,7 @@ def _is_call(frame: str) -> bool:
     return bool(_INTERPRETER.match(frame) or _ABOVE_PYTHON.match(frame))
 
 
-def _python_shares(
-    stacks: tuple[Stack, ...], detail: bool
-) -> Mapping[_Place, tuple[tuple[tuple[str, ...], float], ...]]:
+def _python_shares(stacks: tuple[Stack, ...], detail: bool) -> Mapping[_Place, _Options]:
     """By thread and state: its Python stacks with the share of looks in which it was in them."""
     counts: defaultdict[_Place, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for stack in stacks:
@@ -131,7 +138,7 @@ def _python_shares(
     return {place: _shares(seen) for place, seen in counts.items()}
 
 
-def _shares(seen: Mapping[tuple[str, ...], float]) -> tuple[tuple[tuple[str, ...], float], ...]:
+def _shares(seen: Mapping[tuple[str, ...], float]) -> _Options:
     ranked = sorted(seen.items(), key=lambda item: (-item[1], item[0]))[:MOST_PYTHON_STACKS]
     total = sum(weight for _, weight in ranked)
     return tuple((frames, weight / total) for frames, weight in ranked)

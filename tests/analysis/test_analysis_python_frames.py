@@ -36,6 +36,17 @@ def test_time_is_divided_by_how_often_each_function_was_seen() -> None:
     }
 
 
+def test_of_several_running_functions_none_is_said_to_have_made_a_native_call() -> None:
+    """Each half of the truth is sampled alone: that `sample` launches a kernel must not follow from both."""
+    found = joined(
+        native("launch_kernel", state="on-cpu", ns=60),
+        native(EVAL, state="on-cpu", ns=40),
+        python("step (a.py:1)", state="python running", looks=2),
+        python("step (a.py:1)", "sample (a.py:9)", state="python running", looks=3),
+    )
+    assert found == {("step (a.py)_[p]",): 40, ("step (a.py)_[p]", "sample (a.py)_[p]"): 60}
+
+
 def test_only_looks_in_the_same_state_count() -> None:
     assert joined(
         native("do_futex_[k]"),
