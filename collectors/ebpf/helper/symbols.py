@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 from .system import read
@@ -14,7 +15,39 @@ MOST_IDS = 6000
 """Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
 
 
+MOST_ADDRESSES = 20_000
+"""So many addresses without a function of their own are remembered; then they are looked up anew."""
+
 Code = tuple[frozenset[str], int]
+
+
+class Functions:
+    """Where the functions of a process are known to be, so that not each address in one is looked up.
+
+    bcc takes a millisecond for an address in a library with hundreds of thousands of symbols, and code that runs is
+    met at ever new ones.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """The last address known to belong to each."""
+        self._names: list[str] = []
+
+    def name(self, address: int) -> str | None:
+        """The function that is known to hold an address."""
+        i = bisect_right(self._starts, address) - 1
+        return self._names[i] if i >= 0 and address <= self._ends[i] else None
+
+    def learn(self, start: int, address: int, name: str) -> None:
+        """A function begins at `start` and goes on at least to `address`."""
+        i = bisect_left(self._starts, start)
+        if i < len(self._starts) and self._starts[i] == start:
+            self._ends[i] = max(self._ends[i], address)
+            return
+        self._starts.insert(i, start)
+        self._ends.insert(i, address)
+        self._names.insert(i, name)
 
 
 class Symbols:
@@ -27,7 +60,9 @@ class Symbols:
 
     def __init__(self, bpf: Any) -> None:
         self._bpf = bpf
+        self._functions: dict[int, Functions] = {}
         self._names: dict[tuple[int, int], str] = {}
+        """Of addresses of the kernel (process -1), and of those that are in no known function."""
         self._unknown: dict[int, int] = {}
         """For how many ticks each process has had addresses without a name."""
         self._patience: dict[int, int] = {}
@@ -36,10 +71,8 @@ class Symbols:
 
     def user(self, tgid: int, address: int) -> str:
         """A function of a process, or the library it is in, in brackets."""
-        name = self._names.get((tgid, address))
-        if name is None:
-            name = self._names[tgid, address] = self._user_name(tgid, address)
-        return name
+        functions = self._functions.setdefault(tgid, Functions())
+        return functions.name(address) or self._names.get((tgid, address)) or self._look_up(tgid, address, functions)
 
     def kernel(self, address: int) -> str:
         """A function of the kernel, marked as such."""
@@ -49,16 +82,23 @@ class Symbols:
             name = self._names[-1, address] = found.decode("utf-8", "replace") + "_[k]"
         return name
 
-    def _user_name(self, tgid: int, address: int) -> str:
+    def _look_up(self, tgid: int, address: int, functions: Functions) -> str:
         if tgid not in self._code:
             self._code[tgid] = mapped_code(tgid)
-        name, _, module = self._bpf._sym_cache(tgid).resolve(address, True)
-        if name:
-            return str(name.decode("utf-8", "replace"))
+        found, offset, module = self._bpf._sym_cache(tgid).resolve(address, True)
+        if found:
+            name = str(found.decode("utf-8", "replace"))
+            functions.learn(address - offset, address, name)
+            return name
         if module:
-            return f"[{os.path.basename(module).decode('utf-8', 'replace').strip('[]')}]"
-        self._unknown.setdefault(tgid, 0)
-        return "[unknown]"
+            name = f"[{os.path.basename(module).decode('utf-8', 'replace').strip('[]')}]"
+        else:
+            name = "[unknown]"
+            self._unknown.setdefault(tgid, 0)
+        if len(self._names) >= MOST_ADDRESSES:
+            self._names.clear()
+        self._names[tgid, address] = name
+        return name
 
     def forget(self, tgid: int) -> None:
         """A process ended or became another program."""
@@ -67,6 +107,7 @@ class Symbols:
         self._drop(tgid)
 
     def _drop(self, tgid: int) -> None:
+        self._functions.pop(tgid, None)
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
         cache = self._bpf._sym_caches.pop(tgid, None)
         if cache is not None:  # bcc itself never gives one back
