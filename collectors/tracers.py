@@ -31,10 +31,6 @@ class TracingCollector(Collector, Protocol):
         """Why it cannot look here for good; None while it does, starts, or is about to try again."""
         ...
 
-    def want_stacks(self, wanted: bool) -> None:
-        """Take stacks or leave them. May be called from any thread."""
-        ...
-
 
 @dataclass(frozen=True)
 class Tracer:
@@ -105,12 +101,6 @@ class TracerCollector:
         """Why no tracer works here; None while one may."""
         return None if self._collector or self._left else self._why_none()
 
-    def want_stacks(self, wanted: bool) -> None:
-        """Take stacks or leave them: for views that are opened and closed. May be called from any thread."""
-        self._wants_stacks = wanted
-        if self._collector:
-            self._collector.want_stacks(wanted)
-
     def missing(self) -> Unknown | None:
         if self._collector is None:
             self._choose()
@@ -149,7 +139,6 @@ class TracerCollector:
             why = collector.missing()
             if why is None:
                 self._tracer, self._collector = tracer, collector
-                collector.want_stacks(self._wants_stacks)  # it may have changed meanwhile
             else:
                 self._reasons[tracer.name] = why
         if self._tracer and self._reasons:

@@ -70,7 +70,7 @@ class EbpfCollector:
 
     Args:
         budget: Share of one core that probes may cost the server, and again all others.
-        stacks: Whether stacks are taken from the start; `want_stacks` changes it.
+        stacks: Whether stacks are taken.
         interval_s: Time between the helper's reports.
     """
 
@@ -115,12 +115,6 @@ class EbpfCollector:
     def unavailable(self) -> Unknown | None:
         """Why probes cannot be had here for good; None while they run, compile, or are about to be tried again."""
         return self._state if self._given_up else None
-
-    def want_stacks(self, wanted: bool) -> None:
-        """Take stacks or leave them: for views that are opened and closed. May be called from any thread."""
-        self._wants_stacks = wanted
-        if self._helper:
-            self._helper.send({"stacks": wanted})
 
     def missing(self) -> Unknown | None:
         return why_not()

@@ -49,7 +49,7 @@ class PerfCollector:
 
     Args:
         budget: Share of one core that looking may cost the server.
-        stacks: Whether stacks are taken from the start; `want_stacks` changes it.
+        stacks: Whether stacks are taken.
         interval_s: Time between looks.
     """
 
@@ -87,12 +87,6 @@ class PerfCollector:
     def unavailable(self) -> Unknown | None:
         """Why perf cannot look here for good; None while it does, starts, or is about to be tried again."""
         return self._state if self._given_up else None
-
-    def want_stacks(self, wanted: bool) -> None:
-        """Take stacks or leave them, from the next look on. May be called from any thread."""
-        self._wants_stacks = wanted
-        if self._helper:
-            self._helper.send({"stacks": wanted})
 
     def missing(self) -> Unknown | None:
         return why_not()

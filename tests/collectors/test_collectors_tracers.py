@@ -32,9 +32,6 @@ class FakeCollector:
         self.traces: list[Trace] = []
         self.lives: list[str] = []
 
-    def want_stacks(self, wanted: bool) -> None:
-        self.stacks = wanted
-
     def missing(self) -> Unknown | None:
         return self.why
 
@@ -138,16 +135,6 @@ def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
 def test_a_reason_that_all_share_is_told_once() -> None:
     collector = tracing(FakeCollector("bcc", missing=NOT_ROOT), FakeCollector("bpftrace", missing=NOT_ROOT))
     assert collector.missing() == NOT_ROOT
-
-
-def test_the_wish_for_stacks_is_handed_on() -> None:
-    bcc, bpftrace = FakeCollector("bcc"), FakeCollector("bpftrace")
-    with tracing(bcc, bpftrace) as collector:
-        collector.want_stacks(False)
-        assert not bcc.stacks
-        bcc.unavailable = NO_BCC
-        collector.poll()
-    assert not bpftrace.stacks
 
 
 def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
