@@ -242,7 +242,10 @@ def test_no_sync_is_zero_only_where_library_calls_are_counted() -> None:
 
 
 def test_sync_without_its_probes_is_unknown() -> None:
-    probes = {(THREAD, v.THREAD_CUDA_SYNC): 0.2, (PROCESS, v.LIBRARY_OBSERVED): lambda s: 1.0 if s < 7 else 0.0}
+    probes: dict[tuple[str, Metric], Rate] = {
+        (THREAD, v.THREAD_CUDA_SYNC): 0.2,
+        (PROCESS, v.LIBRARY_OBSERVED): lambda s: 1.0 if s < 7 else 0.0,
+    }
     assert shares_of(Probed(HALF, probes=probes).trace(12)).in_cuda_sync is None
     assert shares_of(Probed(HALF, probes=probes).trace(7)).in_cuda_sync == pytest.approx(0.2, abs=0.04)
 
