@@ -154,11 +154,11 @@ def _running_shares(source: _Source) -> Mapping[str, float]:
 @lru_cache(maxsize=8)
 def _merged(source: _Source, wanted: Wanted) -> StallTree:
     """The tree; kept, because stacks change less often than frames are drawn."""
-    joined = _joined(source.stacks, wanted)
+    joined = _joined(tuple(stack for stack in source.stacks if stack.track not in wanted.without), wanted)
     names = _Names(source.tracks)
     folded: dict[Levels, float] = {}
     for stack in joined.stacks:
-        if _is_in(stack, wanted.order) and stack.track not in wanted.without:
+        if _is_in(stack, wanted.order):
             levels = _levels(stack, wanted, names)
             folded[levels] = folded.get(levels, 0.0) + stack.weight
     unit = joined.stacks[0].unit if joined.stacks else "ns"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from llmtop.analysis.stall_tree import Order, Wanted, resting_threads, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
@@ -177,6 +179,13 @@ def test_threads_that_only_wait_are_resting() -> None:
     tree = stall_tree(trace, Wanted(without=resting_threads(trace)))
     assert [child.name for child in tree.root.children[0].children] == ["EngineCore"]
     assert tree.root.total == 90
+
+
+def test_the_share_of_python_is_of_what_is_shown() -> None:
+    look = Stack(("step (a.py:1)",), 3, "samples", PythonState.RUNNING, "thread:7/7")
+    trace = replace(TRACE, stacks=(STACKS[1], *IDLE_POOL, look))
+    assert stall_tree(trace, Wanted()).python_share == pytest.approx(30 / 230)
+    assert stall_tree(trace, Wanted(without=resting_threads(trace))).python_share == 1.0
 
 
 def test_a_thread_that_runs_now_and_then_does_not_rest() -> None:
