@@ -151,7 +151,7 @@ THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
 """Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""
 THREAD_WAKES = Metric("thread.wakes", "wakes", counter=True, title="woken")
 """How often the thread was woken; labelled with who did it: a TID, "0" for a timer or an interrupt, or
-"outside" for a thread that has no id in the PID namespace in which llmtop runs."""
+"outside" for a thread that has no id in the PID namespace in which llmtop runs. Of the first 16 that woke it."""
 THREAD_SPINS = Metric("thread.spins", "calls", counter=True, title="spins")
 """Calls that only pass the time, by thread: labelled "sched_yield", or "poll" for polls that do not wait."""
 THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUDA launches")

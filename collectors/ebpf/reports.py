@@ -26,6 +26,8 @@ LOWEST_LOG2 = 8
 LAST_SLOT = 27
 """Slots of latencies as programs/common.h has them: below 2^8 ns, 2^9 ns ... and all above."""
 _STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
+MOST_WAKERS = 16
+"""Of so many wakers each thread tells."""
 _NO_CALL = 0xFFFF
 _OUTSIDE = 0xFFFFFFFF
 """A thread without an id in our PID namespace, as programs/common.h has it."""
@@ -58,6 +60,7 @@ class Reports:
         self._told: dict[tuple[str, str], float] = {}
         self._metrics: dict[tuple[str, str], Metric] = {}
         self._buckets: dict[tuple[str, int], Metric] = {}
+        self._wakers: dict[str, set[str]] = {}
         self._slept: dict[tuple[int, int, int], int] = {}
         self._blocked: dict[tuple[str, ThreadCause], int] = {}
         self._stacks: deque[tuple[int, dict[_StackKey, float]]] = deque()
@@ -203,7 +206,8 @@ class Reports:
         for pid, slots in report.get("queue", ()):
             yield from self._distribution(f"process:{pid}", v.PROCESS_RUN_QUEUE_LATENCY, slots)
         for pid, tid, waker, count in report.get("wakes", ()):
-            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
+            if self._is_told_of(f"thread:{pid}/{tid}", _waker(waker)):
+                yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
         for pid, count in report.get("switch_timeouts", ()):
             yield f"process:{pid}", v.PROCESS_GIL_WAITS, float(count)
         for pid, tid, kind, count in report.get("spins", ()):
@@ -314,6 +318,16 @@ class Reports:
             found = self._buckets[key] = v.bucket(metric, upper_bound(slot))
         return found
 
+    def _is_told_of(self, track: str, waker: str) -> bool:
+        """Whether a waker is one of the first that a thread had.
+
+        A server with a thread for each request has no end of them, and each would be a series of its own.
+        """
+        known = self._wakers.setdefault(track, set())
+        if len(known) < MOST_WAKERS:
+            known.add(waker)
+        return waker in known
+
     def _forget(self, gone: set[str]) -> None:
         """Drop what ended: ids are used again, and threads may come and go by the thousand."""
         if not gone:
@@ -321,6 +335,7 @@ class Reports:
         for book in (self._told, self._base, self._slots, self._base_slots):
             for key in [key for key in book if key[0] in gone]:
                 del book[key]
+        self._wakers = {track: known for track, known in self._wakers.items() if track not in gone}
         self._watched -= {_pid(track) for track in gone if track.startswith("process:")}
         self._blocked = {key: ns for key, ns in self._blocked.items() if key[0] not in gone}
         ended = {int(track.rpartition("/")[2]) for track in gone if track.startswith("thread:")}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
-from llmtop.collectors.ebpf.reports import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, Reports, gone_tracks
+from llmtop.collectors.ebpf.reports import LIGHTER_STACKS, MOST_STACKS, MOST_WAKERS, WINDOW_NS, Reports, gone_tracks
 from llmtop.model import NS_PER_S, Reading
 
 T = 100 * NS_PER_S
@@ -235,3 +235,14 @@ def test_no_calls_are_put_before_the_probes_on_a_library() -> None:
     assert found["thread:7/8", "thread.launches"] == [5]
     assert found["process:7", "library.count|cuLaunchKernel"] == [5]
     assert found["process:7", "library.observed"] == [0, 1]
+
+
+def test_wakers_find_an_end() -> None:
+    """A server with a thread for each request has no end of them."""
+    reports = Reports()
+    told: set[str] = set()
+    for i in range(200):
+        wakes = [[7, 8, 1000 + i, 3], [7, 9, 5, i + 1]]
+        told |= {one.metric.name for one in reports.readings(report(T + i * NS_PER_S, wakes=wakes)) if one.value}
+    assert len([name for name in told if name.startswith("thread.wakes|")]) == MOST_WAKERS + 1
+    assert "thread.wakes|5" in told
