@@ -209,6 +209,7 @@ def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
     assert dict(later["library_observed"])[pid] > dict(report["library_observed"])[pid]
 
 
+@measured_again
 def test_two_thousand_threads_fit_and_cost_no_seconds(workload: Path) -> None:
     """Each of them sleeps and makes calls: that must find room in the tables, and be read quickly."""
     with Workload(workload, "crowd", "0", "2000") as program:

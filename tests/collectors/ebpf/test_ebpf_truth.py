@@ -22,7 +22,6 @@ from tests.workloads.watching import Seen, watching
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 FIVE_POINTS = 0.05
-MOSTLY = 0.5
 WINDOW_S = 3.0
 
 
@@ -57,8 +56,6 @@ def cuda(kernel_probes: None, cuda_program: Path) -> Seen:
 
 def assert_agrees(seen: Seen, program: str, thread: str, cause: ThreadCause | None) -> None:
     truth = seen.after[program].shares(seen.before[program])[thread]
-    if cause is not None and truth.queued > MOSTLY:
-        pytest.skip(f"this machine is too busy: a program that sleeps waited {truth.queued:.0%} of the time for a CPU")
     said = seen.shares(program, thread)
     assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
     assert said.run_queue == pytest.approx(truth.queued, abs=FIVE_POINTS)
