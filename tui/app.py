@@ -1,12 +1,12 @@
-"""What every screen of llmtop has in common: signals, faults, colours, help, screenshots."""
+"""What every screen of llmtop has in common: faults, colours, help, screenshots."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import select
-import signal
 import sys
 import termios
 import time
@@ -22,6 +22,7 @@ from textual.theme import Theme
 
 from llmtop.errors import LlmtopError
 from llmtop.text import clean
+from llmtop.tui.driver import TerminalDriver
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
@@ -73,7 +74,7 @@ class LlmtopApp(App[int]):
     def __init__(self) -> None:
         colors = color_depth(os.environ)
         # With native colours Textual's NO_COLOR filter removes every colour; without, it sends RGB greys.
-        super().__init__(ansi_color=True if colors == 0 else None)
+        super().__init__(driver_class=TerminalDriver, ansi_color=True if colors == 0 else None)
         self.register_theme(_THEME)
         self.theme = "ansi-dark" if colors <= 16 else _THEME.name
         self.ascii_only = is_ascii_only(os.environ, getattr(sys.__stderr__, "encoding", None))
@@ -86,29 +87,17 @@ class LlmtopApp(App[int]):
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, self._on_theme)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, self._end_on, number)
-            except (RuntimeError, ValueError):  # not the main thread: an app inside a test or a larger program
-                return
 
     async def on_unmount(self) -> None:
         await self._swallow_late_answer()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
 
     async def _swallow_late_answer(self) -> None:
         """Await the terminal's answer to the last frame while echo is off: later it would stand at the prompt."""
         due_s = self.gate.answer_due_s
         if due_s > 0 and sys.__stdin__ is not None and sys.__stdin__.isatty():
             await asyncio.to_thread(select.select, [sys.__stdin__], [], [], due_s)
-            termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
-
-    def _end_on(self, number: int) -> None:
-        """Leave in order, so that the terminal is restored; the shell's convention for the exit code."""
-        self.exit(return_code=128 + number)
+            with contextlib.suppress(termios.error):  # it has hung up
+                termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
 
     # -- colours -----------------------------------------------------------------------------------------------
 

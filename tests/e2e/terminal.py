@@ -139,6 +139,9 @@ class Terminal:
         self._line_discipline = termios.tcgetattr(self._master)
         self._left_over: list[str] | None = None
         self._process = self._spawn(argv, env or {}, cwd, stdout, stderr)
+        self._reads = threading.Event()
+        self._reads.set()
+        self._is_hung_up = False
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
         self._reader.start()
 
@@ -199,6 +202,20 @@ class Terminal:
             self._screen.resize(lines, columns)
         _set_size(self._master, columns, lines)
 
+    def stop_reading(self) -> None:
+        """Take no more output, as over a connection that stalls; what is written then waits."""
+        self._reads.clear()
+
+    def read_on(self) -> None:
+        """Take what waits, and what comes."""
+        self._reads.set()
+
+    def hang_up(self) -> None:
+        """Close this side, as when a connection breaks; the kernel sends SIGHUP to the session's leader."""
+        self._is_hung_up = True
+        self._reads.set()
+        self._reader.join(DEADLINE_S)
+
     def wait_for(self, wanted: str | Callable[[str], object], timeout_s: float = DEADLINE_S) -> str:
         """Wait until the screen holds a text or satisfies a predicate of its text; return the screen's text.
 
@@ -248,6 +265,7 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._reads.set()
         self._reader.join()
         if self._master >= 0:
             os.close(self._master)
@@ -279,6 +297,10 @@ class Terminal:
         """Feed the screen until the program has ended and its output is drained."""
         is_open = True
         while is_open or select.select([self._master], [], [], 0)[0]:
+            self._reads.wait()
+            if self._is_hung_up:
+                self._let_go()
+                return
             if is_open and self._process.poll() is not None:
                 is_open = False
                 attributes = termios.tcgetattr(self._master)
@@ -292,6 +314,11 @@ class Terminal:
         with self._changed:
             self._left_over = [] if attributes == self._line_discipline else ["line discipline"]
             self._changed.notify_all()
+
+    def _let_go(self) -> None:
+        os.close(self._slave)
+        os.close(self._master)
+        self._master = -1
 
     def _feed(self, data: bytes) -> None:
         with self._changed:

@@ -60,3 +60,14 @@ def test_the_demo_takes_its_processes_with_it(terminal: TerminalFactory, number:
     if number != signal.SIGKILL:
         assert program.unrestored() == []
         assert program.exit_code == 128 + number
+
+
+@pytest.mark.parametrize("command", [["demo", "--device", "cpu"], ["launch", "--", "sh", "-c", "sleep 60"]])
+def test_a_connection_that_breaks_leaves_nothing_running(terminal: TerminalFactory, command: list[str]) -> None:
+    program = terminal([*LLMTOP, *command], columns=120, lines=40)
+    program.wait_for("EngineCore" if command[0] == "demo" else "live")
+    started = family(program)
+    assert started
+    program.hang_up()
+    assert program.wait_exit() == 128 + signal.SIGHUP
+    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in started))

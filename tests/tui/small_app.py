@@ -1,4 +1,7 @@
-"""A small program over `LlmtopApp`, for tests in a real terminal: `python -m tests.tui.small_app [crash|late|file]`."""
+"""A small program over `LlmtopApp`, for tests in a real terminal.
+
+python -m tests.tui.small_app [crash|file|pane|flood]
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,8 @@ def main(what: str) -> int:
             self.set_interval(0.02, self.frame)
 
         def frame(self) -> None:
+            if what == "flood" and self._driver is not None:
+                self._driver.write("\x1b[m" * 10_000)  # changes nothing, and is more than any queue on the way holds
             if self.gate.is_open:
                 self.frames += 1
                 self.query_one(Small).show(Trace(Origin("live"), end_ns=self.frames))

@@ -13,6 +13,7 @@ from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
 from llmtop.model import Target, Unknown
+from llmtop.tui.driver import TerminalDriver
 
 
 class ChooseApp(App[Target | None]):
@@ -23,7 +24,7 @@ class ChooseApp(App[Target | None]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, servers: Sequence[Target]) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self._servers = servers
 
     def compose(self) -> ComposeResult:
@@ -38,8 +39,16 @@ class ChooseApp(App[Target | None]):
 
 
 def choose_target(servers: Sequence[Target]) -> Target | None:
-    """Ask; None when the user leaves without choosing."""
-    return ChooseApp(servers).run()
+    """Ask; None when the user leaves without choosing.
+
+    Raises:
+        SystemExit: A signal or a hang-up ended it: 128 + its number.
+    """
+    app = ChooseApp(servers)
+    target = app.run()
+    if app.return_code:
+        raise SystemExit(app.return_code)
+    return target
 
 
 def describe(server: Target) -> str:

@@ -1,0 +1,88 @@
+"""Terminals that go away or stop reading: the program ends, all of it, and leaves behind what it can."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.terminal import Terminal, TerminalFactory
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+HANG_UP = 128 + signal.SIGHUP
+
+
+def small(*what: str) -> list[str]:
+    return [sys.executable, "-m", "tests.tui.small_app", *what]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def begin(terminal: TerminalFactory, argv: list[str]) -> Terminal:
+    program = terminal(argv, cwd=ROOT)
+    program.wait_for("内核")
+    return program
+
+
+def is_stuck(process: psutil.Process) -> bool:
+    """Whether the thread that draws waits for the one that writes."""
+    before = sum(process.cpu_times()[:2])
+    time.sleep(0.5)
+    return sum(process.cpu_times()[:2]) - before < 0.02
+
+
+def test_a_terminal_that_hangs_up_ends_the_program(terminal: TerminalFactory) -> None:
+    program = begin(terminal, small())
+    program.hang_up()
+    assert program.wait_exit() == HANG_UP
+
+
+def test_a_hang_up_without_a_signal_ends_it_too(terminal: TerminalFactory) -> None:
+    """In a session of its own it gets no SIGHUP, as below some container runtimes and multiplexers."""
+    program = begin(terminal, ["setsid", "--wait", *small()])
+    (inner,) = psutil.Process(program.pid).children()
+    program.hang_up()
+    until(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactory, number: signal.Signals) -> None:
+    program = begin(terminal, small("flood"))
+    program.stop_reading()
+    until(lambda: is_stuck(psutil.Process(program.pid)))
+    program.signal(number)
+    until(lambda: program.exit_code is not None)
+    program.read_on()
+    assert program.wait_exit() == 128 + number
+    assert program.unrestored() == []
+
+
+def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFactory) -> None:
+    program = begin(terminal, small("flood"))
+    program.stop_reading()
+    until(lambda: is_stuck(psutil.Process(program.pid)))
+    program.hang_up()
+    assert program.wait_exit() == HANG_UP
+
+
+def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory) -> None:
+    program = begin(terminal, small("flood"))
+    program.stop_reading()
+    until(lambda: is_stuck(psutil.Process(program.pid)))
+    before = program.screen_text()
+    program.read_on()
+    program.wait_for(lambda text: text != before)
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []

@@ -1,0 +1,165 @@
+"""The terminal's driver: Textual's, made to end in order whatever becomes of the terminal.
+
+A connection that breaks leaves a terminal that is gone, or one that nobody reads from. Textual alone then waits for
+ever, and what llmtop started goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import termios
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+_AFRESH: Final = b"\x18\x1b[?2026l"
+"""Ends an escape sequence that was cut short (CAN, ECMA-48) and a frame whose end was dropped (synchronised output)."""
+_AT_MOST: Final = 4096
+"""Bytes that a terminal's emptied buffer surely takes; what restores the terminal is the last hundred of them."""
+_PATIENCE_S: Final = 2.0
+"""How long the end waits for the terminal to read once a signal asked for it; Docker kills after 10 s."""
+
+
+class TerminalOutput:
+    """Writes to a terminal, waiting for it only as long as somebody may still look at it.
+
+    Textual's writer thread is the only one to write here. Its queue is short: a write that fails or never returns
+    would stop the thread that draws as well, and every signal's handler with it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._descriptor = _open_again(stream.fileno())
+        self._encoding = stream.encoding
+        self._pending = bytearray()
+        self._is_gone = False
+        self._patient_until_s: float | None = None
+        self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, text: str) -> int:
+        self._pending += text.encode(self._encoding, "replace")
+        return len(text)
+
+    def flush(self) -> None:
+        data, self._pending = bytes(self._pending), bytearray()
+        try:
+            while data and not self._is_gone:
+                data = data[self._send(data) :]
+        except (OSError, termios.error):
+            self._is_gone = True
+
+    def hang_up(self) -> None:
+        """Nobody reads any more: drop what is under way and whatever comes."""
+        self._is_gone = True
+        os.eventfd_write(self._news, 1)
+
+    def lose_patience(self, after_s: float) -> None:
+        """From so many seconds on, what the terminal has not read makes room for what comes last."""
+        self._patient_until_s = time.monotonic() + after_s
+        os.eventfd_write(self._news, 1)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        os.close(self._news)
+
+    def _send(self, data: bytes) -> int:
+        """Bytes dealt with."""
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            if self._wait():
+                return 0
+            termios.tcflush(self._descriptor, termios.TCOFLUSH)
+            os.write(self._descriptor, _AFRESH + data[-_AT_MOST:])
+            return len(data)
+
+    def _wait(self) -> bool:
+        """Until the terminal takes more, or there is news of it; False when it was waited for long enough."""
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLOUT)
+        if self._patient_until_s is None:
+            poller.register(self._news, select.POLLIN)
+            return bool(poller.poll())
+        return bool(poller.poll(max(0.0, self._patient_until_s - time.monotonic()) * 1000))
+
+
+def _open_again(descriptor: int) -> int:
+    """The same terminal by a description of our own, whose writes do not block; the shell's stays as it is.
+
+    Who runs as somebody else on this terminal (su, sudo -u) may not open it: then writes wait for the terminal.
+    """
+    flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", flags)
+    except OSError:
+        return os.dup(descriptor)
+
+
+class TerminalDriver(LinuxDriver):
+    """Ends the app with the shell's exit code for a signal: SIGTERM, SIGHUP, and a terminal that hangs up without."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._output = TerminalOutput(cast("TextIO", self._file))  # a missing one was refused before
+        self._file = self._output  # type: ignore[assignment]  # all of a file that the writer thread uses
+        self._is_over = os.eventfd(0, os.EFD_CLOEXEC)
+        self._watch: threading.Thread | None = None
+        self._end: Callable[[int], object] = lambda _: None
+        self._handlers: dict[int, Any] = {}
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._watch is not None:  # it goes on after having been suspended
+            return
+        loop = asyncio.get_running_loop()
+        self._end = lambda number: loop.call_soon_threadsafe(self._app.exit, None, 128 + number)
+        self._watch = threading.Thread(target=self._await_hang_up, name="terminal-hang-up", daemon=True)
+        self._watch.start()
+        # Not the loop's own handlers: those wait their turn behind a write that waits for the terminal.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._handlers[number] = signal.signal(number, self._on_signal)
+
+    def run_input_thread(self) -> None:
+        try:
+            super().run_input_thread()
+        except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
+            self._hang_up()
+
+    def close(self) -> None:
+        super().close()
+        os.eventfd_write(self._is_over, 1)
+        if self._watch is not None:
+            self._watch.join()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._output.close()
+        os.close(self._is_over)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._output.lose_patience(_PATIENCE_S)
+        self._end(number)
+
+    def _await_hang_up(self) -> None:
+        """Sleep until the other side of the terminal is closed; not every hang-up comes with a signal."""
+        poller = select.poll()
+        poller.register(self.fileno, 0)
+        poller.register(self._is_over, select.POLLIN)
+        if any(descriptor == self.fileno for descriptor, _ in poller.poll()):
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._output.hang_up()
+        self.exit_event.set()  # else the thread that reads keys reads the end of the file for ever
+        self._end(signal.SIGHUP)
