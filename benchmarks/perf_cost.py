@@ -17,35 +17,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.budget import Plan
-from llmtop.collectors.perf.helper import Commands, Helper
+from llmtop.collectors.perf.helper import Helper
 from llmtop.collectors.perf.run import Program, Recording
 from llmtop.collectors.perf.threads import Family
 from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.collectors.ebpf.helper.protocol import Link
 
 HERE = Path(__file__).resolve().parent
 BATCHES = {"call": 300, "switch": 50}
 CASES = ("nothing", "scheduler", "scheduler, of another process", "stacks of sleeps", "on-CPU stacks", "system calls")
 
 
-class Always(Commands):
-    """Commands that ask for stacks and never end."""
-
-    def wait(self, descriptors: Any, seconds: float) -> list[int]:
-        return perf_run.wait_plainly(descriptors, seconds)
-
-
 def options_of(case: str, pid: int, program: Program) -> list[str]:
     """What the helper would tell perf."""
     roots = [os.getpid()] if "another" in case else [pid]
-    helper = Helper(argparse.Namespace(pids=roots, interval=8.0, budget=1.0), program, Always(stacks=True), ignore)
+    options = argparse.Namespace(pids=roots, interval=8.0, budget=1.0, stacks=True)
+    helper = Helper(options, program, link=cast("Link", None))  # nothing is told
     helper._renew_family()
     if "another" in case:
         helper._family = Family({os.getpid(): os.getpid()})  # without its child, the workload
@@ -54,10 +51,6 @@ def options_of(case: str, pid: int, program: Program) -> list[str]:
     if case.startswith("scheduler"):
         return helper._scheduler_options()
     return helper._calls_options() if case == "system calls" else helper._samples_options()
-
-
-def ignore(report: Mapping[str, Any]) -> None:
-    """Nobody listens."""
 
 
 @contextmanager

@@ -1,23 +1,20 @@
 """The process that runs bpftrace and adds up what it says.
 
-Usage: llmtop starts it; it reads commands from standard input and ends when that ends. It speaks as bcc's helper does
-(collectors/ebpf/helper/__main__.py): {"stacks": true or false} in; {"kind": "ready", ...} once, then
-{"kind": "sample", ...} at every interval, or {"kind": "unavailable", "reason": ..., "remedy": ...} and the end, out.
+Usage: llmtop starts it; it ends with its standard input. It speaks as bcc's helper does
+(collectors/ebpf/helper/protocol.py).
 
-What bpftrace looks at is fixed when it starts. Whenever something else is to be looked at (stacks, another library,
-less because it costs too much), it is ended and started anew, and the sums go on.
+What bpftrace looks at is fixed when it starts. Whenever something else is to be looked at (another library, less
+because it costs too much), it is ended and started anew, and the sums go on.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import select
-import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +28,9 @@ from llmtop.collectors.bpftrace.runner import Bpftrace
 from llmtop.collectors.bpftrace.script import Plan, script
 from llmtop.collectors.bpftrace.sleeps import Sleeps
 from llmtop.collectors.bpftrace.symbols import Symbols
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.ebpf.helper.governor import Governor, Load
+from llmtop.collectors.ebpf.helper import protocol, system
+from llmtop.collectors.ebpf.helper.governor import HERTZ, Governor, Load
+from llmtop.collectors.ebpf.helper.protocol import Link
 from llmtop.collectors.ebpf.helper.system import UnavailableError
 
 ATTACH_S = 60.0
@@ -53,19 +51,16 @@ _PARTS = ("library calls", "samples", "stacks", "scheduler", "syscalls")
 """What is given up, one after the other, when bpftrace refuses the program: the least needed first."""
 
 
-class StoppedError(Exception):
-    """Nobody wants to know any more."""
-
-
 class Helper:
     """Runs bpftrace, again and again if need be."""
 
-    def __init__(self, options: argparse.Namespace, path: str, output: _Output) -> None:
+    knows_calls = True
+
+    def __init__(self, options: argparse.Namespace, path: str, link: Link) -> None:
         self._path = path
-        self._output = output
+        self._link = link
         self._pids = {pid: system.start_time(pid) for pid in options.pids if system.start_time(pid)}
         self._interval_s: float = options.interval
-        self._hertz: int = options.hertz
         cpus = os.cpu_count() or 1
         self._keys = max(_LEAST_KEYS, min(_MOST_KEYS, _MOST_ENTRIES // cpus))
         self._governor = Governor(
@@ -92,8 +87,8 @@ class Helper:
         self._first_looks: list[Look] = []
 
     @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes that are looked at."""
+    def processes(self) -> tuple[int, ...]:
+        """The processes looked at."""
         return tuple(self._pids)
 
     def start(self) -> None:
@@ -115,11 +110,9 @@ class Helper:
         while True:
             assert self._run is not None
             self._tell_first_looks()
-            ready = select.select([0, self._run.fileno()], [], [])[0]
-            if 0 in ready:
-                self._obey()
+            self._link.wait([self._run.fileno()])
             for look in self._looks_of(self._run.records()):
-                self._output.write(self._report(look))
+                self._link.say(self._report(look))
             if self._run.is_at_end:
                 sys.exit(f"bpftrace has ended by itself: {self._run.last_words()}")
             if self._next_plan() != self._plan or self._is_worn():
@@ -130,7 +123,7 @@ class Helper:
         attached_ns = self._last_ns
         looks, self._first_looks = self._first_looks, []
         for look in looks:
-            self._output.write(self._report(look))
+            self._link.say(self._report(look))
         if looks:
             self._sleeps.seed(self._pids, attached_ns)
 
@@ -150,9 +143,7 @@ class Helper:
         started = self._started_s = time.monotonic()
         heartbeat = started + _HEARTBEAT_S
         while not self._run.is_at_end and time.monotonic() - started < ATTACH_S:
-            ready = select.select([0, self._run.fileno()], [], [], _HEARTBEAT_S)[0]
-            if 0 in ready:
-                self._obey()
+            self._link.wait([self._run.fileno()], _HEARTBEAT_S)
             records = self._run.records()
             self._first_looks += self._looks_of(records)
             if self._first_looks:
@@ -160,7 +151,7 @@ class Helper:
                 return True
             if time.monotonic() > heartbeat:
                 heartbeat += _HEARTBEAT_S
-                self._output.write({"kind": "attaching"})
+                self._link.say({"kind": "attaching"})
         self._run.end()
         return False
 
@@ -168,20 +159,12 @@ class Helper:
         """End bpftrace, report what it has counted to the last, and start it with today's plan."""
         assert self._run is not None
         for look in self._looks_of(self._run.end()):
-            self._output.write(self._report(look))
+            self._link.say(self._report(look))
         for part in (self._calls, self._library_calls):
             part.begin_again()
         self._sleeps.begin_again(time.monotonic_ns())
         self._plan = self._next_plan()
         self.start()
-
-    def _obey(self) -> None:
-        command = os.read(0, 65536)
-        if not command:
-            raise StoppedError
-        for line in command.split(b"\n"):
-            if line.strip():
-                self._governor.stacks = bool(json.loads(line).get("stacks", self._governor.stacks))
 
     def _next_plan(self) -> Plan:
         """What is to be looked at, as far as it can be had and paid for."""
@@ -197,7 +180,6 @@ class Helper:
             samples=effort.stack_every > 0 and can["samples"],
             functions=self._libraries.functions() if can["library calls"] else (),
             interval_ms=max(1, round(self._interval_s * 1000)),
-            hertz=self._hertz,
             named=_NAMES not in self.missing,
         )
 
@@ -271,7 +253,7 @@ class Helper:
 
     def _running(self, look: Look) -> list[list[Any]]:
         """[pid, tid, frames, ns]; a sample stands for the time between two."""
-        period_ns = 1_000_000_000 // self._hertz
+        period_ns = 1_000_000_000 // HERTZ
         merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
         for (pid, tid), user, kernel, count in look.stacks("samples", 2):
             key = (pid, tid, self._symbols.frames(pid, user, kernel))
@@ -320,39 +302,12 @@ def _context_switches() -> int:
     return 0
 
 
-class _Output:
-    """Standard output for reports alone."""
-
-    def __init__(self) -> None:
-        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)
-
-    def write(self, report: dict[str, Any]) -> None:
-        """Send one line."""
-        try:
-            self._file.write(json.dumps(report, separators=(",", ":")) + "\n")
-            self._file.flush()
-        except BrokenPipeError:
-            raise StoppedError from None
-
-
 def main() -> int:
     """Run until told to stop, or until llmtop is gone."""
-    options = _options()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for llmtop, which tells us to stop
-    if options.parent:
-        system.die_with_parent(options.parent)
-    output = _Output()
-    try:
-        return _look(options, output)
-    except UnavailableError as error:
-        output.write({"kind": "unavailable", "reason": error.reason, "remedy": error.remedy})
-        return 1
-    except StoppedError:
-        return 0
+    return protocol.run(protocol.parser("llmtop-bpftrace").parse_args(), _look)
 
 
-def _look(options: argparse.Namespace, output: _Output) -> int:
+def _look(options: argparse.Namespace, link: Link) -> None:
     path = runner.find()
     if path is None:
         raise UnavailableError("bpftrace is not installed", runner.INSTALL)
@@ -361,30 +316,14 @@ def _look(options: argparse.Namespace, output: _Output) -> int:
             "bpftrace is told the machine's own PIDs, and this is a PID namespace of its own",
             "sudo apt install python3-bpfcc, or run llmtop on the host",
         )
-    others = system.other_tracers()
-    system.see_tracepoints()
-    started = time.monotonic()
-    helper = Helper(options, path, output)
-    try:
-        helper.start()
-        ready = {"pid": os.getpid(), "seconds": round(time.monotonic() - started, 3), "others": others}
-        ready |= {"processes": helper.pids, "missing": helper.missing, "knows_calls": True}
-        output.write({"kind": "ready", **ready})
-        helper.run()
-    finally:
-        helper.close()
-    return 0
+    with ExitStack() as stack:
 
+        def start() -> Helper:
+            helper = stack.enter_context(closing(Helper(options, path, link)))
+            helper.start()
+            return helper
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="llmtop-bpftrace")
-    parser.add_argument("pids", type=int, nargs="+")
-    parser.add_argument("--parent", type=int, default=0)
-    parser.add_argument("--interval", type=float, default=1.0)
-    parser.add_argument("--budget", type=float, default=0.01)
-    parser.add_argument("--hertz", type=int, default=49)
-    parser.add_argument("--stacks", action="store_true")
-    return parser.parse_args()
+        protocol.attach(link, start).run()
 
 
 if __name__ == "__main__":

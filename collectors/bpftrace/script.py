@@ -15,6 +15,8 @@ import platform
 import re
 from dataclasses import dataclass
 
+from llmtop.collectors.ebpf.helper.governor import HERTZ
+
 SHIFT = 8
 NO_CALL = 0xFFFF
 STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
@@ -86,7 +88,6 @@ class Plan:
     functions: tuple[Function, ...] = ()
     interval_ms: int = 1000
     stacks_ms: int = 2000
-    hertz: int = 49
     named: bool = True
 
     @property
@@ -108,7 +109,7 @@ def script(plan: Plan, machine: str = platform.machine()) -> str:
         parts.append(_scheduler(plan))
     parts += [_function(function) for function in plan.functions]
     if plan.samples:
-        parts.append(_SAMPLES.replace("HERTZ", str(plan.hertz)))
+        parts.append(_SAMPLES.replace("HERTZ", str(HERTZ)))
     return "\n".join([*parts, _reports(plan)])  # intervals last: when one fires, all else is attached
 
 

@@ -86,14 +86,6 @@ class HelperProcess:
         """For select: becomes readable when the helper says something, or ends."""
         return self._output
 
-    def send(self, command: dict[str, Any]) -> None:
-        """Tell it something; nothing happens when it has ended."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        except (BrokenPipeError, ValueError):
-            self.is_at_end = True
-
     def last_words(self) -> str:
         """How it ended, in a few words."""
         try:

@@ -1,9 +1,7 @@
 """The process that runs perf for short times and adds up what it says.
 
-Usage: llmtop starts it; it reads commands from standard input and ends when that ends. It speaks as bcc's helper does
-(collectors/ebpf/helper/__main__.py). In: {"stacks": true or false}. Out: {"kind": "ready", ...} once, then
-{"kind": "looking"}, {"kind": "looked"} and {"kind": "sample", ...} for each look; or {"kind": "unavailable",
-"reason": ..., "remedy": ...} and the end.
+Usage: llmtop starts it; it ends with its standard input. It speaks as bcc's helper does
+(collectors/ebpf/helper/protocol.py), with {"kind": "looking"} and {"kind": "looked"} around each look.
 
 It is a process of its own because reading perf's text takes time that the screen must not lose, and because it has a
 single thread: only so can each perf be told safely to end with it.
@@ -12,19 +10,17 @@ single thread: only so can each perf be told safely to end with it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
-import select
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any
 
-from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper import protocol, system
+from llmtop.collectors.ebpf.helper.protocol import Link
 from llmtop.collectors.ebpf.helper.system import UnavailableError
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf import sched as perf_sched
@@ -48,7 +44,6 @@ LEAST_SWITCHES = 20
 """So many switches of the server without a single event are no chance."""
 USER_PAGES_A_CPU = 64
 """What an ordinary user's buffers may have: half of perf_event_mlock_kb's default of 516 KiB a CPU."""
-Say = Callable[[Mapping[str, Any]], None]
 _REST_ROUNDS = 8
 _FIRST_PAUSE_S = 1.0
 _MOST_PASSING = 3
@@ -58,45 +53,6 @@ _NO_ERRORS = ("this perf counts no errors of system calls", "a newer perf does: 
 _NO_LIBRARIES = ("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
 _OUTSIDE = "run llmtop on the host, or its container with --pid=host"
 _BY_USER = ("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
-
-
-class StoppedError(Exception):
-    """Standard input has ended: so do we."""
-
-
-class Commands:
-    """Commands on standard input, obeyed while waiting for anything else."""
-
-    def __init__(self, *, stacks: bool) -> None:
-        self.stacks = stacks
-        self._rest = b""
-
-    def wait(self, descriptors: Sequence[int], seconds: float) -> list[int]:
-        """Like select(2): which descriptors are ready; none after so many seconds.
-
-        Raises:
-            StoppedError: Nobody wants to know any more.
-        """
-        deadline = time.monotonic() + seconds
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            ready = select.select([0, *descriptors], [], [], left)[0]
-            if 0 in ready:
-                self._read()
-            others = [descriptor for descriptor in ready if descriptor != 0]
-            if others or not left:
-                return others
-
-    def _read(self) -> None:
-        chunk = os.read(0, 65536)
-        if not chunk:
-            raise StoppedError
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            command = json.loads(line)
-            if command.get("stop"):
-                raise StoppedError
-            self.stacks = bool(command.get("stacks", self.stacks))
 
 
 class Part:
@@ -127,23 +83,16 @@ class Helper:
     Args:
         options: As `_options` has them.
         program: The perf to run.
-        commands: What llmtop says.
-        say: Tells llmtop.
+        link: To llmtop.
     """
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        program: Program,
-        commands: Commands,
-        say: Callable[[Mapping[str, Any]], None],
-    ) -> None:
-        self._say = say
+    def __init__(self, options: argparse.Namespace, program: Program, link: Link) -> None:
+        self._link = link
+        self._wants_stacks: bool = options.stacks
         self._roots: list[int] = options.pids
         self._interval_s: float = options.interval
         self._budget: float = options.budget
         self._perf = program
-        self._commands = commands
         self._books = Books()
         self._parts = {"scheduler": Part(), "samples": Part(), "syscalls": Part()}
         self._is_users_only = False
@@ -152,10 +101,13 @@ class Helper:
         self._family = Family({})
         self._load = Load()
         self._calls_rested = 0
-        self._plan = plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=commands.stacks)
+        self._plan = self._next_plan()
         self._ran: dict[int, tuple[int, int]] = {}
         self._ran_ns = 0
         self._note_namespace()
+
+    def _next_plan(self) -> Plan:
+        return plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=self._wants_stacks)
 
     def _note_namespace(self) -> None:
         """Events name threads by the machine's own ids, which from within a PID namespace mean others."""
@@ -178,7 +130,7 @@ class Helper:
         """Look at everything for so long, whatever it costs: for tests and measurements."""
         self._renew_family()
         self._measure_load()
-        self._plan = Plan(seconds, self._commands.stacks, seconds, seconds)
+        self._plan = Plan(seconds, self._wants_stacks, seconds, seconds)
         yield self._look_at_threads({})
         yield self._look_at_calls()
 
@@ -190,7 +142,7 @@ class Helper:
             yield self._report(now, now, changes)
             return
         self._measure_load()
-        self._plan = plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=self._commands.stacks)
+        self._plan = self._next_plan()
         yield self._look_at_threads(changes)
         if not self._parts["syscalls"].given_up and self._calls_are_due():
             yield self._look_at_calls()
@@ -229,17 +181,17 @@ class Helper:
     def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
         with ExitStack() as opened:
-            takes_stacks = self._commands.stacks and bool(self._look_s)
+            takes_stacks = self._wants_stacks and bool(self._look_s)
             wanted = ("scheduler",) * bool(self._plan.scheduler_s) + ("samples",) * takes_stacks
             recordings = {name: one for name in wanted if (one := self._open(name, opened)) is not None}
             seeds, before = perf_threads.seeds(self._family), perf_threads.schedstats(self._family)
             recordings = {name: one for name, one in recordings.items() if self._tell(name, one, "enable")}
             start = time.monotonic_ns()
-            self._say({"kind": "looking"})
+            self._link.say({"kind": "looking"})
             if recordings:
-                self._commands.wait([], self._look_s)
+                self._link.wait([], self._look_s)
             end = time.monotonic_ns()
-            self._say({"kind": "looked"})
+            self._link.say({"kind": "looked"})
             for recording in recordings.values():
                 recording.stop()
             switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
@@ -277,7 +229,7 @@ class Helper:
 
     def _tell(self, name: str, recording: Recording, command: str) -> bool:
         try:
-            recording.tell(command, self._commands.wait)
+            recording.tell(command, self._link.wait)
         except PerfError as error:
             self._parts[name].failed(self._better_reason(error))
             return False
@@ -327,7 +279,7 @@ class Helper:
     def _account(self, recording: Recording, account: Slice, switches: int) -> Sums | None:
         part = self._parts["scheduler"]
         try:
-            for sample in recording.samples(self._commands.wait):
+            for sample in recording.samples(self._link.wait):
                 account.take(sample)
         except PerfError as error:
             part.failed(error)
@@ -344,7 +296,7 @@ class Helper:
         part = self._parts["samples"]
         tids = frozenset(self._family.threads)
         try:
-            events = recording.samples(self._commands.wait)
+            events = recording.samples(self._link.wait)
             weights = perf_sched.stacks_of(events, start, end, tids, NS_PER_S // HERTZ)
         except PerfError as error:
             part.failed(error)
@@ -390,8 +342,8 @@ class Helper:
                 now = time.monotonic_ns()
                 return self._report(now, now, {})
             before, start = perf_threads.schedstats(self._family), time.monotonic_ns()
-            self._say({"kind": "looking", "calls": True})
-            self._commands.wait([], self._plan.calls_s)
+            self._link.say({"kind": "looking", "calls": True})
+            self._link.wait([], self._plan.calls_s)
             end = time.monotonic_ns()
             recording.stop()
             switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
@@ -400,7 +352,7 @@ class Helper:
     def _add_up_calls(self, recording: Recording, length_ns: int, switches: int) -> dict[str, Any]:
         part = self._parts["syscalls"]
         try:
-            tables = recording.calls(self._commands.wait)
+            tables = recording.calls(self._link.wait)
             if not tables and switches >= LEAST_SWITCHES:
                 raise _filtered(switches)
         except PerfError as error:
@@ -451,7 +403,7 @@ class Helper:
         """What is not looked at, or less, because it would cost too much."""
         most = LARGEST_SHARE * self._interval_s
         parts = []
-        if self._commands.stacks and not self._plan.stacks:
+        if self._wants_stacks and not self._plan.stacks:
             parts.append("no stacks of sleeps")
         for name, seconds in (("scheduler", self._plan.scheduler_s), ("system calls", self._plan.calls_s)):
             unknown = self._load.switches if name == "scheduler" else self._load.calls
@@ -469,60 +421,31 @@ def _filtered(switches: int) -> PerfError:
 
 def main() -> int:
     """Run until told to stop, or until llmtop is gone."""
-    options = _options()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for llmtop, which tells us to stop
-    if options.parent:
-        system.die_with_parent(options.parent)
-    try:
-        _run(options)
-    except (StoppedError, BrokenPipeError):
-        return 0
-    except UnavailableError as error:
-        _say({"kind": "unavailable", "reason": error.reason, "remedy": error.remedy})
-    return 1
+    parser = protocol.parser("llmtop-perf", interval_s=8.0)
+    parser.add_argument("--once", type=float, default=0.0, metavar="SECONDS", help="look once for so long, and end")
+    return protocol.run(parser.parse_args(), _look)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _look(options: argparse.Namespace, link: Link) -> None:
     program = perf_run.find()
     if isinstance(program, Unknown):
         raise UnavailableError(program.reason, program.remedy)
     with suppress(UnavailableError):  # perf says itself what it cannot do without
         system.see_tracepoints()
-    commands = Commands(stacks=options.stacks)
-    helper = Helper(options, program, commands, _say)
+    helper = Helper(options, program, link)
     if options.once:
         for report in helper.look_once(options.once):
-            _say(report)
+            link.say(report)
         return
-    pause = _FIRST_PAUSE_S
     is_ready = False
-    while True:
-        due = time.monotonic() + pause
+    for _ in link.ticks(0.0, _FIRST_PAUSE_S, options.interval):
         for report in helper.round():
             if (why := helper.unavailable) is not None:
                 raise UnavailableError(why.reason, why.remedy)
             if not is_ready:
-                _say({"kind": "ready", "pid": os.getpid(), "perf": program.path})
+                link.say({"kind": "ready", "pid": os.getpid(), "perf": program.path})
                 is_ready = True
-            _say(report)
-        commands.wait([], max(0.0, due - time.monotonic()))
-        pause = options.interval
-
-
-def _say(report: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(report, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="llmtop-perf")
-    parser.add_argument("pids", type=int, nargs="+")
-    parser.add_argument("--parent", type=int, default=0)
-    parser.add_argument("--interval", type=float, default=8.0)
-    parser.add_argument("--budget", type=float, default=0.01)
-    parser.add_argument("--stacks", action="store_true")
-    parser.add_argument("--once", type=float, default=0.0, metavar="SECONDS", help="look once for so long, and end")
-    return parser.parse_args()
+            link.say(report)
 
 
 if __name__ == "__main__":

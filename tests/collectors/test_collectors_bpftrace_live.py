@@ -208,17 +208,6 @@ def test_over_budget_less_is_looked_at_and_counts_go_on(workload: Path) -> None:
     assert after["observed"]["scheduler"] >= first["observed"]["scheduler"]
 
 
-def test_the_wish_for_stacks_starts_it_anew(workload: Path) -> None:
-    with Workload(workload, "nanosleep", "20") as program, looking(program.pid) as probes:
-        program.start()
-        probes.next()
-        probes.helper.send({"stacks": True})
-        report = probes.until(lambda report: report.get("stacks"))
-        assert any("sleep_here" in entry[5] for entry in report["stacks"])
-        counts = [calls[2] for calls in probes.all("calls") if calls[1] in (NANOSLEEP, CLOCK_NANOSLEEP)]
-    assert counts == sorted(counts)
-
-
 @pytest.mark.parametrize("victim", ["llmtop", "helper"])
 def test_nothing_is_left_after_a_kill(workload: Path, victim: str) -> None:
     code = (

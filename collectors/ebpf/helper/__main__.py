@@ -1,31 +1,24 @@
 """Runs the probes and reports.
 
-Usage: llmtop starts it; it reads commands from standard input and ends when that ends.
-
-Commands, one JSON object a line: {"add": [pid, ...]}, {"remove": [pid, ...]}, {"stacks": true or false},
-{"stop": true}. Reports, likewise: {"kind": "ready", ...} once, then {"kind": "sample", ...} at every interval, or
-{"kind": "unavailable", "reason": ..., "remedy": ...} and the end.
+Usage: llmtop starts it; it ends with its standard input. What it says is told in protocol.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import select
-import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from . import system
+from . import protocol
 from .calls import WITHOUT_WAIT, Calls, names
 from .governor import Governor, Load
 from .library import Library
 from .lifecycle import Changes, Lifecycle
 from .programs import load_bcc
+from .protocol import Link
 from .samples import Samples
 from .scheduler import Scheduler
 from .symbols import Symbols
@@ -39,8 +32,6 @@ class Helper:
     """All probes together."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.interval_s: float = options.interval
-        self._hertz: int = options.hertz
         self._bpf = load_bcc()
         self._symbols = Symbols(self._bpf)
         self._governor = Governor(options.budget, stacks=options.stacks, cpus=os.cpu_count() or 1)
@@ -49,7 +40,7 @@ class Helper:
         self._lifecycle = Lifecycle(self._bpf)
         self._scheduler = self._part("scheduler", lambda: Scheduler(self._bpf, self._symbols))
         self._calls = self._part("syscalls", lambda: Calls(self._bpf))
-        self._samples = self._part("samples", self._make_samples) if options.stacks else None
+        self._samples = self._part("samples", lambda: Samples(self._bpf, self._symbols)) if options.stacks else None
         self._library = Library(self._bpf, options.budget * 1e9)
         self._names = names()
         self._last_ns = time.monotonic_ns()
@@ -65,9 +56,6 @@ class Helper:
             self.missing[name] = (error.reason, error.remedy)
             return None
 
-    def _make_samples(self) -> Samples:
-        return Samples(self._bpf, self._symbols, self._hertz)
-
     def start(self, pids: list[int]) -> None:
         """Begin to look."""
         for pid in pids:
@@ -77,20 +65,6 @@ class Helper:
         self._bpf.free_bcc_memory(self._lifecycle)  # pages of the compiler; they come back when it is used again
         self._last_ns = time.monotonic_ns()
         self._apply(self._last_ns)
-
-    def obey(self, command: dict[str, Any]) -> bool:
-        """Do as told; false to stop."""
-        for pid in command.get("add", ()):
-            if pid not in self._lifecycle.processes and self._lifecycle.add(pid):
-                self._seed([pid])
-        for pid in command.get("remove", ()):
-            self._lifecycle.remove(pid)
-        if "stacks" in command:
-            self._governor.stacks = bool(command["stacks"])
-            if self._governor.stacks and self._samples is None and "samples" not in self.missing:
-                self._samples = self._part("samples", self._make_samples)
-            self._apply(time.monotonic_ns())
-        return not command.get("stop")
 
     def look(self) -> dict[str, Any]:
         """One report."""
@@ -173,7 +147,8 @@ class Helper:
         scheduler.set_on(effort.scheduler)
         scheduler.set_stacks(effort.stack_every, now)
         if effort.scheduler and not was_on:
-            self._seed(list(self._lifecycle.processes))
+            for pid in self._lifecycle.processes:
+                scheduler.seed(pid, time.monotonic_ns())
 
     def _allowed(self, part: str, attach: Callable[[], None]) -> bool:
         try:
@@ -182,11 +157,6 @@ class Helper:
             self.missing[part] = (error.reason, error.remedy)
             return False
         return True
-
-    def _seed(self, pids: list[int]) -> None:
-        if self._scheduler and self._scheduler.is_on:
-            for pid in pids:
-                self._scheduler.seed(pid, time.monotonic_ns())
 
     def _name(self, call: int) -> str:
         number = call & ~WITHOUT_WAIT
@@ -204,98 +174,17 @@ class Helper:
         return bool(self._scheduler and self._scheduler.knows_calls)
 
 
-def main() -> int:
-    """Run until told to stop, or until llmtop is gone."""
-    options = _options()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for llmtop, which tells us to stop
-    if options.parent:
-        system.die_with_parent(options.parent)
-    output = _Output()
-    try:
-        others = system.other_tracers()
-        system.see_tracepoints()
-        started = time.monotonic()
+def _look(options: argparse.Namespace, link: Link) -> None:
+    def start() -> Helper:
         helper = Helper(options)
         helper.start(options.pids)
-    except UnavailableError as error:
-        output.write({"kind": "unavailable", "reason": error.reason, "remedy": error.remedy})
-        return 1
-    output.write(
-        {
-            "kind": "ready",
-            "pid": os.getpid(),
-            "processes": list(helper.processes),
-            "seconds": round(time.monotonic() - started, 3),
-            "others": others,
-            "missing": helper.missing,
-            "knows_calls": helper.knows_calls,
-        }
-    )
-    _run(helper, output)
-    output.close()
-    # The kernel takes the probes off when their files close; bcc's own way of doing it takes a while longer.
-    os._exit(0)
+        return helper
 
-
-def _run(helper: Helper, output: _Output) -> None:
-    commands = _Commands()
-    due = time.monotonic() + helper.interval_s
-    while True:
-        wait = max(0.0, due - time.monotonic())
-        if select.select([0], [], [], wait)[0]:
-            for command in commands.read():
-                if command is None or not helper.obey(command):
-                    return
-            continue
-        output.write(helper.look())
-        due = max(due + helper.interval_s, time.monotonic())
-
-
-class _Commands:
-    """Lines of standard input, taken as they come."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def read(self) -> list[dict[str, Any] | None]:
-        """What has been said since; None at the end of input."""
-        chunk = os.read(0, 65536)
-        if not chunk:
-            return [None]
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return [json.loads(line) for line in lines if line.strip()]
-
-
-class _Output:
-    """Standard output for reports alone: what a library prints must not get in between."""
-
-    def __init__(self) -> None:
-        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)
-
-    def write(self, report: dict[str, Any]) -> None:
-        """Send one line; when nobody reads any more, end."""
-        try:
-            self._file.write(json.dumps(report, separators=(",", ":")) + "\n")
-            self._file.flush()
-        except BrokenPipeError:
-            os._exit(0)
-
-    def close(self) -> None:
-        """Send what is left."""
-        self._file.close()
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="llmtop-probes")
-    parser.add_argument("pids", type=int, nargs="+")
-    parser.add_argument("--parent", type=int, default=0)
-    parser.add_argument("--interval", type=float, default=1.0)
-    parser.add_argument("--budget", type=float, default=0.01)
-    parser.add_argument("--hertz", type=int, default=49)
-    parser.add_argument("--stacks", action="store_true")
-    return parser.parse_args()
+    helper = protocol.attach(link, start)
+    for _ in link.ticks(options.interval):
+        link.say(helper.look())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The kernel takes the probes off when their files close; bcc's own way of doing it takes a while longer.
+    os._exit(protocol.run(protocol.parser("llmtop-probes").parse_args(), _look))

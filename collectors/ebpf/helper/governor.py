@@ -21,6 +21,8 @@ NS_PER_HIT = {
     "library": 1600.0,
     "stepped_library": 11000.0,
 }
+HERTZ = 49
+"""How often the stacks of what runs are taken, on each CPU. Odd, so as to go with no timer."""
 REST_S = 30.0
 LONGEST_REST_S = 300.0
 PATIENCE = 2

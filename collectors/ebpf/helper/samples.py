@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
+from .governor import HERTZ
 from .programs import compile_program, load
 from .symbols import StackTable, Symbols
 from .system import BatchReader, UnavailableError
@@ -17,12 +18,11 @@ _SOFTWARE, _CPU_CLOCK = 1, 0
 class Samples:
     """A timer on each CPU; per-process perf events would be set anew at every switch."""
 
-    def __init__(self, bpf: Any, symbols: Symbols, hertz: int) -> None:
+    def __init__(self, bpf: Any, symbols: Symbols) -> None:
         self._module = compile_program(bpf, "samples")
         load(self._module, "on_sample", bpf.PERF_EVENT)
         self._samples = BatchReader.of(self._module["samples"], "IIii", "Q")
         self._stacks = StackTable(self._module["stacks"], symbols)
-        self._hertz = hertz
         self.is_on = False
 
     def set_on(self, on: bool) -> None:
@@ -31,7 +31,7 @@ class Samples:
             return
         if on:
             try:
-                self._module.attach_perf_event(_SOFTWARE, _CPU_CLOCK, fn_name="on_sample", sample_freq=self._hertz)
+                self._module.attach_perf_event(_SOFTWARE, _CPU_CLOCK, fn_name="on_sample", sample_freq=HERTZ)
             except Exception as error:  # bcc raises nothing narrower
                 raise UnavailableError(
                     f"no perf events: {error}", "sudo sysctl kernel.perf_event_paranoid=2"
@@ -42,7 +42,7 @@ class Samples:
 
     def read(self) -> list[list[Any]]:
         """[tgid, tid, frames, ns] since the last look; a sample stands for the time between two."""
-        period_ns = 1_000_000_000 // self._hertz
+        period_ns = 1_000_000_000 // HERTZ
         merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
         for (tid, tgid, user, kernel), (count,) in self._samples.entries(take=True):
             key = (tgid, tid, self._stacks.frames(tgid, user, kernel))
