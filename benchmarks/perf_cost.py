@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.budget import Plan
+from llmtop.collectors.perf.collector import PROGRAM
 from llmtop.collectors.perf.helper import Helper
 from llmtop.collectors.perf.run import Program, Recording
 from llmtop.collectors.perf.threads import Family
@@ -98,21 +99,10 @@ def compare(binary: Path, workload: str, rounds: int, program: Program) -> None:
 def round_cost(rounds: int) -> None:
     """Print what llmtop itself pays for one round of 0.8 s looks at a program that sleeps and works by turns."""
     code = "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.002)"
-    boot = "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors.perf import helper; helper.main()"
     with subprocess.Popen([sys.executable, "-c", code]) as target:
         try:
             for _ in range(rounds):
-                argv = [
-                    sys.executable,
-                    "-I",
-                    "-c",
-                    boot,
-                    str(HERE.parent),
-                    str(target.pid),
-                    "--once",
-                    "0.8",
-                    "--stacks",
-                ]
+                argv = [*PROGRAM, str(target.pid), "--once", "0.8", "--stacks"]
                 start = time.monotonic()
                 with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
                     assert helper.stdout is not None

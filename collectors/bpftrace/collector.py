@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ from llmtop.collectors.base import Check
 from llmtop.collectors.bpftrace import runner
 from llmtop.collectors.ebpf import collector as ebpf
 from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.ebpf.process import program_of
+from llmtop.collectors.helped import News
 from llmtop.collectors.privileges import own_rights, through_sudo, why_no_probes
 from llmtop.model import Unknown
 
@@ -20,11 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SOURCE = "bpftrace"
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llmtop.collectors.bpftrace import helper; "
-    "sys.exit(helper.main())"
-)
-PROGRAM = (sys.executable, "-I", "-c", _BOOT, str(Path(llmtop.__file__).resolve().parent.parent))
+PROGRAM = program_of("llmtop.collectors.bpftrace.helper", Path(llmtop.__file__).resolve().parent.parent)
 
 
 class BpftraceCollector(EbpfCollector):
@@ -43,7 +40,7 @@ class BpftraceCollector(EbpfCollector):
         super().__exit__(kind, error, trace)
         children.forget(self._child)
 
-    def _take(self, report: dict[str, Any], news: ebpf._News) -> None:
+    def _take(self, report: dict[str, Any], news: News) -> None:
         super()._take(report, news)
         child = report.get("child", self._child)
         if child != self._child:  # it was started anew: what bpftrace costs is llmtop's own cost

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +18,15 @@ from llmtop.text import clean
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 """Distributions install bcc for this interpreter; it is on no package index."""
 _HERE = Path(__file__).resolve().parent
-_BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('helper', run_name='__main__')"
-PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(_HERE))
+_BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(2)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+
+
+def program_of(module: str, folder: Path, python: str = sys.executable) -> tuple[str, ...]:
+    """What runs a module of a folder by itself: whatever else the user or the current folder may offer is not seen."""
+    return (python, "-I", "-c", _BOOT, module, str(folder))
+
+
+PROBES = program_of("helper", _HERE, str(SYSTEM_PYTHON))
 """The program that loads bcc's probes."""
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""

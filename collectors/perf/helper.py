@@ -421,7 +421,7 @@ def _filtered(switches: int) -> PerfError:
 
 def main() -> int:
     """Run until told to stop, or until llmtop is gone."""
-    parser = protocol.parser("llmtop-perf", interval_s=8.0)
+    parser = protocol.parser("llmtop-perf")
     parser.add_argument("--once", type=float, default=0.0, metavar="SECONDS", help="look once for so long, and end")
     return protocol.run(parser.parse_args(), _look)
 

@@ -16,6 +16,7 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.helped import RETRY_NS
 from llmtop.collectors.perf import collector as perf
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.collector import PerfCollector
@@ -257,7 +258,7 @@ def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None
             == "perf's helper ended: it was ended by SIGKILL (it is started again in 30 seconds)"
         )
         assert collector.unavailable is None
-        now[0] = perf.RETRY_NS + 1
+        now[0] = RETRY_NS + 1
         until(collector, has_read(v.SYSCALL_COUNT.name))
 
 

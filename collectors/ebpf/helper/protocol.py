@@ -117,12 +117,12 @@ def attach(link: Link, start: Callable[[], AnyProber]) -> AnyProber:
     return prober
 
 
-def parser(name: str, interval_s: float = 1.0) -> argparse.ArgumentParser:
+def parser(name: str) -> argparse.ArgumentParser:
     """The options that llmtop gives to every helper."""
     options = argparse.ArgumentParser(prog=name)
     options.add_argument("pids", type=int, nargs="+")
     options.add_argument("--parent", type=int, default=0)
-    options.add_argument("--interval", type=float, default=interval_s)
+    options.add_argument("--interval", type=float, default=1.0)
     options.add_argument("--budget", type=float, default=0.01)
     options.add_argument("--stacks", action="store_true")
     return options

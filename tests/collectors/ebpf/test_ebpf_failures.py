@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.ebpf import collector as module
-from llmtop.collectors.ebpf.collector import MOST_EARLY_ENDS, EbpfCollector
+from llmtop.collectors import helped
+from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
+from llmtop.collectors.helped import MOST_EARLY_ENDS
 from llmtop.model import Unknown
 from tests.collectors.ebpf.collecting import Clock, Watch, damaged_helper, missing, replace_in, target
 from tests.collectors.ebpf.probes import eventually, probing
@@ -311,7 +312,7 @@ def test_a_full_table_is_said(workload: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_slow_compiler_is_waited_for_and_then_not(workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPILE_NS", 60_000_000_000)
+    monkeypatch.setattr(helped, "START_NS", 60_000_000_000)
     clock = Clock()
     with Workload(workload, "spin") as program, EbpfCollector(target(program.pid), clock=clock) as collector:
         (helper,) = running_helpers()
