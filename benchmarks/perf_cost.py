@@ -10,7 +10,6 @@ from here. Needs root, perf and gcc.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -20,19 +19,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.perf import run as perf_run
-from llmtop.collectors.perf.budget import Plan
 from llmtop.collectors.perf.collector import PROGRAM
-from llmtop.collectors.perf.helper import Helper
+from llmtop.collectors.perf.events import Events
 from llmtop.collectors.perf.run import Program, Recording
-from llmtop.collectors.perf.threads import Family
+from llmtop.collectors.perf.threads import Family, Server
 from llmtop.model import Unknown
-
-if TYPE_CHECKING:
-    from llmtop.collectors.ebpf.helper.protocol import Link
 
 HERE = Path(__file__).resolve().parent
 BATCHES = {"call": 300, "switch": 50}
@@ -41,17 +35,14 @@ CASES = ("nothing", "scheduler", "scheduler, of another process", "stacks of sle
 
 def options_of(case: str, pid: int, program: Program) -> list[str]:
     """What the helper would tell perf."""
-    roots = [os.getpid()] if "another" in case else [pid]
-    options = argparse.Namespace(pids=roots, interval=8.0, budget=1.0, stacks=True)
-    helper = Helper(options, program, link=cast("Link", None))  # nothing is told
-    helper._renew_family()
+    server = Server([os.getpid()] if "another" in case else [pid])
+    server.renew()
     if "another" in case:
-        helper._family = Family({os.getpid(): os.getpid()})  # without its child, the workload
-    helper._measure_load()
-    helper._plan = Plan(1.0, case == "stacks of sleeps", 1.0, 1.0)
-    if case.startswith("scheduler"):
-        return helper._scheduler_options()
-    return helper._calls_options() if case == "system calls" else helper._samples_options()
+        server.family = Family({os.getpid(): os.getpid()})  # without its child, the workload
+    server.measure()
+    events = Events(program, server, perf_run.wait_plainly)
+    part = "scheduler" if case.startswith("scheduler") else "syscalls" if case == "system calls" else "samples"
+    return events.options(part, sleeps=case == "stacks of sleeps")
 
 
 @contextmanager
@@ -77,7 +68,7 @@ def measure(binary: Path, workload: str, case: str, program: Program) -> tuple[f
         with watched(case, process.pid, program):
             process.stdin.write("go\n")
             process.stdin.flush()
-            best, _, median = (float(word) for word in process.stdout.readline().split())
+            best, _, median, _ = (float(word) for word in process.stdout.readline().split())
     return best, median
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llmtop import procfs
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
+from llmtop.collectors.ebpf.stacks import StackWindow
 from llmtop.collectors.privileges import through_sudo
 from llmtop.model import NS_PER_S, Issue, Mark, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
 from llmtop.text import clean
@@ -145,6 +146,7 @@ class HelpedCollector:
         self._clock = clock
         self._helper: HelperProcess | None = None
         self._reports = Reports(source=self.source)
+        self._stacks = StackWindow()
         self._state: Unknown | None = self.words.starting
         self._retry_ns = 0
         self._heard_ns = 0
@@ -248,14 +250,14 @@ class HelpedCollector:
         self._note_missing(report["missing"])
         self._note_shed(clean(report["shed"]), news)
         self._note_lost(report["lost"], news)
-        self._reports.keep_stacks(report)
+        self._stacks.keep(report)
         news.stacks = self._stacks_if_due(int(report["t"])) or news.stacks
 
     def _stacks_if_due(self, t_ns: int) -> tuple[Stack, ...]:
         """The sums are of half a minute: made each second, they cost more than all other readings together."""
         if t_ns < self._stacks_due_ns:
             return ()
-        stacks = self._reports.summed_stacks(t_ns)
+        stacks = self._stacks.summed(t_ns)
         if stacks:
             self._stacks_due_ns = t_ns + STACKS_EVERY_NS
         return stacks

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from llmtop import perf_text
+from llmtop.collectors.ebpf.counters import LAST_SLOT, LOWEST_LOG2
 from llmtop.collectors.thread_causes import cause_of_wchan
 from llmtop.perf_text import Frame, Sample
 from llmtop.vocabulary import ThreadCause
 
-LOWEST_LOG2, LAST_SLOT = 8, 27
-"""The slots of latencies, as collectors/ebpf/reports.py has them."""
 SWITCH, WAKEUP, NEW = "sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new"
 _PASSING_ON = re.compile(r"_*(schedule|io_schedule|rt_mutex_schedule|preempt_schedule)")
 """Kernel functions through which every sleeper goes: what it sleeps in is what called them."""

@@ -13,6 +13,7 @@ from llmtop import procfs
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.perf.sched import Seed
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
+from llmtop.model import NS_PER_S
 from llmtop.vocabulary import ThreadCause
 
 MOST_PAGES_A_THREAD = 512
@@ -45,6 +46,43 @@ class Family:
         if len(threads) == len(self.threads):
             return [*pages, "-p", ",".join(map(str, self.processes))]
         return [*pages, "-t", ",".join(map(str, threads))]
+
+
+class Server:
+    """The server's processes and threads, found anew in each round, and how busy they are.
+
+    Args:
+        roots: Processes: they and all that descend from them.
+    """
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._roots = roots
+        self.family = Family({})
+        self._ran: Mapping[int, tuple[int, int]] = {}
+        self._ran_ns = 0
+        self._busy: Mapping[int, int] = {}
+
+    def renew(self) -> tuple[dict[int, int], set[int]]:
+        """Find its processes and threads; the threads that have ended since (process by thread), and the processes."""
+        before, self.family = self.family, Family.of(self._roots)
+        ended = {tid: pid for tid, pid in before.threads.items() if tid not in self.family.threads}
+        return ended, set(before.processes) - set(self.family.processes)
+
+    def measure(self) -> float | None:
+        """How often a second its threads came to a CPU since the last time; None the first time.
+
+        The kernel counts that for everybody.
+        """
+        now, ran = time.monotonic_ns(), schedstats(self.family)
+        rate = max(0, times_run(self._ran, ran)) * NS_PER_S / max(1, now - self._ran_ns) if self._ran else None
+        self._busy = {tid: spent - self._ran.get(tid, (0, 0))[0] for tid, (spent, _) in ran.items()}
+        self._ran, self._ran_ns = ran, now
+        return rate
+
+    def busiest(self, most: int, *, only_old: bool = False) -> list[int]:
+        """So many of its threads, those that ran the most since the last but one measurement."""
+        threads = old(self.family) if only_old else self.family.threads
+        return sorted(threads, key=lambda tid: -self._busy.get(tid, 0))[:most]
 
 
 def schedstats(family: Family) -> dict[int, tuple[int, int]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.ebpf import reports
+from llmtop.collectors.ebpf.counters import upper_bound
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.perf import run as perf_run
@@ -140,8 +140,8 @@ def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Lo
         report, before, after = compared(workload, look(workload.pid, 1.0))
     truth = sum(one.queued for one in after.shares(before).values())
     slots = {int(slot): count for _, slots in report["queue"] for slot, count in slots.items()}
-    least = sum(count * reports.upper_bound(slot) / 2 for slot, count in slots.items() if slot) / report["elapsed"]
-    most = sum(count * reports.upper_bound(slot) for slot, count in slots.items()) / report["elapsed"]
+    least = sum(count * upper_bound(slot) / 2 for slot, count in slots.items() if slot) / report["elapsed"]
+    most = sum(count * upper_bound(slot) for slot, count in slots.items()) / report["elapsed"]
     assert least - 3 * POINTS <= truth <= most + 3 * POINTS
 
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
-from llmtop.collectors.ebpf.reports import LIGHTER_STACKS, MOST_STACKS, MOST_WAKERS, WINDOW_NS, Reports, gone_tracks
-from llmtop.model import NS_PER_S, Reading
+from llmtop.collectors.ebpf.counters import MOST_WAKERS
+from llmtop.collectors.ebpf.reports import Reports, gone_tracks
+from llmtop.collectors.ebpf.stacks import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, StackWindow
+from llmtop.model import NS_PER_S, Reading, Stack
 
 T = 100 * NS_PER_S
 READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
@@ -19,6 +21,11 @@ READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
 
 def report(t_ns: int = T, **parts: Any) -> dict[str, Any]:
     return {"kind": "sample", "t": t_ns, "elapsed": NS_PER_S, **parts}
+
+
+def with_one_more(window: StackWindow, report: dict[str, Any]) -> tuple[Stack, ...]:
+    window.keep(report)
+    return window.summed(report["t"])
 
 
 def values(readings: tuple[Reading, ...]) -> dict[tuple[str, str], list[float | None]]:
@@ -97,19 +104,19 @@ def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
 
 
 def test_stacks_are_summed_over_the_window_and_then_forgotten() -> None:
-    reports = Reports()
+    window = StackWindow()
     stack = [7, 8, FUTEX, 1, 0, ["main", "lock"], 100]
-    first = reports.stacks(report(stacks=[stack], running=[[7, 8, ["main", "work"], 300]]))
+    first = with_one_more(window, report(stacks=[stack], running=[[7, 8, ["main", "work"], 300]]))
     assert [(one.frames, one.weight, one.state, one.track) for one in first] == [
         (("main", "work"), 300.0, "on-cpu", "thread:7/8"),
         (("main", "lock"), 100.0, "futex", "thread:7/8"),
     ]
-    assert reports.stacks(report(T + NS_PER_S, stacks=[stack]))[1].weight == 200.0
-    assert [one.weight for one in reports.stacks(report(T + WINDOW_NS + 1, stacks=[stack]))] == [200.0]
+    assert with_one_more(window, report(T + NS_PER_S, stacks=[stack]))[1].weight == 200.0
+    assert [one.weight for one in with_one_more(window, report(T + WINDOW_NS + 1, stacks=[stack]))] == [200.0]
 
 
 def test_names_from_outside_are_cleaned() -> None:
-    stacks = Reports().stacks(report(running=[[7, 8, ["a\x1b[2Jb", "[/b]"], 1]]))
+    stacks = with_one_more(StackWindow(), report(running=[[7, 8, ["a\x1b[2Jb", "[/b]"], 1]]))
     assert stacks[0].frames == ("a␛[2Jb", "[/b]")
     found = values(Reports().readings(report(functions=[[7, "cu\x9bX", 1, 2, {"0": 1}]])))
     assert ("process:7", "library.count|cu\ufffdX") in found
@@ -154,7 +161,7 @@ def test_probe_hits_are_llmtops_own() -> None:
 def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
     weights = [1000 - i for i in range(MOST_STACKS + 50)]
     running = [[7, 8, ["main", f"f{i}"], ns] for i, ns in enumerate(weights)]
-    stacks = Reports().stacks(report(running=running))
+    stacks = with_one_more(StackWindow(), report(running=running))
     assert len(stacks) == MOST_STACKS + 1
     assert stacks[-1].frames == (LIGHTER_STACKS,)
     assert sum(stack.weight for stack in stacks) == sum(weights)
