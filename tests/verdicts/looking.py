@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +32,7 @@ from llmtop.model import (
 )
 from llmtop.session import Session
 from tests.collectors.ebpf.probes import eventually
+from tests.workloads.noise import put_first, put_on
 from tests.workloads.programs import Workload
 
 LOOK_NS = int(5.5 * NS_PER_S)
@@ -151,7 +150,7 @@ class Watch:
             stack.callback(self.session.stop)
             self.session.start()
             assert eventually(self._is_attached), self.session.trace().missing
-            _put_first(running_helpers(), priority=3)
+            put_first(running_helpers(), priority=3)
             self._stack = stack.pop_all()
         return self
 
@@ -182,9 +181,9 @@ class Watch:
         start_ns = time.monotonic_ns()
         for name, program in running.items():
             if name not in fair:
-                _put_first(processes(program), priority=1 if name in hogs else 2)
+                put_first(processes(program), priority=1 if name in hogs else 2)
                 if hogs:
-                    _put_on(processes(program), [last_cpu] if name in hogs else other_cpus)
+                    put_on(processes(program), [last_cpu] if name in hogs else other_cpus)
             if name not in idle:
                 program.start()
         seen = self._when_told(cases, start_ns)
@@ -246,18 +245,3 @@ def processes(program: Workload) -> tuple[int, ...]:
 def _process_of(track: str) -> int:
     kind, _, rest = track.partition(":")
     return int(rest.partition("/")[0]) if kind in ("process", "thread") else -1
-
-
-def _put_on(pids: Sequence[int], cpus: Sequence[int]) -> None:
-    """On these CPUs only, threads to come too; anywhere where there are none."""
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), cpus or os.sched_getaffinity(0))
-
-
-def _put_first(pids: Sequence[int], priority: int) -> None:
-    """Before all else on this machine, where that is allowed; threads to come inherit it."""
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(priority))

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from llmtop.analysis.readings import counter_increase
 from llmtop.analysis.threads import Shares, threads_view
 from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.proc import ProcCollector
 from llmtop.model import NS_PER_S, Metric, Origin, Target, TargetProcess, Trace, Unknown
 from llmtop.session import Recorder
+from tests.workloads.noise import first_myself, put_first
 from tests.workloads.programs import Account, Workload
 
 _DEADLINE_S = 30.0
@@ -110,6 +112,12 @@ class Watch:
 
 @contextmanager
 def watching(programs: Mapping[str, Workload]) -> Iterator[Watch]:
-    """Probes without a budget and /proc, on all of these programs."""
+    """Probes without a budget and /proc, on all of these programs.
+
+    Those who look come first, whoever else uses the machine: what is read late is of another time than the accounts.
+    """
     with ExitStack() as collectors:
-        yield Watch(programs, collectors)
+        watch = Watch(programs, collectors)
+        put_first(running_helpers(), priority=2)
+        with first_myself(priority=2):
+            yield watch

@@ -6,6 +6,7 @@ time from the workloads at any moment: their own accounts hold that too.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest
 from llmtop.vocabulary import ThreadCause
+from tests.workloads.noise import put_first, put_on
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload, cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from tests.workloads.watching import Seen, watching
@@ -43,9 +45,17 @@ def sleepers(kernel_probes: None, workload: Path) -> Seen:
 
 @pytest.fixture(scope="module")
 def spinners(kernel_probes: None, workload: Path) -> Seen:
-    return seen_of(
-        {"yield": (workload, "yield", "0"), "poll": (workload, "poll", "0"), "spin": (workload, "spin", "0")}
-    )
+    return seen_of({"poll": (workload, "poll", "0"), "spin": (workload, "spin", "0")})
+
+
+@pytest.fixture(scope="module")
+def yielder(kernel_probes: None, workload: Path) -> Seen:
+    """Beside another program on its CPU it would hardly spin: each sched_yield lets that one run."""
+    with running({"yield": (workload, "yield", "0")}) as programs, watching(programs) as watch:
+        pids = [program.pid for program in programs.values()]
+        put_on(pids, [max(os.sched_getaffinity(0))])
+        put_first(pids, priority=1)
+        return watch.record(WINDOW_S)
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +125,11 @@ def test_the_partner_is_the_waker(sleepers: Seen, mode: str, other: str) -> None
     assert wakes[str(tids[other])] >= 0.95 * sum(wakes.values())
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("yield", "sched_yield"), ("poll", "poll")])
-def test_spins_are_counted_by_thread_and_are_polling(spinners: Seen, mode: str, kind: str) -> None:
+@pytest.mark.parametrize(("group", "mode", "kind"), [("yielder", "yield", "sched_yield"), ("spinners", "poll", "poll")])
+def test_spins_are_counted_by_thread_and_are_polling(
+    request: pytest.FixtureRequest, group: str, mode: str, kind: str
+) -> None:
+    spinners: Seen = request.getfixturevalue(group)
     truth = spinners.after[mode].grown("worker", "spins", spinners.before[mode])
     pid = spinners.pids[mode]
     counted = spinners.counted(f"thread:{pid}/{pid}", v.labelled(v.THREAD_SPINS, kind))
@@ -206,6 +219,7 @@ def test_waiting_for_a_disk_is_told_as_that(workload: Path, tmp_path: Path) -> N
         slow_disk(programs["disk"].pid, tmp_path, 8 << 20),
         watching(programs) as watch,
     ):
+        put_first([programs["disk"].pid], priority=1)  # or it would wait for a CPU in place of the disk
         seen = watch.record(WINDOW_S)
     truth = seen.after["disk"].shares(seen.before["disk"])["worker"]
     if truth.queued > 0.5:
