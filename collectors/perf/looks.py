@@ -21,6 +21,8 @@ from llmtop.perf_text import ThreadCalls
 
 LEAST_SWITCHES = 20
 """So many switches of the server without a single event are no chance."""
+MOST_MISSED, MOST_AT_EDGES = 0.1, 5
+"""Of the times that threads came to a CPU, what may be unseen: sleeps are wrong by as much."""
 Found = TypeVar("Found")
 
 
@@ -39,22 +41,31 @@ class Look:
         self._family = family
         self._seeds: Mapping[int, Seed] = perf_threads.seeds(family) if "scheduler" in recordings else {}
         self._switches = 0
+        self._expected = 0.0
         self.start = self.end = 0
         self.lost = 0
 
     def take(self, link: Link, seconds: float) -> None:
         """Look for so long; at nothing, where no event counts, in no time."""
-        before = perf_threads.schedstats(self._family)
         self._recordings = {name: one for name, one in self._recordings.items() if self._events.enable(name, one)}
         self.start = time.monotonic_ns()
         link.say({"kind": "looking", "calls": "syscalls" in self._recordings})
+        counted_ns, before = self._counts()
         if self._recordings:
             link.wait(seconds=seconds)
         self.end = time.monotonic_ns()
         link.say({"kind": "looked"})
         for recording in self._recordings.values():
             recording.stop()
-        self._switches = perf_threads.times_run(before, perf_threads.schedstats(self._family))
+        until_ns, after = self._counts()
+        self._switches = perf_threads.times_run(before, after)
+        self._expected = self._switches * (self.end - self.start) / max(1, until_ns - counted_ns)
+
+    def _counts(self) -> tuple[int, dict[int, tuple[int, int]]]:
+        """What the kernel counts of each thread, and when: in the middle of reading it, which may take a while."""
+        before = time.monotonic_ns()
+        counts = perf_threads.schedstats(self._family)
+        return (before + time.monotonic_ns()) // 2, counts
 
     def sums(self) -> Sums | None:
         """What the scheduler did; None where that could not be seen."""
@@ -65,6 +76,7 @@ class Look:
                 account.take(sample)
             sums = account.close()
             self._must_have(sums.events)
+            self._must_have_all(sums.arrivals, recording.lost)
             return sums
 
         return self._read("scheduler", read)
@@ -97,7 +109,8 @@ class Look:
         except PerfError as error:
             part.failed(error)
             return None
-        self.lost += recording.lost
+        finally:
+            self.lost += recording.lost
         part.worked()
         return found
 
@@ -113,6 +126,20 @@ class Look:
             f"perf got no events though the server's threads switched {switches} times: another tracer filters them"
         )
         raise PerfError(Unknown(reason, f"end {others or 'it'}: its programs should return 1"), lasting=False)
+
+    def _must_have_all(self, arrivals: int, lost: int) -> None:
+        """Where some events are kept from perf, a sleep seems to go on, or never to have begun.
+
+        Another tracer's program may let only its own process's events through; some kernels give perf no event of
+        one CPU's idle task, which is what most sleepers wake up after.
+        """
+        if self._expected - arrivals <= max(MOST_AT_EDGES, MOST_MISSED * self._expected):
+            return
+        reason = f"perf saw {arrivals} of {self._expected:.0f} times that the server's threads came to a CPU"
+        if lost:
+            raise PerfError(Unknown(f"{reason}: its buffers had no room", "it is tried again by itself"), lasting=False)
+        remedy = "end other tracers, or sudo apt install python3-bpfcc: bcc needs no such events"
+        raise PerfError(Unknown(f"{reason}: another tracer or the kernel keeps the rest", remedy), lasting=False)
 
 
 @contextmanager

@@ -53,6 +53,7 @@ class Sums:
         wakes: By thread and waker; 0 for a timer or an interrupt.
         events: How many events of these threads there were.
         switches: How often they left a CPU.
+        arrivals: How often they came to one.
     """
 
     blocked: dict[tuple[int, ThreadCause], int] = field(default_factory=lambda: defaultdict(int))
@@ -60,6 +61,7 @@ class Sums:
     wakes: Counter[tuple[int, int]] = field(default_factory=Counter)
     events: int = 0
     switches: int = 0
+    arrivals: int = 0
 
 
 class Slice:
@@ -116,6 +118,7 @@ class Slice:
 
     def _come(self, tid: int, now: int) -> None:
         thread = self._threads[tid]
+        self.sums.arrivals += 1
         if thread.runs:
             return
         if thread.runs is False:

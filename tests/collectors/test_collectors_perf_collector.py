@@ -216,21 +216,35 @@ def test_one_part_that_fails_costs_only_itself(folder: Path, sleeper: int) -> No
     assert why(traces, "syscalls") is None
 
 
+@pytest.fixture
+def restless() -> Iterator[int]:
+    """A process that comes to a CPU a thousand times a second."""
+    with subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.0005)"]) as process:
+        yield process.pid
+        process.kill()
+
+
 @needs_machine_pids
-def test_events_that_another_tracer_takes_away_are_no_zeros(folder: Path) -> None:
-    busy = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.0005)"]
-    with subprocess.Popen(busy) as process:
-        write(folder, process.pid)
-        try:
-            with PerfCollector(target(process.pid), interval_s=1.0) as collector:
-                traces = until(collector, lambda traces: traces and why(traces, "syscalls"))
-        finally:
-            process.kill()
+def test_events_that_another_tracer_takes_away_are_no_zeros(folder: Path, restless: int) -> None:
+    write(folder, restless)
+    with PerfCollector(target(restless), interval_s=1.0) as collector:
+        traces = until(collector, lambda traces: traces and why(traces, "syscalls"))
     for what in ("syscalls", "thread.blocked"):
         reason = why(traces, what)
         assert reason is not None
         assert re.match(r"perf got no events though the server's threads switched \d+ times", reason.reason)
     assert not [name for track, name in values(traces) if track != "self" and name != "scheduler.observed"]
+
+
+@needs_machine_pids
+def test_events_that_are_kept_from_perf_in_part_are_no_short_sleeps(folder: Path, restless: int) -> None:
+    write(folder, restless, scheduler=SCHEDULER)
+    with PerfCollector(target(restless), interval_s=1.0) as collector:
+        traces = until(collector, lambda traces: traces and why(traces, "thread.blocked"))
+    reason = why(traces, "thread.blocked")
+    assert reason is not None
+    assert re.match(r"perf saw 1 of \d\d+ times that the server's threads came to a CPU: another", reason.reason)
+    assert not [name for _, name in values(traces) if name.startswith(v.THREAD_BLOCKED.name)]
 
 
 def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
