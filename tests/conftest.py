@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tests.e2e.terminal import Terminal, TerminalFactory
 from tests.fake_nvml.build import FakeNvml, build, compiler
+from tests.workloads.programs import build_cuda, build_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,22 @@ def fake_nvml(fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     yield machine
     assert library.fake_nvml_live_samples() == 0, "a GPM sample was not freed"
+
+
+@pytest.fixture(scope="session")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program with all modes of tests/workloads, compiled."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler (gcc) for programs whose use of the kernel is known")
+    return build_workload(tmp_path_factory.mktemp("workload"))
+
+
+@pytest.fixture(scope="session")
+def cuda_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that uses a stand-in libcuda, compiled."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler (gcc) for a stand-in libcuda")
+    return build_cuda(tmp_path_factory.mktemp("cuda"))
 
 
 @pytest.fixture

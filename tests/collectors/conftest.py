@@ -1,4 +1,4 @@
-"""Fixtures of the NVML collector's tests."""
+"""Fixtures of the collectors' tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.nvml import NvmlCollector
     from tests.fake_nvml.build import FakeNvml
+
+
+@pytest.fixture
+def probes_allowed(_no_probes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test load probes into the kernel of the machine."""
+    monkeypatch.delenv("LLMTOP_NO_EBPF")
 
 
 @pytest.fixture

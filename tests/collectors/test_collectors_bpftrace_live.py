@@ -22,7 +22,7 @@ from llmtop.collectors.tracers import CHOICE, Tracer, TracerCollector
 from llmtop.model import Reading, Target, TargetProcess, Trace
 from tests.collectors.ebpf.probes import Probes, eventually
 from tests.workloads.noise import measured_again
-from tests.workloads.programs import Workload, build_cuda, build_workload, compiler
+from tests.workloads.programs import Workload
 
 NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READV = 35, 230, 202, 19
 FIVE_POINTS = 0.05
@@ -30,30 +30,11 @@ X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers 
 pytestmark = pytest.mark.usefixtures("real_bpftrace")
 
 
-@pytest.fixture(autouse=True)
-def _probes_allowed(_no_probes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LLMTOP_NO_EBPF")
-
-
 @pytest.fixture
-def real_bpftrace(_probes_allowed: None) -> None:
+def real_bpftrace(probes_allowed: None) -> None:
     why = why_not()
     if why is not None:
         pytest.skip(f"needs bpftrace and the right to use it: {why}")
-
-
-@pytest.fixture(scope="module")
-def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("needs a C compiler (gcc) for programs whose use of the kernel is known")
-    return build_workload(tmp_path_factory.mktemp("bpftrace_workload"))
-
-
-@pytest.fixture(scope="module")
-def cuda_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("needs a C compiler (gcc) for a stand-in libcuda")
-    return build_cuda(tmp_path_factory.mktemp("bpftrace_cuda"))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from llmtop.collectors.bpftrace import collector, elf, runner
 from llmtop.collectors.bpftrace.collector import checks, why_not
 from llmtop.collectors.bpftrace.script import Function, Plan, script
 from llmtop.model import Unknown
-from tests.workloads.programs import build_cuda, compiler
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
 PLANS = [
@@ -66,11 +65,9 @@ def test_a_path_that_would_be_program_is_refused(path: str) -> None:
     assert SYNC.can_be_written
 
 
-@pytest.fixture(scope="module")
-def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("needs a C compiler (gcc) for a stand-in libcuda")
-    return build_cuda(tmp_path_factory.mktemp("bpftrace_elf")).parent / "libcuda.so.1"
+@pytest.fixture(scope="session")
+def libcuda(cuda_program: Path) -> Path:
+    return cuda_program.with_name("libcuda.so.1")
 
 
 def test_functions_are_found_where_they_are(libcuda: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -20,8 +19,9 @@ from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.collector import PROGRAM
 from llmtop.model import Unknown
+from tests.collectors.ebpf.probes import Probes
 from tests.workloads.noise import measured_again
-from tests.workloads.programs import Account, Workload, build_workload, compiler
+from tests.workloads.programs import Account, Workload
 
 DEADLINE_S = 60.0
 POINTS = 0.05
@@ -44,48 +44,27 @@ def why_not_real() -> str:
 pytestmark = pytest.mark.skipif(bool(why_not_real()), reason=why_not_real() or "perf works")
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("needs a C compiler to build the programs that are looked at")
-    return build_workload(tmp_path_factory.mktemp("perf_workload"))
-
-
-class Look:
+class Look(Probes):
     """perf's helper that looks once."""
 
-    def __init__(self, pid: int, seconds: float, *options: str) -> None:
-        self._helper = HelperProcess([str(pid), "--once", f"{seconds}", *options], program=PROGRAM)
-        self.said: list[dict[str, Any]] = []
+    deadline_s = 60.0
 
-    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """The next report that meets a condition."""
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            select.select([self._helper], [], [], 1.0)
-            for report in self._helper.reports():
-                self.said.append(report)
-                if condition(report):
-                    return report
-            assert not self._helper.is_at_end, (self._helper.last_words(), self.said)
-        raise AssertionError(f"not within {DEADLINE_S} s: {self.said}")
+    def __init__(self, pid: int, seconds: float, *options: str) -> None:
+        super().__init__(HelperProcess([str(pid), "--once", f"{seconds}", *options], program=PROGRAM))
 
     def begun(self) -> None:
         """Wait until it looks."""
         self.until(lambda report: report["kind"] == "looking")
 
-    def threads(self) -> dict[str, Any]:
+    def of_threads(self) -> dict[str, Any]:
         """What it saw of threads."""
         report = self.until(lambda report: "blocked" in report or report.get("missing", {}).get("scheduler"))
         assert "blocked" in report, report["missing"]
         return report
 
-    def calls(self) -> dict[str, Any]:
+    def of_calls(self) -> dict[str, Any]:
         """What it saw of system calls."""
         return self.until(lambda report: report["kind"] == "sample" and "calls" in report)
-
-    def close(self) -> None:
-        self._helper.close()
 
 
 @pytest.fixture
@@ -99,16 +78,16 @@ def look() -> Iterator[Callable[..., Look]]:
 
     yield make
     for one in made:
-        one.close()
+        one.helper.close()
 
 
-def compared(workload: Workload, look: Look) -> tuple[dict[str, Any], Account, Account]:
+def compared(program: Workload, look: Look) -> tuple[dict[str, Any], Account, Account]:
     """One look at a program that works, and its own account before and after."""
     look.begun()
-    before = workload.ask()
+    before = program.ask()
     look.until(lambda report: report["kind"] == "looked")
-    after = workload.ask()
-    return look.threads(), before, after
+    after = program.ask()
+    return look.of_threads(), before, after
 
 
 def share_blocked(report: dict[str, Any], tid: int, cause: str = "") -> float:
@@ -121,11 +100,11 @@ def share_blocked(report: dict[str, Any], tid: int, cause: str = "") -> float:
     [("nanosleep", "nanosleep"), ("futex", "futex"), ("pipe", "pipe"), ("network", "socket"), ("epoll", "epoll")],
 )
 @measured_again
-def test_sleeps_are_what_the_program_says(look: Callable[..., Look], program: Path, mode: str, cause: str) -> None:
-    with Workload(program, mode, "0") as workload:
-        workload.start()
-        workload.ask()
-        report, before, after = compared(workload, look(workload.pid, 1.0))
+def test_sleeps_are_what_the_program_says(look: Callable[..., Look], workload: Path, mode: str, cause: str) -> None:
+    with Workload(workload, mode, "0") as program:
+        program.start()
+        program.ask()
+        report, before, after = compared(program, look(program.pid, 1.0))
         tid = after.threads["worker"]["tid"]
     truth = after.shares(before)["worker"]
     assert share_blocked(report, tid, cause) == pytest.approx(truth.waited, abs=POINTS)
@@ -133,11 +112,11 @@ def test_sleeps_are_what_the_program_says(look: Callable[..., Look], program: Pa
 
 
 @measured_again
-def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Look], program: Path) -> None:
-    with Workload(program, "starve", "0", "3") as workload:
-        workload.start()
-        workload.ask()
-        report, before, after = compared(workload, look(workload.pid, 1.0))
+def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Look], workload: Path) -> None:
+    with Workload(workload, "starve", "0", "3") as program:
+        program.start()
+        program.ask()
+        report, before, after = compared(program, look(program.pid, 1.0))
     truth = sum(one.queued for one in after.shares(before).values())
     slots = {int(slot): count for _, slots in report["queue"] for slot, count in slots.items()}
     least = sum(count * upper_bound(slot) / 2 for slot, count in slots.items() if slot) / report["elapsed"]
@@ -146,11 +125,11 @@ def test_waits_in_the_run_queue_are_what_the_program_says(look: Callable[..., Lo
 
 
 @measured_again
-def test_stacks_name_the_function(look: Callable[..., Look], program: Path) -> None:
-    with Workload(program, "nanosleep", "0") as workload:
-        workload.start()
-        workload.ask()
-        report, before, after = compared(workload, look(workload.pid, 1.0, "--stacks"))
+def test_stacks_name_the_function(look: Callable[..., Look], workload: Path) -> None:
+    with Workload(workload, "nanosleep", "0") as program:
+        program.start()
+        program.ask()
+        report, before, after = compared(program, look(program.pid, 1.0, "--stacks"))
         tid = after.threads["worker"]["tid"]
     truth = after.shares(before)["worker"]
     running = sum(ns for _, at, frames, ns in report["running"] if at == tid and "spin_here" in frames)
@@ -175,11 +154,11 @@ sys.stdin.readline()
 
 
 def test_system_calls_are_all_counted(look: Callable[..., Look]) -> None:
-    with Workload(sys.executable, "-c", CALLS) as workload:
-        seen = look(workload.pid, 1.0)
+    with Workload(sys.executable, "-c", CALLS) as program:
+        seen = look(program.pid, 1.0)
         seen.until(lambda report: report.get("calls") is True)
-        workload.start()
-        report = seen.calls()
+        program.start()
+        report = seen.of_calls()
     names = {int(number): name for number, name in report["names"].items()}
     calls = {names[number]: (count, errors, ns) for _, number, count, errors, ns, _ in report["calls"]}
     assert report["lost"] == 0
@@ -188,13 +167,13 @@ def test_system_calls_are_all_counted(look: Callable[..., Look]) -> None:
     assert 0 < calls["getppid"][2] < report["elapsed"]
 
 
-def test_nothing_is_left_when_the_helper_is_killed(look: Callable[..., Look], program: Path) -> None:
-    with Workload(program, "nanosleep", "0") as workload:
-        workload.start()
-        workload.ask()
-        one = look(workload.pid, 30.0, "--stacks")
+def test_nothing_is_left_when_the_helper_is_killed(look: Callable[..., Look], workload: Path) -> None:
+    with Workload(workload, "nanosleep", "0") as program:
+        program.start()
+        program.ask()
+        one = look(program.pid, 30.0, "--stacks")
         one.begun()
-        helper = one._helper._process
+        helper = one.helper._process
         children = {int(path.name) for path in Path("/proc").glob("[0-9]*") if parent_of(path) == helper.pid}
         assert len(children) == 2
         helper.kill()
@@ -210,12 +189,12 @@ def parent_of(path: Path) -> int:
     return int(fields[1]) if len(fields) > 1 else 0
 
 
-def test_tracefs_is_mounted_for_the_helper_alone(look: Callable[..., Look], program: Path) -> None:
+def test_tracefs_is_mounted_for_the_helper_alone(look: Callable[..., Look], workload: Path) -> None:
     before = Path("/proc/self/mounts").read_text()
-    with Workload(program, "nanosleep", "0") as workload:
-        workload.start()
-        workload.ask()
-        look(workload.pid, 0.2).calls()
+    with Workload(workload, "nanosleep", "0") as program:
+        program.start()
+        program.ask()
+        look(program.pid, 0.2).of_calls()
     assert Path("/proc/self/mounts").read_text() == before
 
 

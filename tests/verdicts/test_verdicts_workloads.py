@@ -18,7 +18,7 @@ import pytest
 
 from tests.collectors.ebpf.probes import why_no_probes
 from tests.verdicts.looking import Case, Looked, Watch
-from tests.workloads.programs import HERE, Workload, build_cuda, build_workload, compiler, cpu_quota, why_no_quota
+from tests.workloads.programs import HERE, Workload, cpu_quota, why_no_quota
 
 pytestmark = pytest.mark.timeout(240)  # the first test waits for all looks
 
@@ -113,16 +113,15 @@ def no_quota() -> str:
 
 
 @pytest.fixture(scope="module")
-def looks(tmp_path_factory: pytest.TempPathFactory, no_quota: str) -> Iterator[dict[str, Looked]]:
+def looks(
+    workload: Path, cuda_program: Path, tmp_path_factory: pytest.TempPathFactory, no_quota: str
+) -> Iterator[dict[str, Looked]]:
     """What is said of every case; made at once, because probes take their time to be attached."""
-    if compiler() is None:
-        pytest.skip("needs a C compiler (gcc) for programs whose use of the kernel is known")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.delenv("LLMTOP_NO_EBPF", raising=False)
         if why := why_no_probes():
             pytest.skip(f"needs probes in the kernel: {why}")
-        folder = tmp_path_factory.mktemp("verdicts")
-        makers = program_makers(build_workload(folder), build_cuda(folder), folder)
+        makers = program_makers(workload, cuda_program, tmp_path_factory.mktemp("verdicts"))
         watch = Watch(makers, CASES, group_of="throttled")
         stack.enter_context(watch)
         if not no_quota:

@@ -40,7 +40,9 @@ def needs_unshare(*namespaces: str) -> None:
 
 
 class Probes:
-    """A helper that is ready, and the reports it has made."""
+    """A helper, and the reports it has made."""
+
+    deadline_s = DEADLINE_S
 
     def __init__(self, helper: HelperProcess) -> None:
         self.helper = helper
@@ -48,7 +50,7 @@ class Probes:
 
     def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The next report that meets a condition."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while (left := deadline - time.monotonic()) > 0:
             select.select([self.helper], [], [], left)
             for report in self.helper.reports():
@@ -56,7 +58,7 @@ class Probes:
                 if condition(report):
                     return report
             assert not self.helper.is_at_end, self.helper.last_words()
-        raise AssertionError(f"not within {DEADLINE_S} s; the last report: {self.said[-1:]}")
+        raise AssertionError(f"not within {self.deadline_s} s; the last report: {self.said[-1:]}")
 
     def next(self) -> dict[str, Any]:
         """A sample that was begun after now."""
