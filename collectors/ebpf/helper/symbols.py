@@ -4,75 +4,50 @@ from __future__ import annotations
 
 import os
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from .elf import ElfError, ElfFunctions
 from .system import read
 
-_LOOK_AFTER_TICKS = 10
+_LOOK_AFTER_TICKS = 5
 _LONGEST_TICKS = 640
 MOST_IDS = 6000
 """Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
-
-
-MOST_ADDRESSES = 20_000
-"""So many addresses without a function of their own are remembered; then they are looked up anew."""
-
-Code = tuple[frozenset[str], int]
-
-
-class Functions:
-    """Where the functions of a process are known to be, so that not each address in one is looked up.
-
-    bcc takes a millisecond for an address in a library with hundreds of thousands of symbols, and code that runs is
-    met at ever new ones.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        """The last address known to belong to each."""
-        self._names: list[str] = []
-
-    def name(self, address: int) -> str | None:
-        """The function that is known to hold an address."""
-        i = bisect_right(self._starts, address) - 1
-        return self._names[i] if i >= 0 and address <= self._ends[i] else None
-
-    def learn(self, start: int, address: int, name: str) -> None:
-        """A function begins at `start` and goes on at least to `address`."""
-        i = bisect_left(self._starts, start)
-        if i < len(self._starts) and self._starts[i] == start:
-            self._ends[i] = max(self._ends[i], address)
-            return
-        self._starts.insert(i, start)
-        self._ends.insert(i, address)
-        self._names.insert(i, name)
+MOST_ADDRESSES = 50_000
+"""So many addresses and their names are remembered; then they are looked up anew."""
 
 
 class Symbols:
     """Names of functions by process and address, remembered.
 
-    bcc's cache of a process does not see code that was mapped after it was made, so a process with unknown addresses is
-    looked at anew when it has mapped more. That reads all its symbols again, a second of work with libtorch, so it is
-    done ever more seldom: stacks walked without frame pointers hold addresses that no code has.
+    Code that a file holds is named by the file; what is made while the program runs (a just-in-time compiler's, the
+    vDSO), and what a debug file apart may know, by bcc. Stacks walked without frame pointers hold addresses that no
+    code has, so a process with unknown addresses is looked at anew only when it has mapped more, and ever more seldom.
     """
 
     def __init__(self, bpf: Any) -> None:
         self._bpf = bpf
-        self._functions: dict[int, Functions] = {}
         self._names: dict[tuple[int, int], str] = {}
-        """Of addresses of the kernel (process -1), and of those that are in no known function."""
+        """The kernel is process -1."""
+        self._files: dict[str, ElfFunctions | None] = {}
+        """By what /proc tells of a file: its device and inode. None is one that cannot be read."""
         self._unknown: dict[int, int] = {}
         """For how many ticks each process has had addresses without a name."""
         self._patience: dict[int, int] = {}
         self._code: dict[int, Code] = {}
-        """What code each process had when its symbols were read."""
 
     def user(self, tgid: int, address: int) -> str:
         """A function of a process, or the library it is in, in brackets."""
-        functions = self._functions.setdefault(tgid, Functions())
-        return functions.name(address) or self._names.get((tgid, address)) or self._look_up(tgid, address, functions)
+        name = self._names.get((tgid, address))
+        if name is None:
+            if len(self._names) >= MOST_ADDRESSES:
+                self._names.clear()
+            name = self._names[tgid, address] = self._look_up(tgid, address)
+        return name
 
     def kernel(self, address: int) -> str:
         """A function of the kernel, marked as such."""
@@ -82,32 +57,51 @@ class Symbols:
             name = self._names[-1, address] = found.decode("utf-8", "replace") + "_[k]"
         return name
 
-    def _look_up(self, tgid: int, address: int, functions: Functions) -> str:
-        if tgid not in self._code:
-            self._code[tgid] = mapped_code(tgid)
-        found, offset, module = self._bpf._sym_cache(tgid).resolve(address, True)
-        if found:
-            name = str(found.decode("utf-8", "replace"))
-            functions.learn(address - offset, address, name)
-            return name
-        if module:
-            name = f"[{os.path.basename(module).decode('utf-8', 'replace').strip('[]')}]"
-        else:
-            name = "[unknown]"
+    def _look_up(self, tgid: int, address: int) -> str:
+        code = self._code.get(tgid)
+        if code is None:
+            code = self._code[tgid] = Code.of(tgid)
+        region = code.at(address)
+        if region is None:
             self._unknown.setdefault(tgid, 0)
-        if len(self._names) >= MOST_ADDRESSES:
-            self._names.clear()
-        self._names[tgid, address] = name
-        return name
+            return "[unknown]"
+        functions = self._functions(tgid, region) if region.is_file else None
+        name = self._name_in(functions, tgid, region, address) if functions else None
+        if name is None and (functions is None or not functions.is_complete):
+            name = self._name_by_bcc(tgid, address)
+        if name is None and not region.is_file:
+            self._unknown.setdefault(tgid, 0)  # it may be named later
+        return name or f"[{os.path.basename(region.path).strip('[]') or 'unknown'}]"
+
+    def _functions(self, tgid: int, region: Region) -> ElfFunctions | None:
+        if region.file not in self._files:
+            try:
+                with opened(tgid, region) as descriptor:
+                    self._files[region.file] = ElfFunctions(descriptor)
+            except (OSError, ElfError):
+                self._files[region.file] = None
+        return self._files[region.file]
+
+    def _name_in(self, functions: ElfFunctions, tgid: int, region: Region, address: int) -> str | None:
+        try:
+            with opened(tgid, region) as descriptor:
+                return functions.name(descriptor, address - region.start + region.offset)
+        except OSError:  # the process has just ended
+            return None
+
+    def _name_by_bcc(self, tgid: int, address: int) -> str | None:
+        found, _, _ = self._bpf._sym_cache(tgid).resolve(address, True)
+        return found.decode("utf-8", "replace") if found else None
 
     def forget(self, tgid: int) -> None:
         """A process ended or became another program."""
         for book in (self._unknown, self._patience, self._code):
             book.pop(tgid, None)
         self._drop(tgid)
+        mapped = {region.file for code in self._code.values() for region in code.regions}
+        self._files = {file: functions for file, functions in self._files.items() if file in mapped}
 
     def _drop(self, tgid: int) -> None:
-        self._functions.pop(tgid, None)
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
         cache = self._bpf._sym_caches.pop(tgid, None)
         if cache is not None:  # bcc itself never gives one back
@@ -120,21 +114,72 @@ class Symbols:
             patience = self._patience.setdefault(tgid, _LOOK_AFTER_TICKS)
             if self._unknown[tgid] > patience:
                 self._unknown[tgid] = 0
-                if (code := mapped_code(tgid)) != self._code.get(tgid):
+                if (code := Code.of(tgid)) != self._code.get(tgid):
                     self._code[tgid] = code
                     self._patience[tgid] = min(2 * patience, _LONGEST_TICKS)
                     del self._unknown[tgid]
                     self._drop(tgid)
 
 
-def mapped_code(tgid: int) -> Code:
-    """The files whose code a process maps, and how long its list of generated code is (/tmp/perf-PID.map)."""
-    lines = (line.split(None, 5) for line in read(f"/proc/{tgid}/maps").splitlines())
-    files = frozenset(fields[5] for fields in lines if len(fields) == 6 and "x" in fields[1])
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Addresses of a process that hold code, and what they are of."""
+
+    start: int
+    end: int
+    offset: int
+    file: str
+    path: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file holds the code, rather than memory alone."""
+        return self.path.startswith("/") and not self.path.startswith(("/dev/zero", "/memfd:"))
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that a process has mapped, and how long its list of generated code is (/tmp/perf-PID.map)."""
+
+    regions: tuple[Region, ...]
+    generated: int
+
+    @classmethod
+    def of(cls, tgid: int) -> Code:
+        """As it is now; without regions when the process has ended."""
+        lines = (line.split(None, 5) for line in read(f"/proc/{tgid}/maps").splitlines())
+        regions = tuple(_region(fields) for fields in lines if len(fields) >= 5 and "x" in fields[1])
+        try:
+            return cls(regions, os.stat(f"/proc/{tgid}/root/tmp/perf-{tgid}.map").st_size)
+        except OSError:
+            return cls(regions, 0)
+
+    def at(self, address: int) -> Region | None:
+        """What holds an address."""
+        i = bisect_right(self.regions, address, key=lambda region: region.start) - 1
+        return self.regions[i] if i >= 0 and address < self.regions[i].end else None
+
+
+def _region(fields: list[str]) -> Region:
+    start, end = (int(address, 16) for address in fields[0].split("-"))
+    return Region(start, end, int(fields[2], 16), f"{fields[3]} {fields[4]}", fields[5] if len(fields) > 5 else "")
+
+
+@contextmanager
+def opened(tgid: int, region: Region) -> Iterator[int]:
+    """The file of a region, as the process has it: replaced since or in a container, it is still that one.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
     try:
-        return files, os.stat(f"/proc/{tgid}/root/tmp/perf-{tgid}.map").st_size
-    except OSError:
-        return files, 0
+        descriptor = os.open(f"/proc/{tgid}/map_files/{region.start:x}-{region.end:x}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # a capability in place of root does not open these, and mappings change
+        descriptor = os.open(f"/proc/{tgid}/root{region.path}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class StackTable:

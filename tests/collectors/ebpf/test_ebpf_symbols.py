@@ -1,37 +1,47 @@
-"""When the helper reads a process's symbols again; no probe is loaded here."""
+"""Names of addresses of processes, and when their mappings are read again; no probe is loaded here."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from llmtop.collectors.ebpf.helper import symbols
-from llmtop.collectors.ebpf.helper.symbols import Symbols, mapped_code
+from llmtop.collectors.ebpf.helper.symbols import Code, Region, Symbols
 
 PID = 4242
 
 
 class _Bpf:
-    """bcc, as far as it names addresses: none has a name."""
+    """bcc, as far as it names addresses: the code that a program made at 0x1000 has a name."""
 
     def __init__(self) -> None:
         self._sym_caches: dict[int, Any] = {}
+        self.asked: list[int] = []
 
     def _sym_cache(self, tgid: int) -> _Bpf:
         return self
 
-    def resolve(self, address: int, demangle: bool) -> tuple[None, int, None]:
-        return None, 0, None
+    def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, None]:
+        self.asked.append(address)
+        return (b"made" if 0x1000 <= address < 0x1100 else None), 0, None
+
+    def ksym(self, address: int) -> bytes:
+        return b"do_sys_poll"
+
+
+def mapped(monkeypatch: pytest.MonkeyPatch, *regions: Region) -> None:
+    monkeypatch.setattr(Code, "of", lambda tgid: Code(regions, 0))
 
 
 def times_read(monkeypatch: pytest.MonkeyPatch, ticks: int, grows_every: int) -> int:
-    """How often symbols are dropped to be read again when a process maps more code every so many ticks."""
+    """How often names are dropped to be looked up again when a process maps more code every so many ticks."""
     now = 0
-    monkeypatch.setattr(symbols, "mapped_code", lambda tgid: (frozenset(("a",)), now // grows_every))
+    monkeypatch.setattr(Code, "of", lambda tgid: Code((), now // grows_every))
     dropped: list[int] = []
     named = Symbols(_Bpf())
     monkeypatch.setattr(named, "_drop", dropped.append)
@@ -45,54 +55,84 @@ def test_addresses_without_a_name_cost_nothing_while_no_code_is_mapped(monkeypat
     assert times_read(monkeypatch, ticks=600, grows_every=10_000) == 0
 
 
-def test_symbols_are_read_again_ever_more_seldom_where_code_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1 <= times_read(monkeypatch, ticks=600, grows_every=1) <= 6
+def test_mappings_are_read_again_ever_more_seldom_where_code_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1 <= times_read(monkeypatch, ticks=600, grows_every=1) <= 7
 
 
-def test_the_code_of_a_process_is_its_files() -> None:
-    files, _ = mapped_code(os.getpid())
-    assert any("libc" in name for name in files)
-    assert mapped_code(0)[0] == frozenset()
+def test_functions_of_this_process_have_their_names() -> None:
+    named = Symbols(_Bpf())
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+    assert address is not None
+    assert named.user(os.getpid(), address).lstrip("_").endswith("getpid")
+    assert named.user(os.getpid(), 1) == "[unknown]"
 
 
-class _Library:
-    """bcc with three functions of 100 bytes each from 1000 on, and no name for what is behind them."""
-
-    def __init__(self) -> None:
-        self._sym_caches: dict[int, Any] = {}
-        self.asked: list[int] = []
-
-    def _sym_cache(self, tgid: int) -> _Library:
-        return self
-
-    def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, bytes]:
-        self.asked.append(address)
-        offset = address - 1000
-        return (b"f%d" % (offset // 100) if offset < 300 else None), offset % 100, b"/usr/lib/libx.so"
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: /proc/PID/map_files is for root")
+def test_a_function_of_a_library_that_was_replaced_is_still_named(tmp_path: Path) -> None:
+    """An upgrade under a running server: its path names another file, or none."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    libc = next(line.split()[-1] for line in maps if "/libc.so" in line or "/libc-" in line)
+    copy = tmp_path / "libcopy.so"
+    shutil.copy(libc, copy)
+    loaded = ctypes.CDLL(str(copy))
+    address = ctypes.cast(loaded.strtok, ctypes.c_void_p).value
+    assert address is not None
+    copy.unlink()
+    assert Symbols(_Bpf()).user(os.getpid(), address).lstrip("_") == "strtok"
 
 
-def test_an_address_in_a_known_function_is_not_looked_up() -> None:
-    library = _Library()
-    named = Symbols(library)
-    assert [named.user(PID, address) for address in (1250, 1090, 1180)] == ["f2", "f0", "f1"]
-    assert [named.user(PID, address) for address in (1000, 1089, 1100, 1205)] == ["f0", "f0", "f1", "f2"]
-    assert library.asked == [1250, 1090, 1180]
-    assert named.user(PID, 1095) == "f0"  # further in than was known
-    assert named.user(PID, 1093) == "f0"
-    assert library.asked == [1250, 1090, 1180, 1095]
+def test_made_code_is_named_by_bcc_and_only_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bpf = _Bpf()
+    named = Symbols(bpf)
+    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "00:00 0", ""), Region(0x5000, 0x6000, 0, "00:00 0", "[vdso]"))
+    assert [named.user(PID, address) for address in (0x1010, 0x1010, 0x1200, 0x5000)] == [
+        "made",
+        "made",
+        "[unknown]",
+        "[vdso]",
+    ]
+    assert bpf.asked == [0x1010, 0x1200, 0x5000]
+    assert named.user(PID, 0x3000) == "[unknown]"
+    assert 0x3000 not in bpf.asked
 
 
-@given(st.lists(st.integers(1000, 1399), max_size=60))
-def test_names_are_those_of_the_library_in_any_order(addresses: list[int]) -> None:
-    named = Symbols(_Library())
-    for address in addresses:
-        expected = f"f{(address - 1000) // 100}" if address < 1300 else "[libx.so]"
-        assert named.user(PID, address) == expected
+def test_a_file_that_is_no_library_costs_only_its_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "odd").write_bytes(b"MZ" * 100)
+    named = Symbols(_Bpf())
+    mapped(monkeypatch, Region(0x5000, 0x6000, 0, "fe:00 7", str(tmp_path / "odd")))
+    assert named.user(os.getpid(), 0x5010) == "[odd]"
+    mapped(monkeypatch, Region(0x7000, 0x8000, 0, "fe:00 8", str(tmp_path / "gone")))
+    named.forget(os.getpid())
+    assert named.user(os.getpid(), 0x7010) == "[gone]"
 
 
-def test_addresses_without_a_function_find_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_process_is_its_executable_mappings() -> None:
+    code = Code.of(os.getpid())
+    libc = next(region for region in code.regions if "libc" in region.path)
+    assert libc.is_file
+    assert code.at(libc.start) == code.at(libc.end - 1) == libc
+    assert code.at(0) is None
+    assert Code.of(0).regions == ()
+
+
+def test_names_find_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "MOST_ADDRESSES", 10)
-    named = Symbols(_Library())
-    for address in range(1300, 1400):
-        assert named.user(PID, address) == "[libx.so]"
+    mapped(monkeypatch, Region(0x5000, 0x6000, 0, "00:00 0", "[vdso]"))
+    named = Symbols(_Bpf())
+    for address in range(0x5000, 0x5100):
+        assert named.user(PID, address) == "[vdso]"
     assert len(named._names) <= 10
+
+
+def test_files_that_no_process_maps_any_more_are_forgotten() -> None:
+    named = Symbols(_Bpf())
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+    assert address is not None
+    named.user(os.getpid(), address)
+    assert named._files
+    named.forget(os.getpid())
+    assert not named._files
+
+
+def test_a_function_of_the_kernel_is_marked() -> None:
+    assert Symbols(_Bpf()).kernel(0xFFFFFFFF81000000) == "do_sys_poll_[k]"

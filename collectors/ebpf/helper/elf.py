@@ -1,0 +1,164 @@
+"""The functions of a program or library, by their place in its ELF file.
+
+bcc reads a library's whole table of names for each name it gives: 20 ms with libtorch. Here the names stay in the file
+until they are asked for, and what the processes of a server share is read once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+_HEADER = struct.Struct("<16s HHI QQQ I HHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL_SIZE = 24
+_LITTLE_64 = b"\x7fELF\x02\x01"
+_LOAD = 1
+_SYMTAB, _DYNSYM = 2, 11
+_FUNCTION_TYPES = (2, 10)
+"""STT_FUNC and STT_GNU_IFUNC (elf.h)."""
+_FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in _FUNCTION_TYPES)
+_CHUNK = 1 << 16
+"""Symbols that are sorted at a time: all of libtorch's at once would take 50 MB for a moment."""
+_MOST_SYMBOLS = 1 << 24
+_BACK = 8
+"""Functions before the nearest that are tried: one may lie within another."""
+_LONGEST_NAME = 4096
+
+
+class ElfError(ValueError):
+    """This is no ELF file that can be read here: 64 bits, little-endian."""
+
+
+class _Run:
+    """Some of the functions, by address."""
+
+    def __init__(self, table: bytes) -> None:
+        words, halves = memoryview(table).cast("Q"), memoryview(table).cast("I")
+        starts, sizes, names = words[1::3].tolist(), words[2::3].tolist(), halves[0::6].tolist()
+        kept = [i for i, info in enumerate(table[4::_SYMBOL_SIZE]) if info in _FUNCTION_INFOS and starts[i]]
+        kept.sort(key=starts.__getitem__)
+        self.starts = array("Q", [starts[i] for i in kept])
+        self.sizes = array("Q", [sizes[i] for i in kept])
+        self.names = array("I", [names[i] for i in kept])
+
+    def holding(self, address: int) -> Iterator[tuple[int, int]]:
+        """The start and the name's place of functions that hold an address, the nearest first."""
+        i = bisect_right(self.starts, address) - 1
+        for j in range(i, max(-1, i - _BACK), -1):
+            if address - self.starts[j] < (self.sizes[j] or 1):
+                yield self.starts[j], self.names[j]
+
+
+class ElfFunctions:
+    """The functions of one file.
+
+    Args:
+        descriptor: The file, open for reading; it is needed again for names, by this or another descriptor.
+
+    Raises:
+        ElfError: It is no ELF file of this machine's kind, or a damaged one.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._size = os.fstat(descriptor).st_size
+        ident, *_, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER.unpack(
+            self._read(descriptor, 0, _HEADER.size)
+        )
+        if not ident.startswith(_LITTLE_64) or segment_size != _SEGMENT.size or section_size not in (0, _SECTION.size):
+            raise ElfError("not an ELF file of 64 bits, little-endian")
+        self._segments = [
+            (offset, size, address)
+            for kind, _, offset, address, _, size, _, _ in _SEGMENT.iter_unpack(
+                self._read(descriptor, segments_at, segments * _SEGMENT.size)
+            )
+            if kind == _LOAD
+        ]
+        tables = list(_SECTION.iter_unpack(self._read(descriptor, sections_at, sections * _SECTION.size)))
+        chosen = next((table for kind in (_SYMTAB, _DYNSYM) for table in tables if table[1] == kind), None)
+        self.is_complete = chosen is not None and chosen[1] == _SYMTAB
+        """Whether functions that are not exported are known too; otherwise a debug file may know them."""
+        self._runs: list[_Run] = []
+        self._strings = 0
+        self._name_of: dict[int, str] = {}
+        if chosen is not None:
+            self._strings = self._strings_of(tables, chosen[6])
+            self._runs = list(self._read_runs(descriptor, chosen[4], chosen[5] // _SYMBOL_SIZE))
+
+    def name(self, descriptor: int, offset: int) -> str | None:
+        """The function that holds a byte of the file; None where no function is known."""
+        address = self._address(offset)
+        if address is None:
+            return None
+        found = [place for run in self._runs for place in run.holding(address)]
+        if not found:
+            return None
+        nearest = max(start for start, _ in found)
+        names = [self._named(descriptor, place) for start, place in found if start == nearest]
+        # A function of many names is best known by its plain one: recv, not __recv or __libc_recv.
+        return min(names, key=lambda name: (len(name) - len(name.lstrip("_")), len(name), name))
+
+    def _address(self, offset: int) -> int | None:
+        return next((offset - at + start for at, size, start in self._segments if at <= offset < at + size), None)
+
+    def _named(self, descriptor: int, place: int) -> str:
+        name = self._name_of.get(place)
+        if name is None:
+            raw = os.pread(descriptor, _LONGEST_NAME, self._strings + place).partition(b"\0")[0]
+            name = self._name_of[place] = demangled(raw).decode("utf-8", "replace")
+        return name
+
+    def _strings_of(self, tables: list[tuple[int, ...]], number: int) -> int:
+        if number >= len(tables):
+            raise ElfError("its symbols name a section that is not there")
+        return tables[number][4]
+
+    def _read_runs(self, descriptor: int, at: int, symbols: int) -> Iterator[_Run]:
+        for first in range(0, min(symbols, _MOST_SYMBOLS), _CHUNK):
+            count = min(_CHUNK, symbols - first)
+            run = _Run(self._read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
+            if run.starts:
+                yield run
+
+    def _read(self, descriptor: int, offset: int, size: int) -> bytes:
+        if offset + size > self._size:
+            raise ElfError("it ends before its tables do")
+        data = os.pread(descriptor, size, offset)
+        if len(data) != size:
+            raise ElfError("it was cut while it was read")
+        return data
+
+
+def demangled(name: bytes) -> bytes:
+    """A C++ function as its source names it; any other name as it is."""
+    if not name.startswith(b"_Z") or len(name) >= _LONGEST_NAME or _cxa_demangle is None:
+        return name
+    status = ctypes.c_int()
+    found = _cxa_demangle(name, None, None, ctypes.byref(status))
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found)
+    finally:
+        _free(found)
+
+
+def _demangler() -> Any:
+    """The C++ library's own; None where there is none, and names stay as the linker knows them."""
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except OSError:
+        return None
+    demangle.restype = ctypes.c_void_p
+    return demangle
+
+
+_cxa_demangle = _demangler()
+_free = ctypes.CDLL(None).free
+_free.argtypes = (ctypes.c_void_p,)
