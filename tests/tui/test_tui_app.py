@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.render.look import ROLES, Look
-from llmtop.tui.screens.help import key_lines
+from llmtop.tui.screens.help import active_keys
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -104,8 +104,8 @@ class Empty(LlmtopApp):
 async def test_help_lists_every_key_once() -> None:
     app = Empty()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        lines = key_lines(app.screen.active_bindings.values())
-        assert ("q", "Leave") in lines
+        lines = active_keys(app.screen)
+        assert ("Ctrl+q q", "Leave") in lines
         assert ("?", "This list") in lines
         assert len({text for _, text in lines}) == len(lines)
         await pilot.press("question_mark")

@@ -1,19 +1,27 @@
-"""The help screen, made from the bindings of the screen it is called on."""
+"""The help screen, made from the bindings of the screen below it: what works now, then what each other pane adds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import BindingType
+from rich.table import Table
+from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from llmtop.tui.panes.base import Pane
+
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.binding import ActiveBinding
+    from textual.screen import Screen
+    from textual.widget import Widget
+
+KeyLine = tuple[str, str]
+"""Keys, and what they do."""
 
 _NAMES = {
     "question_mark": "?",
@@ -25,18 +33,50 @@ _NAMES = {
     "right_square_bracket": "]",
     "pageup": "PgUp",
     "pagedown": "PgDn",
+    "plus": "+",
+    "minus": "-",
+    "equals_sign": "=",
 }
+_OUR_WORDS = {
+    "Focus Next": "The next pane, or the one before (Shift)",
+    "Focus Previous": "The next pane, or the one before (Shift)",
+    "Copy selected text": "Copy what the mouse has marked",
+    "Quit the app and return to the command prompt.": "Leave",
+    "Open the command palette": "All commands, to search by name",
+}
+"""For what Textual binds itself."""
 
 
-def key_lines(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
-    """(keys, what they do) of each action once, in the order of declaration; actions without a text are left out."""
+def key_lines(bindings: Iterable[Binding]) -> list[KeyLine]:
+    """Each action once, in the order of declaration, with all its keys; actions without a text are left out."""
     keys_by_text: dict[str, list[str]] = {}
-    for active in bindings:
-        binding = active.binding
+    for binding in bindings:
         text = binding.tooltip or binding.description
-        if active.enabled and text:
-            keys_by_text.setdefault(text, []).append(key_name(binding.key))
+        if text:
+            keys_by_text.setdefault(_OUR_WORDS.get(text, text), []).append(key_name(binding.key))
     return [(" ".join(dict.fromkeys(keys)), text) for text, keys in keys_by_text.items()]
+
+
+def active_keys(screen: Screen[object]) -> list[KeyLine]:
+    """What works now, where the focus is."""
+    return key_lines(active.binding for active in screen.active_bindings.values() if active.enabled)
+
+
+def keys_elsewhere(screen: Screen[object]) -> dict[str, list[KeyLine]]:
+    """By pane that has not the focus, what its keys are beyond those that work now."""
+    known = {text for _, text in active_keys(screen)}
+    focused = () if screen.focused is None else screen.focused.ancestors_with_self
+    found: dict[str, list[KeyLine]] = {}
+    for pane in screen.query(Pane):
+        lines = [line for line in key_lines(_bindings_in(pane)) if line[1] not in known]
+        if lines and pane not in focused:
+            found[f"{pane.number or ''} {pane.title}".strip()] = lines
+    return found
+
+
+def _bindings_in(pane: Pane[object]) -> Iterable[Binding]:
+    widgets: list[Widget] = [pane, *pane.query("*")]
+    return (one for widget in widgets for keys in widget._bindings.key_to_bindings.values() for one in keys)
 
 
 def key_name(key: str) -> str:
@@ -45,19 +85,32 @@ def key_name(key: str) -> str:
     return modifier.capitalize() + plus + (_NAMES.get(name) or (name if len(name) == 1 else name.capitalize()))
 
 
+_WIDEST = 60
+"""Columns of the texts; longer ones go on in the next line."""
+
+
 class HelpScreen(ModalScreen[None]):
     """Every key that does something on the screen below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,q", "dismiss", "close")]
 
-    def __init__(self, bindings: list[ActiveBinding]) -> None:
+    def __init__(self, here: list[KeyLine], elsewhere: dict[str, list[KeyLine]]) -> None:
         super().__init__()
-        self._lines = key_lines(bindings)
+        self._here = here
+        self._elsewhere = elsewhere
 
     def compose(self) -> ComposeResult:
-        width = max((len(keys) for keys, _ in self._lines), default=0)
-        text = "\n".join(f"{keys:>{width}}  {what}" for keys, what in self._lines)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(max_width=_WIDEST)
+        for keys, what in self._here:
+            table.add_row(keys, what)
+        for pane, lines in self._elsewhere.items():
+            table.add_row("", "")
+            table.add_row("", Text(pane, "bold"))
+            for keys, what in lines:
+                table.add_row(keys, what)
         with VerticalScroll(id="help") as box:
             box.border_title = Content("Keys")
             box.border_subtitle = Content("Esc closes")
-            yield Static(Content(text))
+            yield Static(table)

@@ -1,0 +1,33 @@
+"""The list of keys: whole at 80 columns, with those of the panes that have not the focus."""
+
+from __future__ import annotations
+
+from llmtop.tui.screens.help import HelpScreen, active_keys, keys_elsewhere
+from tests.tui.live_app import fixed_app
+
+
+async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
+    app = fixed_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        freeze = ("x", "Hold the flame alone, or let it go on")
+        assert freeze in keys_elsewhere(app.screen)["5 Stall flame"]
+        await pilot.press("5")
+        assert freeze in active_keys(app.screen)
+        assert "5 Stall flame" not in keys_elsewhere(app.screen)
+        assert ("p", "Pin the GPU to the top, and into roofline and lanes") in keys_elsewhere(app.screen)["3 GPU"]
+
+
+async def test_no_text_is_cut_in_a_narrow_terminal() -> None:
+    app = fixed_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        words = " ".join(app.screen_text().replace("│", " ").split())
+        assert "What happened: faults, clock limits, restarts; Enter goes there" in words
+        assert "1 2 3 4 5 6 7 8 Focus a pane by its number" in words
+        await pilot.press("end")
+        await pilot.pause()
+        assert "6 CPU-GPU" in app.screen_text()
