@@ -8,6 +8,8 @@ import pytest
 
 from tests.collectors.nvml_looks import Clock, nvml_collector
 
+pytest.register_assert_rewrite("tests.collectors.ebpf.truths")
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -7,25 +7,34 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llmtop.collectors import children
 from llmtop.collectors.bpftrace import runner
 from llmtop.collectors.bpftrace.collector import PROGRAM, BpftraceCollector, why_not
-from llmtop.collectors.ebpf.process import HelperProcess, running_helpers
+from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.tracers import CHOICE, Tracer, TracerCollector
-from llmtop.model import Reading, Target, TargetProcess, Trace
-from tests.collectors.ebpf.probes import Probes, eventually
+from llmtop.model import Trace
+from tests.collectors.ebpf.probes import Probes, eventually, probing
+from tests.collectors.ebpf.truths import (
+    CLOCK_NANOSLEEP,
+    FIVE_POINTS,
+    FUTEX,
+    NANOSLEEP,
+    READV,
+    counts_are_exact,
+    is_watched_from_start_to_end,
+    owned,
+    seen,
+)
 from tests.workloads.noise import measured_again
-from tests.workloads.programs import Workload
+from tests.workloads.programs import Workload, target_of
 
-NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READV = 35, 230, 202, 19
-FIVE_POINTS = 0.05
 X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are x86-64's")
 pytestmark = pytest.mark.usefixtures("real_bpftrace")
 
@@ -37,16 +46,9 @@ def real_bpftrace(probes_allowed: None) -> None:
         pytest.skip(f"needs bpftrace and the right to use it: {why}")
 
 
-@contextmanager
-def looking(*pids: int, options: Iterable[str] = ()) -> Iterator[Probes]:
-    """The helper on processes, attached. The budget is out of reach unless `options` say otherwise."""
-    helper = HelperProcess([*map(str, pids), "--interval", "0.2", "--budget", "100", *options], program=PROGRAM)
-    probes = Probes(helper)
-    try:
-        probes.until(lambda report: report["kind"] == "ready")
-        yield probes
-    finally:
-        helper.close()
+def looking(*pids: int, options: Iterable[str] = ()) -> AbstractContextManager[Probes]:
+    """Like `probing`, by bpftrace."""
+    return probing(*pids, options=("--interval", "0.2", *options), program=PROGRAM)
 
 
 def children_of(pid: int) -> list[int]:
@@ -54,28 +56,12 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def target(pid: int) -> Target:
-    return Target(pid, pid, "process", "a program", (TargetProcess(pid, "", "a program"),))
-
-
 def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
-    with Workload(workload, "count") as program, looking(program.pid) as probes:
-        program.start()
-        child = program.account()["child"]
-        probes.until(lambda _: probes.calls(child).get("getsid", [0])[0] == 321)
-        probes.next()
-        calls = probes.calls(program.pid)
-    assert {name: calls[name][:2] for name in ("getppid", "pread64", "getpgid")} == {
-        "getppid": [12345, 0],
-        "pread64": [1000, 0],
-        "getpgid": [4000, 0],  # by four threads that have ended since
-    }
-    assert calls["close"][1] == 777  # of a file that never was
-    spins = [calls[name] for name in ("sched_yield", "epoll_wait (no wait)", "ppoll (no wait)")]
-    assert spins == [[5000, 0, 0, {}], [600, 0, 0, {}], [500, 0, 0, {}]]
-    assert calls["epoll_wait"][0] == 3
-    assert calls["epoll_wait"][2] >= 3 * 1_000_000
-    assert child in probes.all("born")
+    counts_are_exact(workload, looking)
+
+
+def has_stacks(report: dict[str, Any]) -> bool:
+    return bool(report.get("stacks"))
 
 
 @X86_64
@@ -91,30 +77,21 @@ def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
 def test_sleep_agrees_with_the_programs_own_account(
     workload: Path, mode: str, calls: tuple[int, ...], function: str
 ) -> None:
-    with Workload(workload, mode) as program, looking(program.pid, options=["--stacks"]) as probes:
-        program.start()
-        account = program.account()
-        probes.until(lambda report: report.get("stacks"))
-        probes.next()
-        slept = probes.slept(program.pid, program.pid)
-        stacks = [entry for entry in probes.all("stacks") if entry[1] == program.pid and entry[2] in calls]
-    truth = account["in_wait"] / account["wall"]
-    assert sum(slept.get(call, 0) for call in calls) / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+    looked = seen(looking, workload, mode, options=("--stacks",), after=has_stacks)
+    stacks = [entry for entry in looked.probes.all("stacks") if entry[1] == looked.pid and entry[2] in calls]
+    assert looked.slept(*calls) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
     weights = {tuple(frames): ns for *_, frames, ns in stacks}
-    assert sum(weights.values()) / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+    assert looked.share(sum(weights.values())) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
     if function:
         assert max(ns for frames, ns in weights.items() if function in frames) > 0.9 * sum(weights.values())
 
 
 @measured_again
 def test_what_runs_is_named(workload: Path) -> None:
-    with Workload(workload, "spin") as program, looking(program.pid, options=["--stacks"]) as probes:
-        program.start()
-        account = program.account()
-        probes.until(lambda report: report.get("running"))
-        running = probes.all("running")
-    spun = sum(ns for _, tid, frames, ns in running if tid == program.pid and "spin_here" in frames)
-    assert spun / account["wall"] == pytest.approx(account["cpu"] / account["wall"], abs=0.15)
+    looked = seen(looking, workload, "spin", options=("--stacks",), after=lambda report: report.get("running"))
+    running = looked.probes.all("running")
+    spun = sum(ns for _, tid, frames, ns in running if tid == looked.pid and "spin_here" in frames)
+    assert looked.share(spun) == pytest.approx(looked.truth("cpu"), abs=0.15)
 
 
 @measured_again
@@ -131,29 +108,24 @@ def test_one_that_slept_before_is_seen(workload: Path) -> None:
 
 @measured_again
 def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
-    with Workload(cuda_program, "asleep", "1") as program, looking(program.pid) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        functions = {entry[1]: entry[2:] for entry in probes.all("functions")}
-        in_libraries = [entry for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
-        waits = [entry for entry in probes.all("waits") if entry[1] == program.pid and entry[3] & 0x100]
-    assert sum(functions[name][0] for name in ("cuLaunchKernel", "cuGraphLaunch")) == account["launches"]
-    assert in_libraries[2] == account["launches"]
-    assert in_libraries[3] / account["wall"] == pytest.approx(account["in_sync"] / account["wall"], abs=FIVE_POINTS)
-    assert waits[-1][5] / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
+    looked = seen(looking, cuda_program, "asleep", "1")
+    functions = {entry[1]: entry[2:] for entry in looked.probes.all("functions")}
+    in_libraries = [entry for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
+    waits = [entry for entry in looked.probes.all("waits") if entry[1] == looked.pid and entry[3] & 0x100]
+    launches = looked.account["launches"]
+    assert sum(functions[name][0] for name in ("cuLaunchKernel", "cuGraphLaunch")) == launches
+    assert in_libraries[2] == launches
+    assert looked.share(in_libraries[3]) == pytest.approx(looked.truth("in_sync"), abs=FIVE_POINTS)
+    assert looked.share(waits[-1][5]) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
 
 
 @measured_again
 def test_what_the_runtime_calls_counts_once(cuda_program: Path) -> None:
-    with Workload(cuda_program, "runtime", "1") as program, looking(program.pid) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        in_libraries = [entry for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
-        functions = {entry[1]: entry[2] for entry in probes.all("functions")}
-    assert in_libraries[2] == account["launches"]
-    assert in_libraries[3] / account["wall"] == pytest.approx(account["in_sync"] / account["wall"], abs=FIVE_POINTS)
+    looked = seen(looking, cuda_program, "runtime", "1")
+    in_libraries = [entry for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
+    functions = {entry[1]: entry[2] for entry in looked.probes.all("functions")}
+    assert in_libraries[2] == looked.account["launches"]
+    assert looked.share(in_libraries[3]) == pytest.approx(looked.truth("in_sync"), abs=FIVE_POINTS)
     assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] > 0
 
 
@@ -183,82 +155,30 @@ def test_over_budget_less_is_looked_at_and_counts_go_on(workload: Path) -> None:
         after = probes.until(lambda report: report["kind"] == "sample" and report["child"] != first["child"])
         probes.next()
         assert "system calls" in shed["shed"]
-        seen = [entry[5] for entry in probes.all("waits") if entry[1] == program.pid and entry[2] == READV]
+        slept = [entry[5] for entry in probes.all("waits") if entry[1] == program.pid and entry[2] == READV]
         assert not os.path.exists(f"/proc/{first['child']}")  # noqa: PTH110
-    assert seen == sorted(seen)
+    assert slept == sorted(slept)
     assert after["observed"]["scheduler"] >= first["observed"]["scheduler"]
 
 
 @pytest.mark.parametrize("victim", ["llmtop", "helper"])
 def test_nothing_is_left_after_a_kill(workload: Path, victim: str) -> None:
-    code = (
-        "import sys, select\n"
-        "from llmtop.collectors.bpftrace.collector import PROGRAM\n"
-        "from llmtop.collectors.ebpf.process import HelperProcess, running_helpers\n"
-        "helper = HelperProcess([sys.argv[1], '--interval', '0.2'], program=PROGRAM)\n"
-        "kinds = []\n"
-        "while 'ready' not in kinds:\n"
-        "    select.select([helper], [], [])\n"
-        "    kinds += [report['kind'] for report in helper.reports()]\n"
-        "print(running_helpers()[0], flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with (
-        Workload(workload, "spin") as program,
-        subprocess.Popen(
-            [sys.executable, "-c", code, f"{program.pid}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as llmtop,
-    ):
-        assert llmtop.stdout is not None
-        helper = int(llmtop.stdout.readline())
+    with Workload(workload, "spin") as program, owned(program.pid, PROGRAM) as (owner, helper):
         (child,) = children_of(helper)
-        os.kill(llmtop.pid if victim == "llmtop" else helper, signal.SIGKILL)
-        assert eventually(lambda: not is_running(child))
-        assert eventually(lambda: not is_running(helper))
-        llmtop.kill()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+        os.kill(owner.pid if victim == "llmtop" else helper, signal.SIGKILL)
+        assert eventually(lambda: not system.start_time(child))
+        assert eventually(lambda: not system.start_time(helper))
 
 
 @measured_again
 def test_the_collector_gives_readings_and_stacks(workload: Path) -> None:
-    with (
-        Workload(workload, "nanosleep", "3") as program,
-        BpftraceCollector(target(program.pid), interval_s=0.2, budget=100) as collector,
-    ):
-        first = collector.poll()
-        assert [str(one.why) for one in first.missing] == ["the probes are being compiled (wait a second)"]
-        traces: list[Trace] = []
-
-        def poll() -> Trace:
-            traces.append(collector.poll())
-            return traces[-1]
-
-        assert eventually(lambda: poll().readings)
-        assert children.running()
-        program.start()
-        account = program.account()
-        before_ns = time.monotonic_ns()
-        assert eventually(lambda: any(reading.t_ns > before_ns for reading in poll().readings))
-        assert eventually(lambda: any("sleep_here" in stack.frames for stack in poll().stacks))
-    assert (children.running(), running_helpers()) == ((), ())
-    readings = [reading for trace in traces for reading in trace.readings]
-    assert {reading.source for reading in readings} == {"bpftrace"}
-    slept = last(readings, f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep")
-    assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
-    calls = last(readings, f"process:{program.pid}", "syscall.count|clock_nanosleep")
-    assert calls == pytest.approx(account["rounds"], abs=1)  # one begins as the time is over
-
-
-def last(readings: list[Reading], track: str, name: str) -> float:
-    value = [reading.value for reading in readings if (reading.track, reading.metric.name) == (track, name)][-1]
-    assert value is not None
-    return value
+    running: list[tuple[int, ...]] = []
+    account, _ = is_watched_from_start_to_end(
+        BpftraceCollector, workload, "3", interval_s=0.2, meanwhile=lambda: running.append(children.running())
+    )
+    assert len(running[0]) == 1, "bpftrace itself"
+    assert children.running() == ()
+    assert account["calls"] == pytest.approx(account["rounds"], abs=1)  # one begins as the time is over
 
 
 def test_it_stands_in_for_a_bcc_that_is_broken(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +190,7 @@ def test_it_stands_in_for_a_bcc_that_is_broken(workload: Path, tmp_path: Path, m
     chain: tuple[Tracer, ...] = tracers.TRACERS[:2]
     with (
         Workload(workload, "nanosleep", "20") as program,
-        TracerCollector(target(program.pid), tracers=chain) as collector,
+        TracerCollector(target_of(program.pid), tracers=chain) as collector,
     ):
         program.start()
         traces: list[Trace] = []

@@ -20,8 +20,9 @@ from llmtop.collectors.helped import RETRY_NS
 from llmtop.collectors.perf import collector as perf
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.collector import PerfCollector
-from llmtop.model import Missing, Target, Trace, Unknown
+from llmtop.model import Missing, Trace, Unknown
 from tests.collectors import stand_in_perf
+from tests.workloads.programs import target_of
 
 DEADLINE_S = 30.0
 PARANOID = """\
@@ -99,10 +100,6 @@ def sleeper() -> Iterator[int]:
         process.kill()
 
 
-def target(pid: int) -> Target:
-    return Target(pid, pid, "process", "sleep", ())
-
-
 def until(collector: PerfCollector, done: Callable[[list[Trace]], object]) -> list[Trace]:
     """Poll until enough has been told."""
     deadline = time.monotonic() + DEADLINE_S
@@ -146,7 +143,7 @@ def write(folder: Path, pid: int, **texts: str) -> None:
 @needs_machine_pids
 def test_readings_and_stacks_are_those_of_the_probes(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, scheduler=SCHEDULER, samples=SAMPLES, trace=SUMMARY)
-    with PerfCollector(target(sleeper)) as collector:
+    with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, has_read(v.SYSCALL_COUNT.name, v.THREAD_BLOCKED.name))
     told = values(traces)
     process, thread = f"process:{sleeper}", f"thread:{sleeper}/{sleeper}"
@@ -173,7 +170,7 @@ def test_readings_and_stacks_are_those_of_the_probes(folder: Path, sleeper: int)
 
 def test_what_perf_cannot_tell_is_said(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, trace=SUMMARY)
-    with PerfCollector(target(sleeper)) as collector:
+    with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, has_read(v.SYSCALL_COUNT.name))
     assert why(traces, "syscall.latency") == Unknown(
         "perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one"
@@ -187,14 +184,14 @@ def test_what_perf_cannot_tell_is_said(folder: Path, sleeper: int) -> None:
 
 def test_stacks_are_left_when_nobody_looks(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, samples=SAMPLES, trace=SUMMARY)
-    with PerfCollector(target(sleeper), stacks=False) as collector:
+    with PerfCollector(target_of(sleeper), stacks=False) as collector:
         until(collector, has_read(v.SYSCALL_COUNT.name))
     assert "cpu-clock" not in (folder / "calls").read_text()
 
 
 def test_user_is_told_when_perf_is_not_allowed(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, record_err=PARANOID)
-    with PerfCollector(target(sleeper)) as collector:
+    with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, lambda _: collector.unavailable)
         assert collector.unavailable is not None
         assert traces[-1].missing[0] == Missing("perf", collector.unavailable)
@@ -209,7 +206,7 @@ def test_one_part_that_fails_costs_only_itself(folder: Path, sleeper: int) -> No
         scheduler_err="event syntax error: 'sched:sched_switch'\n \\___ unknown tracepoint\n",
         trace=SUMMARY,
     )
-    with PerfCollector(target(sleeper)) as collector:
+    with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, has_read(v.SYSCALL_COUNT.name))
         assert collector.unavailable is None
     assert why(traces, "thread.blocked") is not None
@@ -227,7 +224,7 @@ def restless() -> Iterator[int]:
 @needs_machine_pids
 def test_events_that_another_tracer_takes_away_are_no_zeros(folder: Path, restless: int) -> None:
     write(folder, restless)
-    with PerfCollector(target(restless), interval_s=1.0) as collector:
+    with PerfCollector(target_of(restless), interval_s=1.0) as collector:
         traces = until(collector, lambda traces: traces and why(traces, "syscalls"))
     for what in ("syscalls", "thread.blocked"):
         reason = why(traces, what)
@@ -239,7 +236,7 @@ def test_events_that_another_tracer_takes_away_are_no_zeros(folder: Path, restle
 @needs_machine_pids
 def test_events_that_are_kept_from_perf_in_part_are_no_short_sleeps(folder: Path, restless: int) -> None:
     write(folder, restless, scheduler=SCHEDULER)
-    with PerfCollector(target(restless), interval_s=1.0) as collector:
+    with PerfCollector(target_of(restless), interval_s=1.0) as collector:
         traces = until(collector, lambda traces: traces and why(traces, "thread.blocked"))
     reason = why(traces, "thread.blocked")
     assert reason is not None
@@ -250,7 +247,7 @@ def test_events_that_are_kept_from_perf_in_part_are_no_short_sleeps(folder: Path
 def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         write(folder, process.pid, trace=SUMMARY)
-        with PerfCollector(target(process.pid), interval_s=0.5) as collector:
+        with PerfCollector(target_of(process.pid), interval_s=0.5) as collector:
             until(collector, has_read(v.SYSCALL_COUNT.name))
             process.kill()
             process.wait()
@@ -262,8 +259,8 @@ def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
 def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None:
     now = [0]
     write(folder, sleeper, trace=SUMMARY)
-    with PerfCollector(target(sleeper), clock=lambda: now[0]) as collector:
-        until(collector, has_read(v.SYSCALL_COUNT.name))
+    with PerfCollector(target_of(sleeper), clock=lambda: now[0]) as collector:
+        before = until(collector, has_read(v.SYSCALL_COUNT.name))
         assert collector._helper is not None
         os.kill(collector._helper._process.pid, signal.SIGKILL)
         traces = until(collector, lambda traces: traces and why(traces, "perf"))
@@ -273,7 +270,23 @@ def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None
         )
         assert collector.unavailable is None
         now[0] = RETRY_NS + 1
+        read = (f"process:{sleeper}", "syscall.count|read")
+        after = until(collector, lambda traces: 16 in values(traces).get(read, ()))
+    assert values(before + traces + after)[read] == [0, 8, None, 8, 16], "a gap, and then it goes on"
+
+
+def test_a_helper_that_hangs_is_ended(folder: Path, sleeper: int) -> None:
+    now = [0]
+    write(folder, sleeper, trace=SUMMARY)
+    with PerfCollector(target_of(sleeper), clock=lambda: now[0]) as collector:
         until(collector, has_read(v.SYSCALL_COUNT.name))
+        assert collector._helper is not None
+        os.kill(collector._helper._process.pid, signal.SIGSTOP)
+        collector.poll()
+        now[0] = PerfCollector.hung_ns + 1
+        traces = until(collector, lambda traces: traces and why(traces, "perf"))
+    said = "perf's helper ended: it did not answer for 60 s and was ended (it is started again in 30 seconds)"
+    assert str(why(traces, "perf")) == said
 
 
 def test_nothing_is_left_when_llmtop_is_killed(folder: Path, sleeper: int) -> None:
@@ -309,7 +322,7 @@ def stand_ins(folder: Path) -> list[int]:
 
 
 def test_leaving_ends_the_helper(folder: Path, sleeper: int) -> None:
-    with PerfCollector(target(sleeper)) as collector:
+    with PerfCollector(target_of(sleeper)) as collector:
         until(
             collector, lambda traces: "record" in (folder / "calls").read_text() if (folder / "calls").exists() else 0
         )

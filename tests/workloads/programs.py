@@ -54,6 +54,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from llmtop.model import Target, TargetProcess
+
 HERE = Path(__file__).parent
 _FLAGS = ["-O1", "-Wall", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread"]
 _CGROUP = Path("/sys/fs/cgroup")
@@ -131,6 +133,11 @@ class Workload:
         self.others = tuple(map(int, others))
         """PIDs of its other processes."""
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All its processes, the first one first."""
+        return (self.pid, *self.others)
+
     def start(self) -> None:
         """Let it work."""
         assert self._process.stdin is not None
@@ -157,6 +164,12 @@ class Workload:
     def __exit__(self, *_: object) -> None:
         with self._process:
             self._process.kill()
+
+
+def target_of(*pids: int) -> Target:
+    """Processes as one server; the first is the one that was asked for."""
+    told = tuple(TargetProcess(pid, "", "a program") for pid in dict.fromkeys(pids))
+    return Target(pids[0], pids[0], "process", "a program", told)
 
 
 @dataclass(frozen=True)

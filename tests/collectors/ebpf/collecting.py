@@ -11,12 +11,8 @@ import pytest
 
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import EbpfCollector
-from llmtop.model import NS_PER_S, Mark, Reading, Target, TargetProcess, Trace
+from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace
 from tests.collectors.ebpf.probes import eventually
-
-
-def target(pid: int) -> Target:
-    return Target(pid, pid, "process", "a program", (TargetProcess(pid, "", "a program"),))
 
 
 def missing(trace: Trace) -> dict[str, str]:
@@ -58,12 +54,14 @@ class Watch:
         self.last: Trace = collector.poll()
         self.readings: list[Reading] = list(self.last.readings)
         self.marks: list[Mark] = []
+        self.stacks: list[Stack] = []
         self.issues: dict[str, str] = {}
 
     def poll(self) -> Trace:
         self.last = self.collector.poll()
         self.readings += self.last.readings
         self.marks += self.last.marks
+        self.stacks += self.last.stacks
         self.issues |= {issue.code: issue.message for issue in self.last.issues}
         return self.last
 
@@ -78,3 +76,9 @@ class Watch:
     def values(self, track: str, name: str) -> list[float | None]:
         """All values of one series, gaps included."""
         return [one.value for one in self.readings if (one.track, one.metric.name) == (track, name)]
+
+    def value(self, track: str, name: str) -> float:
+        """The last value of one series."""
+        value = self.values(track, name)[-1]
+        assert value is not None
+        return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ from llmtop.collectors.ebpf import collector as module
 from llmtop.collectors.ebpf.collector import OFF, EbpfCollector, checks, why_not
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.model import Missing, Reading, Trace, Unknown
-from tests.collectors.ebpf.collecting import damaged_helper, missing, target
+from llmtop.model import Missing, Unknown
+from tests.collectors.ebpf.collecting import damaged_helper
 from tests.collectors.ebpf.probes import eventually
+from tests.collectors.ebpf.truths import is_watched_from_start_to_end
 from tests.workloads.noise import measured_again
-from tests.workloads.programs import Workload
+from tests.workloads.programs import Workload, target_of
 
 NOBODY = Rights(1000, frozenset())
 
@@ -72,46 +72,17 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
 @pytest.mark.usefixtures("kernel_probes")
 @measured_again
 def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
-    with (
-        Workload(workload, "nanosleep") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
-    ):
-        first = collector.poll()
-        assert missing(first) == {"ebpf": "the probes are being compiled (wait a second)"}
-        assert len(running_helpers()) == 1
-        traces: list[Trace] = []
-
-        def poll() -> Trace:
-            traces.append(collector.poll())
-            return traces[-1]
-
-        assert eventually(lambda: poll().readings)
-        program.start()
-        account = program.account()
-        before_ns = time.monotonic_ns()
-        assert eventually(lambda: any(reading.t_ns > before_ns for reading in poll().readings))
-        assert eventually(lambda: any("sleep_here" in stack.frames for stack in poll().stacks))
-    readings = [reading for trace in traces for reading in trace.readings]
-    assert {reading.source for reading in readings} == {"eBPF"}
-    slept = _last(readings, f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep")
-    assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=0.05)
-    calls = _last(readings, f"process:{program.pid}", "syscall.count|clock_nanosleep")
-    assert 5 <= calls <= 60  # 15 ms of sleep, 5 ms of work, by turns for a second; fewer where others take the CPUs
-    sleeping = [stack for trace in traces for stack in trace.stacks if "sleep_here" in stack.frames]
+    account, watch = is_watched_from_start_to_end(EbpfCollector, workload, "1", interval_s=0.1)
+    # 15 ms of sleep, 5 ms of work, by turns for a second; fewer where others take the CPUs.
+    assert 5 <= account["calls"] <= 60
+    sleeping = [stack for stack in watch.stacks if "sleep_here" in stack.frames]
     assert max(sleeping, key=lambda stack: stack.weight).state == "nanosleep"
-    assert running_helpers() == ()
-
-
-def _last(readings: list[Reading], track: str, name: str) -> float:
-    value = [reading.value for reading in readings if (reading.track, reading.metric.name) == (track, name)][-1]
-    assert value is not None
-    return value
 
 
 @pytest.mark.usefixtures("kernel_probes")
 def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (damaged_helper(tmp_path, monkeypatch) / "bcc.py").write_text("raise ImportError('no such library')\n")
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
         assert eventually(lambda: collector.poll() and not running_helpers())
         assert collector.poll().missing == (_NO_BCC,)

@@ -14,9 +14,9 @@ from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.helped import MOST_EARLY_ENDS
 from llmtop.model import Unknown
-from tests.collectors.ebpf.collecting import Clock, Watch, damaged_helper, missing, replace_in, target
+from tests.collectors.ebpf.collecting import Clock, Watch, damaged_helper, missing, replace_in
 from tests.collectors.ebpf.probes import eventually, probing
-from tests.workloads.programs import Workload
+from tests.workloads.programs import Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("kernel_probes")
 def test_a_server_that_exits_is_one_line_and_needs_no_helper(workload: Path) -> None:
     with (
         Workload(workload, "spin") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
     ):
         watch = Watch(collector)
         watch.until_ready()
@@ -41,7 +41,7 @@ def test_a_server_that_exits_is_one_line_and_needs_no_helper(workload: Path) -> 
 
 def test_a_server_that_is_gone_before_the_helper_starts_is_the_same_line(workload: Path) -> None:
     with Workload(workload, "spin") as program:
-        collector = EbpfCollector(target(program.pid))
+        collector = EbpfCollector(target_of(program.pid))
     with collector:
         assert missing(collector.poll()) == {"ebpf": "the server's processes have ended (attach to its new PID)"}
 
@@ -51,7 +51,7 @@ def test_a_server_that_becomes_another_program_has_its_new_libraries_probed(cuda
     wrapper = 'echo ready; read go; exec "$0" plain 60 50'
     with (
         Workload("sh", "-c", wrapper, cuda_program) as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
     ):
         watch = Watch(collector)
         watch.until_ready()
@@ -141,7 +141,7 @@ def test_a_helper_that_dies_is_said_and_no_counter_jumps_back(workload: Path) ->
     clock = Clock()
     with (
         Workload(workload, "nanosleep", "0") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100, clock=clock) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100, clock=clock) as collector,
     ):
         watch = Watch(collector)
         program.start()
@@ -177,7 +177,7 @@ def test_a_helper_that_hangs_is_said_and_replaced(workload: Path) -> None:
     clock = Clock()
     with (
         Workload(workload, "spin") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100, clock=clock) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100, clock=clock) as collector,
     ):
         watch = Watch(collector)
         watch.until_ready()
@@ -201,7 +201,7 @@ def test_a_helper_that_always_dies_early_is_given_up(
     copy = damaged_helper(tmp_path, monkeypatch)
     (copy / "helper" / "__main__.py").write_text("raise SystemExit('\\x1b[31mno luck')\n")
     clock = Clock()
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid), clock=clock) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid), clock=clock) as collector:
         watch = Watch(collector)
         for _ in range(MOST_EARLY_ENDS):
             assert collector.unavailable is None
@@ -220,7 +220,7 @@ def test_a_compiler_that_crashes_is_given_up_at_once(
 ) -> None:
     copy = damaged_helper(tmp_path, monkeypatch)
     (copy / "helper" / "__main__.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         watch = Watch(collector)
         watch.until(lambda _: collector.unavailable)
     assert collector.unavailable is not None
@@ -249,7 +249,7 @@ def test_what_bcc_cannot_do_is_one_line_for_good(
     copy = damaged_helper(tmp_path, monkeypatch)
     with (copy / file).open("a") as broken:
         broken.write(text)
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         watch = Watch(collector)
         watch.until(lambda _: collector.unavailable)
         assert collector.unavailable is not None
@@ -286,7 +286,7 @@ def test_a_program_that_the_kernel_refuses_costs_only_its_part(
     replace_in(damaged_helper(tmp_path, monkeypatch) / file, old, new)
     with (
         Workload(workload, "nanosleep", "0") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as one,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as one,
     ):
         watch = Watch(one)
         program.start()
@@ -302,7 +302,7 @@ def test_a_full_table_is_said(workload: Path, tmp_path: Path, monkeypatch: pytes
     replace_in(copy / "programs" / "calls.c", "struct call, 16384", "struct call, 4")
     with (
         Workload(workload, "count") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
     ):
         watch = Watch(collector)
         watch.until_ready()
@@ -314,7 +314,7 @@ def test_a_full_table_is_said(workload: Path, tmp_path: Path, monkeypatch: pytes
 def test_a_slow_compiler_is_waited_for_and_then_not(workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helped, "START_NS", 60_000_000_000)
     clock = Clock()
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid), clock=clock) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid), clock=clock) as collector:
         (helper,) = running_helpers()
         os.kill(helper, signal.SIGSTOP)
         clock.forward(59)

@@ -16,9 +16,10 @@ from llmtop.collectors.ebpf.collector import EbpfCollector, checks
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, running_helpers
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.model import Unknown
-from tests.collectors.ebpf.collecting import Watch, target
+from tests.collectors.ebpf.collecting import Watch
 from tests.collectors.ebpf.probes import eventually, needs_unshare, programs_in_kernel
-from tests.workloads.programs import Workload
+from tests.collectors.ebpf.truths import owned
+from tests.workloads.programs import Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,7 +126,7 @@ def user_with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_helper_runs_through_sudo_and_is_known_by_its_own_pid(workload: Path) -> None:
     with (
         Workload(workload, "spin") as program,
-        EbpfCollector(target(program.pid), interval_s=0.1, budget=100) as collector,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
     ):
         (sudo,) = running_helpers()
         watch = Watch(collector)
@@ -138,7 +139,7 @@ def test_the_helper_runs_through_sudo_and_is_known_by_its_own_pid(workload: Path
 
 def test_a_sudo_that_wants_a_password_is_one_line_for_good(workload: Path, user_with_sudo: Path) -> None:
     user_with_sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
-    with Workload(workload, "spin") as program, EbpfCollector(target(program.pid)) as collector:
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         watch = Watch(collector)
         watch.until(lambda _: collector.unavailable)
     assert collector.unavailable == Unknown(
@@ -151,24 +152,10 @@ def test_a_sudo_that_wants_a_password_is_one_line_for_good(workload: Path, user_
     )
 
 
-OWNER = """
-import sys
-from llmtop.collectors.ebpf.process import HelperProcess
-helper = HelperProcess([sys.argv[1]], sudo=True)
-while not (ready := [report for report in helper.reports() if report["kind"] == "ready"]):
-    pass
-print(ready[0]["pid"], flush=True)
-sys.stdin.read()
-"""
-
-
 @pytest.mark.usefixtures("user_with_sudo")
 def test_a_helper_through_sudo_ends_when_llmtop_is_killed(workload: Path) -> None:
     with Workload(workload, "spin") as program:
-        command = [sys.executable, "-c", OWNER, str(program.pid)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as owner:
-            assert owner.stdout is not None
-            helper = int(owner.stdout.readline())
+        with owned(program.pid, sudo=True) as (owner, helper):
             assert programs_in_kernel(helper) >= 7
             owner.send_signal(signal.SIGKILL)
         assert eventually(lambda: not Path(f"/proc/{helper}").exists()), "nothing is left attached"

@@ -8,48 +8,37 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llmtop.collectors.ebpf import process
+from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.process import HelperProcess
 from tests.collectors.ebpf.probes import eventually, needs_unshare, probing, programs_in_kernel
+from tests.collectors.ebpf.truths import (
+    CLOCK_NANOSLEEP,
+    FIVE_POINTS,
+    FUTEX,
+    NANOSLEEP,
+    READ,
+    READV,
+    counts_are_exact,
+    owned,
+    seen,
+)
 from tests.workloads.noise import measured_again
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are x86-64's")
-NANOSLEEP, CLOCK_NANOSLEEP, FUTEX, READ, READV = 35, 230, 202, 0, 19
-FIVE_POINTS = 0.05
 
 
 def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
-    with Workload(workload, "count") as program, probing(program.pid) as probes:
-        program.start()
-        child = program.account()["child"]
-        probes.until(lambda _: probes.calls(child).get("getsid", [0])[0] == 321)
-        probes.next()
-        calls = probes.calls(program.pid)
-    assert {name: calls[name][:2] for name in ("getppid", "pread64", "getpgid")} == {
-        "getppid": [12345, 0],
-        "pread64": [1000, 0],
-        "getpgid": [4000, 0],  # by four threads that have ended since
-    }
-    assert calls["close"][1] == 777  # of a file that never was
-
-
-def test_spinning_is_counted_and_not_timed(workload: Path) -> None:
-    with Workload(workload, "count") as program, probing(program.pid) as probes:
-        program.start()
-        program.account()
-        probes.next()
-        calls = probes.calls(program.pid)
-    spins = [calls[name] for name in ("sched_yield", "epoll_wait (no wait)", "ppoll (no wait)")]
-    assert spins == [[5000, 0, 0, {}], [600, 0, 0, {}], [500, 0, 0, {}]]
-    assert calls["epoll_wait"][0] == 3
-    assert calls["epoll_wait"][2] >= 3 * 1_000_000
+    counts_are_exact(workload, probing)
 
 
 @X86_64
@@ -58,24 +47,15 @@ def test_spinning_is_counted_and_not_timed(workload: Path) -> None:
 )
 @measured_again
 def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str, calls: tuple[int, ...]) -> None:
-    with Workload(workload, mode) as program, probing(program.pid) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        slept = probes.slept(program.pid, program.pid)
-    truth = account["in_wait"] / account["wall"]
-    assert sum(slept.get(call, 0) for call in calls) / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+    looked = seen(probing, workload, mode)
+    assert looked.slept(*calls) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
 
 
 def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
-    with Workload(workload, "starve", "1", "2") as program, probing(program.pid) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        long_waits = sum(
-            count for pid, slots in probes.all("queue")[-2:] for slot, count in slots.items() if int(slot) >= 12
-        )
-    assert account["queued"] > 200_000_000
+    looked = seen(probing, workload, "starve", "1", "2")
+    queues = looked.probes.all("queue")[-2:]
+    assert looked.account["queued"] > 200_000_000
+    long_waits = sum(count for _, slots in queues for slot, count in slots.items() if int(slot) >= 12)
     assert long_waits >= 10, "waits above half a millisecond"
 
 
@@ -93,14 +73,10 @@ def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
 @pytest.mark.parametrize(("mode", "function"), [("nanosleep", "sleep_here"), ("futex", "wait_for_turn")])
 @measured_again
 def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, function: str) -> None:
-    with Workload(workload, mode) as program, probing(program.pid, options=["--stacks"]) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        stacks = [entry for entry in probes.all("stacks") if entry[1] == program.pid]
+    looked = seen(probing, workload, mode, options=("--stacks",))
+    stacks = [entry for entry in looked.probes.all("stacks") if entry[1] == looked.pid]
     there = sum(entry[6] for entry in stacks if function in entry[5])
-    truth = account["in_wait"] / account["wall"]
-    assert there / account["wall"] == pytest.approx(truth, abs=FIVE_POINTS)
+    assert looked.share(there) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
     outermost_first = next(entry[5] for entry in stacks if function in entry[5])
     assert outermost_first.index("main") < outermost_first.index(function) < len(outermost_first) - 1
     assert outermost_first[-1].endswith("_[k]")
@@ -108,14 +84,11 @@ def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, 
 
 @measured_again
 def test_on_cpu_stacks_name_the_function_that_runs(workload: Path) -> None:
-    with Workload(workload, "spin", "2") as program, probing(program.pid, options=["--stacks"]) as probes:
-        program.start()
-        account = program.account()
-        probes.next()
-        running = probes.all("running")
-    assert all(entry[0] == program.pid for entry in running)
+    looked = seen(probing, workload, "spin", "2", options=("--stacks",))
+    running = looked.probes.all("running")
+    assert all(entry[0] == looked.pid for entry in running)
     here = sum(entry[3] for entry in running if "spin_here" in entry[2])
-    assert here == pytest.approx(account["cpu"], rel=0.15, abs=8e9 / 49)  # or eight samples
+    assert here == pytest.approx(looked.account["cpu"], rel=0.15, abs=8e9 / 49)  # or eight samples
 
 
 def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workload: Path) -> None:
@@ -132,13 +105,13 @@ def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workloa
     assert sleeper.pid not in dict(probes.all("switch_timeouts"))
 
 
+def all_are_probed(report: dict[str, Any]) -> bool:
+    return report.get("probed") == 6
+
+
 def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
-    with Workload(cuda_program, "plain", "60", "200") as program, probing(program.pid) as probes:
-        probes.until(lambda report: report.get("probed") == 6)
-        program.start()
-        program.account()
-        probes.next()
-    functions = {entry[1]: entry[2:] for entry in probes.all("functions")}
+    looked = seen(probing, cuda_program, "plain", "60", "200", before=all_are_probed)
+    functions = {entry[1]: entry[2:] for entry in looked.probes.all("functions")}
     assert {name: entry[0] for name, entry in functions.items()} == {
         "cuLaunchKernel": 1600,
         "cuGraphLaunch": 200,
@@ -157,24 +130,17 @@ def test_calls_by_thread_count_once_however_the_probes_are_held(cuda_program: Pa
     if way == "single":
         uprobes = copy / "helper" / "uprobes.py"
         uprobes.write_text(uprobes.read_text().replace("_OLDEST_KERNEL = (6, 10)", "_OLDEST_KERNEL = (99, 0)"))
-    with (
-        Workload(cuda_program, "runtime", "60", "50") as program,
-        probing(program.pid, program=its_helper) as probes,
-    ):
-        probes.until(lambda report: report.get("probed") == 6)
-        program.start()
-        account = program.account()
-        probes.next()
-    functions = {entry[1]: entry[2] for entry in probes.all("functions")}
+    looked = seen(partial(probing, program=its_helper), cuda_program, "runtime", "60", "50", before=all_are_probed)
+    functions = {entry[1]: entry[2] for entry in looked.probes.all("functions")}
     assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] == 400
-    (launches, sync_ns) = [entry[2:] for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
-    assert launches == account["launches"] == 450
-    assert sync_ns == pytest.approx(account["in_sync"], rel=0.02)
+    (launches, sync_ns) = [entry[2:] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
+    assert launches == looked.account["launches"] == 450
+    assert sync_ns == pytest.approx(looked.account["in_sync"], rel=0.02)
 
 
 def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -> None:
     with Workload(cuda_program, "stuck", "0") as program, probing(program.pid) as probes:
-        probes.until(lambda report: report.get("probed") == 6)
+        probes.until(all_are_probed)
         program.start()
         probes.until(lambda _: [entry for entry in probes.all("in_libraries") if entry[3] > 300_000_000])
 
@@ -182,7 +148,7 @@ def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -
 def test_a_function_called_too_often_loses_its_probes(cuda_program: Path) -> None:
     options = ["--budget", "0.01"]
     with Workload(cuda_program, "launches", "0") as program, probing(program.pid, options=options) as probes:
-        probes.until(lambda report: report.get("probed") == 6)
+        probes.until(all_are_probed)
         program.start()
         report = probes.until(lambda report: report.get("unprobed"))
     assert "calls/s would cost" in report["unprobed"]["cuLaunchKernel"]
@@ -196,7 +162,7 @@ def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
     """The runtime's calls end in the driver's: without probes on them nothing is lost but their names."""
     options = ["--budget", "0.005"]
     with Workload(cuda_program, "runtime", "0") as program, probing(program.pid, options=options) as probes:
-        probes.until(lambda report: report.get("probed") == 6)
+        probes.until(all_are_probed)
         program.start()
         report = probes.until(lambda report: report.get("unprobed"))
         later = probes.next()
@@ -305,28 +271,11 @@ def test_probes_end_with_the_helper(workload: Path) -> None:
 
 def test_probes_end_when_their_owner_is_killed(workload: Path) -> None:
     """Nobody gets to say goodbye."""
-    owner_script = (
-        "import sys\n"
-        "from llmtop.collectors.ebpf.process import HelperProcess\n"
-        "helper = HelperProcess([sys.argv[1]])\n"
-        "print(helper._process.pid, flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with Workload(workload, "spin") as program:
-        owner = subprocess.Popen(
-            [sys.executable, "-c", owner_script, str(program.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        with owner:
-            assert owner.stdout is not None
-            helper = int(owner.stdout.readline())
-            assert eventually(lambda: programs_in_kernel(helper) >= 7)
-            owner.kill()
-        assert eventually(lambda: not Path(f"/proc/{helper}").exists() or _is_zombie(helper))
+    with Workload(workload, "spin") as program, owned(program.pid) as (owner, helper):
+        assert programs_in_kernel(helper) >= 7
+        owner.kill()
+        assert eventually(lambda: not system.start_time(helper))
         assert programs_in_kernel(helper) == 0
-
-
-def _is_zombie(pid: int) -> bool:
-    return ") Z" in Path(f"/proc/{pid}/stat").read_text()
 
 
 def test_others_with_probes_are_told_of(workload: Path) -> None:

@@ -12,10 +12,10 @@ from llmtop.analysis.views import StackNode
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.pyspy import PySpyCollector
 from llmtop.collectors.pyspy_dump import find_program
-from llmtop.model import Origin, Target, TargetProcess
+from llmtop.model import Origin
 from llmtop.session import Session
 from llmtop.vocabulary import PYTHON_FRAMES
-from tests.workloads.programs import HERE, Workload
+from tests.workloads.programs import HERE, Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 DEADLINE_S = 60.0
@@ -37,7 +37,7 @@ def flame(program: str, *states: str) -> StallTree:
     with Workload(sys.executable, HERE / program) as workload:
         if program == "gil_fight.py":
             workload.start()
-        target = Target(workload.pid, workload.pid, "process", "python", (TargetProcess(workload.pid, "", "python"),))
+        target = target_of(workload.pid)
         # Of a busy machine's other programs the probes cost too; they must not rest for it here.
         collectors = EbpfCollector(target, budget=1.0), PySpyCollector(target, budget=0.5)
         session = Session(collectors, Origin("live"), interval_s=0.25)
