@@ -92,14 +92,20 @@ def wave(tick: int, low: float, high: float, period: int, scene: Scene) -> float
 def poll(scene: Scene, tick: int, t_ns: int) -> Trace:
     """What all collectors together report at one tick, one second after another."""
     tick = 0 if scene.is_idle else tick
-    readings = [*_gpus(scene, tick, t_ns), *_own(tick, t_ns)]
+    told = [*_gpus(scene, tick, t_ns), *_own(tick, t_ns)]
     if scene.has_server:
-        readings += _server(scene, tick, t_ns)
+        told += _server(scene, tick, t_ns)
     if scene.has_threads:
-        readings += _threads(scene, tick, t_ns)
+        told += _threads(scene, tick, t_ns)
     marks = (Mark(t_ns, "preemption", "server:8000", "preemption", Severity.WARNING),) if tick == 30 else ()
-    kept = tuple(reading for reading in readings if scene.values.get(reading.metric.name, 0.0) is not None)
+    kept = tuple(reading for reading in told if scene.values.get(reading.metric.name, 0.0) is not None)
     return Trace(Origin("live"), t_ns, t_ns, tracks=tracks(scene), readings=kept, marks=marks, missing=scene.missing)
+
+
+def readings(track: str, values: Mapping[Metric, float | None], t_ns: int, source: str) -> Iterator[Reading]:
+    """Readings of one track at one time."""
+    for metric, value in values.items():
+        yield Reading(track, metric, t_ns, value, source)
 
 
 def live_trace(scene: Scene | None = None, ticks: int = 90) -> Trace:
@@ -201,33 +207,33 @@ def _server(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
         v.SERVER_PREFIX_QUERIES: 1000.0 * tick,
         v.SERVER_PREFIX_HITS: 410.0 * tick,
     }
-    for metric, value in (gauges | counters).items():
-        yield _of_server(metric, t_ns, scene.values.get(metric.name, value))
+    told = {metric: scene.values.get(metric.name, value) for metric, value in (gauges | counters).items()}
+    yield from _of_server(told, t_ns)
     for metric, uppers, shares in (
         (v.SERVER_TTFT, _TTFT_BUCKETS, (0.05, 0.2, 0.7, 0.9, 0.97, 1.0, 1.0)),
         (v.SERVER_ITL, _ITL_BUCKETS, (0.1, 0.45, 0.9, 0.99, 1.0, 1.0)),
         (v.SERVER_QUEUE_TIME, _TTFT_BUCKETS, (0.3, 0.5, 0.8, 0.95, 1.0, 1.0, 1.0)),
     ):
-        for upper, share in zip(uppers, shares, strict=True):
-            yield _of_server(v.bucket(metric, upper), t_ns, 38.0 * tick * share)
+        counts = (38.0 * tick * share for share in shares)
+        yield from _of_server({v.bucket(metric, upper): n for upper, n in zip(uppers, counts, strict=True)}, t_ns)
 
 
-def _of_server(metric: Metric, t_ns: int, value: float | None) -> Reading:
-    return Reading("server:8000", metric, t_ns, value, "vLLM metrics")
+def _of_server(values: Mapping[Metric, float | None], t_ns: int) -> Iterator[Reading]:
+    return readings("server:8000", values, t_ns, "vLLM metrics")
 
 
 def _threads(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
     for pid, tid, _, _, on_cpu, run_queue, cause in THREADS:
         track = f"thread:{pid}/{tid}"
         wobble = wave(tick, -0.02, 0.02, 6, scene) if on_cpu > 0.1 else 0.0
-        for metric, value in (
-            (v.THREAD_ON_CPU, (on_cpu * tick + wobble) * NS_PER_S),
-            (v.THREAD_RUN_QUEUE, run_queue * tick * NS_PER_S),
-            (v.THREAD_INVOLUNTARY, 40.0 * run_queue * 10 * tick),
-            (v.labelled(v.THREAD_STATE_SAMPLES, cause), float(tick)),
-            (v.labelled(v.THREAD_STATE_SAMPLES, "running"), float(tick)),
-        ):
-            yield Reading(track, metric, t_ns, value, "schedstat")
+        counters = {
+            v.THREAD_ON_CPU: (on_cpu * tick + wobble) * NS_PER_S,
+            v.THREAD_RUN_QUEUE: run_queue * tick * NS_PER_S,
+            v.THREAD_INVOLUNTARY: 40.0 * run_queue * 10 * tick,
+            v.labelled(v.THREAD_STATE_SAMPLES, cause): float(tick),
+            v.labelled(v.THREAD_STATE_SAMPLES, "running"): float(tick),
+        }
+        yield from readings(track, counters, t_ns, "schedstat")
 
 
 def _own(tick: int, t_ns: int) -> Iterator[Reading]:
@@ -265,16 +271,21 @@ NOTHING = Scene(
 )
 
 
-class SyntheticCollector:
-    """Plays a scene in real time, one tick a poll."""
+class PlayedCollector:
+    """A collector that needs nothing: each poll is what is made up for that moment.
 
-    name = "synthetic"
+    Args:
+        name: The collector's.
+        play: A trace of a time in ns.
+        clock: Tells that time.
+    """
+
     period_s = 0.0
 
-    def __init__(self, scene: Scene, *, clock: Callable[[], int] = time.monotonic_ns, first_tick: int = 0) -> None:
-        self.scene = scene
+    def __init__(self, name: str, play: Callable[[int], Trace], clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.name = name
+        self._play = play
         self._clock = clock
-        self._tick = first_tick
 
     def missing(self) -> Unknown | None:
         """Nothing is."""
@@ -289,9 +300,21 @@ class SyntheticCollector:
         pass
 
     def poll(self) -> Trace:
-        """The next tick, now."""
+        """What is played now."""
+        return self._play(self._clock())
+
+
+class SyntheticCollector(PlayedCollector):
+    """Plays a scene in real time, one tick a poll."""
+
+    def __init__(self, scene: Scene, *, clock: Callable[[], int] = time.monotonic_ns, first_tick: int = 0) -> None:
+        super().__init__("synthetic", self._next, clock)
+        self.scene = scene
+        self._tick = first_tick
+
+    def _next(self, t_ns: int) -> Trace:
         self._tick += 1
-        return poll(self.scene, self._tick, self._clock())
+        return poll(self.scene, self._tick, t_ns)
 
 
 def without(scene: Scene, *names: str) -> Scene:

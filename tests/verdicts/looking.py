@@ -23,17 +23,15 @@ from llmtop.model import (
     Finding,
     Origin,
     Reading,
-    Target,
-    TargetProcess,
     Trace,
     Track,
     TrackKind,
-    Unknown,
 )
 from llmtop.session import Session
 from tests.collectors.ebpf.probes import eventually
+from tests.live_traces import PlayedCollector, readings
 from tests.workloads.noise import put_first, put_on
-from tests.workloads.programs import Workload
+from tests.workloads.programs import Workload, target_of
 
 LOOK_NS = int(5.5 * NS_PER_S)
 """Probes must have looked for half of the threads' window of 10 s before they speak for it."""
@@ -84,41 +82,20 @@ class Looked:
         return max((thread.shares.run_queue for thread in threads(self.trace)), default=0.0)
 
 
-class Surroundings:
+def surroundings(cases: Sequence[Case]) -> PlayedCollector:
     """The GPU and the endpoint of each case: track "gpu:N" and "server:N" for the Nth."""
+    tracks = {f"gpu:{n}": Track(f"gpu:{n}", TrackKind.GPU, "GPU") for n in range(len(cases))}
+    tracks |= {f"server:{n}": Track(f"server:{n}", TrackKind.SERVER, f"server {n}") for n in range(len(cases))}
 
-    name = "surroundings"
-    period_s = 0.0
+    def play(now: int) -> Trace:
+        told: list[Reading] = []
+        for n, case in enumerate(cases):
+            told += readings(f"gpu:{n}", {v.GPU_SM: case.sm}, now, "made up")
+            requests = {v.SERVER_RUNNING: case.running, v.SERVER_WAITING: case.waiting}
+            told += readings(f"server:{n}", requests, now, "made up")
+        return Trace(Origin("live"), now, now, tracks=tracks, readings=tuple(told))
 
-    def __init__(self, cases: Sequence[Case]) -> None:
-        self._cases = cases
-
-    def missing(self) -> Unknown | None:
-        return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def poll(self) -> Trace:
-        now = time.monotonic_ns()
-        tracks, readings = {}, []
-        for n, case in enumerate(self._cases):
-            tracks[f"gpu:{n}"] = Track(f"gpu:{n}", TrackKind.GPU, "GPU")
-            tracks[f"server:{n}"] = Track(f"server:{n}", TrackKind.SERVER, f"server {n}")
-            readings += [
-                Reading(track, metric, now, value, "made up")
-                for track, metric, value in (
-                    (f"gpu:{n}", v.GPU_SM, case.sm),
-                    (f"server:{n}", v.SERVER_RUNNING, case.running),
-                    (f"server:{n}", v.SERVER_WAITING, case.waiting),
-                )
-            ]
-        return Trace(Origin("live"), now, now, tracks=tracks, readings=tuple(readings))
+    return PlayedCollector("surroundings", play)
 
 
 class Watch:
@@ -160,14 +137,12 @@ class Watch:
         self._stack.close()
 
     def _session(self) -> Session:
-        pids = [pid for program in self.programs.values() for pid in processes(program)]
-        told = tuple(TargetProcess(pid, "", "a program") for pid in pids)
-        root = self.programs[self._group_of].pid
-        target = Target(root, root, "process", "programs", told)
+        first = self.programs[self._group_of]
+        target = target_of(first.pid, *(pid for program in self.programs.values() for pid in program.pids))
         pyspy = PySpyCollector(target, budget=0.1)
         pyspy.ask(v.PYTHON_FRAMES, wanted=True)
         probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
-        collectors = (ProcCollector(target), probes, pyspy, Surroundings(tuple(self._cases.values())))
+        collectors = (ProcCollector(target), probes, pyspy, surroundings(tuple(self._cases.values())))
         return Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)
 
     def look(self, names: Sequence[str]) -> dict[str, Looked]:
@@ -181,9 +156,9 @@ class Watch:
         start_ns = time.monotonic_ns()
         for name, program in running.items():
             if name not in fair:
-                put_first(processes(program), priority=1 if name in hogs else 2)
+                put_first(program.pids, priority=1 if name in hogs else 2)
                 if hogs:
-                    put_on(processes(program), [last_cpu] if name in hogs else other_cpus)
+                    put_on(program.pids, [last_cpu] if name in hogs else other_cpus)
             if name not in idle:
                 program.start()
         seen = self._when_told(cases, start_ns)
@@ -217,7 +192,7 @@ class Watch:
         roles = {
             pid: role
             for program, several in case.roles.items()
-            for pid, role in zip(processes(self.programs[program]), several, strict=True)
+            for pid, role in zip(self.programs[program].pids, several, strict=True)
         }
         kept = {"host": whole.tracks["host"]} | {id: whole.tracks[id] for id in (f"gpu:{n}", f"server:{n}")}
         for id, track in whole.tracks.items():
@@ -235,11 +210,6 @@ class Watch:
     def _is_attached(self) -> bool:
         series = self.session.trace().series
         return ("self", v.SELF_PROBE_HITS.name) in series and ("host", v.HOST_CPU_PRESSURE.name) in series
-
-
-def processes(program: Workload) -> tuple[int, ...]:
-    """Its PIDs, the first one first."""
-    return (program.pid, *program.others)
 
 
 def _process_of(track: str) -> int:

@@ -13,10 +13,10 @@ from llmtop.analysis.threads import Shares, threads_view
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.proc import ProcCollector
-from llmtop.model import NS_PER_S, Metric, Origin, Target, TargetProcess, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Trace, Unknown
 from llmtop.session import Recorder
 from tests.workloads.noise import first_myself, put_first
-from tests.workloads.programs import Account, Workload
+from tests.workloads.programs import Account, Workload, target_of
 
 _DEADLINE_S = 30.0
 _STEP_S = 0.05
@@ -68,11 +68,10 @@ class Watch:
 
     def __init__(self, programs: Mapping[str, Workload], collectors: ExitStack) -> None:
         self._programs = programs
-        pids = [pid for program in programs.values() for pid in (program.pid, *program.others)]
-        one = Target(pids[0], pids[0], "process", "workloads", tuple(TargetProcess(pid, "", "") for pid in pids))
-        self._probes = collectors.enter_context(EbpfCollector(one, budget=WITHOUT_BUDGET, interval_s=0.1))
-        clocks = [Target(pid, pid, "process", "a workload", (TargetProcess(pid, "", ""),)) for pid in pids]
-        self._clocks = [collectors.enter_context(ProcCollector(target)) for target in clocks]
+        pids = [pid for program in programs.values() for pid in program.pids]
+        probes = EbpfCollector(target_of(*pids), budget=WITHOUT_BUDGET, interval_s=0.1)
+        self._probes = collectors.enter_context(probes)
+        self._clocks = [collectors.enter_context(ProcCollector(target_of(pid))) for pid in pids]
         self.recorder = Recorder(Origin("live"), 60.0)
         self._reported_ns = 0
         self.until(lambda trace: self._reported_ns)
@@ -118,6 +117,6 @@ def watching(programs: Mapping[str, Workload]) -> Iterator[Watch]:
     """
     with ExitStack() as collectors:
         watch = Watch(programs, collectors)
-        put_first(running_helpers(), priority=2)
-        with first_myself(priority=2):
+        put_first(running_helpers(), priority=3)
+        with first_myself(priority=3):
             yield watch
