@@ -54,7 +54,7 @@ def yielder(kernel_probes: None, workload: Path) -> Seen:
     with running({"yield": (workload, "yield", "0")}) as programs, watching(programs) as watch:
         pids = [program.pid for program in programs.values()]
         put_on(pids, [max(os.sched_getaffinity(0))])
-        put_first(pids, priority=1)
+        put_first(pids, priority=2)
         return watch.record(WINDOW_S)
 
 
