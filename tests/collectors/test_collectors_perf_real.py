@@ -21,7 +21,7 @@ from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.collector import PROGRAM
 from llmtop.model import Unknown
 from tests.collectors.ebpf.probes import Probes
-from tests.workloads.noise import measured_again, put_first, put_on
+from tests.workloads.noise import a_cpu_for_the_first, first_myself, measured_again, put_first, put_on
 from tests.workloads.programs import Account, Workload
 
 DEADLINE_S = 60.0
@@ -77,19 +77,19 @@ def look() -> Iterator[Callable[..., Look]]:
 
 
 def compared(program: Workload, look: Look) -> tuple[dict[str, Any], Account, Account]:
-    """One look at a program that works, and its own account before and after."""
-    look.begun()
-    before = program.ask()
-    look.until(lambda report: report["kind"] == "looked")
-    after = program.ask()
+    """One look at a program that works, and its own account before and after, of the very same time."""
+    with first_myself(priority=3):
+        look.begun()
+        before = program.ask()
+        look.until(lambda report: report["kind"] == "looked")
+        after = program.ask()
     return look.until(lambda report: report["kind"] == "sample"), before, after
 
 
 @pytest.fixture
 def busy_cpu(workload: Path) -> Iterator[int]:
     """A CPU with something else to do all the time: some kernels give perf no events of one that was idle."""
-    cpu = max(os.sched_getaffinity(0))
-    with Workload(workload, "spin", "0") as program:
+    with a_cpu_for_the_first() as cpu, Workload(workload, "spin", "0") as program:
         put_on([program.pid], [cpu])
         program.start()
         yield cpu

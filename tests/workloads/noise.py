@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec
@@ -51,6 +53,14 @@ def put_first(pids: Sequence[int], priority: int) -> None:
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(priority))
+
+
+@contextlib.contextmanager
+def a_cpu_for_the_first() -> Iterator[int]:
+    """The last CPU, which no other test gives to programs that come before all else meanwhile."""
+    with (Path(tempfile.gettempdir()) / "llmtop-tests-cpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield max(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ time from the workloads at any moment: their own accounts hold that too.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest
 from llmtop.vocabulary import ThreadCause
-from tests.workloads.noise import put_first, put_on
+from tests.workloads.noise import a_cpu_for_the_first, put_first, put_on
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload, cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from tests.workloads.watching import Seen, watching
@@ -51,9 +50,10 @@ def spinners(kernel_probes: None, workload: Path) -> Seen:
 @pytest.fixture(scope="module")
 def yielder(kernel_probes: None, workload: Path) -> Seen:
     """Beside another program on its CPU it would hardly spin: each sched_yield lets that one run."""
-    with running({"yield": (workload, "yield", "0")}) as programs, watching(programs) as watch:
+    commands: dict[str, tuple[str | Path, ...]] = {"yield": (workload, "yield", "0")}
+    with a_cpu_for_the_first() as cpu, running(commands) as programs, watching(programs) as watch:
         pids = [program.pid for program in programs.values()]
-        put_on(pids, [max(os.sched_getaffinity(0))])
+        put_on(pids, [cpu])
         put_first(pids, priority=2)
         return watch.record(WINDOW_S)
 
