@@ -169,13 +169,14 @@ class EngineClient:
 
     def distribute(self) -> None:
         """Receive from the engine until it is gone; runs on a thread of its own."""
-        for line in self._messages:
-            message = json.loads(line)
-            with self._lock:
-                if "step" in message:
-                    self._take_step(message["step"])
-                elif "state" in message:
-                    self.metrics.take_state(message["state"])
+        with contextlib.suppress(ConnectionResetError):  # it ended before it had read all that it was sent
+            for line in self._messages:
+                message = json.loads(line)
+                with self._lock:
+                    if "step" in message:
+                        self._take_step(message["step"])
+                    elif "state" in message:
+                        self.metrics.take_state(message["state"])
         self.is_lost = True
         with self._lock:
             for answer in self._answers.values():
