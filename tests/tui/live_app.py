@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from textual.pilot import Pilot
+
 from llmtop.model import Origin, Target, Trace
 from llmtop.session import Session
 from llmtop.tui.screens.live import LiveApp
@@ -28,3 +34,24 @@ def session_of(app: LiveApp) -> FixedSession:
     """The session that the app was made with."""
     assert isinstance(app.session, FixedSession)
     return app.session
+
+
+@asynccontextmanager
+async def running(
+    app: LiveApp, size: tuple[int, int] = (120, 40), *, keys: Sequence[str] = (), faults: Sequence[str] = ()
+) -> AsyncIterator[Pilot[Any]]:
+    """The app with its first frame drawn, and keys pressed; at the end no pane has failed but those told (`faults`)."""
+    async with app.run_test(size=size, notifications=True) as pilot:
+        app.live.refresh_trace()
+        await pilot.pause()
+        await press(pilot, *keys)
+        yield pilot
+        assert [issue.code for issue in app.issues] == list(faults)
+
+
+async def press(pilot: Pilot[Any], *keys: str) -> str:
+    """Type, and give the screen's text when all is drawn."""
+    await pilot.press(*keys)
+    await pilot.pause()
+    text: str = pilot.app.screen_text()  # type: ignore[attr-defined]
+    return text

@@ -51,14 +51,6 @@ class TwoPanes(LlmtopApp):
         yield NumberPane("two")
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.delenv("LLMTOP_ASCII", raising=False)
-
-
 def panes(app: Any) -> tuple[NumberPane, NumberPane]:
     return app.query_one("#one", NumberPane), app.query_one("#two", NumberPane)
 

@@ -31,14 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xz"))
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "LLMTOP_ASCII", "SSH_CONNECTION"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def read(result: Trace | Exception | None, name: str = "made-up.ncu-rep") -> Loading:
     future: Future[Trace] = Future()
     if isinstance(result, Trace):

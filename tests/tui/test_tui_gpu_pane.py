@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpu_health import health
@@ -21,7 +17,7 @@ from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.table import Sort
 from llmtop.tui.screens.live import LiveApp
 from tests.live_traces import AMPERE, START_NS, TARGET, Scene, live_trace
-from tests.tui.live_app import fixed_app, session_of
+from tests.tui.live_app import fixed_app, press, running, session_of
 
 LOOK = Look()
 STEADY = Scene(is_moving=False)
@@ -318,30 +314,6 @@ def test_a_share_of_the_gpus_time_is_shown() -> None:
 
 
 # -- keys ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@asynccontextmanager
-async def running(app: LiveApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[Any]]:
-    async with app.run_test(size=size) as pilot:
-        app.live.refresh_trace()
-        await pilot.pause()
-        yield pilot
-        assert app.issues == []
-
-
-async def press(pilot: Pilot[Any], *keys: str) -> str:
-    await pilot.press(*keys)
-    await pilot.pause()
-    text: str = pilot.app.screen_text()  # type: ignore[attr-defined]
-    return text
 
 
 def gpu_order(app: LiveApp) -> list[str]:

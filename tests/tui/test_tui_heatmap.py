@@ -20,7 +20,7 @@ from llmtop.tui.render.heatmap import LEFT, draw_heatmap
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.screens.live import LiveApp
 from tests.live_traces import live_trace, probed
-from tests.tui.live_app import fixed_app, session_of
+from tests.tui.live_app import fixed_app, press, session_of
 
 PLAIN = Look(ASCII)
 QUIET = HeatColumn((0.0, 0.0, 0.0, 0.0))
@@ -33,10 +33,7 @@ VIEW = Heatmap(
 
 
 @pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
+def _still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_axis, "_clock", lambda *_: "")
 
 
@@ -107,11 +104,6 @@ async def running(size: tuple[int, int] = (120, 40)) -> AsyncIterator[tuple[Live
         await pilot.pause()
         yield app, pilot
         assert app.issues == []
-
-
-async def press(pilot: Pilot[Any], *keys: str) -> None:
-    await pilot.press(*keys)
-    await pilot.pause()
 
 
 async def test_h_opens_the_heatmap_of_the_call_under_the_cursor_and_closes_it() -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.pilot import Pilot
 
 from llmtop.analysis.lanes import lanes_view
 from llmtop.model import NS_PER_S
@@ -20,7 +15,7 @@ from llmtop.tui.render.lanes import draw_lanes, lanes_axis
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.screens.live import LiveApp
 from tests.live_traces import START_NS, Scene, live_trace
-from tests.tui.live_app import fixed_app, session_of
+from tests.tui.live_app import fixed_app, press, running, session_of
 
 LOOK = Look()
 PLAIN = Look(ASCII)
@@ -28,27 +23,8 @@ STEADY = Scene(is_moving=False)
 
 
 @pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
+def _still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_axis, "_clock", lambda *_: " 12:00:00")
-
-
-@asynccontextmanager
-async def running(app: LiveApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[Any]]:
-    async with app.run_test(size=size) as pilot:
-        app.live.refresh_trace()
-        await pilot.press("6")
-        await pilot.pause()
-        yield pilot
-        assert app.issues == []
-
-
-async def press(pilot: Pilot[Any], *keys: str) -> None:
-    await pilot.press(*keys)
-    await pilot.pause()
 
 
 def lanes_of(app: LiveApp) -> LanesPane:
@@ -120,7 +96,7 @@ def test_the_cursor_is_told_without_colour_by_its_style() -> None:
 
 async def test_arrows_move_by_a_cell_and_all_panes_follow() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         last = axis_of(app).columns - 1
         await press(pilot, "left")
         assert column(app) == last - 1
@@ -140,7 +116,7 @@ async def test_arrows_move_by_a_cell_and_all_panes_follow() -> None:
 
 async def test_the_cursor_stands_at_a_moment_and_not_in_a_column() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         await press(pilot, "H", "H")
         at_ns, before = lanes_of(app).at_ns, column(app)
         session_of(app).now = live_trace(ticks=100)
@@ -153,7 +129,7 @@ async def test_the_cursor_stands_at_a_moment_and_not_in_a_column() -> None:
 
 async def test_home_end_and_the_window_that_follows_the_cursor() -> None:
     app = fixed_app(ticks=300)
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         trace = session_of(app).now
         await press(pilot, "home")
         assert app.live.time.at_ns == trace.start_ns
@@ -169,14 +145,14 @@ async def test_home_end_and_the_window_that_follows_the_cursor() -> None:
 
 async def test_right_past_the_newest_moment_is_now() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         await press(pilot, "left", "L")
         assert app.live.time.at_ns is None
 
 
 async def test_minus_shows_more_time_and_plus_less() -> None:
     app = fixed_app(ticks=400)
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         assert "last 60 s" in app.screen_text()
         await press(pilot, "minus")
         assert "last 5 min" in app.screen_text()
@@ -189,7 +165,7 @@ async def test_minus_shows_more_time_and_plus_less() -> None:
 
 async def test_a_click_sets_the_cursor() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         axis = axis_of(app)
         await pilot.click(LanesPane, offset=(1 + axis.left + 20, 2))
         await pilot.pause()
@@ -201,7 +177,7 @@ async def test_a_click_sets_the_cursor() -> None:
 
 async def test_enter_opens_the_event_of_the_mark_and_enter_again_goes_there() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         await press(pilot, "left", "enter")
         assert app.live.events.display
         rows = app.live.events.table.rows
@@ -214,7 +190,7 @@ async def test_enter_opens_the_event_of_the_mark_and_enter_again_goes_there() ->
 
 async def test_elsewhere_arrows_go_by_five_seconds() -> None:
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, keys="6") as pilot:
         await press(pilot, "2", "left")
         assert app.live.time.at_ns == session_of(app).now.end_ns - 5 * NS_PER_S
         assert lanes_of(app).at_ns == app.live.time.at_ns
@@ -226,7 +202,7 @@ async def test_the_cursor_works_on_small_and_ascii_screens(
 ) -> None:
     monkeypatch.setenv("LLMTOP_ASCII", "1")
     app = fixed_app()
-    async with running(app, size) as pilot:
+    async with running(app, size, keys="6") as pilot:
         await press(pilot, "left", "H")
         assert "s ago" in app.screen_text()
         assert not {character for character in app.screen_text() if not character.isascii()} - {"°", "µ"}

@@ -15,13 +15,6 @@ from tests.tui.live_app import fixed_app, session_of
 WHY = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop --attach PID"))
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def probed(trace: Trace) -> Trace:
     end = trace.end_ns
     track = "process:4300"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,32 +16,10 @@ from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live import LiveApp, News
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, SyntheticCollector, live_trace
-from tests.tui.live_app import fixed_app, session_of
+from tests.tui.live_app import fixed_app, press, running, session_of
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 
 HOSTILE = ("[/b]", "[@click=app.quit]x", "[red]", "␛[2J", "内核内核", "אבג", "a" * 10_000)
-
-
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@asynccontextmanager
-async def running(app: LiveApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[Any]]:
-    async with app.run_test(size=size, notifications=True) as pilot:
-        app.live.refresh_trace()
-        await pilot.pause()
-        yield pilot
-        assert app.issues == [] or [issue.code for issue in app.issues] == ["pane-threadspane"]
-
-
-async def press(pilot: Pilot[Any], *keys: str) -> None:
-    await pilot.press(*keys)
-    await pilot.pause()
 
 
 async def wait_until(pilot: Pilot[Any], is_so: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -294,7 +271,7 @@ async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ThreadsPane, "view", fail)
     app = fixed_app()
-    async with running(app) as pilot:
+    async with running(app, faults=["pane-threadspane"]) as pilot:
         assert "this pane failed: ValueError: broken" in app.screen_text()
         assert "2471 tok/s" in app.screen_text()
         await press(pilot, "d")

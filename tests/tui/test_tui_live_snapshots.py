@@ -12,14 +12,6 @@ from tests.live_traces import NOTHING, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, session_of
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
-
-
 async def draw(pilot: Pilot[Any]) -> None:
     pilot.app.live.refresh_trace()  # type: ignore[attr-defined]
     await pilot.pause()

@@ -46,13 +46,6 @@ class AskedSession(FixedSession):
         self.asked.append((what, wanted))
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "LLMTOP_ASCII"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 async def pilot() -> AsyncIterator[Pilot[int]]:
     """The flame alone on the screen."""
