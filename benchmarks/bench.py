@@ -202,6 +202,16 @@ def median(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
+def cpu_ms(work: Callable[[], object], repeats: int) -> float:
+    """The median CPU time of one call, in milliseconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time_ns()
+        work()
+        times.append(time.process_time_ns() - start)
+    return statistics.median(times) / 1e6
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile.
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.bench import cpu_ms
 from llmtop.analysis.flame_diff import diff_trees
 from llmtop.analysis.stall_tree import Wanted, stall_tree
 from llmtop.analysis.views import StackNode, StackTree
@@ -35,16 +36,6 @@ STACKS, DEPTH, THREADS = 420, 30, 40
 """As many stacks as are kept of a server; 30 frames each, the first third in common."""
 PYTHON_STACKS = 8
 KEYS = ("down", "right", "left", "up", "f")
-
-
-def cpu_ms(work: Callable[[], object], repeats: int) -> float:
-    """The median CPU time of one call, in milliseconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time_ns()
-        work()
-        times.append(time.process_time_ns() - start)
-    return statistics.median(times) / 1e6
 
 
 def made_stacks(seed: int = 0) -> tuple[Stack, ...]:

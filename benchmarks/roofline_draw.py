@@ -7,15 +7,14 @@ The budget is that of the whole pane: 6.5 ms of CPU for a frame of 120x40 and 8.
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.bench import cpu_ms
 from llmtop.analysis.efficiency import efficiency_view
 from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.stragglers import stragglers
@@ -25,16 +24,6 @@ from llmtop.tui.render.roofline import draw_roofline
 from tests.live_traces import TARGET, Scene, live_trace
 
 SIZES = ((40, 12), (120, 40), (200, 60))
-
-
-def cpu_ms(work: Callable[[], object], repeats: int) -> float:
-    """The median CPU time of one call, in milliseconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time_ns()
-        work()
-        times.append(time.process_time_ns() - start)
-    return statistics.median(times) / 1e6
 
 
 def rows(repeats: int) -> Iterator[tuple[str, float]]:
