@@ -87,6 +87,7 @@ class LlmtopApp(App[int]):
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, self._on_theme)
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh())
 
     async def on_unmount(self) -> None:
         await self._swallow_late_answer()

@@ -14,6 +14,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
@@ -107,59 +108,82 @@ def _open_again(descriptor: int) -> int:
         return os.dup(descriptor)
 
 
-class TerminalDriver(LinuxDriver):
-    """Ends the app with the shell's exit code for a signal: SIGTERM, SIGHUP, and a terminal that hangs up without."""
+class _Hold:
+    """What is taken while the terminal shows the app: its output, two signals, and a thread that sees it hang up.
 
-    def __init__(self, app: App[Any], **options: Any) -> None:
-        super().__init__(app, **options)
-        self._output = TerminalOutput(cast("TextIO", self._file))  # a missing one was refused before
-        self._file = self._output  # type: ignore[assignment]  # all of a file that the writer thread uses
+    Args:
+        end: Ends the app, with the number of the signal to tell of; may be called in any thread.
+        is_read: When set, the thread that reads keys ends.
+    """
+
+    def __init__(self, stream: TextIO, keyboard: int, end: Callable[[int], object], is_read: threading.Event) -> None:
+        self.output = TerminalOutput(stream)
+        self._keyboard = keyboard
+        self._end = end
+        self._is_read = is_read
         self._is_over = os.eventfd(0, os.EFD_CLOEXEC)
-        self._watch: threading.Thread | None = None
-        self._end: Callable[[int], object] = lambda _: None
-        self._handlers: dict[int, Any] = {}
-
-    def start_application_mode(self) -> None:
-        super().start_application_mode()  # type: ignore[no-untyped-call]
-        if self._watch is not None:  # it goes on after having been suspended
-            return
-        loop = asyncio.get_running_loop()
-        self._end = lambda number: loop.call_soon_threadsafe(self._app.exit, None, 128 + number)
         self._watch = threading.Thread(target=self._await_hang_up, name="terminal-hang-up", daemon=True)
         self._watch.start()
         # Not the loop's own handlers: those wait their turn behind a write that waits for the terminal.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, self._on_signal)
+        self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGHUP)}
 
-    def run_input_thread(self) -> None:
-        try:
-            super().run_input_thread()
-        except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
-            self._hang_up()
+    def hang_up(self) -> None:
+        """The terminal is gone."""
+        self.output.hang_up()
+        self._is_read.set()  # else that thread reads the end of the file for ever
+        self._end(signal.SIGHUP)
 
-    def close(self) -> None:
-        super().close()
+    def release(self) -> None:
+        """Give all of it back; what was written has been sent."""
         os.eventfd_write(self._is_over, 1)
-        if self._watch is not None:
-            self._watch.join()
+        self._watch.join()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._output.close()
+        self.output.close()
         os.close(self._is_over)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._output.lose_patience(_PATIENCE_S)
+        self.output.lose_patience(_PATIENCE_S)
         self._end(number)
 
     def _await_hang_up(self) -> None:
         """Sleep until the other side of the terminal is closed; not every hang-up comes with a signal."""
         poller = select.poll()
-        poller.register(self.fileno, 0)
+        poller.register(self._keyboard, 0)
         poller.register(self._is_over, select.POLLIN)
-        if any(descriptor == self.fileno for descriptor, _ in poller.poll()):
-            self._hang_up()
+        if any(descriptor == self._keyboard for descriptor, _ in poller.poll()):
+            self.hang_up()
 
-    def _hang_up(self) -> None:
-        self._output.hang_up()
-        self.exit_event.set()  # else the thread that reads keys reads the end of the file for ever
-        self._end(signal.SIGHUP)
+
+class TerminalDriver(LinuxDriver):
+    """Ends the app with the shell's exit code for a signal: SIGTERM, SIGHUP, and a terminal that hangs up without."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._stream = cast("TextIO", self._file)  # a missing one was refused before
+        self._hold: _Hold | None = None
+
+    def start_application_mode(self) -> None:
+        """Take the terminal: at the start, and when the program goes on after it was stopped."""
+        loop = asyncio.get_running_loop()
+
+        def end(number: int) -> None:
+            loop.call_soon_threadsafe(partial(self._app.exit, return_code=128 + number))
+
+        self._hold = _Hold(self._stream, self.fileno, end, self.exit_event)
+        self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def run_input_thread(self) -> None:
+        try:
+            super().run_input_thread()
+        except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
+            if self._hold is not None:
+                self._hold.hang_up()
+
+    def close(self) -> None:
+        """Give the terminal back: at the end, and when the program is stopped for a while."""
+        super().close()
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None

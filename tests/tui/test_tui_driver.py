@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.terminal import Terminal, TerminalFactory
+from tests.parsers.sample_reports import LADDER
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -29,14 +30,14 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def begin(terminal: TerminalFactory, argv: list[str]) -> Terminal:
+def begin(terminal: TerminalFactory, argv: list[str], shown: str = "内核") -> Terminal:
     program = terminal(argv, cwd=ROOT)
-    program.wait_for("内核")
+    program.wait_for(shown)
     return program
 
 
-def is_stuck(process: psutil.Process) -> bool:
-    """Whether the thread that draws waits for the one that writes."""
+def is_quiet(process: psutil.Process) -> bool:
+    """Whether it waits: all is drawn, or the thread that draws waits for the one that writes."""
     before = sum(process.cpu_times()[:2])
     time.sleep(0.5)
     return sum(process.cpu_times()[:2]) - before < 0.02
@@ -60,7 +61,7 @@ def test_a_hang_up_without_a_signal_ends_it_too(terminal: TerminalFactory) -> No
 def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactory, number: signal.Signals) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_stuck(psutil.Process(program.pid)))
+    until(lambda: is_quiet(psutil.Process(program.pid)))
     program.signal(number)
     until(lambda: program.exit_code is not None)
     program.read_on()
@@ -71,7 +72,7 @@ def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactor
 def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_stuck(psutil.Process(program.pid)))
+    until(lambda: is_quiet(psutil.Process(program.pid)))
     program.hang_up()
     assert program.wait_exit() == HANG_UP
 
@@ -79,10 +80,24 @@ def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFacto
 def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_stuck(psutil.Process(program.pid)))
+    until(lambda: is_quiet(psutil.Process(program.pid)))
     before = program.screen_text()
     program.read_on()
     program.wait_for(lambda text: text != before)
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []
+
+
+def test_a_stopped_program_gives_the_terminal_back_and_takes_it_again(terminal: TerminalFactory) -> None:
+    program = begin(terminal, [sys.executable, "-m", "llmtop", "open", str(LADDER)], "sgemm")
+    process = psutil.Process(program.pid)
+    until(lambda: is_quiet(process))
+    program.signal(signal.SIGTSTP)
+    until(lambda: process.status() == psutil.STATUS_STOPPED and program.restored())
+    assert "sgemm" not in program.screen_text()
+    program.signal(signal.SIGCONT)
+    program.wait_for("sgemm")  # though nothing has changed
     program.press("q")
     assert program.wait_exit() == 0
     assert program.unrestored() == []

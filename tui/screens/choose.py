@@ -33,6 +33,10 @@ class ChooseApp(App[Target | None]):
         yield OptionList(*(Option(Text(describe(server))) for server in self._servers), markup=False)
         yield Footer()
 
+    def on_mount(self) -> None:
+        """Draw all of it anew where the program goes on after it was stopped."""
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh())
+
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Leave with the chosen server."""
         self.exit(self._servers[event.option_index])
