@@ -19,6 +19,7 @@ from rich.style import Style
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
+from textual.widget import Widget
 
 from llmtop.errors import LlmtopError
 from llmtop.text import clean
@@ -31,6 +32,7 @@ from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
 
 if TYPE_CHECKING:
     from textual import events
+    from textual.await_complete import AwaitComplete
     from textual.color import Color
     from textual.screen import Screen
 
@@ -99,6 +101,15 @@ class LlmtopApp(App[int]):
             await asyncio.to_thread(select.select, [sys.__stdin__], [], [], due_s)
             with contextlib.suppress(termios.error):  # it has hung up
                 termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Leave a screen, and what was drawn on it: Textual keeps that of a thousand widgets that are no more.
+
+        https://github.com/Textualize/textual/issues/6665
+        """
+        for widget in self.screen.walk_children(Widget, with_self=True):
+            widget._styles_cache.clear()
+        return super().pop_screen()
 
     # -- colours -----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.widget import Widget
+
 from llmtop.tui.screens.help import HelpScreen, active_keys, keys_elsewhere
 from tests.tui.live_app import fixed_app
 
@@ -31,3 +33,15 @@ async def test_no_text_is_cut_in_a_narrow_terminal() -> None:
         await pilot.press("end")
         await pilot.pause()
         assert "6 CPU-GPU" in app.screen_text()
+
+
+async def test_a_screen_that_was_left_keeps_nothing_that_it_drew() -> None:
+    app = fixed_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        drawn = [widget._styles_cache._cache for widget in app.screen.walk_children(Widget, with_self=True)]
+        assert any(drawn)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not any(drawn)
