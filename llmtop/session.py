@@ -47,8 +47,9 @@ KEEP_STACKS_NS = 10 * NS_PER_S
 """How often the stacks of the moment are kept for later."""
 OLD_STACKS_NS = 120 * NS_PER_S
 """From this age on, one in `STACKS_WINDOW_NS` is kept: still all of the time, in half the memory (4 MB in 10 min)."""
-_TRIM_SLACK = 2
-"""Columns are cut only when they hold this many windows, so that cutting costs nothing per sample."""
+_SLACKS = range(96, 224, 16)
+"""Samples that may be out of the window before a column is cut: cutting then costs next to nothing per sample. They
+differ, so that not all columns are copied at the same moment, while traces still hold the old ones."""
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class _Column:
     metric: Metric
     source: str
     owner: str
+    slack: int = _SLACKS[0]
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     start: int = 0
@@ -81,7 +83,7 @@ class _Column:
         if start == self.start:
             return
         self.start, self.frozen = start, None
-        if start > len(times) // _TRIM_SLACK and start > 64:
+        if start > self.slack:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
 
 
@@ -158,7 +160,8 @@ class Recorder:
         key = (reading.track, reading.metric.name)
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = _Column(reading.metric, reading.source, collector)
+            slack = _SLACKS[len(self._columns) % len(_SLACKS)]
+            column = self._columns[key] = _Column(reading.metric, reading.source, collector, slack)
         column.owner = collector
         return column
 
