@@ -29,6 +29,8 @@ from llmtop.session import DEFAULT_WINDOW_S
 
 KEYS = ("1", "2", "3", "4", "5", "z", "z", "6", "left", "left", "escape", "8", "escape", "d", "escape", "e", "e")
 PRESS_S = 3.0
+FULL_S = 1.5 * DEFAULT_WINDOW_S
+"""Columns are cut only when they hold some minutes more than the recorder's window."""
 MEMORY_GROWTH, MEMORY_BYTES = 0.02, 2e6
 
 
@@ -92,9 +94,9 @@ def _look(process: psutil.Process, start_s: float) -> Look:
 
 def compare(looks: Sequence[Look]) -> tuple[list[tuple[str, ...]], bool]:
     """The looks after the recorder is full, before and in their last quarter; whether nothing grew."""
-    settled = [look for look in looks if look.at_s > DEFAULT_WINDOW_S + 60]
+    settled = [look for look in looks if look.at_s > FULL_S]
     if len(settled) < 8:
-        sys.exit(f"too short: {DEFAULT_WINDOW_S + 60:g} s pass before anything counts")
+        sys.exit(f"too short: {FULL_S:g} s pass before anything counts")
     quarter = len(settled) // 4
     rows, is_steady = [], True
     for field in fields(Look)[1:-1]:
