@@ -216,12 +216,13 @@ def _look(at_s: float, *, rss: int = 60_000_000, descriptors: int = 20) -> soak.
         ({"rss": 61_500_000}, True),
         ({"rss": 63_000_000}, False),
         ({"descriptors": 21}, False),
+        ({"descriptors": 19}, True),
     ],
 )
 def test_growth_is_judged_after_the_recorder_is_full(last: dict[str, int], is_steady: bool) -> None:
-    looks = [_look(15.0 * i, rss=10_000_000) for i in range(44)]  # while it fills, it may grow
-    looks += [_look(675.0 + 15.0 * i) for i in range(4)]
-    looks += [_look(735.0 + 15.0 * i, **last) for i in range(4)]
+    looks = [_look(15.0 * i, rss=10_000_000) for i in range(61)]  # while it fills, it may grow
+    looks += [_look(915.0 + 15.0 * i) for i in range(6)]
+    looks += [_look(1005.0 + 15.0 * i, **last) for i in range(2)]
     rows, verdict = soak.compare(looks)
     assert verdict is is_steady
     assert rows[-1] == ("cpu", "", "5.0% of a core")
@@ -229,7 +230,7 @@ def test_growth_is_judged_after_the_recorder_is_full(last: dict[str, int], is_st
 
 def test_a_short_soak_proves_nothing() -> None:
     with pytest.raises(SystemExit, match="too short"):
-        soak.compare([_look(15.0 * i) for i in range(44)])
+        soak.compare([_look(15.0 * i) for i in range(61)])
 
 
 def test_what_tells_two_loops_apart_is_of_the_busiest_thread() -> None:
