@@ -178,7 +178,7 @@ class TerminalDriver(LinuxDriver):
         try:
             super().run_input_thread()
         except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
-            if self._hold is not None:
+            if self._hold is not None and not self.exit_event.is_set():  # else it is known, or all is over
                 self._hold.hang_up()
 
     def close(self) -> None:
