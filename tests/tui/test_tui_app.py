@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from textual.widgets import Static
 
-from llmtop.tui.app import LlmtopApp
+from llmtop.tui.app import LlmtopApp, give_back_memory
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
 
@@ -174,3 +175,14 @@ async def test_the_dark_theme_is_the_table_that_tests_use(monkeypatch: pytest.Mo
         for role in ROLES:
             style = app.get_component_styles(f"look--{role}").partial_rich_style
             assert (style.color, style.bold or None) == (fixed.style(role).color, fixed.style(role).bold), role
+
+
+def test_freed_memory_goes_back_to_the_system() -> None:
+    """Blocks too small for a mapping of their own, freed below one that is still in use."""
+    blocks = [bytes(100_000) for _ in range(1000)]
+    above = bytes(100_000)
+    before = psutil.Process().memory_info().rss
+    del blocks
+    give_back_memory()
+    assert before - psutil.Process().memory_info().rss > 50e6
+    assert above
