@@ -32,9 +32,10 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def llmtop(*arguments: str) -> subprocess.Popen[str]:
-    # stdin is no terminal: the commands must not need one without a screen.
+    # stdin is no terminal: the commands must not need one without a screen. A test run in the background may ignore
+    # SIGINT and SIGHUP, and its children would inherit that.
     return subprocess.Popen(
-        [sys.executable, "-m", "llmtop", *arguments],
+        ["env", "--default-signal", sys.executable, "-m", "llmtop", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

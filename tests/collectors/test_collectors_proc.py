@@ -20,6 +20,7 @@ from llmtop.servers.registry import ENGINES
 from llmtop.session import Recorder
 from llmtop.vocabulary import ThreadCause
 from tests.collectors.processes import Fake, eventually, python, threads, tree
+from tests.workloads.noise import measured_again
 
 WAITS = {
     "sleeper": ThreadCause.NANOSLEEP,
@@ -74,6 +75,7 @@ def busy() -> Iterator[subprocess.Popen[str]]:
         yield program
 
 
+@measured_again
 def test_a_spinning_thread_is_on_a_cpu_or_queued_nearly_all_the_time(busy: subprocess.Popen[str]) -> None:
     watch = Watch(ProcCollector(target(busy.pid)))
     eventually(lambda: "spinner" in watch.threads() or not watch.poll(), "the thread's name")
