@@ -122,8 +122,8 @@ class Series:
     track: str
     metric: Metric
     source: str
-    _times: array[int]
-    _values: array[float]
+    _times: array[int] = field(repr=False)
+    _values: array[float] = field(repr=False)
     start: int
     stop: int
 
@@ -373,9 +373,13 @@ class Origin:
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
-    """The one container. A collector's poll fills `readings`; the recorder and the parsers fill `series`."""
+    """The one container. A collector's poll fills `readings`; the recorder and the parsers fill `series`.
+
+    Its repr is short: a library that describes what it is given (Textual its workers) would otherwise write out
+    ten minutes of thousands of series.
+    """
 
     origin: Origin
     start_ns: int = 0
@@ -395,6 +399,9 @@ class Trace:
     """When `stacks` were summed up (live only); 0 where they have no time of their own."""
     past_stacks: tuple[StackWindow, ...] = ()
     """`stacks` as they stood at earlier moments, oldest first (live only)."""
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.origin.kind} {self.start_ns}..{self.end_ns} ns: {len(self.series)} series>"
 
     def get(self, track: str, metric: Metric) -> Series | None:
         """The series of a metric on a track, or None when it was never read."""

@@ -28,6 +28,13 @@ def test_the_value_at_a_moment_is_the_newest_one_by_then() -> None:
     assert series.between(20, 30).at(20) is None
 
 
+def test_a_trace_is_described_in_one_line_however_much_it_holds() -> None:
+    series = Series.of("t", LOAD, "fake", [(t, 1.0) for t in range(10_000)])
+    trace = Trace(Origin("live"), 0, 9_999, series={("t", LOAD.name): series})
+    assert repr(trace) == "<Trace live 0..9999 ns: 1 series>"
+    assert len(repr(series)) < 200
+
+
 def test_unknown_reads_as_a_sentence_with_its_remedy() -> None:
     assert str(Unknown("not collected", "ncu --section Occupancy")) == "not collected (ncu --section Occupancy)"
     assert str(Unknown("not collected")) == "not collected"

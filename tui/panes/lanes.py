@@ -135,7 +135,8 @@ class LanesPane(TimeAxisPane[Lanes]):
         self._thought_s = time.monotonic()
         trace = self._newest if self.at_ns is None else as_of(self._newest, self.at_ns)
         think = partial(_thoughts, trace, self._chosen(trace), self.window_ns)
-        self._worker = self.run_worker(think, thread=True, exit_on_error=False)
+        # A description, because Textual would make one of the work's repr.
+        self._worker = self.run_worker(think, description="correlations", thread=True, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         event.stop()
