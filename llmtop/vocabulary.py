@@ -7,6 +7,7 @@ is the same and each reading's `source` tells them apart.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 from llmtop.model import NS_PER_S, Metric
 
@@ -205,11 +206,13 @@ SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
 
+@lru_cache(maxsize=4096)  # asked for at each poll and each view, thousands of times
 def labelled(metric: Metric, label: str) -> Metric:
     """The same metric, split by a label: "thread.state_samples|futex_wait"."""
     return Metric(f"{metric.name}|{label}", metric.unit, metric.counter, f"{metric.title} {label}")
 
 
+@lru_cache(maxsize=4096)
 def bucket(metric: Metric, upper: float) -> Metric:
     """The counter of observations at or below `upper` (inf for all) of a latency distribution.
 

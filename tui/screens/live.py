@@ -78,8 +78,10 @@ class LiveApp(LlmtopApp):
         self.session.stop()
 
     def _tell(self) -> None:
-        """On a collector's thread: only a message crosses over."""
-        self.post_message(News())
+        """On a collector's thread: only a message crosses over, and one a frame is enough to wake the screen."""
+        if not self._is_news:
+            self._is_news = True
+            self.post_message(News())
 
     def on_news(self, _: News) -> None:
         self._is_news = True
