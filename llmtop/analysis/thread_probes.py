@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.analysis.grid import Cells
-    from llmtop.model import Metric, Series, Trace
+    from llmtop.model import Series, Trace
 
 NOT_SEEN = "not seen by the probes"
 """Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
@@ -256,12 +255,6 @@ def _has_spun(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> bo
     """Whether there are enough spins to look closer: most threads make a few polls that do not wait."""
     counters = (trace.get(thread, v.labelled(v.THREAD_SPINS, kind)) for kind in kinds)
     return any(step_increase(one, grid.start_ns - _STILL_NS, grid.end_ns) >= _FEWEST_SPINS for one in counters)
-
-
-@lru_cache(maxsize=64)
-def _observed_ns(trace: Trace, process: str, clock: Metric, window_ns: int) -> float:
-    """How long probes were attached; kept, because all threads of a process ask."""
-    return step_increase(trace.get(process, clock), trace.end_ns - window_ns, trace.end_ns)
 
 
 def _grew(series: Series | None, start_ns: int, end_ns: int) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop.analysis.correlate import Correlation, Correlations
 from llmtop.analysis.idle_causes import IdleCause, IdleCauses
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Trace, Unknown
 from llmtop.tui.panes import time_axis
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.render.cpu_gpu import draw_cpu_gpu
 from llmtop.tui.render.look import ASCII, Look
 from tests.tui.live_app import fixed_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PLAIN = Look(ASCII)
 IDLE = IdleCauses(
@@ -107,6 +113,24 @@ async def test_the_zoomed_lanes_tell_why_the_gpu_idles(monkeypatch: pytest.Monke
         await pilot.pause()
         assert "of the last 60 s; meanwhile" in app.screen_text()
         assert "with GPU 0 idle" in app.screen_text()
+
+
+async def test_what_was_thought_about_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Callable[[], object]] = []
+    monkeypatch.setattr(LanesPane, "run_worker", lambda _, work, **__: asked.append(work))
+    app = fixed_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.live.refresh_trace()
+        await pilot.press("6", "z")
+        await pilot.pause()
+    assert holds_a_trace(asked[0])
+    asked[0]()
+    assert not holds_a_trace(asked[0])
+
+
+def holds_a_trace(asked: object) -> bool:
+    arguments = getattr(asked, "args", ())
+    return any(isinstance(one, Trace) for one in (*arguments, *gc.get_referents(*arguments)))
 
 
 async def test_a_fault_in_the_analysis_costs_only_the_pane(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ class LanesPane(TimeAxisPane[Lanes]):
             return
         self._thought_s = time.monotonic()
         trace = self._newest if self.at_ns is None else as_of(self._newest, self.at_ns)
-        think = partial(_thoughts, trace, self._chosen(trace), self.window_ns)
+        think = partial(_thoughts, [trace], self._chosen(trace), self.window_ns)
         # A description, because Textual would make one of the work's repr.
         self._worker = self.run_worker(think, description="correlations", thread=True, exit_on_error=False)
 
@@ -147,7 +147,12 @@ class LanesPane(TimeAxisPane[Lanes]):
             self._fail(event.worker.error)
 
 
-def _thoughts(trace: Trace, gpu: str | None, window_ns: int) -> Thoughts:
+def _thoughts(about: list[Trace], gpu: str | None, window_ns: int) -> Thoughts:
+    """Think about the trace in `about`, which is taken out.
+
+    Textual's workers stay until Python looks for cycles among its oldest objects, and with them what they were given.
+    """
+    trace = about.pop()
     return Thoughts(idle_causes(trace, gpu, window_ns), correlations(trace, gpu))
 
 
