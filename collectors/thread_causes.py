@@ -20,7 +20,6 @@ from collections.abc import Callable
 
 from llmtop.vocabulary import ThreadCause
 
-RUNNING_STATES = "R"
 _BY_STATE = {
     "R": ThreadCause.RUNNING,
     "T": ThreadCause.STOPPED,

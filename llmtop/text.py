@@ -48,17 +48,11 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - tail :]}"
 
 
-_SECRET_NAME = re.compile(r"(?i)(token|secret|passw|api[-_]?key|credential|auth|private)")
 _SECRET_FLAG = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
 )
 _SECRET_VARIABLE = re.compile(r"(?i)\b(\w*(?:token|secret|passw\w*|api_?key|credential\w*|auth)\w*)=(\S+)")
 REDACTED = "[redacted]"
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or key of this name is likely to hold a secret."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def redact(command_line: str) -> str:

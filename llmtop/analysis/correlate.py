@@ -15,7 +15,6 @@ from llmtop.analysis.gpu_idle import GpuIdle, gpu_idle
 from llmtop.analysis.grid import counter_steps, gauge_steps, on_grid, probe_steps, usual_step_ns
 from llmtop.analysis.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
 from llmtop.analysis.readings import gpu_tracks, server_track, source
-from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_cells import (
     BLOCKED,
     CUDA_SYNC,
@@ -28,7 +27,6 @@ from llmtop.analysis.thread_cells import (
 )
 from llmtop.analysis.thread_probes import library_watch
 from llmtop.analysis.threads import api_threads, gpu_thread, process_threads, thread_label
-from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import duration
 
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from llmtop.analysis.grid import Cells, Grid, Step
     from llmtop.analysis.thread_cells import ThreadCells
     from llmtop.analysis.threads import ThreadRow
-    from llmtop.analysis.views import Cell
     from llmtop.model import Metric, Series, Trace
 
 WINDOW_NS = 120 * NS_PER_S
@@ -167,37 +164,6 @@ def _correlations(trace: Trace, gpu: str | None, window_ns: int) -> Correlations
         rows.append((candidate.title, told))
     against = f"{idle.title} idle, {idle.source}"
     return Correlations(against, idle.grid.cells * idle.grid.step_s, idle.grid.step_s, _corrected(rows))
-
-
-def correlations_table(found: Correlations) -> RowTable:
-    """One row a series; what cannot be judged says why."""
-    columns = (
-        Column("series", "series", width=22),
-        Column("r", "r", "1", width=6, help="Spearman's rank correlation with the GPU's idle share, at the lag"),
-        Column(
-            "lag", "lag", "ns", width=8, shrink=1, help="positive: the series moves first, the GPU's idle time follows"
-        ),
-        Column(
-            "p",
-            "p",
-            "1",
-            width=7,
-            help=f"by chance alone, corrected for all lags and series; below {SIGNIFICANT} counts",
-        ),
-        Column(
-            "independent", "n eff", "1", width=6, shrink=2, help="as how many independent samples the window counts"
-        ),
-        Column("words", "in words", width=0, shrink=3),
-        Column("source", "source", width=12, shrink=4),
-    )
-    return RowTable(columns, tuple(_row(*row) for row in found.rows), tuple(title for title, _ in found.rows))
-
-
-def _row(title: str, one: Correlation | Unknown) -> tuple[Cell, ...]:
-    if isinstance(one, Unknown):
-        return (title, one, one, one, one, one.reason, "")
-    words = one.direction if one.is_significant else "may be chance"
-    return (title, one.r, float(one.lag_ns), one.p, one.n_effective, words, one.source)
 
 
 def _told(candidate: _Candidate, found: Lagged, idle: GpuIdle) -> Correlation:

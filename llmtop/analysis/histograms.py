@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import why_absent
 from llmtop.model import Unknown
-from llmtop.vocabulary import bucket, total
+from llmtop.vocabulary import bucket
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
@@ -73,15 +73,6 @@ def quantile(trace: Trace, track: str, metric: Metric, q: float, window_ns: int)
     """A quantile (`q` from 0 to 1) of a latency over the last `window_ns`, in the metric's unit (seconds)."""
     seen = distribution(trace, track, metric, window_ns)
     return seen if isinstance(seen, Unknown) else seen.quantile(q)
-
-
-def average(trace: Trace, track: str, metric: Metric, window_ns: int) -> float | Unknown:
-    """The mean of a latency over the last `window_ns`, exact: sum over count."""
-    seen = distribution(trace, track, metric, window_ns)
-    summed = increase(trace.get(track, total(metric)), window_ns, trace.end_ns)
-    if isinstance(seen, Unknown):
-        return seen
-    return summed if isinstance(summed, Unknown) else summed.amount / seen.observations
 
 
 def _uppers(trace: Trace, track: str, metric: Metric) -> tuple[float, ...]:

@@ -14,7 +14,6 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpu_idle import GpuIdle, gpu_idle
 from llmtop.analysis.grid import gauge_steps, on_grid
 from llmtop.analysis.readings import server_track, source
-from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_cells import (
     BLOCKED,
     CUDA_SYNC,
@@ -27,7 +26,6 @@ from llmtop.analysis.thread_cells import (
     thread_cells,
 )
 from llmtop.analysis.threads import ThreadRow, engine_thread, gpu_thread, thread_label
-from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.vocabulary import ThreadCause
 
@@ -49,12 +47,6 @@ _WORDS = {
     RUN_QUEUE: "waited for a CPU",
     THROTTLED: "was stopped by its CPU quota",
     CUDA_SYNC: "waited for the GPU in a CUDA call",
-}
-_HELP = {
-    ON_CPU: "work, polling or a wait: only probes tell",
-    NO_REQUEST: "nothing to do: no fault",
-    CUDA_SYNC: "kernels that do not fill the chip, copies, launch latency",
-    UNKNOWN: "the thread was not read then",
 }
 _OF_THE_GPU = {ThreadCause.GPU_DRIVER, ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC}
 """Waits that are not for another thread of the server."""
@@ -158,19 +150,6 @@ def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS
         for key, part in split.items():
             seconds[key] += share * part * idle.grid.step_s
     return _result(idle, seconds, observed, covered, _sources(trace, drivers), tuple(_notes(threads, demand)))
-
-
-def idle_causes_table(causes: IdleCauses) -> RowTable:
-    """One row a cause."""
-    columns = (
-        Column("cause", "the GPU idled while", width=0),
-        Column("idle", "idle", "s", width=8, help=f"seconds of the GPU's time; {ESTIMATE}"),
-        Column("of_idle", "of idle", "ratio", width=8, help="share of all idle time"),
-        Column("of_window", "of time", "ratio", width=8, shrink=1, help="share of the time that was looked at"),
-        Column("meaning", "meaning", width=24, shrink=2),
-    )
-    rows = tuple((row.title, row.idle_s, row.of_idle, row.of_window, _HELP.get(row.cause, "")) for row in causes.rows)
-    return RowTable(columns, rows, tuple((row.cause, row.thread) for row in causes.rows))
 
 
 _NOT_KNOWN: Mapping[tuple[str, str], float] = {(UNKNOWN, ""): 1.0}

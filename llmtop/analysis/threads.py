@@ -37,9 +37,8 @@ _CLOSE = 0.02
 _MOSTLY = 0.5
 
 _API = ("apiserver", "http_server", "tokenizer", "frontend", "router", "proxy")
-_WORKERS = ("worker", "scheduler", "shard", "executor", "runner")
-"""What roles of processes (llmtop/servers) have in their names. SGLang's detokenizer and tokenizer workers serve
-requests and not a GPU; its schedulers are what others call workers."""
+"""What roles of processes (llmtop/servers) that serve requests and not a GPU have in their names: SGLang's detokenizer
+and tokenizer workers too."""
 _NO_SPINS = Unknown("no probe counts this thread's spins", "sudo llmtop --attach PID")
 _NO_SYNC = Unknown("no probe looks at this thread's CUDA calls", "sudo llmtop --attach PID")
 
@@ -204,14 +203,6 @@ def api_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ..
     """The threads that take and answer requests: API servers, tokenisers, routers. None of a one-process server."""
     view = threads_view(trace, window_ns)
     return () if isinstance(view, Unknown) else threads_of_role(view, *_API)
-
-
-def worker_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
-    """The threads of the processes that have a GPU each: one rank of a tensor-parallel group or several."""
-    view = threads_view(trace, window_ns)
-    if isinstance(view, Unknown):
-        return ()
-    return tuple(row for row in threads_of_role(view, *_WORKERS) if not _has_role(row, _API))
 
 
 def process_threads(trace: Trace, pid: int, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:

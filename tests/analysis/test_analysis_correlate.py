@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.correlate import Correlation, Correlations, correlations, correlations_table
-from llmtop.analysis.cpu_gpu import cpu_gpu_view
-from llmtop.analysis.idle_causes import IdleCauses
+from llmtop.analysis.correlate import Correlation, Correlations, correlations
 from llmtop.model import NS_PER_S, Trace, Unknown
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed
 from tests.live_traces import NO_GPU, live_trace
@@ -144,20 +142,3 @@ def test_gil_waits_and_yields_are_among_the_series() -> None:
     yields = rows["sched_yield of EngineCore"]
     assert isinstance(yields, Correlation)
     assert not yields.is_significant
-
-
-def test_table_shows_reasons_in_place_of_numbers() -> None:
-    found = correlations(starved())
-    assert isinstance(found, Correlations)
-    table = correlations_table(found)
-    rows = {table.cells(i)[0]: table.cells(i) for i in range(len(table))}
-    assert isinstance(rows["requests waiting"][1], Unknown)
-    assert rows["launches of EngineCore/engine"][5] == "may be chance"
-    assert len(table.columns) == len(table.cells(0))
-
-
-def test_everything_together() -> None:
-    view = cpu_gpu_view(starved())
-    assert view.lanes.lanes
-    assert isinstance(view.idle, IdleCauses)
-    assert isinstance(view.correlations, Correlations)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.histograms import Distribution, Quantile, average, distribution, quantile
+from llmtop.analysis.histograms import Distribution, Quantile, distribution, quantile
 from llmtop.model import NS_PER_S, Missing, Origin, Series, Trace, Unknown
 from llmtop.vocabulary import SERVER_TTFT, bucket, total
 
@@ -62,16 +62,6 @@ def test_metric_that_the_server_lacks_has_its_reason() -> None:
     why = Unknown("this server has no such histogram", "update it")
     seen = Trace(Origin("live"), missing=(Missing("server:1/server.ttft", why),))
     assert of(seen, 0.5) == why
-
-
-def test_average_is_sum_over_count() -> None:
-    seen = trace((0, 0, 0, 0), (2, 4, 4, 4), summed=(0.0, 1.0))
-    assert average(seen, "server:1", SERVER_TTFT, 60 * NS_PER_S) == pytest.approx(0.25)
-
-
-def test_average_without_observations_is_unknown() -> None:
-    seen = trace((1, 1, 1, 1), (1, 1, 1, 1), summed=(1.0, 1.0))
-    assert isinstance(average(seen, "server:1", SERVER_TTFT, 60 * NS_PER_S), Unknown)
 
 
 def test_server_restart_does_not_break_quantiles() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.idle_causes import ESTIMATE, IdleCauses, idle_causes, idle_causes_table
+from llmtop.analysis.idle_causes import ESTIMATE, IdleCauses, idle_causes
 from llmtop.model import Metric, Trace, Track, TrackKind, Unknown
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed, Rate
 from tests.live_traces import AMPERE, NO_GPU, Scene, live_trace
@@ -153,12 +153,6 @@ def test_gpu_without_gpm_falls_back_to_its_duty_cycle() -> None:
     assert causes.idle_s == 0
     assert causes.rows == ()
     assert causes.sentence == "GPU 0 idle 0 % of the last 60 s"
-
-
-def test_table_has_a_row_a_cause() -> None:
-    causes = causes_of(Probed(CLOCKS, probes=ALL_SEEN, gauges=HALF_IDLE).trace(20))
-    table = idle_causes_table(causes)
-    assert [table.cells(i)[0] for i in range(len(table))] == [row.title for row in causes.rows]
 
 
 @settings(deadline=None, max_examples=40)

@@ -22,7 +22,6 @@ from llmtop.analysis.threads import (
     threads_of_role,
     threads_table,
     threads_view,
-    worker_threads,
 )
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
@@ -275,9 +274,7 @@ def test_threads_are_found_by_what_their_process_does() -> None:
     view = threads_view(trace)
     assert isinstance(view, ThreadsView)
     assert {row.role for row in api_threads(trace)} == {"APIServer_0", "tokenizer_worker", "detokenizer"}
-    assert {row.role for row in worker_threads(trace)} == {"Worker_TP0", "scheduler_TP1"}
     assert [row.role for row in threads_of_role(view, "TP0", "tp1")] == ["Worker_TP0", "scheduler_TP1"]
     busiest = main_thread(view.rows)
     assert busiest is not None
     assert busiest.role == "detokenizer"
-    assert main_thread(worker_threads(trace)) is None

@@ -16,7 +16,7 @@ from llmtop.model import Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import TablePane, VirtualTable
-from llmtop.tui.render.lines import Part, line, prose
+from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
@@ -161,13 +161,6 @@ def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Loo
         for text, role in paragraphs
         for strip in (prose(text, width, look, role) or [line([("", "text")], width, look)])
     ]
-
-
-def shown_fact(key: str, value: object, width: int) -> tuple[str, list[Part]]:
-    """A key and its value for `columns`, an unknown one with its reason."""
-    if isinstance(value, Unknown):
-        return key, [(str(value), "dim")]
-    return key, [(str(value), "text")]
 
 
 class ListPane(Vertical):
