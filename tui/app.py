@@ -28,7 +28,7 @@ from llmtop.tui.driver import TerminalDriver
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
-from llmtop.tui.screens.help import HelpScreen, active_keys, keys_elsewhere
+from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class LlmtopApp(App[int]):
     def action_help(self) -> None:
         """Show what every key does here."""
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(active_keys(self.screen), keys_elsewhere(self.screen)))
+            self.push_screen(HelpScreen(self.screen))
 
     def action_save_screen(self) -> None:
         """Write the screen as SVG and as text, never beside an input, and say where."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.widget import Widget
 
-from llmtop.tui.screens.help import HelpScreen, active_keys, keys_elsewhere
+from llmtop.tui.screens.help import HelpScreen, active_keys, columns_here, keys_elsewhere
 from tests.tui.live_app import fixed_app
+
+if TYPE_CHECKING:
+    from llmtop.tui.screens.live import LiveApp
+
+
+def words_of(app: LiveApp) -> str:
+    return " ".join(app.screen_text().replace("│", " ").split())
 
 
 async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
@@ -20,6 +29,21 @@ async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
         assert ("p", "Pin the GPU to the top, and into roofline and lanes") in keys_elsewhere(app.screen)["3 GPU"]
 
 
+async def test_columns_of_the_table_on_the_screen_are_explained() -> None:
+    app = fixed_app()
+    async with app.run_test(size=(120, 70)) as pilot:
+        app.live.refresh_trace()
+        await pilot.pause()
+        assert columns_here(app.screen) == {}
+        await pilot.press("4", "z")
+        await pilot.pause()
+        told = columns_here(app.screen)["Columns"]
+        assert ("run-q", "Share of the window ready, waiting for a CPU (schedstat)") in told
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "run-q Share of the window ready, waiting for a CPU (schedstat)" in words_of(app)
+
+
 async def test_no_text_is_cut_in_a_narrow_terminal() -> None:
     app = fixed_app()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -27,7 +51,7 @@ async def test_no_text_is_cut_in_a_narrow_terminal() -> None:
         await pilot.press("question_mark")
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen)
-        words = " ".join(app.screen_text().replace("│", " ").split())
+        words = words_of(app)
         assert "What happened: faults, clock limits, restarts; Enter goes there" in words
         assert "1 2 3 4 5 6 7 8 Focus a pane by its number" in words
         await pilot.press("end")

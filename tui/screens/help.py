@@ -1,4 +1,4 @@
-"""The help screen, made from the bindings of the screen below it: what works now, then what each other pane adds."""
+"""The help screen, made of the screen below it: keys that work now, what a table's columns mean, other panes' keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.table import VirtualTable
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -74,6 +75,18 @@ def keys_elsewhere(screen: Screen[object]) -> dict[str, list[KeyLine]]:
     return found
 
 
+def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
+    """What the columns of the table on the screen mean, where their titles do not say it all."""
+    tables = (table for table in screen.query(VirtualTable) if table.is_on_screen and table.size.area)
+    lines = [
+        (column.title, column.help[:1].upper() + column.help[1:])
+        for table in tables
+        for column in (table.rows.columns if table.rows is not None else ())
+        if column.help
+    ]
+    return {"Columns": lines} if lines else {}
+
+
 def _bindings_in(pane: Pane[object]) -> Iterable[Binding]:
     widgets: list[Widget] = [pane, *pane.query("*")]
     return (one for widget in widgets for keys in widget._bindings.key_to_bindings.values() for one in keys)
@@ -90,26 +103,30 @@ _WIDEST = 60
 
 
 class HelpScreen(ModalScreen[None]):
-    """Every key that does something on the screen below."""
+    """Every key that does something on the screen below, and what the columns there mean.
+
+    Args:
+        below: The screen that it is asked for on.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,q", "dismiss", "close")]
 
-    def __init__(self, here: list[KeyLine], elsewhere: dict[str, list[KeyLine]]) -> None:
+    def __init__(self, below: Screen[object]) -> None:
         super().__init__()
-        self._here = here
-        self._elsewhere = elsewhere
+        self._here = active_keys(below)
+        self._more = columns_here(below) | keys_elsewhere(below)
 
     def compose(self) -> ComposeResult:
         table = Table.grid(padding=(0, 2))
         table.add_column(justify="right", no_wrap=True)
         table.add_column(max_width=_WIDEST)
         for keys, what in self._here:
-            table.add_row(keys, what)
-        for pane, lines in self._elsewhere.items():
+            table.add_row(keys, Text(what))
+        for title, lines in self._more.items():
             table.add_row("", "")
-            table.add_row("", Text(pane, "bold"))
-            for keys, what in lines:
-                table.add_row(keys, what)
+            table.add_row("", Text(title, "bold"))
+            for left, what in lines:
+                table.add_row(left, Text(what))
         with VerticalScroll(id="help") as box:
             box.border_title = Content("Keys")
             box.border_subtitle = Content("Esc closes")
