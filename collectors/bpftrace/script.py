@@ -17,12 +17,9 @@ from dataclasses import dataclass
 
 from llmtop.collectors.ebpf.helper.governor import HERTZ
 
-SHIFT = 8
 NO_CALL = 0xFFFF
 STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
 """A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
-ENDED = 0x30
-"""EXIT_DEAD and EXIT_ZOMBIE in sched_switch's prev_state."""
 _FIRST_MS = 100
 PRINTED = 300
 """Stacks of one kind in one look, the heaviest; each is named anew by bpftrace when it is printed."""

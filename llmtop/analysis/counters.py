@@ -38,11 +38,7 @@ SPEED_OF_LIGHT = "SpeedOfLight"
 OCCUPANCY = "Occupancy"
 LAUNCH = "LaunchStats"
 WARP_STATE = "WarpStateStats"
-SCHEDULER = "SchedulerStats"
 ROOFLINE = "SpeedOfLight_RooflineChart"
-ROOFLINE_DOUBLE = "SpeedOfLight_HierarchicalDoubleRooflineChart"
-ROOFLINE_HALF = "SpeedOfLight_HierarchicalHalfRooflineChart"
-ROOFLINE_SINGLE = "SpeedOfLight_HierarchicalSingleRooflineChart"
 ROOFLINE_TENSOR = "SpeedOfLight_HierarchicalTensorRooflineChart"
 
 

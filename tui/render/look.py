@@ -106,7 +106,6 @@ ASCII = Glyphs(
 )
 
 STALLS = tuple(f"stall{i}" for i in range(1, 9))
-SERIES = tuple(f"series{i}" for i in range(1, 7))
 
 # Colours of the 256-colour cube: they look the same with and without true colour.
 _DEFAULT_STYLES: Mapping[str, str] = {
