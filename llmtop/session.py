@@ -47,7 +47,7 @@ KEEP_STACKS_NS = 10 * NS_PER_S
 """How often the stacks of the moment are kept for later."""
 OLD_STACKS_NS = 120 * NS_PER_S
 """From this age on, one in `STACKS_WINDOW_NS` is kept: still all of the time, in half the memory (4 MB in 10 min)."""
-_SLACKS = range(96, 224, 16)
+_SLACKS = range(48, 112, 8)
 """Samples that may be out of the window before a column is cut: cutting then costs next to nothing per sample. They
 differ, so that not all columns are copied at the same moment, while traces still hold the old ones."""
 

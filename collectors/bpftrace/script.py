@@ -241,7 +241,7 @@ tracepoint:sched:sched_switch {
     $call = (uint64)0xffff;
     $taken = (uint64)0;
     if ($entry.1) { $call = $entry.1 - (uint64)1; }
-    if (($state & 0x30) == 0) {
+    if (($state & 0x30) == 0) {  // neither EXIT_DEAD nor EXIT_ZOMBIE
       @known[(uint64)tid] = (uint64)pid;TAKE
       @off[(uint64)tid] = ($now, (uint64)pid, $call | ($state << 16)SYNC | ($entry.2 << 32), $taken);
     }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from rich.segment import Segment
+from textual.strip import Strip
 from textual.widgets import Static
 
 from llmtop.tui.app import LlmtopApp, give_back_memory
@@ -186,3 +190,20 @@ def test_freed_memory_goes_back_to_the_system() -> None:
     give_back_memory()
     assert before - psutil.Process().memory_info().rss > 50e6
     assert above
+
+
+def test_lines_that_hold_themselves_are_freed() -> None:
+    class Words(str):
+        """Text that can be referred to weakly."""
+
+    line = Strip([Segment(Words("busy"))])
+    words = weakref.ref(line._segments[0].text)
+    line.divide([line.cell_length])
+    gc.disable()
+    try:
+        del line
+        is_held = words() is not None
+        give_back_memory()
+        assert (is_held, words()) == (True, None)
+    finally:
+        gc.enable()
