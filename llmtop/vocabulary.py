@@ -163,6 +163,8 @@ THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title
 """How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
 STACKS_WINDOW_NS = 30 * NS_PER_S
 """Live stacks are sums over so long: what was long ago is not where the server waits."""
+WHY_NO_PROBES = ("ebpf.paused", "ebpf.shed", "ebpf")
+"""Where to look for the reason that the kernel's view lacks something, after the thing itself."""
 PYTHON_FRAMES = "python frames"
 """What a session is asked for to have the interpreters looked at."""
 

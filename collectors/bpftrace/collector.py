@@ -24,6 +24,9 @@ SOURCE = "bpftrace"
 PROGRAM = program_of("llmtop.collectors.bpftrace.helper", Path(llmtop.__file__).resolve().parent.parent)
 
 
+_STARTS_ANEW = Unknown("bpftrace starts anew, to look at something else", "wait some seconds; bcc has no such pauses")
+
+
 class BpftraceCollector(EbpfCollector):
     """System calls, sleeps, run-queue waits, stacks and CUDA calls, by bpftrace."""
 
@@ -42,6 +45,8 @@ class BpftraceCollector(EbpfCollector):
 
     def _take(self, report: dict[str, Any], news: News) -> None:
         super()._take(report, news)
+        if report.get("kind") == "attaching" and self._state is None:
+            self._missing[f"{self.name}.paused"] = _STARTS_ANEW  # until its next report
         child = report.get("child", self._child)
         if child != self._child:  # it was started anew: what bpftrace costs is llmtop's own cost
             children.forget(self._child)

@@ -20,8 +20,9 @@ from llmtop.collectors.ebpf.helper.functions import (
 )
 from llmtop.collectors.ebpf.helper.library import mapped_libraries, starts_gently
 
-REST_S = 60.0
-"""How long a function stays without probes that was called too often."""
+REST_S, LONGEST_REST_S = 60.0, 960.0
+"""How long a function stays without probes that was called too often: twice as long each time, because each try is a
+new start of bpftrace (on an H100, with CUDA's libraries, 15 s in which nothing is seen)."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class Libraries:
         """The runtime's functions whose calls are counted in the driver: without probes for good."""
         self._observed: dict[int, int] = {}
         self._rests: dict[str, float] = {}
+        """When the rest of a function ends."""
+        self._rested_s: dict[str, float] = {}
+        """How long a function's last rest was."""
         self._counts: dict[tuple[int, str], int] = {}
         self.notes: dict[str, str] = {}
         """What is not probed now and why, by function."""
@@ -106,10 +110,11 @@ class Libraries:
                 self._duplicates.add(symbol)
                 self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
                 continue
-            self._rests[symbol] = now_s + REST_S
+            rest_s = self._rested_s[symbol] = min(LONGEST_REST_S, 2 * self._rested_s.get(symbol, REST_S / 2))
+            self._rests[symbol] = now_s + rest_s
+            again = "a minute" if rest_s == REST_S else f"{rest_s / 60:.0f} minutes"
             self.notes[symbol] = (
-                f"{rates[symbol]:.0f} calls/s would cost {cost[symbol] / 1e7:.1f} % of a core: "
-                "counted again in a minute"
+                f"{rates[symbol]:.0f} calls/s would cost {cost[symbol] / 1e7:.1f} % of a core: counted again in {again}"
             )
         for symbol in [symbol for symbol, until in self._rests.items() if until <= now_s]:
             del self._rests[symbol]

@@ -15,6 +15,7 @@ import platform
 import re
 from dataclasses import dataclass
 
+from llmtop.collectors.ebpf.helper.calls import TRAPS
 from llmtop.collectors.ebpf.helper.governor import HERTZ
 
 NO_CALL = 0xFFFF
@@ -143,23 +144,25 @@ tracepoint:sched:sched_process_exit {
 
 
 def _call_probes(plan: Plan, machine: str) -> list[str]:
-    numbers = _MACHINES[machine]
+    numbers, traps = _MACHINES[machine], TRAPS.get(machine, {})
+    own = f" /{' && '.join(f'args->id != {number}' for number in traps.values())}/" if traps else ""
     files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
     if plan.calls == "counted":
-        return [_COUNTED.replace("FILES", files)]
+        return [_COUNTED.replace("FILES", files).replace(" OWN", own)]
     if plan.calls == "off":
         return []
     polls = " ".join(
         f"if ($call == {number} && (args->args[{place}] & 0xffffffff) == 0) {{ $spins = (uint64)1; }}"
         for number, place in numbers.polls
     )
-    timed = _TIMED.replace("FILES", files).replace("PPOLL", str(numbers.ppoll)).replace("POLLS", polls)
-    timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("FUTEX", str(numbers.futex))
+    timed = _TIMED.replace("FILES", files).replace(" OWN", own).replace("POLLS", polls)
+    timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("PPOLL", str(numbers.ppoll))
+    timed = timed.replace("FUTEX", str(numbers.futex))
     return [timed]
 
 
 _COUNTED = """
-tracepoint:raw_syscalls:sys_enter {
+tracepoint:raw_syscalls:sys_enter OWN {
   if (@target[(uint64)pid]) {
     $call = (uint64)args->id;
     $file = (uint64)0;
@@ -169,7 +172,7 @@ tracepoint:raw_syscalls:sys_enter {
   } else { @foreign_calls = count(); }
 }"""
 _TIMED = """
-tracepoint:raw_syscalls:sys_enter {
+tracepoint:raw_syscalls:sys_enter OWN {
   if (@target[(uint64)pid]) {
     $call = (uint64)args->id;
     $spins = (uint64)0;

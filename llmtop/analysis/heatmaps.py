@@ -69,7 +69,7 @@ def run_queue_heatmap(trace: Trace, window_ns: int, columns: int, known: Heatmap
     """
     looks = _looks(trace, v.SCHEDULER_OBSERVED)
     if looks is None:
-        return trace.why_missing("scheduler", "ebpf.shed", "ebpf") or _NO_SCHEDULER
+        return trace.why_missing("scheduler", *v.WHY_NO_PROBES) or _NO_SCHEDULER
     counters = tuple(_counters(trace, {v.PROCESS_RUN_QUEUE_LATENCY.name}))
     return _heatmap("run-queue latency", trace, looks, counters, window_ns, columns, known)
 
@@ -80,7 +80,7 @@ def syscall_heatmap(
     """How long one system call took (None: all of them together), all processes together; see `run_queue_heatmap`."""
     looks = _looks(trace, v.SYSCALL_TIMED)
     if looks is None:
-        return trace.why_missing("syscalls", "ebpf.shed", "ebpf") or _NO_CALLS
+        return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NO_CALLS
     names = {v.labelled(v.SYSCALL_LATENCY, name).name} if name is not None else None
     counters = tuple(_counters(trace, names))
     return _heatmap("all system calls" if name is None else name, trace, looks, counters, window_ns, columns, known)

@@ -345,7 +345,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
 
 
 def _why_no_stacks(trace: Trace) -> Unknown:
-    return trace.why_missing("stacks", "ebpf.shed", "ebpf") or Unknown(
+    return trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown(
         "no stack was sampled in the window", "look for longer: --seconds 5"
     )
 

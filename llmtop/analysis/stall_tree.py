@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop.analysis.python_frames import IN_KERNEL, IN_PYTHON, ON_CPU, Joined, is_python, join_python, python_only
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
-from llmtop.vocabulary import PythonState
+from llmtop.vocabulary import WHY_NO_PROBES, PythonState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ def resting_threads(*moments: Trace) -> frozenset[str]:
 
 def why_no_times(trace: Trace) -> Unknown:
     """Why there are no stacks that tell times."""
-    return trace.why_missing("stacks", "on-CPU stacks", "ebpf.shed", "ebpf") or _NONE
+    return trace.why_missing("stacks", "on-CPU stacks", *WHY_NO_PROBES) or _NONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -154,7 +154,7 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
         for name, uppers in names.items():
             _add(sums.setdefault(name, _Sums()), trace, track, name, uppers, start_ns, observed)
     if not observed_ns:
-        return trace.why_missing("syscalls", "ebpf.shed", "ebpf") or _NONE
+        return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NONE
     calls = [_syscall(name, one, trace) for name, one in sums.items() if one.count]
     calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
     return SyscallsView(tuple(calls), observed_ns / NS_PER_S, _source(trace))

@@ -18,6 +18,7 @@ from llmtop.collectors import children
 from llmtop.collectors.bpftrace import runner
 from llmtop.collectors.bpftrace.collector import PROGRAM, BpftraceCollector, why_not
 from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper.calls import TRAPS
 from llmtop.collectors.tracers import CHOICE, Tracer, TracerCollector
 from llmtop.model import Trace
 from tests.collectors.ebpf.probes import Probes, eventually, probing
@@ -117,6 +118,9 @@ def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
     assert in_libraries[2] == launches
     assert looked.share(in_libraries[3]) == pytest.approx(looked.truth("in_sync"), abs=FIVE_POINTS)
     assert looked.share(waits[-1][5]) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
+    calls = {entry[1] for entry in looked.probes.all("calls")}
+    assert calls
+    assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
 
 
 @measured_again

@@ -235,6 +235,19 @@ def test_the_costliest_function_rests_for_a_minute() -> None:
     assert libraries.notes == {}
 
 
+def test_a_function_that_stays_too_costly_rests_ever_longer() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
+    libraries._files[1, 2] = (Probed(Function("/lib", "cuLaunchKernel", NUMBERS["cuLaunchKernel"]), False),)
+    now_s, rests = 0.0, []
+    for tries in range(1, 8):
+        libraries.weigh({(PID, "cuLaunchKernel"): 1000 * tries}, 1.0, now_s)
+        rests.append(libraries.notes["cuLaunchKernel"].rpartition(" again in ")[2])
+        while not libraries.functions():
+            now_s += REST_S
+            libraries.weigh({(PID, "cuLaunchKernel"): 1000 * tries}, 1.0, now_s)
+    assert rests == ["a minute", "2 minutes", "4 minutes", "8 minutes", "16 minutes", "16 minutes", "16 minutes"]
+
+
 def test_duplicates_of_the_driver_go_first_and_waits_stay_known() -> None:
     libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
     names = ("cudaLaunchKernel", "cuLaunchKernel", "cuStreamSynchronize", "cudaStreamSynchronize")

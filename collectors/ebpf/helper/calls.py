@@ -16,6 +16,9 @@ _SPIN_CALLS = {
     "x86_64": {"SCHED_YIELD": 24, "POLL": 7, "PPOLL": 271, "EPOLL_WAIT": 232, "EPOLL_PWAIT": 281},
     "aarch64": {"SCHED_YIELD": 124, "PPOLL": 73, "EPOLL_PWAIT": 22},
 }
+TRAPS = {"x86_64": {"URETPROBE": 335, "UPROBE": 336}}
+"""How uprobes enter the kernel from 6.11 and 6.18 on (arch/x86/entry/syscalls): llmtop's or another tracer's doing, no
+calls of the program's."""
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
 
@@ -23,7 +26,8 @@ class Calls:
     """The probes on system calls."""
 
     def __init__(self, bpf: Any) -> None:
-        flags = tuple(f"-DNR_{name}={number}" for name, number in _SPIN_CALLS[platform.machine()].items())
+        numbers = _SPIN_CALLS[platform.machine()] | TRAPS.get(platform.machine(), {})
+        flags = tuple(f"-DNR_{name}={number}" for name, number in numbers.items())
         self._module = compile_program(bpf, "calls", flags=flags)
         for _, function in _TRACEPOINTS:
             load(self._module, function, RAW_TRACEPOINT)

@@ -106,6 +106,16 @@ static __always_inline bool is_spin(struct bpf_raw_tracepoint_args *ctx, u32 *id
 	return true;
 }
 
+/* A uprobe's way into the kernel, which is no call of the program's. The cost is counted with the uprobe. */
+static __always_inline bool is_trap(u32 id)
+{
+#ifdef NR_URETPROBE
+	return id == NR_URETPROBE || id == NR_UPROBE;
+#else
+	return false;
+#endif
+}
+
 int on_call(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 who = current_ids();
@@ -114,6 +124,8 @@ int on_call(struct bpf_raw_tracepoint_args *ctx)
 		count_hit(HIT_FOREIGN_CALL);
 		return 1;
 	}
+	if (is_trap(id))
+		return 1;
 	count_hit(HIT_CALL);
 	u32 place = 0, *count_only = settings.lookup(&place);
 	bool is_spin_call = is_spin(ctx, &id);

@@ -16,6 +16,7 @@ import pytest
 
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper.calls import TRAPS
 from llmtop.collectors.ebpf.process import HelperProcess
 from tests.collectors.ebpf.probes import eventually, needs_unshare, probing, programs_in_kernel
 from tests.collectors.ebpf.truths import (
@@ -120,6 +121,9 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
     assert functions["cuStreamSynchronize"][1] >= 200 * 2_000_000
     assert functions["cuLaunchKernel"][1] >= 1600 * 2_000
     assert sum(functions["cuLaunchKernel"][2].values()) == 1600
+    calls = {entry[1] for entry in looked.probes.all("calls")}
+    assert calls
+    assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
 
 
 @pytest.mark.parametrize("way", ["linked", "single"])
