@@ -39,7 +39,7 @@ class Look:
         self._events = events
         self._recordings = recordings
         self._family = family
-        self._seeds: Mapping[int, Seed] = perf_threads.seeds(family) if "scheduler" in recordings else {}
+        self._seeds: Mapping[int, Seed] = {}
         self._switches = 0
         self._expected = 0.0
         self.start = self.end = 0
@@ -48,6 +48,8 @@ class Look:
     def take(self, link: Link, seconds: float) -> None:
         """Look for so long; at nothing, where no event counts, in no time."""
         self._recordings = {name: one for name, one in self._recordings.items() if self._events.enable(name, one)}
+        # Not before: until perf has answered that it counts, threads go to sleep and wake up.
+        self._seeds = perf_threads.seeds(self._family) if "scheduler" in self._recordings else {}
         self.start = time.monotonic_ns()
         link.say({"kind": "looking", "calls": "syscalls" in self._recordings})
         counted_ns, before = self._counts()

@@ -42,6 +42,10 @@ def why_not_real() -> str:
     return "" if tried.returncode == 0 else "this container may not use perf events"
 
 
+LONG_S = 3.0
+"""Once a second the kernel stops programs that come before all else for 50 ms, for the others' sake (the fair server).
+The look and the account may begin and end on different sides of that: 1.7 points of three seconds, 5 of one."""
+
 pytestmark = pytest.mark.skipif(bool(why_not_real()), reason=why_not_real() or "perf works")
 
 
@@ -127,7 +131,7 @@ def test_sleeps_are_what_the_program_says(
     look: Callable[..., Look], workload: Path, busy_cpu: int, mode: str, cause: str
 ) -> None:
     with first_on(busy_cpu, workload, mode, "0") as program:
-        report, before, after = compared(program, look(program.pid, 1.0))
+        report, before, after = compared(program, look(program.pid, LONG_S))
     assert_sleeps(report, before, after, cause)
 
 

@@ -246,7 +246,7 @@ def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path)
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool} to count events beside the probes")
     needs_unshare("--mount")
-    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 0.5"
+    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 2"
     with Workload(workload, "nanosleep") as program, probing(program.pid) as probes:
         probes.next()
         program.start()
