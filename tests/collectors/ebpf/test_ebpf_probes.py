@@ -255,7 +255,8 @@ def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path)
         )
     counted = re.search(r"^(\d+),,sched:sched_switch", done.stderr, re.MULTILINE)
     assert counted, done.stderr
-    assert int(counted.group(1)) > 10
+    # A program that returns 0 leaves none. How many there are beside ours is the kernel's matter: some give perf a part.
+    assert int(counted.group(1)) > 0
 
 
 def test_nothing_of_the_machine_is_changed(workload: Path) -> None:
