@@ -255,7 +255,7 @@ def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path)
         )
     counted = re.search(r"^(\d+),,sched:sched_switch", done.stderr, re.MULTILINE)
     assert counted, done.stderr
-    # A program that returns 0 leaves none. How many there are beside ours is the kernel's matter: some give perf a part.
+    # A program that returns 0 leaves none. How many there are is the kernel's matter: some give perf a part of them.
     assert int(counted.group(1)) > 0
 
 
