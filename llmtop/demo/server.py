@@ -372,15 +372,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"cannot listen on {args.host} port {args.port}: {error.strerror}") from None
     with contextlib.closing(EngineClient(from_flags(args))) as engine:
         Handler.engine = engine
-        threading.Thread(target=accept, args=(http,), name="http", daemon=True).start()
-        threading.Thread(target=distribute, args=(engine,), name="engine", daemon=True).start()
-        announce(http.server_address[1], engine.description, args.ready)
-        try:
+        try:  # all of it: the engine may end as soon as it is announced, or before
+            threading.Thread(target=accept, args=(http,), name="http", daemon=True).start()
+            threading.Thread(target=distribute, args=(engine,), name="engine", daemon=True).start()
+            announce(http.server_address[1], engine.description, args.ready)
             while True:
                 signal.pause()
         except SystemExit:
             if engine.is_lost:
-                raise SystemExit("the engine has ended") from None
+                sys.stderr.write("the engine has ended\n")  # at once, or a request's log line may come in between
+                raise SystemExit(1) from None
             raise
 
 
