@@ -43,7 +43,7 @@ _ASK_CURSOR = "\x1b[6n"
 """Device status report: the terminal answers with the cursor's place when it has shown all before it."""
 
 _GIVE_BACK_S = 60.0
-"""How often freed memory goes back to the system: a fifth of all, after half an hour without; it takes 40 ms."""
+"""How often freed memory goes back to the system: a fifth of all, after half an hour without."""
 
 # Backgrounds from the 256-colour cube's greys: 256-colour terminals turn others into navy.
 _THEME = Theme(
