@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ctypes
 import gc
 import os
-import select
 import sys
-import termios
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -38,9 +34,6 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from llmtop.model import Issue
-
-_ASK_CURSOR = "\x1b[6n"
-"""Device status report: the terminal answers with the cursor's place when it has shown all before it."""
 
 _GIVE_BACK_S = 60.0
 """How often freed memory goes back to the system: a fifth of all, after half an hour without."""
@@ -96,17 +89,6 @@ class LlmtopApp(App[int]):
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
         self.set_interval(_GIVE_BACK_S, give_back_memory)
 
-    async def on_unmount(self) -> None:
-        await self._swallow_late_answer()
-
-    async def _swallow_late_answer(self) -> None:
-        """Await the terminal's answer to the last frame while echo is off: later it would stand at the prompt."""
-        due_s = self.gate.answer_due_s
-        if due_s > 0 and sys.__stdin__ is not None and sys.__stdin__.isatty():
-            await asyncio.to_thread(select.select, [sys.__stdin__], [], [], due_s)
-            with contextlib.suppress(termios.error):  # it has hung up
-                termios.tcflush(sys.__stdin__, termios.TCIFLUSH)
-
     def pop_screen(self) -> AwaitComplete:
         """Leave a screen, and what was drawn on it: Textual keeps that of a thousand widgets that are no more.
 
@@ -145,8 +127,8 @@ class LlmtopApp(App[int]):
             self.call_after_refresh(self.gate.frame_sent)
 
     def _ask_terminal(self) -> None:
-        if self._driver is not None:
-            self._driver.write(_ASK_CURSOR)
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.ask_cursor()
 
     def on_cursor_position(self, _: events.CursorPosition) -> None:
         self.gate.answered()

@@ -18,10 +18,17 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
+from textual import events
 from textual.drivers.linux_driver import LinuxDriver
 
 if TYPE_CHECKING:
     from textual.app import App
+    from textual.message import Message
+
+_ASK_CURSOR: Final = "\x1b[6n"
+"""Device status report: the terminal answers with the cursor's place when it has shown all before it."""
+_LONGEST_STAY_S: Final = 0.5
+"""Longer than a link takes that one can still work over; who leaves waits for it only while an answer is out."""
 
 _AFRESH: Final = b"\x18\x1b[?2026l"
 """Ends an escape sequence that was cut short (CAN, ECMA-48) and a frame whose end was dropped (synchronised output)."""
@@ -162,6 +169,9 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         self._stream = cast("TextIO", self._file)  # a missing one was refused before
         self._hold: _Hold | None = None
+        self._may_ask = False
+        self._is_answered = threading.Event()
+        self._asked_at_s = 0.0
 
     def start_application_mode(self) -> None:
         """Take the terminal: at the start, and when the program goes on after it was stopped."""
@@ -172,7 +182,31 @@ class TerminalDriver(LinuxDriver):
 
         self._hold = _Hold(self._stream, self.fileno, end, self.exit_event)
         self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
+        self._may_ask = True
+        self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def ask_cursor(self) -> None:
+        """Have the terminal say where its cursor is: it does so when it has shown all that was written before."""
+        if self._may_ask:
+            self._expect_answer()
+            self.write(_ASK_CURSOR)
+
+    def process_message(self, message: Message) -> None:
+        """Take what the terminal sends; in the thread that reads."""
+        if isinstance(message, events.CursorPosition):
+            self._is_answered.set()
+        super().process_message(message)
+
+    def disable_input(self) -> None:
+        """Read no more, at the end and when the program is stopped, once no answer is under way.
+
+        The terminal does not echo yet: an answer that comes later stands at the shell's prompt.
+        """
+        self._may_ask = False
+        if self.input_tty and not self.exit_event.is_set():
+            self._is_answered.wait(max(0.0, self._asked_at_s + _LONGEST_STAY_S - time.monotonic()))
+        super().disable_input()
 
     def run_input_thread(self) -> None:
         try:
@@ -180,6 +214,10 @@ class TerminalDriver(LinuxDriver):
         except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
             if self._hold is not None and not self.exit_event.is_set():  # else it is known, or all is over
                 self._hold.hang_up()
+
+    def _expect_answer(self) -> None:
+        self._is_answered.clear()
+        self._asked_at_s = time.monotonic()
 
     def close(self) -> None:
         """Give the terminal back: at the end, and when the program is stopped for a while."""

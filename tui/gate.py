@@ -8,8 +8,6 @@ FIRST_TIMEOUT_S = 1.0
 LAST_TIMEOUT_S = 8.0
 _ASKS_BEFORE_SILENT = 3
 """A terminal that has answered none of so many questions does not know this one."""
-_LONGEST_STAY_S = 0.5
-"""Longer than a link takes that one can still work over; who leaves waits for it only while the answer is out."""
 
 
 class FrameGate:
@@ -52,13 +50,6 @@ class FrameGate:
         self._asked_at = None
         self._unanswered = 0
         self._timeout_s = FIRST_TIMEOUT_S
-
-    @property
-    def answer_due_s(self) -> float:
-        """How long to stay for an answer that is still under way, so that it is not typed at the prompt after us."""
-        if self._asked_at is None:
-            return 0.0
-        return max(0.0, self._asked_at + _LONGEST_STAY_S - self._clock())
 
     def _give_up_waiting(self) -> None:
         self._asked_at = None

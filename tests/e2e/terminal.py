@@ -113,6 +113,7 @@ class Terminal:
         argv: The program; it becomes leader of its own session with this as its controlling terminal.
         env: Added to a plain environment (TERM=xterm-256color, UTF-8); a value of None takes a variable away.
         answers: Whether queries (cursor position, modes, colours) are answered; may be changed at any time.
+        answers_after_s: How long an answer takes, as over a slow link.
         stdout: A file that stdout goes to instead; `stderr` alike.
     """
 
@@ -125,10 +126,13 @@ class Terminal:
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         answers: bool = True,
+        answers_after_s: float = 0.0,
         stdout: Path | None = None,
         stderr: Path | None = None,
     ) -> None:
         self.answers = answers
+        self._answers_after_s = answers_after_s
+        self._answers: list[threading.Timer] = []
         self._raw = bytearray()
         self._pending = b""
         self._changed = threading.Condition()
@@ -162,6 +166,11 @@ class Terminal:
     def exit_code(self) -> int | None:
         """None while it runs; minus the signal's number when a signal ended it."""
         return self._process.poll()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer to the program is under way."""
+        return any(answer.is_alive() for answer in self._answers)
 
     @property
     def raw(self) -> bytes:
@@ -301,7 +310,7 @@ class Terminal:
             if self._is_hung_up:
                 self._let_go()
                 return
-            if is_open and self._process.poll() is not None:
+            if is_open and self._process.poll() is not None and not self.is_answering:
                 is_open = False
                 attributes = termios.tcgetattr(self._master)
                 os.close(self._slave)
@@ -341,7 +350,10 @@ class Terminal:
             self._reply(f"\x1b]{which.decode()};rgb:0000/0000/0000\x1b\\")
 
     def _reply(self, text: str) -> None:
-        if self.answers:
+        if self.answers and self._answers_after_s:
+            self._answers.append(threading.Timer(self._answers_after_s, self.send, [text.encode()]))
+            self._answers[-1].start()
+        elif self.answers:
             self.send(text.encode())
 
     def _description(self, fault: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -101,3 +102,34 @@ def test_a_stopped_program_gives_the_terminal_back_and_takes_it_again(terminal: 
     program.press("q")
     assert program.wait_exit() == 0
     assert program.unrestored() == []
+
+
+@pytest.mark.parametrize("end", ["q", "x", "SIGTERM"])
+def test_a_late_answer_never_stands_at_the_prompt(terminal: TerminalFactory, end: str) -> None:
+    program = draw_over_a_slow_link(terminal)
+    if end.startswith("SIG"):
+        program.signal(signal.Signals[end])
+    else:
+        program.press(end)  # x is a fault of the input
+    program.wait_exit()
+    assert program.unrestored() == []
+    assert "^[" not in program.screen_text()
+
+
+def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal: TerminalFactory) -> None:
+    program = draw_over_a_slow_link(terminal)
+    program.signal(signal.SIGTSTP)
+    until(program.restored)
+    until(lambda: not program.is_answering)
+    assert "^[" not in program.screen_text()
+    program.signal(signal.SIGCONT)
+    program.wait_for("内核")
+    program.press("q")
+    assert program.wait_exit() == 0
+
+
+def draw_over_a_slow_link(terminal: TerminalFactory) -> Terminal:
+    """A program that is nearly always owed an answer."""
+    program = terminal(small("file"), cwd=ROOT, answers_after_s=0.2)
+    program.wait_for(lambda text: re.search(r"ready [3-9]", text))
+    return program

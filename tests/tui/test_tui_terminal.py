@@ -115,21 +115,6 @@ def test_a_slow_terminal_is_waited_for_longer_each_time() -> None:
     assert gate.is_open
 
 
-def test_an_answer_under_way_is_stayed_for_but_not_for_ever() -> None:
-    clock = FakeClock()
-    gate = FrameGate(lambda: None, clock)
-    assert gate.answer_due_s == 0
-    gate.frame_sent()
-    assert gate.answer_due_s == pytest.approx(0.5)
-    clock.now += 0.3
-    assert gate.answer_due_s == pytest.approx(0.2)
-    clock.now += 0.3
-    assert gate.answer_due_s == 0
-    gate.frame_sent()
-    gate.answered()
-    assert gate.answer_due_s == 0
-
-
 def test_a_terminal_that_never_answers_is_asked_no_more() -> None:
     clock = FakeClock()
     asked: list[float] = []
