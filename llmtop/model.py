@@ -13,7 +13,7 @@ import math
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -138,9 +138,24 @@ class Series:
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[tuple[int, float | None]]:
-        for i in range(self.start, self.stop):
-            value = self._values[i]
-            yield self._times[i], None if math.isnan(value) else value
+        return zip(self.times, self.samples, strict=True)
+
+    @property
+    def samples(self) -> Sequence[float | None]:
+        """Sample values, a copy; None where the source had none."""
+        values = self.values
+        # Hundreds of graphs a frame: only where a sample is missing does Python look at each one.
+        if any(map(math.isnan, values)):
+            return [None if math.isnan(value) else value for value in values]
+        return values
+
+    @property
+    def known(self) -> Iterator[tuple[int, float]]:
+        """The samples that have a value."""
+        values = self.values
+        if any(map(math.isnan, values)):
+            return ((t_ns, value) for t_ns, value in zip(self.times, values, strict=True) if value == value)
+        return zip(self.times, values, strict=True)
 
     @property
     def times(self) -> array[int]:
@@ -171,6 +186,11 @@ class Series:
         while i >= self.start and math.isnan(self._values[i]):
             i -= 1
         return self._values[i] if i >= self.start else None
+
+    def newest(self, count: int) -> Series:
+        """The last samples, at most `count`; shares the columns."""
+        start = max(self.start, self.stop - count)
+        return Series(self.track, self.metric, self.source, self._times, self._values, start, self.stop)
 
     def between(self, start_ns: int, end_ns: int) -> Series:
         """The part with start_ns <= t <= end_ns; shares the columns."""

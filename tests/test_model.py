@@ -22,6 +22,21 @@ def test_between_is_inclusive_and_shares_columns() -> None:
     assert series.between(31, 99).last is None
 
 
+def test_a_sample_without_a_value_is_none_or_left_out() -> None:
+    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    assert list(series) == [(10, 1.0), (20, None), (30, 3.0)]
+    assert list(series.samples) == [1.0, None, 3.0]
+    assert list(series.known) == [(10, 1.0), (30, 3.0)]
+    whole = series.between(30, 30)
+    assert list(whole) == list(whole.known) == [(30, 3.0)]
+    assert list(whole.samples) == [3.0]
+
+
+def test_the_newest_samples_are_at_most_as_many_as_there_are() -> None:
+    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)]).between(20, 30)
+    assert [list(series.newest(count)) for count in (0, 1, 9)] == [[], [(30, 3.0)], [(20, None), (30, 3.0)]]
+
+
 def test_the_value_at_a_moment_is_the_newest_one_by_then() -> None:
     series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
     assert [series.at(t) for t in (9, 10, 19, 20, 29, 30, 99)] == [None, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0]

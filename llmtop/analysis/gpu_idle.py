@@ -56,9 +56,7 @@ def gpu_idle(trace: Trace, gpu: str | None, window_ns: int) -> GpuIdle | Unknown
 
 def _idle(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[Grid, Cells] | None:
     series = trace.get(track, metric)
-    if series is None or not any(
-        value is not None for _, value in series.between(trace.end_ns - window_ns, trace.end_ns)
-    ):
+    if series is None or series.between(trace.end_ns - window_ns, trace.end_ns).at(trace.end_ns) is None:
         return None
     step_ns = max(usual_step_ns(series), _clock_step_ns(trace))
     step_ns = max(1, round(step_ns / _QUARTER_NS)) * _QUARTER_NS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Cell
 
 HISTORY_NS = 120 * NS_PER_S
-EFFICIENCY_PERIOD_NS = 2 * NS_PER_S
-"""How often efficiency is worked out: it is of 15 s, and for eight GPUs it costs as much as all other panes."""
+SLOW_PERIOD_NS = 2 * NS_PER_S
+"""How often health, processes, stragglers and efficiency are worked out. They are of 15 s or more, and for eight GPUs
+cost more than all that moves with each reading."""
 _MOST_SAMPLES, _FEW_SAMPLES = 120, 30
 """No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
@@ -97,8 +97,8 @@ class GpuRow:
     temperature: Gauge
     limits: tuple[str, ...] | Unknown
     links: tuple[Gauge, ...]
-    health: tuple[HealthFact, ...]
-    processes: tuple[GpuProcess, ...]
+    health: tuple[HealthFact, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
     instances: tuple[GpuRow, ...] = ()
     straggler: str = ""
 
@@ -108,47 +108,71 @@ class GpusView:
     """All GPUs, and what the server makes of those that it uses.
 
     Attributes:
-        efficiency_ns: The moment that `efficiency` is of.
+        slow_ns: The moment that efficiency and, of each row, health, processes and straggler are of.
     """
 
     rows: tuple[GpuRow, ...]
     efficiency: EfficiencyView | None = None
-    efficiency_ns: int = 0
+    slow_ns: int = 0
 
 
 def gpus_view(trace: Trace, target: Target | None, last: GpusView | None = None) -> GpusView | Unknown:
-    """What the GPU pane shows; efficiency only where there is a server.
+    """What the GPU pane shows; efficiency and stragglers only where there is a server.
 
     Args:
         trace: What the recorder holds.
         target: The server.
-        last: The view before this one, whose efficiency is kept while it is younger than `EFFICIENCY_PERIOD_NS`.
+        last: The view before this one, of which what moves slowly is kept while it is younger than `SLOW_PERIOD_NS`.
     """
-    rows = gpu_rows(trace, target)
-    if isinstance(rows, Unknown):
-        return rows
-    if target is None:
-        return GpusView(rows)
-    if last is not None and 0 <= trace.end_ns - last.efficiency_ns < EFFICIENCY_PERIOD_NS:
-        return GpusView(rows, last.efficiency, last.efficiency_ns)
-    return GpusView(rows, efficiency_view(trace, target), trace.end_ns)
+    quick = _quick_rows(trace)
+    if isinstance(quick, Unknown):
+        return quick
+    if last is not None and 0 <= trace.end_ns - last.slow_ns < SLOW_PERIOD_NS and _tracks(last.rows) == _tracks(quick):
+        return replace(last, rows=tuple(map(_with_slow_parts_of, quick, last.rows)))
+    efficiency = None if target is None else efficiency_view(trace, target)
+    return GpusView(_with_slow_parts(trace, target, quick), efficiency, trace.end_ns)
 
 
 def gpu_rows(trace: Trace, target: Target | None = None) -> tuple[GpuRow, ...] | Unknown:
     """All GPUs by index, or why none is seen."""
+    quick = _quick_rows(trace)
+    return quick if isinstance(quick, Unknown) else _with_slow_parts(trace, target, quick)
+
+
+def _quick_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
+    """The rows with what moves with each reading."""
     tracks = gpu_tracks(trace)
     if not tracks:
         return why_kind_missing(trace, TrackKind.GPU)
     instances = trace.tracks_of(TrackKind.GPU_INSTANCE)
-    departing = stragglers(trace, target_gpus(trace, target)) if target is not None else {}
     return tuple(
         replace(
-            _row(trace, track, target),
+            _row(trace, track),
             instances=tuple(_instance(trace, one) for one in instances if one.parent == track.id),
-            straggler=departing.get(track.id, ""),
         )
         for track in tracks
     )
+
+
+def _with_slow_parts(trace: Trace, target: Target | None, rows: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
+    departing = stragglers(trace, target_gpus(trace, target)) if target is not None else {}
+    return tuple(
+        replace(
+            row,
+            health=health(trace, trace.tracks[row.track]),
+            processes=gpu_processes(trace, row.track, target),
+            straggler=departing.get(row.track, ""),
+        )
+        for row in rows
+    )
+
+
+def _with_slow_parts_of(row: GpuRow, last: GpuRow) -> GpuRow:
+    return replace(row, health=last.health, processes=last.processes, straggler=last.straggler)
+
+
+def _tracks(rows: Sequence[GpuRow]) -> list[str]:
+    return [row.track for row in rows]
 
 
 def gpu_processes(trace: Trace, gpu: str, target: Target | None = None) -> tuple[GpuProcess, ...]:
@@ -197,7 +221,7 @@ def _process(trace: Trace, track: Track, gpu: str, roles: dict[int, str]) -> Gpu
     )
 
 
-def _row(trace: Trace, track: Track, target: Target | None) -> GpuRow:
+def _row(trace: Trace, track: Track) -> GpuRow:
     activity, why = _activity(trace, track.id)
     mask = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return GpuRow(
@@ -215,8 +239,6 @@ def _row(trace: Trace, track: Track, target: Target | None) -> GpuRow:
         temperature=_gauge(trace, track.id, v.GPU_TEMPERATURE),
         limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
         links=tuple(_gauge(trace, track.id, metric) for metric in _LINKS if trace.get(track.id, metric) is not None),
-        health=health(trace, track),
-        processes=gpu_processes(trace, track.id, target),
     )
 
 
@@ -239,8 +261,6 @@ def _instance(trace: Trace, track: Track) -> GpuRow:
         temperature=_no_gauge(v.GPU_TEMPERATURE),
         limits=_NOT_OF_INSTANCES,
         links=(),
-        health=(),
-        processes=(),
     )
 
 
@@ -267,12 +287,9 @@ def _gauge(trace: Trace, track: str, metric: Metric) -> Gauge:
 
 
 def _history(trace: Trace, track: str, metric: Metric, most: int) -> Values:
-    """The newest samples for a graph. Columns are copied in one go: sixteen GPUs have a hundred of these a frame."""
+    """The newest samples for a graph."""
     series = trace.get(track, metric)
-    if series is None:
-        return ()
-    values = series.between(trace.end_ns - HISTORY_NS, trace.end_ns).values[-most:]
-    return tuple(None if math.isnan(value) else value for value in values)
+    return () if series is None else tuple(series.between(trace.end_ns - HISTORY_NS, trace.end_ns).newest(most).samples)
 
 
 def _or_zero(value: float | Unknown) -> float:

@@ -90,7 +90,7 @@ def _looks(trace: Trace, observed: Metric) -> _Looks | None:
     series = [one for (_, name), one in trace.series.items() if name == observed.name and len(one) > 1]
     if not series:
         return None
-    polls = tuple(sorted({t for one in series for t, value in one if value is not None}))
+    polls = tuple(sorted({t for one in series for t, _ in one.known}))
     usual = statistics.median(b - a for a, b in pairwise(polls)) if len(polls) > 1 else NS_PER_S
     return _Looks(polls, tuple(series), _HOLD * usual)
 

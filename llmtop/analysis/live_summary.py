@@ -18,7 +18,7 @@ from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.server import ServerView, Stat, server_view
+from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
@@ -68,7 +68,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         pid=target.root_pid if target else None,
         others=max(0, len(_processes(trace, target)) - 1),
         gpus=_gpu_summary(trace, target),
-        server=server_view(trace) if target else NO_TARGET,
+        server=server_load(trace) if target else NO_TARGET,
         self_cpu=own_cpu(trace),
         self_rss=latest(trace, "self", v.SELF_RSS),
         probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import le
+from operator import le, sub, truediv
 from typing import TYPE_CHECKING
 
 from llmtop.model import NS_PER_S, Unknown
@@ -43,7 +43,7 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
     # Nearly always there is no gap and no restart: hundreds of counters a frame are compared without a Python loop.
     if len(values) > 1 and all(map(le, values, values[1:])):
         return Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
-    points = [(t, value) for t, value in window if value is not None]
+    points = list(window.known)
     if len(points) < 2:
         return TOO_FEW
     amount = sum(_growth(before, after) for (_, before), (_, after) in pairwise(points))
@@ -63,10 +63,14 @@ def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
     """
     if series is None:
         return ()
-    samples = list(series)
+    times, values = series.times, series.values
+    later, after = times[1:], values[1:]
+    if all(map(le, values, after)):  # no gap and no restart, as nearly always: see `increase`
+        per_ns = map(truediv, map(sub, after, values), map(sub, later, times))
+        return tuple(zip(later, map(float(NS_PER_S).__mul__, per_ns), strict=True))
     return tuple(
-        (t, None if before is None or after is None or after < before else (after - before) * NS_PER_S / (t - t0))
-        for (t0, before), (t, after) in pairwise(samples)
+        (t, (end - start) * NS_PER_S / (t - t0) if start <= end else None)
+        for (t0, start), (t, end) in pairwise(zip(times, values, strict=True))
     )
 
 
@@ -93,7 +97,7 @@ def _window(series: Series, start_ns: int, end_ns: int) -> Series:
     before = series.between(2 * start_ns - end_ns, start_ns)
     first_ns = before.last_t_ns
     if first_ns is not None and before.last is None:
-        first_ns = max((t for t, value in before if value is not None), default=None)
+        first_ns = max((t for t, _ in before.known), default=None)
     return series.between(start_ns + 1 if first_ns is None else first_ns, end_ns)
 
 

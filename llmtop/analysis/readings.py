@@ -70,7 +70,7 @@ def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int
     series = trace.get(track, metric)
     if series is None:
         return why_absent(trace, track, metric)
-    values = [value for _, value in series.between(trace.end_ns - window_ns, trace.end_ns) if value is not None]
+    values = [value for _, value in series.between(trace.end_ns - window_ns, trace.end_ns).known]
     if len(values) < at_least:
         return Unknown(f"fewer than {at_least} readings of {metric.title or metric.name} in the window")
     return sum(values) / len(values)

@@ -172,23 +172,21 @@ def _added(several: Sequence[Rates]) -> Rates:
 def needed_metrics(trace: Trace, track: str) -> tuple[Metric, ...]:
     """Metrics without which a window says nothing."""
     hmma, tensor = (trace.get(track, metric) for metric in (v.GPU_TENSOR_HMMA, v.GPU_TENSOR))
-    has_hmma = hmma is not None and any(value is not None for _, value in hmma)
+    has_hmma = hmma is not None and hmma.at(trace.end_ns) is not None
     return _NEEDED if has_hmma or tensor is None or tensor.last is None else (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR)
 
 
 def _thinned(series: Series, spacing_ns: int) -> list[tuple[int, float]]:
     """Samples with a value, oldest first, the newest always among them, none closer than `spacing_ns`."""
     kept: list[tuple[int, float]] = []
-    for t_ns, value in reversed(list(series)):
-        if value is not None and (not kept or kept[-1][0] - t_ns >= spacing_ns):
+    for t_ns, value in reversed(list(series.known)):
+        if not kept or kept[-1][0] - t_ns >= spacing_ns:
             kept.append((t_ns, value))
     return kept[::-1]
 
 
 def _by_time(series: Series | None, start_ns: int, end_ns: int) -> dict[int, float]:
-    if series is None:
-        return {}
-    return {t_ns: value for t_ns, value in series.between(start_ns, end_ns) if value is not None}
+    return {} if series is None else dict(series.between(start_ns, end_ns).known)
 
 
 def _clocks(clock: Series, times: Sequence[int], start_ns: int, end_ns: int) -> dict[int, float]:
@@ -197,7 +195,7 @@ def _clocks(clock: Series, times: Sequence[int], start_ns: int, end_ns: int) -> 
     Where another source than GPM gives the windows, no reading ends when they do: the nearest one stands in.
     """
     samples = clock.between(start_ns - STALE_NS, end_ns)
-    readings = [(t_ns, value) for t_ns, value in samples if value is not None]
+    readings = list(samples.known)
     means = dict(readings[:1])
     for (_, before), (t_ns, after) in pairwise(readings):
         means[t_ns] = (before + after) / 2

@@ -95,11 +95,22 @@ def server_view(
     trace: Trace, *, rate_window_ns: int = RATE_WINDOW_NS, latency_window_ns: int = LATENCY_WINDOW_NS
 ) -> ServerView | Unknown:
     """Everything the server's endpoint tells, or why there is no endpoint; kept for the newest traces."""
+    return _view(trace, _Maker.all, rate_window_ns, latency_window_ns)
+
+
+def server_load(trace: Trace) -> ServerView | Unknown:
+    """What is told of a server in one line: no latencies and no graphs, which cost ten times as much."""
+    return _view(trace, _Maker.load, RATE_WINDOW_NS, LATENCY_WINDOW_NS)
+
+
+def _view(
+    trace: Trace, choose: Callable[[_Maker], Iterable[Stat]], rate_window_ns: int, latency_window_ns: int
+) -> ServerView | Unknown:
     track = server_track(trace)
     if track is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    make = _Maker(trace, track.id, rate_window_ns, latency_window_ns)
-    stats = {stat.concept: stat for stat in make.all()}
+    chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
+    stats = {stat.concept: stat for stat in chosen}
     return ServerView(track.id, track.name, track.facts, stats, trace.why_missing(track.id, "server"))
 
 
@@ -112,16 +123,21 @@ class _Maker:
     rate_window_ns: int
     latency_window_ns: int
 
+    def load(self) -> Iterable[Stat]:
+        yield self.rate(*_OUTPUT)
+        for gauge in _GAUGES:
+            yield self.gauge(*gauge)
+
     def all(self) -> Iterable[Stat]:
-        yield self.rate("output_tokens_per_s", "output", v.SERVER_OUTPUT_TOKENS, "tok/s")
-        yield self.rate("prompt_tokens_per_s", "prompt", v.SERVER_PROMPT_TOKENS, "tok/s")
-        yield self.gauge("running", "running", v.SERVER_RUNNING, "requests")
-        yield self.gauge("waiting", "waiting", v.SERVER_WAITING, "requests")
-        yield self.gauge("kv_usage", "KV cache", v.SERVER_KV_USAGE, "ratio")
+        yield self.rate_graph(*_OUTPUT)
+        yield self.rate_graph("prompt_tokens_per_s", "prompt", v.SERVER_PROMPT_TOKENS, "tok/s")
+        for concept, title, metric, unit in _GAUGES:
+            stat = self.gauge(concept, title, metric, unit)
+            yield replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
         yield self.preemptions()
         yield self.prefix_hit()
-        yield self.rate("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
-        yield self.rate("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
+        yield self.rate_graph("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
+        yield self.rate_graph("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
         for name, metric in _LATENCIES:
             for percent in (50, 99):
                 yield self.latency(f"{name}_p{percent}", metric, percent)
@@ -130,12 +146,14 @@ class _Maker:
         return Stat(concept, title, value, unit, source(self.trace, self.track, metric))
 
     def gauge(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
-        stat = self.stat(concept, title, metric, latest(self.trace, self.track, metric), unit)
-        return replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
+        return self.stat(concept, title, metric, latest(self.trace, self.track, metric), unit)
 
     def rate(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
         value = counter_rate(self.trace, self.track, metric, self.rate_window_ns)
-        stat = self.stat(concept, title, metric, value, unit)
+        return self.stat(concept, title, metric, value, unit)
+
+    def rate_graph(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+        stat = self.rate(concept, title, metric, unit)
         return replace(stat, history=rate_history(self.trace, self.track, metric, HISTORY_NS))
 
     def preemptions(self) -> Stat:
@@ -167,6 +185,12 @@ class _Maker:
         return Stat(concept, title, seen.value, "s", where, is_lower_bound=seen.is_lower_bound)
 
 
+_OUTPUT = ("output_tokens_per_s", "output", v.SERVER_OUTPUT_TOKENS, "tok/s")
+_GAUGES = (
+    ("running", "running", v.SERVER_RUNNING, "requests"),
+    ("waiting", "waiting", v.SERVER_WAITING, "requests"),
+    ("kv_usage", "KV cache", v.SERVER_KV_USAGE, "ratio"),
+)
 _LATENCIES = (
     ("ttft", v.SERVER_TTFT),
     ("itl", v.SERVER_ITL),

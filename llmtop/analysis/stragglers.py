@@ -113,7 +113,7 @@ def _means(trace: Trace, track: str, metric: Metric) -> tuple[float, ...] | None
     means = []
     for i in range(_PARTS):
         part = series.between(start_ns + i * part_ns + 1, start_ns + (i + 1) * part_ns)
-        values = [value for _, value in part if value is not None]
+        values = [value for _, value in part.known]
         if not values:
             return None
         means.append(sum(values) / len(values))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from llmtop.analysis.server import ServerView, server_view
+from llmtop.analysis.server import ServerView, server_load, server_view
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Severity, Trace, Unknown
 from tests.live_traces import NOTHING, START_NS, Scene, live_trace, without
 
@@ -39,6 +41,15 @@ def test_every_number_of_a_steady_server() -> None:
         }
     )
     assert {stat.source for stat in view.stats.values() if not isinstance(stat.value, Unknown)} == {"vLLM metrics"}
+
+
+def test_the_load_of_a_server_is_what_its_view_says_without_graphs() -> None:
+    trace = live_trace()
+    load, view = server_load(trace), view_of(trace)
+    assert isinstance(load, ServerView)
+    assert set(load.stats) == {"output_tokens_per_s", "running", "waiting", "kv_usage"}
+    assert all(stat == replace(view.stats[concept], history=()) for concept, stat in load.stats.items())
+    assert server_load(live_trace(NOTHING)) == server_view(live_trace(NOTHING))
 
 
 def test_numbers_the_server_lacks_are_unknown_with_a_reason() -> None:

@@ -108,13 +108,14 @@ def test_zoomed_every_estimate_has_its_source() -> None:
     assert any("132 SMs, compute capability 9.0" in row for row in rows)
 
 
-def test_efficiency_is_worked_out_every_two_seconds() -> None:
+def test_what_moves_slowly_is_worked_out_every_two_seconds() -> None:
     trace = steady()
     first = view_of(trace)
     soon, later = (replace(trace, end_ns=trace.end_ns + seconds * NS_PER_S) for seconds in (1, 2))
     again = gpus_view(soon, TARGET, first)
     assert isinstance(again, GpusView)
     assert again.efficiency is first.efficiency
+    assert [row.health for row in again.rows] == [row.health for row in first.rows] != [()]
     third = gpus_view(later, TARGET, again)
     before = gpus_view(replace(trace, end_ns=trace.end_ns - NS_PER_S), TARGET, first)
     assert isinstance(third, GpusView)

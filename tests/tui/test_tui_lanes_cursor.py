@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +127,20 @@ async def test_the_cursor_stands_at_a_moment_and_not_in_a_column() -> None:
         assert lanes_of(app).at_ns == at_ns
         assert before is not None
         assert (column(app) or 0) < before
+
+
+async def test_between_two_frames_of_the_lanes_the_cursor_and_the_window_move_at_once() -> None:
+    app = fixed_app(ticks=400)
+    async with running(app, keys="6") as pilot:
+        drawn = lanes_of(app)._trace
+        now = session_of(app).now
+        session_of(app).now = replace(now, end_ns=now.end_ns + NS_PER_S // 2)
+        app.live.refresh_trace()
+        assert lanes_of(app)._trace is drawn
+        assert "◀" in await press(pilot, "left")
+        assert lanes_of(app)._trace is drawn
+        assert "last 5 min" in await press(pilot, "minus")
+        assert lanes_of(app)._trace is session_of(app).now
 
 
 async def test_home_end_and_the_window_that_follows_the_cursor() -> None:

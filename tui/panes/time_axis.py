@@ -75,11 +75,16 @@ class TimeAxisPane(Pane[V]):
 
     def show_at(self, newest: Trace, at_ns: int | None, window_ns: int) -> None:
         """Take the newest trace, the moment that the other panes show, and how much time to draw."""
-        is_same = newest is self._newest and window_ns == self.window_ns and not self._stale
-        has_moved = at_ns != self.at_ns
+        is_known, has_moved = newest is self._newest, at_ns != self.at_ns
+        self._stale |= window_ns != self.window_ns
         self.at_ns, self.window_ns, self._newest = at_ns, window_ns, newest
+        self._follow(newest, has_moved=has_moved, is_known=is_known)
+
+    def _follow(self, newest: Trace, *, has_moved: bool, is_known: bool) -> None:
+        """Draw the stretch of time that the cursor is in; or the cursor alone, where that stretch may stay."""
         until = self._until(newest)
-        if not is_same or self._trace is None or until.end_ns != self._trace.end_ns:
+        is_drawn = self._trace is not None and not self._stale and until.end_ns == self._trace.end_ns
+        if not (is_known and is_drawn) and not self._is_new_enough(until):
             self.show(until)
         elif has_moved:
             self.redraw()
@@ -124,10 +129,7 @@ class TimeAxisPane(Pane[V]):
             return
         is_past = t_ns is not None and t_ns < newest.end_ns
         self.at_ns = max(newest.start_ns, t_ns) if is_past and t_ns is not None else None
-        if self._trace is not None and self._until(newest).end_ns != self._trace.end_ns:
-            self.show(self._until(newest))
-        else:
-            self.redraw()
+        self._follow(newest, has_moved=True, is_known=True)
         self.post_message(self.Went(self.at_ns))
 
     # -- how much time -----------------------------------------------------------------------------------------

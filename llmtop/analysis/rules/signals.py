@@ -149,7 +149,7 @@ def _mean_between(trace: Trace, track: str, metric: Metric, window_ns: int, end_
     series = trace.get(track, metric)
     if series is None:
         return None
-    values = [value for _, value in series.between(end_ns - window_ns, end_ns) if value is not None]
+    values = [value for _, value in series.between(end_ns - window_ns, end_ns).known]
     return sum(values) / len(values) if len(values) > 1 else None
 
 
