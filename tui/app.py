@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
+from textual._compositor import ChopsUpdate
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
@@ -26,8 +27,10 @@ from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
+from llmtop.tui.update import NarrowUpdate
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual import events
     from textual.await_complete import AwaitComplete
     from textual.color import Color
@@ -120,6 +123,9 @@ class LlmtopApp(App[int]):
                     widget.redraw()
 
     # -- frames ------------------------------------------------------------------------------------------------
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, NarrowUpdate.of(renderable) if isinstance(renderable, ChopsUpdate) else renderable)
 
     def frame_sent(self) -> None:
         """Call after all panes were shown a new trace: shuts the gate until the terminal has drawn it."""

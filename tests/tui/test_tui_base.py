@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from textual.content import Content
 
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.app import LlmtopApp
-from llmtop.tui.panes.base import Pane, changed_span
+from llmtop.tui.panes.base import Pane, changed_spans
 from llmtop.tui.render.lines import line
 from llmtop.tui.render.look import Look
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
@@ -74,6 +77,43 @@ async def test_only_changed_cells_are_sent() -> None:
     assert sum("1001 内核" in row for row in shown[0]) == 20
     assert sum("1002 内核" in row for row in shown[2]) == 20
     assert "1 Numbers [/b]  [1002]" in shown[2][0]
+
+
+class TextPane(Pane[str]):
+    """Draws the lines that it is told."""
+
+    texts: ClassVar[dict[int, str]] = {}
+
+    def view(self, trace: Trace) -> str:
+        return self.texts[trace.end_ns]
+
+    def draw(self, view: str, width: int, height: int, look: Look) -> list[Strip]:
+        roles = ("dim", "value", "warn")
+        return [line([(part, roles[i % 3]) for i, part in enumerate(view.split("|"))], width, look)] * height
+
+
+class TwoTexts(LlmtopApp):
+    CSS = "Screen { layout: horizontal; } TextPane { width: 1fr; height: 100%; }"
+
+    def compose(self) -> ComposeResult:
+        yield TextPane(id="one")
+        yield TextPane(id="two")
+
+
+@given(st.lists(st.text("ab |内é█", max_size=40), min_size=2, max_size=6))
+@settings(max_examples=25)
+def test_after_any_frames_the_terminal_shows_what_was_drawn(texts: list[str]) -> None:
+    TextPane.texts = dict(enumerate(texts, 1))
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        for n in TextPane.texts:
+            pilot.app.query_one("#one", TextPane).show(trace(n))
+            pilot.app.query_one("#two", TextPane).show(trace(len(texts) + 1 - n))
+            await pilot.pause()
+            app = cast("LlmtopApp", pilot.app)
+            assert [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines()
+
+    asyncio.run(on_terminal(TwoTexts(), (70, 6), drive))
 
 
 async def test_a_fault_is_one_line_in_its_pane() -> None:
@@ -160,7 +200,13 @@ async def test_a_new_theme_is_drawn_in_its_colours() -> None:
 def test_the_changed_span_covers_whole_wide_characters() -> None:
     look = Look()
     old, new = (line([("ab", "dim"), (text, "value"), ("cd", "dim")], 12, look) for text in ("内a", "内b"))
-    assert changed_span(old, new) == (2, 5)
-    assert changed_span(old, old) is None
+    assert changed_spans(old, new) == [(2, 5)]
+    assert changed_spans(old, old) == []
     narrow, other = line([("abc", "dim")], 12, look), line([("abd", "dim")], 12, look)
-    assert changed_span(narrow, other) == (2, 3)
+    assert changed_spans(narrow, other) == [(2, 3)]
+
+
+@pytest.mark.parametrize(("far", "spans"), [(15, [(0, 17)]), (16, [(0, 1), (17, 18)])])
+def test_cells_far_apart_are_sent_by_themselves(far: int, spans: list[tuple[int, int]]) -> None:
+    old, new = (line([(mark + "-" * far + mark, "value")], far + 9, Look()) for mark in "ab")
+    assert changed_spans(old, new) == spans

@@ -26,6 +26,8 @@ V = TypeVar("V")
 
 CALM_NS = NS_PER_S * 9 // 10
 """For panes that are drawn once a second at most; a tenth less, because frames jitter."""
+_WORTH_A_MOVE = 16
+"""Unchanged cells that are sent rather than jumped over: a jump is some forty bytes of place and colour."""
 _BORDER_LEAD = 4
 """Cells of corner and spaces around a title in a border."""
 
@@ -39,18 +41,22 @@ def look_of(widget: Widget) -> Look:
     return look
 
 
-def changed_span(old: Strip, new: Strip) -> tuple[int, int] | None:
-    """The cells [start, stop) in which two lines of the same width differ; None when they do not.
+def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
+    """The cells, as [start, stop) from left to right, in which two lines of the same width differ.
 
     Textual sends every cell of what it is told to refresh, so telling it less is what keeps a slow link usable.
     """
     if list(old) == list(new):
-        return None
+        return []
     before, after = _cells(old), _cells(new)
     if len(before) != len(after):
-        return 0, max(len(before), len(after))
-    differing = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    return (differing[0], differing[-1] + 1) if differing else None
+        return [(0, max(len(before), len(after)))]
+    spans: list[tuple[int, int]] = []
+    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a != b:
+            is_near = bool(spans) and i - spans[-1][1] < _WORTH_A_MOVE
+            spans[-1:] = [(spans[-1][0], i + 1)] if is_near else [*spans[-1:], (i, i + 1)]
+    return spans
 
 
 def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
@@ -82,8 +88,8 @@ class DiffedWidget(Widget):
         if [strip.cell_length for strip in old] != [strip.cell_length for strip in self._strips]:
             self.refresh()
             return
-        spans = ((y, changed_span(*pair)) for y, pair in enumerate(zip(old, self._strips, strict=True)))
-        regions = [Region(span[0], y, span[1] - span[0], 1) for y, span in spans if span]
+        pairs = enumerate(zip(old, self._strips, strict=True))
+        regions = [Region(start, y, stop - start, 1) for y, pair in pairs for start, stop in changed_spans(*pair)]
         if regions:
             self.refresh(*regions)
 
