@@ -401,3 +401,27 @@ async def test_a_frame_stays_within_its_bytes(scene: Scene, budget: int) -> None
 
     await on_terminal(app, (120, 40), drive)
     assert max(frames[1:]) <= budget
+
+
+async def test_moving_the_focus_draws_two_panes_and_not_the_screen() -> None:
+    sent: list[int] = []
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        app.live.refresh_trace()
+        await pilot.pause()
+        for _ in range(2):  # the first visit also builds what is kept
+            for key in ("2", "3", "4", "6", "1"):
+                mark = terminal.mark()
+                await pilot.press(key)
+                await pilot.pause()
+                sent.append(terminal.bytes_since(mark))
+        mark = terminal.mark()
+        app.live.refresh()
+        await pilot.pause()
+        sent.append(terminal.bytes_since(mark))
+        assert [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines()
+
+    app = fixed_app()
+    await on_terminal(app, (120, 40), drive)
+    whole = sent.pop()
+    assert max(sent[5:]) < whole / 2

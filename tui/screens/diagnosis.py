@@ -10,7 +10,6 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from llmtop.analysis.rules.registry import diagnose
@@ -19,6 +18,7 @@ from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
 from llmtop.tui.render.lines import width_of, wrap
+from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-class DiagnosisScreen(Screen[None]):
+class DiagnosisScreen(FullScreen):
     """A still picture of the moment it was opened: text that moves cannot be read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

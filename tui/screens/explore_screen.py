@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import Screen
 
 from llmtop.model import Trace
 from llmtop.text import clean
@@ -23,10 +22,12 @@ from llmtop.tui.panes.roofline_report import RooflineReportPane
 from llmtop.tui.panes.sections import SectionsPane
 from llmtop.tui.panes.session import SessionPane
 from llmtop.tui.panes.stalls import StallsPane
+from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
+    from textual.screen import Screen
 
 _ROOM_FOR_NAMES = 78
 """Cells that the names of all views take; on a narrower screen only the active one is written out."""
@@ -99,7 +100,7 @@ class ReportView(Vertical):
             target.focus()
 
 
-class ExploreScreen(Screen[None]):
+class ExploreScreen(FullScreen):
     """Files, their views, and the keys."""
 
     DEFAULT_CSS = "ReportView { height: 1fr; }"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.screen import Screen
 
 from llmtop.analysis.live_summary import lost_target
 from llmtop.analysis.readings import target_gpus
@@ -25,6 +24,7 @@ from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.panes.time_axis import TimeAxisPane
+from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_places import (
     PLACES,
@@ -60,7 +60,7 @@ _CONTAINERS = ("right", "top", "middle")
 _NO_ROWS = Unknown("this pane has no rows")
 
 
-class LiveScreen(Screen[None]):
+class LiveScreen(FullScreen):
     """Panes over the session's newest trace, or over an earlier moment of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
