@@ -116,6 +116,12 @@ def test_after_any_frames_the_terminal_shows_what_was_drawn(texts: list[str]) ->
     asyncio.run(on_terminal(TwoTexts(), (70, 6), drive))
 
 
+def test_a_pane_without_room_may_be_shown_before_it_was_ever_drawn() -> None:
+    pane = NumberPane("one")
+    pane.on_show()
+    assert pane.views == 0
+
+
 async def test_a_fault_is_one_line_in_its_pane() -> None:
     app = TwoPanes()
     async with app.run_test(size=(60, 12)) as pilot:

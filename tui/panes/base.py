@@ -132,6 +132,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._trace: Trace | None = None
         self._stale = False
+        self._is_unpainted = False
         self._view: V | Unknown = Unknown("nothing has been read yet")
         self.is_zoomed = False
         """Whether it has the screen to itself, and so may show more."""
