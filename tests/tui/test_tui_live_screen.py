@@ -343,6 +343,24 @@ async def test_one_frame_an_interval_however_much_news() -> None:
         assert frames == [110.0, 111.0]
 
 
+async def test_a_frame_waits_for_those_who_poll_together_but_not_for_ever() -> None:
+    clock = Clock()
+    app = LiveApp(fixed_app().session, TARGET, clock=clock)
+    frames = []
+    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        for clock.now in (110.0, 111.0, 111.05, 111.12):
+            app._tell()
+            app._frame_if_due()
+        assert frames == [110.0]
+        clock.now = 111.23
+        await wait_until(pilot, lambda: len(frames) == 2)
+        for clock.now in (112.2, 112.25, 112.3, 112.35, 112.4, 112.45):
+            app._tell()
+            app._frame_if_due()
+    assert frames == [110.0, 111.23, 112.45]
+
+
 async def test_no_news_no_frame() -> None:
     clock = Clock()
     app = LiveApp(fixed_app().session, TARGET, clock=clock)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
+_EARLY, _QUIET, _LATE = 0.9, 0.1, 1.2
+"""Shares of the interval: how soon after a frame the next may come; how long nothing must have been reported before it,
+so that it shows what collectors that poll together have read, and not what all but one of them read a second ago; and
+when it comes in any case."""
 
 
 class News(Message):
@@ -57,8 +61,8 @@ class LiveApp(LlmtopApp):
         self.session = session
         self.live = LiveScreen(session, target, launched)
         self._seconds = seconds
-        self._is_news = False
-        self._last_frame_s = float("-inf")
+        self._is_news = self._is_waiting = False
+        self._last_news_s = self._last_frame_s = float("-inf")
         self._started_s = clock()
 
     def get_default_screen(self) -> Screen[None]:
@@ -79,6 +83,7 @@ class LiveApp(LlmtopApp):
 
     def _tell(self) -> None:
         """On a collector's thread: only a message crosses over, and one a frame is enough to wake the screen."""
+        self._last_news_s = self._clock()
         if not self._is_news:
             self._is_news = True
             self.post_message(News())
@@ -88,18 +93,32 @@ class LiveApp(LlmtopApp):
         self._frame_if_due()
 
     def _frame_if_due(self) -> None:
-        """Draw when there is news, the interval has passed, and the terminal has kept up."""
+        """Draw when there is news, the interval has passed, the collectors have spoken, and the terminal kept up."""
         if not self._is_news or self.live.time.is_held or not self.live.is_mounted:
             return
         now = self._clock()
         is_starting = now - self._started_s < 2 * self.session.interval_s
         least = _FIRST_FRAMES_S if is_starting else self.session.interval_s
-        if now - self._last_frame_s < least * 0.95 or not self.gate.is_open:
+        passed = now - self._last_frame_s
+        if passed < least * _EARLY or not self.gate.is_open:
+            return
+        quiet_s = _QUIET * least - (now - self._last_news_s)
+        if quiet_s > 0 and passed < least * _LATE and not is_starting:
+            self._look_again(quiet_s)
             return
         self._is_news = False
         self._last_frame_s = now
         self.live.refresh_trace()
         self.frame_sent()
+
+    def _look_again(self, after_s: float) -> None:
+        def look() -> None:
+            self._is_waiting = False
+            self._frame_if_due()
+
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.set_timer(after_s, look)
 
 
 def watch_session(
