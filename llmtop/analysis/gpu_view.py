@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 HISTORY_NS = 120 * NS_PER_S
 SLOW_PERIOD_NS = 2 * NS_PER_S
-"""How often health, processes, stragglers and efficiency are worked out. They are of 15 s or more, and for eight GPUs
-cost more than all that moves with each reading."""
+"""How often health, processes, stragglers and efficiency are worked out: means of many seconds, or what hardly moves,
+which for eight GPUs cost more than all that moves with each reading."""
 _MOST_SAMPLES, _FEW_SAMPLES = 120, 30
 """No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")

@@ -326,12 +326,17 @@ class Clock:
         return self.now
 
 
+def timed(clock: Clock) -> tuple[LiveApp, list[float]]:
+    """An app by this clock, and when it drew its frames."""
+    app = LiveApp(fixed_app().session, TARGET, clock=clock)
+    frames: list[float] = []
+    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    return app, frames
+
+
 async def test_one_frame_an_interval_however_much_news() -> None:
     clock = Clock()
-    base = fixed_app()
-    app = LiveApp(base.session, TARGET, clock=clock)
-    frames = []
-    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    app, frames = timed(clock)
     async with app.run_test() as pilot:
         clock.now = 110.0
         for _ in range(20):
@@ -345,9 +350,7 @@ async def test_one_frame_an_interval_however_much_news() -> None:
 
 async def test_a_frame_waits_for_those_who_poll_together_but_not_for_ever() -> None:
     clock = Clock()
-    app = LiveApp(fixed_app().session, TARGET, clock=clock)
-    frames = []
-    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    app, frames = timed(clock)
     async with app.run_test() as pilot:
         for clock.now in (110.0, 111.0, 111.05, 111.12):
             app._tell()
@@ -363,9 +366,7 @@ async def test_a_frame_waits_for_those_who_poll_together_but_not_for_ever() -> N
 
 async def test_no_news_no_frame() -> None:
     clock = Clock()
-    app = LiveApp(fixed_app().session, TARGET, clock=clock)
-    frames = []
-    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    app, frames = timed(clock)
     async with app.run_test() as pilot:
         clock.now = 200.0
         app._frame_if_due()
@@ -375,9 +376,7 @@ async def test_no_news_no_frame() -> None:
 
 async def test_a_shut_gate_holds_the_frame_until_it_opens() -> None:
     clock = Clock()
-    app = LiveApp(fixed_app().session, TARGET, clock=clock)
-    frames = []
-    app.live.refresh_trace = lambda: frames.append(clock.now)  # type: ignore[method-assign]
+    app, frames = timed(clock)
     async with app.run_test() as pilot:
         app.gate.frame_sent()
         clock.now = 200.0

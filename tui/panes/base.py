@@ -53,9 +53,11 @@ def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
         return [(0, max(len(before), len(after)))]
     spans: list[tuple[int, int]] = []
     for i, (a, b) in enumerate(zip(before, after, strict=True)):
-        if a != b:
-            is_near = bool(spans) and i - spans[-1][1] < _WORTH_A_MOVE
-            spans[-1:] = [(spans[-1][0], i + 1)] if is_near else [*spans[-1:], (i, i + 1)]
+        if a == b:
+            continue
+        is_near = bool(spans) and i - spans[-1][1] < _WORTH_A_MOVE
+        start = spans.pop()[0] if is_near else i
+        spans.append((start, i + 1))
     return spans
 
 
