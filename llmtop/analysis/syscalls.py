@@ -251,5 +251,6 @@ def syscalls_table(view: SyscallsView) -> RowTable:
 def _cells(calls: Iterable[Syscall]) -> Iterable[tuple[Cell, ...]]:
     for call in calls:
         kind = call.category
-        numbers = (call.per_second, call.total_ns, call.p50_ns, call.p99_ns, call.errors)
+        errors = call.errors if isinstance(call.errors, Unknown) else round(call.errors)
+        numbers = (call.per_second, call.total_ns, call.p50_ns, call.p99_ns, errors)
         yield (call.name, *numbers, kind.name, f"{kind.meaning}: {kind.next_step}" if kind.meaning else "")

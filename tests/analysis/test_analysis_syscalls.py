@@ -159,6 +159,13 @@ def test_the_table_says_what_to_look_at_next() -> None:
     assert table.sorted_by("rate", descending=True).key(0) == "sched_yield"
 
 
+def test_errors_are_counted_in_whole_numbers() -> None:
+    view = syscalls_view(trace(of(7, "read", 500, ns=5e5, fast=250, errors=3)))
+    assert not isinstance(view, Unknown)
+    (errors,) = (cell for cell in syscalls_table(view).cells(0) if isinstance(cell, int))
+    assert errors == 3  # "3", where a float would be drawn as "3.00"
+
+
 def test_the_first_slow_call_does_not_make_all_calls_slow() -> None:
     """A bound that nothing had reached begins with 0, though the 1000 calls before were below it too."""
     fast = of(7, "read", 100, ns=5e5, fast=99)
