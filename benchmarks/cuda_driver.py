@@ -41,6 +41,33 @@ SMALL = (
 """
 )
 """Next to no work: something to profile that adds nothing to what the GPU's counters show."""
+STAMP = (
+    HEADER
+    + """
+.visible .entry stamp(.param .u64 buffer)
+{
+    .reg .b64 %address, %offset, %cycles, %until, %now;
+    .reg .b32 %sm;
+    .reg .pred %early;
+    ld.param.u64 %address, [buffer];
+    cvta.to.global.u64 %address, %address;
+    mov.u32 %sm, %smid;
+    mul.wide.u32 %offset, %sm, 16;
+    add.u64 %address, %address, %offset;
+    mov.u64 %now, %globaltimer;
+    mov.u64 %cycles, %clock64;
+    st.global.v2.u64 [%address], {%cycles, %now};
+    add.u64 %until, %cycles, 20000;
+wait:
+    mov.u64 %cycles, %clock64;
+    setp.lt.u64 %early, %cycles, %until;
+    @%early bra wait;
+    ret;
+}
+"""
+)
+"""Notes each SM's cycle counter and the GPU's clock (ns), 16 bytes for each SM. Blocks wait long enough (20,000 cycles)
+that a grid of as many as fit reaches every SM."""
 
 
 class CudaError(Exception):
@@ -80,9 +107,23 @@ class Kernel:
         Raises:
             CudaError: It went wrong.
         """
-        argument = (ctypes.c_void_p * 1)(ctypes.addressof(self._buffer))
-        self._call("cuLaunchKernel", self._function, 1, 1, 1, 1, 1, 1, 0, None, argument, None)
+        self.launch()
         self._call("cuCtxSynchronize")
+
+    def launch(self, blocks: int = 1, threads: int = 1, buffer: int | None = None) -> None:
+        """Launch it on the default stream, and do not wait.
+
+        Args:
+            blocks: Of the grid.
+            threads: Of each block.
+            buffer: An address on the GPU to give instead of the buffer of its own.
+
+        Raises:
+            CudaError: It was refused.
+        """
+        given = self._buffer if buffer is None else ctypes.c_uint64(buffer)
+        argument = (ctypes.c_void_p * 1)(ctypes.addressof(given))
+        self._call("cuLaunchKernel", self._function, blocks, 1, 1, threads, 1, 1, 0, None, argument, None)
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._cuda, name)(*arguments)
