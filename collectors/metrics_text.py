@@ -7,6 +7,7 @@ stands before the value) is taken apart by prometheus_client once, and remembere
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from llmtop.text import clean
 
 MAX_REMEMBERED = 50_000
 """Series; a server whose labels change at every scrape must not fill memory."""
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[{ ]")
+"""How a sample begins (Prometheus documentation, exposition formats)."""
 
 
 def key(name: str) -> str:
@@ -94,12 +97,22 @@ class TextReader:
 
 
 def names(text: str, limit: int = 5) -> tuple[str, ...]:
-    """The first few distinct names in a text, for saying what was found instead of a server's metrics."""
+    """The first few distinct names of metrics in a text, for saying what was found instead of a server's."""
     found: dict[str, None] = {}
     for line in text.split("\n"):
-        if line and line[0] != "#" and len(found) < limit:
+        if len(found) == limit:
+            break
+        if _NAME.match(line) and _is_sample(line):
             found[clean(line.partition("{")[0].partition(" ")[0])] = None
     return tuple(found)
+
+
+def _is_sample(line: str) -> bool:
+    try:
+        _split(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _split(line: str) -> tuple[str, float]:

@@ -40,6 +40,7 @@ from llmtop.model import (
     Unknown,
 )
 from llmtop.text import clean
+from llmtop.vocabulary import Answer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,6 +66,8 @@ _SAME_IN_OTHER_WORDS = {
 }
 """Not missed where the other is there: servers have counters or a rate."""
 _ALL = tuple(m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server."))
+_HEAD = 256
+"""Characters that tell what kind of page it is."""
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
 
@@ -76,6 +79,15 @@ class _Connected:
     engine: Engine
     reader: TextReader
     version: Fact | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A look at one URL that brought no metrics: what came instead (`vocabulary.ENDPOINT_ANSWER`), and why."""
+
+    url: str
+    answer: int
+    why: Unknown
 
 
 class PrometheusCollector:
@@ -142,19 +154,19 @@ class PrometheusCollector:
         answer = self._scrape()
         now, took = self._clock(), self._took_ns
         self._not_before_ns = now + min(int(took / MAX_SHARE) - took, MAX_WAIT_NS) if took > SLOW_NS else 0
-        if isinstance(answer, Unknown):
+        if isinstance(answer, _Failure | Unknown):
             return self._failed(answer, now)
         return self._answered(*answer, now)
 
-    def _scrape(self) -> tuple[_Connected, Exposition] | Unknown:
+    def _scrape(self) -> tuple[_Connected, Exposition] | _Failure | Unknown:
         """Try the URL that worked last, then the others; the reason given is that of the likeliest one."""
         self._look_again()
         last = (self._connected.url,) if self._connected is not None else ()
-        problems: list[Unknown] = []
+        problems: list[_Failure] = []
         for url in dict.fromkeys((*last, *self._urls)):
             text = self._text(url)
-            answer = text if isinstance(text, Unknown) else self._understand(url, text)
-            if not isinstance(answer, Unknown):
+            answer = text if isinstance(text, _Failure) else self._understand(url, text)
+            if not isinstance(answer, _Failure):
                 return answer
             problems.append(answer)
         return problems[0] if problems else self._why_no_url()
@@ -178,13 +190,13 @@ class PrometheusCollector:
             self._look_ns = now + self._look_after_ns
             self._urls = tuple(self._find_urls()) or self._urls
 
-    def _text(self, url: str) -> str | Unknown:
+    def _text(self, url: str) -> str | _Failure:
         try:
             page = self._timed_fetch(url)
         except (OSError, http.client.HTTPException) as error:
             return _unreachable(url, error)
         if page.status != 200 or page.is_cut:
-            return self._refused(url, page)
+            return _Failure(url, Answer.STRANGE if page.is_cut else page.status, self._refused(url, page))
         text = page.body.decode("utf-8", "replace")
         return _unquoted(text)
 
@@ -207,9 +219,9 @@ class PrometheusCollector:
             return Unknown(f"{title} serves no metrics at {url} ({page.status})", remedy)
         if page.status in (401, 403):
             return Unknown(f"{url} wants a key ({page.status})", "let the metrics path through without one")
-        return Unknown(f"{url} answers with status {page.status}", remedy)
+        return Unknown(f"{url} answers with status {page.status}", f"its log says why: curl -i {url}")
 
-    def _understand(self, url: str, text: str) -> tuple[_Connected, Exposition] | Unknown:
+    def _understand(self, url: str, text: str) -> tuple[_Connected, Exposition] | _Failure:
         connected = self._connected
         if connected is None or connected.url != url:
             engine = engine_of(text, self._engines, self._target.kind)
@@ -223,11 +235,13 @@ class PrometheusCollector:
         self._connected = connected
         return connected, exposition
 
-    def _strange(self, url: str, text: str) -> Unknown:
+    def _strange(self, url: str, text: str) -> _Failure:
+        """Status 200 and no metrics: only a page of foreign metrics may mean that the server's own are off."""
         engine = self._expected()
-        seen = ", ".join(names(text)) or "nothing that is a metric"
-        remedy = engine.metrics_remedy if engine is not None else ""
-        return Unknown(f"{url} has none of the names that llmtop knows, but {seen}", remedy)
+        seen = ", ".join(names(text))
+        remedy = engine.metrics_remedy if engine is not None and seen else f"see what comes: curl -i {url}"
+        why = Unknown(f"{url} has none of the names that llmtop knows, but {seen or _kind_of(text)}", remedy)
+        return _Failure(url, Answer.STRANGE, why)
 
     def _expected(self) -> Engine | None:
         return next((engine for engine in self._engines if engine.kind == self._target.kind), None)
@@ -244,16 +258,22 @@ class PrometheusCollector:
             version = None
         return clean(version) if isinstance(version, str) else Unknown(f"{where}{engine.version_path} does not tell it")
 
-    def _failed(self, why: Unknown, now: int) -> Trace:
+    def _failed(self, problem: _Failure | Unknown, now: int) -> Trace:
         """No numbers this time: histories get a gap, and the moment is marked."""
+        why = problem if isinstance(problem, Unknown) else problem.why
         self._missing = (Missing("server", why),)
+        tracks: dict[str, Track] = {}
+        looks: tuple[Reading, ...] = ()
+        if isinstance(problem, _Failure):
+            tracks, looks = _endpoint(problem.url, problem.answer, self._took_ns, now, why)
         if self._shown is None or self._is_lost:
-            return Trace(Origin("live"), now, now, missing=self._missing)
+            return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=self._missing)
         self._is_lost = True
         track_id, metrics = self._shown
         gaps = tuple(Reading(track_id, metric, now, None, "") for metric in metrics)
         mark = Mark(now, "server", track_id, f"metrics lost: {why.reason}", Severity.WARNING)
-        return Trace(Origin("live"), now, now, readings=gaps, marks=(mark,), missing=self._missing)
+        readings = (*looks, *gaps)
+        return Trace(Origin("live"), now, now, tracks=tracks, readings=readings, marks=(mark,), missing=self._missing)
 
     def _answered(self, connected: _Connected, exposition: Exposition, now: int) -> Trace:
         track_id = _track_id(connected.url)
@@ -276,12 +296,13 @@ class PrometheusCollector:
         )
         facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(self._took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
+        endpoint, looks = _endpoint(connected.url, Answer.METRICS, self._took_ns, now)
         return Trace(
             Origin("live"),
             now,
             now,
-            tracks={track_id: track},
-            readings=tuple(readings),
+            tracks={track_id: track, **endpoint},
+            readings=(*readings, *looks),
             marks=marks,
             missing=self._missing,
             issues=tuple(_issues(exposition, self._took_ns)),
@@ -421,6 +442,20 @@ def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:
     return None
 
 
+def _endpoint(
+    url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None
+) -> tuple[dict[str, Track], tuple[Reading, ...]]:
+    """What this look at the endpoint came to, whether it brought numbers or not."""
+    port = _port(url)
+    id = f"endpoint:{port}"
+    facts: dict[str, Fact] = {"url": url}
+    if why is not None:
+        facts["said"] = why
+    looks = ((v.ENDPOINT_ANSWER, float(answer)), (v.ENDPOINT_TIME, took_ns / NS_PER_S))
+    readings = tuple(Reading(id, metric, now, value, "GET " + url) for metric, value in looks)
+    return {id: Track(id, TrackKind.ENDPOINT, f":{port}", facts=facts)}, readings
+
+
 def _issues(exposition: Exposition, took: int) -> Iterable[Issue]:
     if exposition.unreadable:
         yield Issue(
@@ -435,7 +470,21 @@ def _issues(exposition: Exposition, took: int) -> Iterable[Issue]:
 
 
 def _track_id(url: str) -> str:
-    return "server:" + url.split("/")[2].rpartition(":")[2]
+    return f"server:{_port(url)}"
+
+
+def _port(url: str) -> str:
+    return url.split("/")[2].rpartition(":")[2]
+
+
+def _kind_of(text: str) -> str:
+    """What a page is that holds no metric, in words."""
+    start = text[:_HEAD].lstrip().lower()
+    if not start:
+        return "the page is empty"
+    if start.startswith(("<!doctype", "<html", "<?xml")):
+        return "a web page (HTML)"
+    return "JSON" if start[0] in "{[" else "nothing that is a metric"
 
 
 def _unquoted(text: str) -> str:
@@ -449,20 +498,22 @@ def _unquoted(text: str) -> str:
     return inner if isinstance(inner, str) else text
 
 
-def _unreachable(url: str, error: OSError | http.client.HTTPException) -> Unknown:
+def _unreachable(url: str, error: OSError | http.client.HTTPException) -> _Failure:
     match error:
         case ConnectionRefusedError():
-            return Unknown(f"nothing listens at {url}", "it may still be starting: llmtop goes on trying")
+            why = Unknown(f"nothing listens at {url}", "it may still be starting: llmtop goes on trying")
+            return _Failure(url, Answer.REFUSED, why)
         case TimeoutError():
-            return Unknown(
-                f"{url} did not answer within {TIMEOUT_S:g} s", "its front end is stuck or overloaded: see its threads"
-            )
+            stuck = "its front end is stuck or overloaded: see its threads"
+            return _Failure(url, Answer.SILENT, Unknown(f"{url} did not answer within {TIMEOUT_S:g} s", stuck))
         case PermissionError():
-            return Unknown(
+            why = Unknown(
                 "the server has a network of its own (a container), which only root may enter",
                 "run llmtop with sudo, or inside the container",
             )
+            return _Failure(url, Answer.UNREACHABLE, why)
         case OSError():
-            return Unknown(f"{url} cannot be reached: {error.strerror or error}")
+            return _Failure(url, Answer.UNREACHABLE, Unknown(f"{url} cannot be reached: {error.strerror or error}"))
         case _:
-            return Unknown(f"{url} does not answer in HTTP ({type(error).__name__})", "llmtop does not speak TLS yet")
+            why = Unknown(f"{url} does not answer in HTTP ({type(error).__name__})", "llmtop does not speak TLS yet")
+            return _Failure(url, Answer.NOT_HTTP, why)

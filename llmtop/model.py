@@ -77,7 +77,11 @@ class TrackKind(StrEnum):
     """A MIG slice of a GPU."""
     GPU_PROCESS = "gpu_process"
     SERVER = "server"
+    ENDPOINT = "endpoint"
+    """Where a server's metrics are asked for, whether it answers or not."""
     PROCESS = "process"
+    ENDED = "ended"
+    """A part of the server that has ended while it was watched."""
     THREAD = "thread"
     STREAM = "stream"
 

@@ -6,7 +6,7 @@ is the same and each reading's `source` tells them apart.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 
 from llmtop.model import NS_PER_S, Metric
@@ -105,6 +105,29 @@ SERVER_E2E = Metric("server.e2e", "s", title="end-to-end latency")
 SERVER_QUEUE_TIME = Metric("server.queue_time", "s", title="queue time")
 SERVER_PREFILL_TIME = Metric("server.prefill_time", "s", title="prefill time")
 SERVER_DECODE_TIME = Metric("server.decode_time", "s", title="decode time")
+
+# Where the server's metrics are asked for, on tracks "endpoint:<port>", with the facts "url" and, while it fails,
+# "said" (an Unknown: what came instead, and the remedy).
+ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
+"""What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
+ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")
+"""How long the server took to answer; while it has not, how long it has been waited for."""
+
+
+class Answer(IntEnum):
+    """What a request for the metrics came to: values of ENDPOINT_ANSWER below 100, where HTTP statuses begin."""
+
+    METRICS = 0
+    REFUSED = 1
+    """Nothing listens at the port."""
+    SILENT = 2
+    """Connected or not, nothing came in time; or nothing has come yet."""
+    UNREACHABLE = 3
+    """A network, a namespace or a right stands between, which is not the server's fault."""
+    NOT_HTTP = 4
+    STRANGE = 5
+    """Status 200, and something that is not the server's metrics."""
+
 
 # Process, on tracks "process:<pid>".
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")

@@ -17,8 +17,9 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.collectors.metrics_http import Fetcher, Page
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
-from llmtop.model import Metric, Missing, Target, Trace, TrackKind, Unknown
+from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND, ENGINES
+from llmtop.vocabulary import Answer
 from tests.collectors import expositions
 from tests.collectors.metrics_server import MetricsServer, metrics_server, send
 
@@ -39,6 +40,16 @@ def collect(text: str, kind: str = "vllm") -> Trace:
 def value(trace: Trace, metric: Metric) -> float | None:
     [reading] = [reading for reading in trace.readings if reading.metric == metric]
     return reading.value
+
+
+def numbers(trace: Trace) -> list[Reading]:
+    """What was read of the server itself."""
+    return [reading for reading in trace.readings if reading.track.startswith("server:")]
+
+
+def answer(trace: Trace) -> float | None:
+    """What the look at the endpoint came to."""
+    return value(trace, v.ENDPOINT_ANSWER)
 
 
 def has(trace: Trace, metric: Metric) -> bool:
@@ -127,7 +138,7 @@ def test_every_server_metric_is_read_or_missing() -> None:
     prefix = {"server.prefix_hits", "server.prefix_queries", "server.prefix_hit_rate"}
     for text, kind in ((expositions.vllm_v1(), "vllm"), (expositions.tgi(), "tgi"), (expositions.triton(), "triton")):
         trace = collect(text, kind)
-        read = {reading.metric.name.split("|")[0] for reading in trace.readings}
+        read = {reading.metric.name.split("|")[0] for reading in numbers(trace)}
         missing = {missing.what.removeprefix(f"{TRACK}/") for missing in trace.missing}
         assert (read | missing) - prefix == every - prefix
         assert bool(read & prefix) != bool(missing & prefix), "counters and rate are one thing in two forms"
@@ -247,7 +258,7 @@ def test_unreadable_lines_are_counted_as_an_issue() -> None:
 
 def reason(trace: Trace) -> Unknown:
     """Why there are no server metrics at all."""
-    assert not trace.readings
+    assert not numbers(trace)
     found = trace.why_missing("server")
     assert found is not None
     return found
@@ -298,14 +309,33 @@ def test_a_page_of_something_else_shows_what_it_has() -> None:
     assert "--disable-log-stats" in found.remedy
 
 
-@pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe\x80" * 50, b"<html>{}", b'"unclosed', b"[]", b"\n\n{} 1\n= 2"])
-def test_garbage_is_a_reason(body: bytes) -> None:
-    assert "none of the names" in answering(Page(200, body)).reason
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "the page is empty"),
+        (b"\x00\xff\xfe\x80" * 50, "nothing that is a metric"),
+        (b"<html>{}", "a web page (HTML)"),
+        (b'"unclosed', "nothing that is a metric"),
+        (b' {"error": 1}', "JSON"),
+        (b"\n\n= 2\nhello world\n", "nothing that is a metric"),
+    ],
+)
+def test_garbage_is_a_reason_and_no_flag_of_the_server_helps(body: bytes, says: str) -> None:
+    found = answering(Page(200, body))
+
+    assert found.reason == f"{URL} has none of the names that llmtop knows, but {says}"
+    assert found.remedy == f"see what comes: curl -i {URL}"
 
 
 @pytest.mark.parametrize(("status", "says"), [(401, "wants a key"), (403, "wants a key"), (500, "status 500")])
 def test_refusals(status: int, says: str) -> None:
-    assert says in answering(Page(status, b"")).reason
+    collector = PrometheusCollector(target(), ENGINES, fetch=lambda url: Page(status, b""))
+    trace = collector.poll()
+
+    assert says in reason(trace).reason
+    assert "log-stats" not in reason(trace).remedy
+    assert answer(trace) == status
+    assert trace.tracks["endpoint:8000"].facts["said"] == reason(trace)
 
 
 def test_ollama_has_nothing_to_read() -> None:
@@ -442,11 +472,12 @@ def test_a_restarted_server_is_read_again_and_marked() -> None:
             second.pages["/metrics"] = expositions.vllm_v1()
             back = collector.poll()
 
-    assert [reading.value for reading in lost.readings] == [None] * len(lost.readings)
-    assert {reading.metric for reading in lost.readings} >= {v.SERVER_RUNNING, v.SERVER_OUTPUT_TOKENS}
+    assert [reading.value for reading in numbers(lost)] == [None] * len(numbers(lost))
+    assert {reading.metric for reading in numbers(lost)} >= {v.SERVER_RUNNING, v.SERVER_OUTPUT_TOKENS}
     assert "metrics lost: nothing listens" in lost.marks[0].text
     assert not still_lost.marks
-    assert not still_lost.readings
+    assert not numbers(still_lost)
+    assert [answer(look) for look in (lost, still_lost, back)] == [Answer.REFUSED, Answer.REFUSED, Answer.METRICS]
     assert value(back, v.SERVER_RUNNING) == 64
     assert back.marks[0].text == "metrics are back"
 
