@@ -17,7 +17,7 @@ from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_
 from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
-from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
@@ -125,6 +125,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         threads = threads_view(trace, window_ns)
     gpus = [track.id for track in target_gpus(trace, target)] if target else []
     rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
+    diagnosed = diagnose(trace)
     return {
         "schema": SNAPSHOT_SCHEMA,
         "host": _host(trace, target),
@@ -139,7 +140,8 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
         "idle_causes": [_idle_causes(gpu, idle_causes(trace, gpu, window_ns)) for gpu in gpus],
         "correlation": [_correlations(gpu, correlations(trace, gpu, window_ns)) for gpu in gpus],
-        "findings": [_finding(finding) for finding in diagnose(trace)],
+        "verdict": _verdict(diagnosed),
+        "findings": [_finding(finding) for finding in diagnosed.findings],
         "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
             "cpu": _fact(own_cpu(trace)),
@@ -328,6 +330,20 @@ def _python_stack(stack: Stack) -> dict[str, Json]:
         "frames": list(stack.frames),
         "looks": round(stack.weight),
         "state": state,
+    }
+
+
+def _verdict(diagnosed: Diagnosis) -> dict[str, Json]:
+    unjudged: list[Json] = [
+        {"rule": one.rule, "reason": one.why.reason, "remedy": one.why.remedy} for one in diagnosed.unjudged
+    ]
+    seen: Json = None if diagnosed.seen_s is None else round(diagnosed.seen_s, 3)
+    return {
+        "text": diagnosed.verdict,
+        "is_clear": diagnosed.is_clear,
+        "seen_s": seen,
+        "window_s": diagnosed.window_s,
+        "unjudged": unjudged,
     }
 
 

@@ -44,7 +44,7 @@ def report_html(trace: Trace) -> Iterator[str]:
         yield from _kernels(trace)
         yield from _roofline(roofline_view(trace))
         yield from _stalls(trace)
-    yield from _findings(diagnose(trace))
+    yield from _findings(diagnose(trace).findings)
     yield from _missing(trace, totals)
     yield "</body></html>\n"
 

@@ -27,7 +27,7 @@ def report_json(trace: Trace) -> Iterator[str]:
     yield "],\n"
     rest: dict[str, Json] = {
         "timeline": _timeline(trace, totals),
-        "findings": [_finding(finding) for finding in diagnose(trace)],
+        "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
         "missing": [_missing(missing) for missing in trace.missing],
     }

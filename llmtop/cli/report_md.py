@@ -32,7 +32,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     else:
         yield from _kernels(trace)
         yield from _roofline(roofline_view(trace))
-    yield from _findings(diagnose(trace))
+    yield from _findings(diagnose(trace).findings)
     yield from _missing(trace, totals)
 
 

@@ -61,7 +61,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
     yield from _timeline(totals, style)
-    yield from _findings(diagnose(trace), style)
+    yield from _findings(diagnose(trace).findings, style)
     yield from _missing(trace, totals, style)
 
 

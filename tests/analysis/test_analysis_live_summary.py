@@ -29,6 +29,7 @@ KEYS = [
     "python_stacks",
     "idle_causes",
     "correlation",
+    "verdict",
     "findings",
     "missing",
     "self",

@@ -53,7 +53,7 @@ REPORT_RULES = (
 def test_a_rule_is_registered_and_says_nothing_of_nothing(rule: Rule) -> None:
     assert rule in RULES
     for trace in (Trace(Origin("live")), report(), report(Launch("k")), report(Launch("k"), counted=False)):
-        assert diagnose(trace, [rule]) == ()
+        assert diagnose(trace, [rule]).findings == ()
 
 
 def test_a_kernel_at_the_dram_roof_is_told_to_move_fewer_bytes() -> None:
@@ -239,12 +239,12 @@ def test_a_capture_without_launches_does_not_blame_the_cpu() -> None:
 
 
 def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
-    found = {(finding.rule, finding.subject) for finding in diagnose(load(LADDER))}
+    found = {(finding.rule, finding.subject) for finding in diagnose(load(LADDER)).findings}
     assert ("kernel-access-pattern", "sgemm_naive") in found
     assert ("kernel-access-pattern", "smem_conflict") in found
     assert ("kernel-access-pattern", "sgemm_coalesced") not in found
-    llama = [(finding.rule, finding.subject) for finding in diagnose(load(LLAMA))]
+    llama = [(finding.rule, finding.subject) for finding in diagnose(load(LLAMA)).findings]
     assert ("kernel-small-grid", "30 kernels") in llama
     assert ("kernel-memory-roof", "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_TNT") in llama
-    (gaps,) = diagnose(load(TIMELINE))
+    (gaps,) = diagnose(load(TIMELINE)).findings
     assert (gaps.rule, gaps.subject) == ("launch-gaps", "GPU 0")

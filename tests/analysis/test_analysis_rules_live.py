@@ -19,6 +19,7 @@ from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import RULES, diagnose
 from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind
 from llmtop.session import Recorder
+from tests.analysis.verdict_scenes import findings_of
 from tests.live_traces import NOTHING, Scene, live_trace
 
 LIVE_RULES = RULES[: RULES.index(launch_gaps)]
@@ -64,7 +65,7 @@ def server(**values: float | list[float]) -> Values:
 
 
 def found(rule: Rule, values: Values) -> list[Finding]:
-    return list(rule.check(trace(values)))
+    return findings_of(rule, trace(values))
 
 
 def only(findings: Iterable[Finding]) -> Finding:
@@ -93,7 +94,7 @@ def test_memory_bound_advice_depends_on_room_in_kv(kv: float, word: str) -> None
 
 
 def test_one_finding_for_all_gpus_alike() -> None:
-    finding = only(memory_bound_decode.check(live_trace(Scene(gpus=8, is_moving=False))))
+    finding = only(findings_of(memory_bound_decode, live_trace(Scene(gpus=8, is_moving=False))))
     assert finding.subject == "GPUs 0, 1, 2, 3, 4, 5, 6, 7"
     assert finding.message == "memory-bound decode on 8 GPUs: DRAM 83 %, tensor 18 %"
     assert len([line for line in finding.evidence if line.startswith("GPU ")]) == 8
@@ -185,14 +186,14 @@ def test_rule_says_what_it_is(rule: Rule) -> None:
 
 
 def test_every_finding_has_evidence_an_action_and_a_source() -> None:
-    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98})))
+    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98}))).findings
     assert findings
     assert all(finding.evidence and finding.action and finding.source for finding in findings)
     assert all("(" in line for finding in findings for line in finding.evidence)
 
 
 def test_findings_are_gravest_first() -> None:
-    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98})))
+    findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98}))).findings
     assert [finding.rule for finding in findings] == ["kv-bound", "memory-bound-decode"]
 
 
@@ -206,6 +207,6 @@ class _Broken:
 
 
 def test_rule_that_fails_costs_only_itself() -> None:
-    findings = diagnose(trace(gpu(dram=84, tensor=18)), (_Broken(), memory_bound_decode))
+    findings = diagnose(trace(gpu(dram=84, tensor=18)), (_Broken(), memory_bound_decode)).findings
     assert [finding.rule for finding in findings] == ["broken", "memory-bound-decode"]
     assert findings[0].message == "the rule broken failed: ZeroDivisionError: by zero"

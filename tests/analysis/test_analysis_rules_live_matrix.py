@@ -15,7 +15,7 @@ from tests.analysis.verdict_scenes import SITUATIONS, Scene
 
 @lru_cache(maxsize=64)
 def findings(name: str) -> tuple[Finding, ...]:
-    return diagnose(SITUATIONS[name][0].trace())
+    return diagnose(SITUATIONS[name][0].trace()).findings
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -51,12 +51,12 @@ def test_healthy_verdicts_are_information_and_faults_are_not() -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_is_said_of_what_is_over(situation: str) -> None:
-    assert not diagnose(SITUATIONS[situation][0].but(silent_for=20).trace())
+    assert not diagnose(SITUATIONS[situation][0].but(silent_for=20).trace()).findings
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_is_said_of_a_single_look(situation: str) -> None:
-    assert not diagnose(SITUATIONS[situation][0].but(seconds=0).trace())
+    assert not diagnose(SITUATIONS[situation][0].but(seconds=0).trace()).findings
 
 
 def test_every_live_verdict_has_a_situation() -> None:
@@ -79,4 +79,4 @@ def test_information_silences_nothing() -> None:
         ("gpu:0", v.GPU_POWER_LIMIT): 700.0,
     }
     scene: Scene = SITUATIONS["gpu-bound, spins"][0].but(gauges=capped)
-    assert {finding.rule for finding in diagnose(scene.trace())} == {"gpu-bound", "clocks-capped"}
+    assert {finding.rule for finding in diagnose(scene.trace()).findings} == {"gpu-bound", "clocks-capped"}

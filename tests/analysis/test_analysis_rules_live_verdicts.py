@@ -41,6 +41,7 @@ from tests.analysis.verdict_scenes import (
     THROTTLED,
     Scene,
     Thread,
+    findings_of,
     ranks,
 )
 
@@ -48,7 +49,7 @@ NO_ENDPOINT: dict[str, object] = {"running": None, "waiting": None}
 
 
 def found(rule: Rule, scene: Scene) -> list[Finding]:
-    return list(rule.check(scene.trace()))
+    return findings_of(rule, scene.trace())
 
 
 def only(rule: Rule, scene: Scene) -> Finding:
@@ -199,7 +200,7 @@ def test_a_throttled_thread_stands_still(share: float, speaks: bool) -> None:
 
 def test_throttling_explains_the_run_queue() -> None:
     assert found(run_queue_starvation, THROTTLED)
-    assert [one.rule for one in diagnose(THROTTLED.trace())] == ["cgroup-throttled"]
+    assert [one.rule for one in diagnose(THROTTLED.trace()).findings] == ["cgroup-throttled"]
 
 
 # -- 3: the GIL ----------------------------------------------------------------------------------------------------
@@ -355,7 +356,7 @@ def test_cpu_bound_never_rests(on_cpu: float, speaks: bool) -> None:
 def test_polling_is_not_work() -> None:
     scene = last(CPU_BOUND_UNSEEN.but(probed=True), yields=400_000)
     assert not found(cpu_bound, scene)
-    assert not diagnose(scene.trace())
+    assert not diagnose(scene.trace()).findings
 
 
 @pytest.mark.parametrize(("yields", "speaks"), [(48_000, True), (50_000, False)])
@@ -614,4 +615,4 @@ def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
 def test_nothing_contradicts_a_thermal_slowdown() -> None:
     """A server that waits for a GPU that is too hot is not well."""
     hot = {("gpu:0", v.GPU_CLOCK_REASONS): 64.0, ("gpu:0", v.GPU_TEMPERATURE): 91.0, ("gpu:0", v.GPU_SM_CLOCK): 1200.0}
-    assert [one.rule for one in diagnose(GPU_BOUND_SPINNING.but(gauges=hot).trace())] == ["clocks-capped"]
+    assert [one.rule for one in diagnose(GPU_BOUND_SPINNING.but(gauges=hot).trace()).findings] == ["clocks-capped"]

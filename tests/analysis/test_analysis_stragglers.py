@@ -10,6 +10,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules import straggler
 from llmtop.analysis.stragglers import server_gpus, stragglers
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackKind
+from tests.analysis.verdict_scenes import findings_of
 
 
 def trace_of(values: dict[Metric, list[list[float]]], *, process: bool = True) -> Trace:
@@ -85,12 +86,12 @@ def test_a_short_history_is_no_verdict() -> None:
 def test_an_idle_gpu_of_nobody_is_not_compared() -> None:
     trace = trace_of({v.GPU_SM: steady(90, 91, 0)}, process=False)
     assert [track.id for track in server_gpus(trace)] == ["gpu:0", "gpu:1"]
-    assert not list(straggler.check(trace))
+    assert not findings_of(straggler, trace)
 
 
 def test_a_hung_rank_of_the_server_is_compared() -> None:
     trace = trace_of({v.GPU_SM: steady(90, 91, 0)})
-    [finding] = straggler.check(trace)
+    [finding] = findings_of(straggler, trace)
     assert finding.subject == "GPU 2"
     assert "how work is shared out" in finding.action
     assert finding.evidence == ("SM 0 %, its 2 peers' 90 %",)

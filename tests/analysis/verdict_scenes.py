@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackKind
+from llmtop.analysis.rules.base import Rule, Unjudged
+from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 
 START_NS = 500 * NS_PER_S
@@ -201,6 +202,16 @@ class Scene:
                     key = f"gpu:{i}/process:{thread.pid}"
                     found.append(Track(key, TrackKind.GPU_PROCESS, role, f"gpu:{i}"))
         return {track.id: track for track in found}
+
+
+def findings_of(rule: Rule, trace: Trace) -> list[Finding]:
+    """What one rule finds, without what it could not judge."""
+    return [one for one in rule.check(trace) if isinstance(one, Finding)]
+
+
+def unjudged_of(rule: Rule, trace: Trace) -> list[Unknown]:
+    """What one rule says that it lacks."""
+    return [one.why for one in rule.check(trace) if isinstance(one, Unjudged)]
 
 
 def _at(level: Level, is_now: bool) -> float:

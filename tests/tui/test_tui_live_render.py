@@ -13,7 +13,8 @@ from textual.strip import Strip
 from llmtop.analysis.gpu_view import gpus_view
 from llmtop.analysis.lanes import lanes_view
 from llmtop.analysis.live_summary import header
-from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.base import Unjudged
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Finding, Issue, Severity, Unknown
@@ -212,12 +213,23 @@ def finding(severity: Severity, message: str) -> Finding:
 
 
 def test_findings_line_has_a_shape_for_each_severity() -> None:
-    rows = [text(draw_findings((finding(severity, "m"),), 40, 1, LOOK))[0] for severity in Severity]
+    rows = [text(draw_findings(Diagnosis((finding(severity, "m"),)), 40, 1, LOOK))[0] for severity in Severity]
     assert rows == [" ● d: why  m  → do this", " ▲ d: why  m  → do this", " ■ d: why  m  → do this"]
 
 
+def test_silence_on_the_findings_line_says_what_it_means() -> None:
+    lacks = (Unjudged("kv-bound", Unknown("no KV usage")),)
+    for diagnosed, said in (
+        (Diagnosis((), seen_s=15.0), " ● no findings: nothing stands out (why: d)"),
+        (Diagnosis((), seen_s=4.0), "   looking (4 s of 15 s seen) (why: d)"),
+        (Diagnosis((), lacks, 15.0), "   no verdict: 1 rule lacks data (why: d)"),
+        (Diagnosis((), is_about_something=False), "   no verdict: there is no server and no GPU to judge (why: d)"),
+    ):
+        assert text(draw_findings(diagnosed, 80, 1, LOOK)) == [said]
+
+
 def test_findings_line_counts_what_it_hides() -> None:
-    three = tuple(finding(Severity.INFO, str(i)) for i in range(3))
+    three = Diagnosis(tuple(finding(Severity.INFO, str(i)) for i in range(3)))
     assert text(draw_findings(three, 40, 1, LOOK)) == [" ● +2 more: d  0  → do this"]
     assert text(draw_findings(three, 40, 2, LOOK)) == [" ● d: why  0  → do this", " ● +1 more: d  1  → do this"]
 

@@ -206,7 +206,7 @@ async def test_nothing_known_is_a_screen_of_reasons() -> None:
         text = app.screen_text()
         assert "refuses connections" in text
         assert "not ours to read" in text
-        assert "no findings" in text
+        assert "no verdict: " in text
         assert " 0 tok/s" not in text
 
 

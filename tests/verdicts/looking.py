@@ -183,7 +183,7 @@ class Watch:
 
     def _diagnosed(self, name: str, start_ns: int) -> Looked:
         trace = self._server(name, start_ns)
-        return Looked(trace, diagnose(trace), os.getloadavg()[0])
+        return Looked(trace, diagnose(trace).findings, os.getloadavg()[0])
 
     def _server(self, name: str, start_ns: int) -> Trace:
         """The part of the trace that is about one case's server, since its programs were started."""

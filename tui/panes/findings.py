@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import Finding, Severity
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.model import Severity
 from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.lines import Part, line
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Trace
+    from llmtop.model import Finding, Trace
     from llmtop.tui.render.look import Look
 
 SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "good"}
 
 
-class FindingsLine(Pane[tuple[Finding, ...]], can_focus=False):
+class FindingsLine(Pane[Diagnosis], can_focus=False):
     """The gravest findings, one a line; all of them with their evidence are on the diagnosis screen."""
 
     least_ns = CALM_NS
 
-    def view(self, trace: Trace) -> tuple[Finding, ...]:
+    def view(self, trace: Trace) -> Diagnosis:
         return diagnose(trace)
 
-    def draw(self, view: tuple[Finding, ...], width: int, height: int, look: Look) -> list[Strip]:
+    def draw(self, view: Diagnosis, width: int, height: int, look: Look) -> list[Strip]:
         return draw_findings(view, width, height, look)
 
 
@@ -36,10 +36,12 @@ def severity_mark(severity: Severity, look: Look) -> str:
     return {Severity.ERROR: glyphs.bad, Severity.WARNING: glyphs.warn, Severity.INFO: glyphs.good}[severity]
 
 
-def draw_findings(findings: tuple[Finding, ...], width: int, height: int, look: Look) -> list[Strip]:
+def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> list[Strip]:
     """What is wrong and what to do about it; how many more there are stands at the end of the last line."""
+    findings = diagnosis.findings
     if not findings:
-        return [line([(f" {look.glyphs.good} no findings: nothing stands out (why: d)", "dim")], width, look)]
+        mark = look.glyphs.good if diagnosis.is_clear else " "
+        return [line([(f" {mark} {diagnosis.verdict} (why: d)", "dim")], width, look)]
     strips = []
     for i, finding in enumerate(findings[:height]):
         hidden = len(findings) - height if i == height - 1 else 0

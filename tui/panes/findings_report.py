@@ -38,7 +38,7 @@ class FindingsReportPane(ListPane):
         # Imported on the thread, when first asked for: all rules together would cost the first paint.
         from llmtop.analysis.rules.registry import diagnose
 
-        self._findings = dict(enumerate(diagnose(trace)))
+        self._findings = dict(enumerate(diagnose(trace).findings))
         if not self._findings:
             return _NO_FINDINGS
         rows = {key: (f.severity.value, f.subject, f.message, f.rule) for key, f in self._findings.items()}

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import Severity
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import look_of
@@ -23,7 +23,7 @@ from llmtop.tui.screens.base import FullScreen
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from llmtop.model import Finding, Issue, Missing, Trace
+    from llmtop.model import Finding, Issue, Missing, Trace, Unknown
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
@@ -68,12 +68,14 @@ class Paragraph:
 
 
 def diagnosis(trace: Trace, issues: Sequence[Issue] = ()) -> Iterator[Paragraph]:
-    """Findings with evidence, then what is missing and why, then faults."""
-    findings = diagnose(trace)
-    if not findings:
-        yield Paragraph("", "dim", "No findings: no rule saw two signals that agree.", "dim")
-    for finding in findings:
+    """Findings with evidence, then which rules could not judge, what is missing and why, then faults."""
+    diagnosed = diagnose(trace)
+    if not diagnosed.findings:
+        yield Paragraph("", "dim", f"{diagnosed.verdict[:1].upper()}{diagnosed.verdict[1:]}.", "value")
+        yield _BLANK
+    for finding in diagnosed.findings:
         yield from _finding(finding)
+    yield from _unjudged(diagnosed)
     yield from _missing(trace.missing)
     yield from _faults((*trace.issues, *issues))
 
@@ -112,22 +114,34 @@ def _finding(finding: Finding) -> Iterator[Paragraph]:
     yield _BLANK
 
 
+def _unjudged(diagnosed: Diagnosis) -> Iterator[Paragraph]:
+    """Each reason once, with the rules that it keeps from judging."""
+    if not diagnosed.unjudged:
+        return
+    yield Paragraph("", "title", "Rules that lack data: what they look for may be there unseen", "title")
+    yield from _reasons([(one.rule, one.why) for one in diagnosed.unjudged], most=len(diagnosed.unjudged))
+
+
 def _missing(missing: Sequence[Missing]) -> Iterator[Paragraph]:
     """Each reason once: eight GPUs without GPM are one thing to know."""
     if not missing:
         return
     yield Paragraph("", "title", "What cannot be seen here, and how to change that", "title")
+    yield from _reasons([(one.what, one.why) for one in missing])
+
+
+def _reasons(lacking: Sequence[tuple[str, Unknown]], most: int = 3) -> Iterator[Paragraph]:
     whats: dict[tuple[str, str], list[str]] = {}
-    for one in missing:
-        whats.setdefault((one.why.reason, one.why.remedy), []).append(one.what)
+    for what, why in lacking:
+        whats.setdefault((why.reason, why.remedy), []).append(what)
     for (reason, remedy), names in whats.items():
-        yield Paragraph(f"{_named(names)}:", "value", reason, indent=1)
+        yield Paragraph(f"{_named(names, most)}:", "value", reason, indent=1)
         if remedy:
             yield Paragraph("", "text", remedy, "accent", 3)
     yield _BLANK
 
 
-def _named(names: Sequence[str], most: int = 3) -> str:
+def _named(names: Sequence[str], most: int) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
@@ -26,8 +28,9 @@ _WAITS = 0.5
 """Share of the time that engine and workers sleep or poll for want of input: with work at hand they would not."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A front thread that never rests; and an engine that sleeps until it is told something, while the GPU idles."""
+    yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
     busiest = max(fronts(trace), key=lambda thread: thread.shares.working, default=None)
     if busiest is None or busiest.shares.working < ALL_THE_TIME or is_gpu_busy(trace, GPU_IDLE_PERCENT):
         return

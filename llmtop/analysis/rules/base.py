@@ -1,16 +1,25 @@
-"""What a diagnosis rule is."""
+"""What a diagnosis rule is, and how it says that it could not judge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, Trace, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A rule that applies here and could not judge: what it lacks, why, and how to get it."""
+
+    rule: str
+    why: Unknown
 
 
 class Rule(Protocol):
-    """One diagnosis. Pure: trace in, findings out; says nothing where the data does not allow a verdict."""
+    """One diagnosis. Pure: trace in, findings out; where the data do not allow a verdict, it says so."""
 
     id: str
     """Kebab-case and stable: "memory-bound-decode"."""
@@ -21,6 +30,23 @@ class Rule(Protocol):
     source: str
     """Where the rule comes from (a seed's section, a paper, a vendor's guide)."""
 
-    def check(self, trace: Trace) -> Iterable[Finding]:
-        """Findings with evidence; none when it does not apply or there is not enough data."""
+    def check(self, trace: Trace) -> Iterable[Finding | Unjudged]:
+        """Findings with evidence; `Unjudged` where data are lacking that could have made one.
+
+        Nothing, where it could judge and found nothing, or does not apply here: a rule on ranks of a server with one
+        GPU, a live rule on a report. What is known may rule a finding out whatever is not: a thread that sleeps all
+        the time is not the limit, probes or no probes. Then nothing is lacking.
+        """
         ...
+
+
+def unjudged(rule: str, *lacks: Unknown | None) -> Iterator[Unjudged]:
+    """`Unjudged` for the first of what a rule lacks; nothing where all of it is None.
+
+    >>> from llmtop.model import Unknown
+    >>> list(unjudged("kv-bound", None))
+    []
+    >>> [one.why.reason for one in unjudged("kv-bound", None, Unknown("no KV usage"), Unknown("no queue"))]
+    ['no KV usage']
+    """
+    yield from (Unjudged(rule, why) for why in [one for one in lacks if one is not None][:1])

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import Increase
 from llmtop.analysis.readings import counter_increase, counter_rate
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
+from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import Signal, slower
 from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind, Unknown
@@ -20,12 +22,18 @@ _SEVERE = 0.1
 """Seconds throttled per second: from here on every tenth token is late."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Time throttled grows, and the server feels it: tokens come later, or its threads stand still."""
     harm = _harm(trace)
-    for track in trace.tracks_of(TrackKind.PROCESS):
-        throttled = counter_increase(trace, track.id, v.CGROUP_THROTTLED, WINDOW_NS)
-        if isinstance(throttled, Unknown) or throttled.amount <= 0 or harm is None:
+    if harm is None:
+        yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
+        return
+    processes = trace.tracks_of(TrackKind.PROCESS)
+    times = [counter_increase(trace, track.id, v.CGROUP_THROTTLED, WINDOW_NS) for track in processes]
+    if times and all(isinstance(one, Unknown) for one in times):
+        yield from unjudged(id, *(one for one in times if isinstance(one, Unknown)))
+    for track, throttled in zip(processes, times, strict=True):
+        if isinstance(throttled, Unknown) or throttled.amount <= 0:
             continue
         share = throttled.per_second / NS_PER_S
         yield Finding(

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import gpu_tracks, history, mean
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
+from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.model import Finding, Metric, Severity, Trace
 from llmtop.units import quantity
 
@@ -66,8 +68,9 @@ def advice(bit: int) -> tuple[Severity, str]:
     return next(((cap.severity, cap.action) for cap in _CAPS if cap.bits & bit), (Severity.INFO, ""))
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A clock reason that stands in most samples, and the power or the temperature that goes with it."""
+    yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_CLOCK_REASONS))
     capped: dict[str, _Cap] = {}
     for track in gpu_tracks(trace):
         cap = next((cap for cap in _CAPS if _stands(trace, track.id, cap) and _agrees(trace, track.id, cap)), None)

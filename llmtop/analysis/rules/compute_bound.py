@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, on_gpus
+from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.model import Finding, Severity, Trace
 
 id = "compute-bound"
@@ -13,10 +15,12 @@ summary = "The tensor cores are the limit; memory has bandwidth to spare."
 source = "Williams et al., Roofline (2009); NVIDIA Nsight Compute, SpeedOfLight rule (60 %)"
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Tensor activity at its limit and above DRAM activity."""
     tracks, together, evidence = gpus_where(trace, (v.GPU_TENSOR, v.GPU_DRAM), _is_compute_bound)
-    if tracks:
+    if not tracks:
+        yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_TENSOR, v.GPU_DRAM))
+    else:
         yield Finding(
             rule=id,
             severity=Severity.INFO,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
@@ -39,14 +41,19 @@ _HARDLY = 0.1
 """Share of the time in which a loop waits for the GPU, up to which the GPU cannot be what holds it up."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A thread that never rests and works rather than waits for the GPU; and requests, and a GPU that idles.
 
     Without probes nobody can tell a thread that works from one that spins until the GPU is done: then the GPU has to
     idle half of the time. Where the machine has no GPU at all, nothing else is there to be waited for.
     """
     bound = _bound(trace)
-    if bound is not None and _is_harmful(trace, bound):
+    if bound is None:
+        yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
+        return
+    if not _is_harmful(trace, bound):
+        yield from unjudged(id, lacks_activity(trace), lacks_requests(trace) if is_loaded(trace) is None else None)
+    else:
         load, activity = requests(trace), gpu_activity(trace)
         gpu = f", GPU {activity.value:.0f} % busy" if activity is not None else ""
         yield Finding(

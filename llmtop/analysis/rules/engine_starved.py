@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import server_track
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean
+from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_server
 from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import GPU_WAITS, Watched, engine, says_blocked
 from llmtop.model import Finding, Severity, Trace
@@ -27,13 +29,17 @@ _ASLEEP = 0.5
 """Share of the time asleep from which that is what the engine does."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Requests in the queue, every GPU idle half of the time, and an engine that sleeps or cannot be seen."""
-    server, activity = server_track(trace), gpu_activity(trace)
-    if server is None or activity is None or not is_gpu_waiting(trace, GPU_STARVED_PERCENT):
+    server, activity, thread = server_track(trace), gpu_activity(trace), engine(trace)
+    if not is_watched(trace) or (thread is not None and thread.shares.blocked_total < _ASLEEP):
         return
-    waiting, thread = recent_mean(trace, server.id, v.SERVER_WAITING), engine(trace)
-    if waiting is None or waiting < 1 or (thread is not None and thread.shares.blocked_total < _ASLEEP):
+    if server is None or activity is None or not is_gpu_waiting(trace, GPU_STARVED_PERCENT):
+        yield from unjudged(id, lacks_server(trace, v.SERVER_WAITING), lacks_activity(trace))
+        return
+    waiting = recent_mean(trace, server.id, v.SERVER_WAITING)
+    if waiting is None or waiting < 1:
+        yield from unjudged(id, lacks_server(trace, v.SERVER_WAITING))
         return
     yield Finding(
         rule=id,

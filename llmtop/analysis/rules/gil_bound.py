@@ -8,10 +8,12 @@ from itertools import groupby
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS
+from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import Watched, gil_waits, threads
-from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.model import Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 
 id = "gil-bound"
@@ -30,16 +32,19 @@ _HELD = 0.8
 """Share of the looks in which somebody had the GIL."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Waits for the GIL that time out, and threads that have it by turns."""
-    if is_gpu_waiting(trace) is False:
+    if is_gpu_waiting(trace) is False or not is_watched(trace):
         return
+    yield from unjudged(id, lacks_threads(trace))
     everyone = sorted(threads(trace), key=lambda thread: thread.row.pid)
     for pid, members in groupby(everyone, key=lambda thread: thread.row.pid):
-        waits = gil_waits(trace, pid)
-        turns = _turns(trace, list(members)) if waits is not None else None
+        turns = _turns(trace, list(members))
+        waits = gil_waits(trace, pid) if turns is not None else None
         if waits is not None and turns is not None:
             yield _finding(trace, pid, waits, turns)
+        elif turns is not None:
+            yield from unjudged(id, _lacks_waits(trace, pid))
 
 
 def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watched], str]) -> Finding:
@@ -56,6 +61,13 @@ def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watche
         next_command=f"py-spy record --gil --nonblocking -d 10 -o gil.svg --pid {pid}",
         source=source,
     )
+
+
+def _lacks_waits(trace: Trace, pid: int) -> Unknown | None:
+    """Threads that share one core were seen: whether it is the GIL, only their waits tell."""
+    if _grown(trace, f"process:{pid}", v.SYSCALL_TIMED) > 0:
+        return None
+    return trace.why_missing(v.SYSCALL_TIMED.name, *v.WHY_NO_PROBES) or Unknown("no probe times its futex calls")
 
 
 def _turns(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
+from llmtop.analysis.rules.needs import has_gpu, is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
 from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
@@ -29,11 +31,13 @@ _NEVER_IDLE_PERCENT = 90.0
 """Without probes on CUDA's calls: SM activity at which the GPU rests so little that nothing else can be the limit."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A GPU that works, and a loop that waits for it; or a GPU that hardly rests, and nobody short of a CPU."""
     activity = gpu_activity(trace)
     loops = sorted(drivers(trace), key=_waits, reverse=True)
     if activity is None or not loops or is_loaded(trace) is False:
+        applies = is_watched(trace) and has_gpu(trace) and is_loaded(trace) is not False
+        yield from unjudged(id, lacks_activity(trace), lacks_threads(trace)) if applies else ()
         return
     if any(thread.shares.run_queue >= RUN_QUEUE_SHARE for thread in loops):
         return

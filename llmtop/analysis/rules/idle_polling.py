@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, gpu_activity, is_loaded, no_requests
 from llmtop.analysis.rules.thread_signals import Watched, says_on_cpu, threads
 from llmtop.analysis.thread_probes import AWAKE
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Severity, Trace, Unknown
 
 id = "idle-polling"
 summary = "A thread takes a whole core to poll for work: it is idle, not busy."
@@ -17,11 +20,12 @@ _MOSTLY = 0.5
 """Share of the time that a thread polls, from which on that is what it does."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Threads that poll without pause, and a server that says it has no requests (or a GPU that rests)."""
     polling = [thread for thread in threads(trace) if _polls(thread)]
     nothing_to_do = _nothing_to_do(trace)
     if not polling or not nothing_to_do:
+        yield from unjudged(id, _lacks(trace)) if is_watched(trace) and nothing_to_do else ()
         return
     cores = sum(thread.shares.polling or 0.0 for thread in polling)
     yield Finding(
@@ -34,6 +38,13 @@ def check(trace: Trace) -> Iterator[Finding]:
         next_command=f"py-spy dump --nonblocking --pid {polling[0].row.pid}",
         source=source,
     )
+
+
+def _lacks(trace: Trace) -> Unknown | None:
+    """A thread that never rests, of which nobody tells whether it polls."""
+    unseen = any(thread.awake >= AWAKE and thread.shares.polling is None for thread in threads(trace))
+    why = trace.why_missing(*v.WHY_NO_PROBES) or Unknown("no probe counts this thread's spins", "sudo llmtop")
+    return why if unseen else lacks_threads(trace)
 
 
 def _polls(thread: Watched) -> bool:

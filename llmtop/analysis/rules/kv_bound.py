@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_rate, server_track
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, means, metrics_command, says
-from llmtop.model import NS_PER_S, Finding, Severity, Trace
+from llmtop.analysis.rules.needs import is_watched, lacks_server
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
 
 id = "kv-bound"
 summary = "KV cache exhausted: preempted requests are recomputed, latency tails grow."
@@ -18,14 +20,18 @@ _WINDOW_NS = 60 * NS_PER_S
 """Preemptions come in bursts: a minute catches them."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """KV at its limit, preemptions counted, requests waiting: all three."""
     server = server_track(trace)
     if server is None:
+        yield from unjudged(id, lacks_server(trace)) if is_watched(trace) else ()
         return
     values = means(trace, server.id, (v.SERVER_KV_USAGE, v.SERVER_WAITING))
-    rate = known(counter_rate(trace, server.id, v.SERVER_PREEMPTIONS, _WINDOW_NS))
+    preempted = counter_rate(trace, server.id, v.SERVER_PREEMPTIONS, _WINDOW_NS)
+    rate = known(preempted)
     if values is None or rate is None:
+        why = preempted if isinstance(preempted, Unknown) else None
+        yield from unjudged(id, lacks_server(trace, v.SERVER_KV_USAGE, v.SERVER_WAITING), why)
         return
     usage, waiting = values
     if usage >= _FULL and rate > 0 and waiting > 0:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest, server_track
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
+from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.model import Finding, Severity, Trace
 
 id = "memory-bound-decode"
@@ -17,10 +19,12 @@ _ROOM_IN_KV = 0.8
 """Below this share of KV blocks in use a larger batch still fits without preemption."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """DRAM at its limit while tensor activity is less than half of that."""
     tracks, together, evidence = gpus_where(trace, (v.GPU_DRAM, v.GPU_TENSOR), _is_memory_bound)
-    if tracks:
+    if not tracks:
+        yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_DRAM, v.GPU_TENSOR))
+    else:
         yield Finding(
             rule=id,
             severity=Severity.INFO,

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import history, latest, server_track
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace
+from llmtop.analysis.rules.needs import is_watched, lacks_requests
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
 
 id = "queue-growth"
 summary = "More requests come than the server finishes."
@@ -18,18 +20,21 @@ _LEAST_SAMPLES = 9
 """Three in each third of the window."""
 _LEAST_GROWTH = 3.0
 """Requests: less than this is noise of arrivals."""
+_TOO_FEW = Unknown(f"fewer than {_LEAST_SAMPLES} readings of the queue yet", "wait some seconds")
 _FLAT = 0.1
 """Running may change by this share and still count as flat."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Waiting rises from third to third of the last minute; running does not."""
     server = server_track(trace)
     if server is None:
+        yield from unjudged(id, lacks_requests(trace)) if is_watched(trace) else ()
         return
     waiting = _thirds(trace, server.id, v.SERVER_WAITING)
     running = _thirds(trace, server.id, v.SERVER_RUNNING)
     if waiting is None or running is None:
+        yield from unjudged(id, lacks_requests(trace) or _TOO_FEW)
         return
     rises = waiting[0] < waiting[1] < waiting[2] and waiting[2] - waiting[0] >= _LEAST_GROWTH
     if rises and running[2] > 0 and running[2] <= running[0] * (1 + _FLAT):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules import (
@@ -27,7 +29,10 @@ from llmtop.analysis.rules import (
     straggler,
     tool_advice,
 )
-from llmtop.model import Finding, Severity
+from llmtop.analysis.rules.base import Unjudged
+from llmtop.analysis.rules.evidence import WINDOW_NS
+from llmtop.analysis.rules.needs import is_live, is_watched
+from llmtop.model import NS_PER_S, Finding, Severity, TrackKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,6 +77,7 @@ RULES: tuple[Rule, ...] = (
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
+_SUBJECTS = (TrackKind.SERVER, TrackKind.THREAD, TrackKind.GPU)
 _GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
@@ -82,16 +88,80 @@ def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     return FAULTS if rule in HEALTHY else ()
 
 
-def diagnose(trace: Trace, rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
-    """What all rules find, gravest first. A rule that fails says so and costs only itself."""
-    found = {rule.id: tuple(_checked(rule, trace)) for rule in rules}
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What all rules say of a trace.
+
+    Attributes:
+        findings: The gravest first.
+        unjudged: Rules that apply here and lack data; one a rule.
+        seen_s: For how long a live trace has been looked at, up to `window_s`; None for a report.
+        is_about_something: Whether there is a server or a GPU to judge.
+    """
+
+    findings: tuple[Finding, ...]
+    unjudged: tuple[Unjudged, ...] = ()
+    seen_s: float | None = None
+    is_about_something: bool = True
+    window_s: float = WINDOW_NS / NS_PER_S
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether every rule could judge, over the whole window, and none found anything: silence says something."""
+        return not self.findings and not self.silence_reason
+
+    @property
+    def silence_reason(self) -> str:
+        """Why it means nothing that there is no finding; empty where it means that all is well."""
+        if not self.is_about_something:
+            return "no verdict: there is no server and no GPU to judge"
+        if self.seen_s is not None and self.seen_s < self.window_s:
+            return f"looking ({self.seen_s:.0f} s of {self.window_s:.0f} s seen)"
+        if self.unjudged:
+            n = len(self.unjudged)
+            return f"no verdict: {n} rule{'s' * (n != 1)} lack{'s' * (n == 1)} data"
+        return ""
+
+    @property
+    def verdict(self) -> str:
+        """One line: the gravest finding, or what the lack of one means."""
+        if self.findings:
+            return self.findings[0].message
+        return self.silence_reason or "no findings: nothing stands out"
+
+
+def diagnose(trace: Trace, rules: Sequence[Rule] = RULES) -> Diagnosis:
+    """What all rules find, gravest first, and which could not judge. A rule that fails costs only itself.
+
+    Kept for the newest traces: header, panes and screens ask for the same frame.
+    """
+    return _diagnose(trace, tuple(rules))
+
+
+@lru_cache(maxsize=4)
+def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
+    said = {rule.id: tuple(_checked(rule, trace)) for rule in rules}
+    found = {rule: [one for one in several if isinstance(one, Finding)] for rule, several in said.items()}
     grave = {rule for rule, several in found.items() if any(one.severity is not Severity.INFO for one in several)}
     spoken = [rule for rule in rules if grave.isdisjoint(other.id for other in silenced_by(rule))]
     findings = [finding for rule in spoken for finding in found[rule.id]]
-    return tuple(sorted(findings, key=lambda finding: _GRAVEST_FIRST.index(finding.severity)))
+    if grave:
+        findings = [_unpraised(finding) for finding in findings]
+    lacking = {one.rule: one for several in said.values() for one in several if isinstance(one, Unjudged)}
+    return Diagnosis(
+        tuple(sorted(findings, key=lambda finding: _GRAVEST_FIRST.index(finding.severity))),
+        tuple(one for rule, one in lacking.items() if not found[rule]),
+        min(trace.end_ns - trace.start_ns, WINDOW_NS) / NS_PER_S if is_live(trace) else None,
+        not is_live(trace) or any(trace.tracks_of(kind) for kind in _SUBJECTS) or is_watched(trace),
+    )
 
 
-def _checked(rule: Rule, trace: Trace) -> Iterator[Finding]:
+def _unpraised(finding: Finding) -> Finding:
+    """Nothing is called healthy beside a fault: a missed objective, a queue that grows."""
+    return replace(finding, message=finding.message.replace(", healthy", "", 1))
+
+
+def _checked(rule: Rule, trace: Trace) -> Iterator[Finding | Unjudged]:
     try:
         yield from rule.check(trace)
     except Exception as error:  # the border: one bad rule never ends the program

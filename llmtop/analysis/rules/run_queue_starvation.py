@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import crowding, drivers, held_off, threads
 from llmtop.model import Finding, Severity, Trace
@@ -16,7 +18,7 @@ _MOST = 0.5
 """Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them."""
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Run-queue wait of an engine's or a worker's thread, and GPUs that idle meanwhile.
 
     Where no source tells of the GPUs or of the requests, the second signal is that others queue for CPUs too.
@@ -24,10 +26,13 @@ def check(trace: Trace) -> Iterator[Finding]:
     waiting = is_gpu_waiting(trace)
     late = max(drivers(trace), key=lambda thread: thread.shares.run_queue, default=None)
     if waiting is False or late is None:
+        yield from unjudged(id, lacks_threads(trace)) if waiting is not False and is_watched(trace) else ()
         return
     wait = held_off(trace, late)
     crowd = crowding(trace, late) if wait is not None else ()
-    if wait is not None and (waiting or crowd):
+    if wait is not None and not (waiting or crowd):
+        yield from unjudged(id, lacks_activity(trace))
+    elif wait is not None:
         yield Finding(
             rule=id,
             severity=Severity.WARNING,

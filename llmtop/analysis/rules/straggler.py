@@ -10,7 +10,9 @@ from statistics import median
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
+from llmtop.analysis.rules.needs import is_watched, lacks_gauges
 from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.stragglers import server_gpus, stragglers
 from llmtop.model import Finding, Series, Severity, Trace, TrackKind
@@ -38,16 +40,19 @@ class _Rank:
     source: str
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A rank that waits least and does something else; and each GPU that departs from its peers."""
-    departing = stragglers(trace, server_gpus(trace))
+    gpus = server_gpus(trace)
+    if len(gpus) > 1 and is_watched(trace):
+        yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_SM))
+    departing = stragglers(trace, gpus)
     told: set[str] = set()
     for late, peers in _late_ranks(trace):
         elsewhere = _elsewhere(trace, late, peers)
         if elsewhere is not None:
-            gpus = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
-            told.update(gpus)
-            yield _late(late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in gpus])
+            own = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
+            told.update(own)
+            yield _late(late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in own])
     yield from (_departs(gpu, reason) for gpu, reason in departing.items() if gpu not in told)
 
 

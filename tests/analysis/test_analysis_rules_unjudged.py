@@ -1,0 +1,133 @@
+"""Silence: it means that all is well only where every rule could judge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.registry import RULES, Diagnosis, diagnose
+from llmtop.model import Missing, Origin, Trace, Unknown
+from tests.analysis.verdict_scenes import (
+    API,
+    CPU_BOUND_UNSEEN,
+    GIL,
+    GPU_BOUND_SPINNING,
+    IDLE,
+    STARVED,
+    WELL,
+    Scene,
+    Thread,
+    unjudged_of,
+)
+from tests.live_traces import NOTHING, live_trace
+
+UNTHROTTLED = {("gpu:0", v.GPU_CLOCK_REASONS): 0.0}
+ALL_SEEN = WELL.but(gauges=UNTHROTTLED)
+
+
+def lacking(diagnosed: Diagnosis) -> set[str]:
+    return {one.rule for one in diagnosed.unjudged}
+
+
+def without(trace: Trace, *names: str) -> Trace:
+    """The same trace, as if nobody had read some metrics."""
+    return replace(trace, series={key: one for key, one in trace.series.items() if not key[1].startswith(names)})
+
+
+@pytest.mark.parametrize("scene", [ALL_SEEN, IDLE.but(gauges=UNTHROTTLED)], ids=["well", "idle"])
+def test_nothing_stands_out_where_every_rule_could_judge(scene: Scene) -> None:
+    diagnosed = diagnose(scene.trace())
+    assert diagnosed.unjudged == ()
+    assert diagnosed.is_clear
+    assert diagnosed.verdict == "no findings: nothing stands out"
+
+
+def test_a_short_look_says_how_long_it_was() -> None:
+    diagnosed = diagnose(ALL_SEEN.but(seconds=4).trace())
+    assert not diagnosed.is_clear
+    assert diagnosed.verdict == "looking (4 s of 15 s seen)"
+
+
+@pytest.mark.parametrize(
+    ("names", "rules"),
+    [
+        (("server.waiting",), {"queue-growth", "kv-bound"}),
+        (("server.kv_usage",), {"kv-bound"}),
+        (("server.preemptions",), {"kv-bound"}),
+        (("gpu.dram",), {"memory-bound-decode", "compute-bound"}),
+        (("gpu.clock_reasons",), {"clocks-capped"}),
+        (("thread.on_cpu",), {"run-queue-starvation", "gil-bound", "api-bound", "cpu-bound", "cgroup-throttled"}),
+        (("gpu.sm",), {"gpu-bound"}),
+    ],
+    ids=lambda names: names[0] if isinstance(names, tuple) else "",
+)
+def test_what_is_not_read_keeps_its_rules_from_judging(names: tuple[str, ...], rules: set[str]) -> None:
+    diagnosed = diagnose(without(ALL_SEEN.trace(), *names))
+    assert rules <= lacking(diagnosed)
+    assert not diagnosed.is_clear
+    assert diagnosed.verdict.startswith("no verdict: ")
+    assert all(one.why.reason for one in diagnosed.unjudged)
+
+
+@pytest.mark.parametrize("scene", [ALL_SEEN, IDLE.but(gauges=UNTHROTTLED)], ids=["well", "idle"])
+def test_what_is_known_rules_out_what_probes_would_see(scene: Scene) -> None:
+    """Threads that rest are no GIL herd and no limit: no probe is lacking to say so."""
+    assert diagnose(scene.but(probed=False).trace()).is_clear
+
+
+def test_threads_that_share_a_core_need_probes_to_be_judged() -> None:
+    (rule,) = [rule for rule in RULES if rule.id == "gil-bound"]
+    trace = GIL.but(probed=False, gil_waits={}).trace()
+    why = Unknown("bcc is not installed", "apt install python3-bpfcc")
+    (told,) = unjudged_of(rule, replace(trace, missing=(Missing("ebpf", why),)))
+    assert told == why
+    assert not unjudged_of(rule, GIL.but(gil_waits={}).trace())
+
+
+def test_a_thread_that_never_rests_needs_the_gpu_to_be_judged() -> None:
+    (rule,) = [rule for rule in RULES if rule.id == "cpu-bound"]
+    assert unjudged_of(rule, without(CPU_BOUND_UNSEEN.trace(), "gpu."))
+    assert not unjudged_of(rule, CPU_BOUND_UNSEEN.but(gpus=(90.0,)).trace())
+
+
+def test_no_gpu_in_the_machine_is_nothing_to_lack() -> None:
+    assert diagnose(ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.3))).trace()).is_clear
+
+
+def test_a_gpu_that_is_used_and_not_seen_is_lacking() -> None:
+    assert "clocks-capped" in lacking(diagnose(ALL_SEEN.but(gpus=(), gauges={}).trace()))
+
+
+def test_a_server_of_which_nothing_is_seen_gives_no_verdict() -> None:
+    trace = live_trace(NOTHING)
+    diagnosed = diagnose(trace)
+    assert diagnosed.verdict.startswith("no verdict: ")
+    reasons = {one.rule: one.why.reason for one in diagnosed.unjudged}
+    assert reasons["kv-bound"] == "127.0.0.1:8000 refuses connections"
+    assert reasons["cpu-bound"] == "the process is not ours to read"
+
+
+def test_a_machine_without_server_and_gpu_has_nothing_to_judge() -> None:
+    diagnosed = diagnose(Trace(Origin("live"), 0, 20 * 10**9))
+    assert not diagnosed.unjudged
+    assert diagnosed.verdict == "no verdict: there is no server and no GPU to judge"
+
+
+def test_live_rules_lack_nothing_on_a_report() -> None:
+    assert diagnose(Trace(Origin("ncu-rep"))) == Diagnosis(())
+
+
+def test_a_rule_that_has_found_something_lacks_nothing() -> None:
+    diagnosed = diagnose(STARVED.trace())
+    assert [one.rule for one in diagnosed.findings] == ["run-queue-starvation"]
+    assert "run-queue-starvation" not in lacking(diagnosed)
+
+
+def test_healthy_is_not_said_beside_a_growing_queue() -> None:
+    assert diagnose(GPU_BOUND_SPINNING.trace()).verdict.startswith("GPU-bound, healthy")
+    growing = GPU_BOUND_SPINNING.but(waiting=(0.0, 40.0), seconds=37)
+    found = {one.rule: one.message for one in diagnose(growing.trace()).findings}
+    assert set(found) == {"queue-growth", "gpu-bound"}
+    assert "healthy" not in "".join(found.values())
