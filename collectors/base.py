@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.model import Trace, Unknown
+    from llmtop.model import Engine, Trace, Unknown
 
 Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
@@ -21,6 +21,19 @@ class Check:
 
     what: str
     state: str | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What collectors of a server are told beside the server itself.
+
+    Attributes:
+        engines: The servers known: what tells roles, and whose metrics a page holds.
+        find_urls: Where the metrics are by now; a server that is still starting has no port yet.
+    """
+
+    engines: Sequence[Engine]
+    find_urls: Callable[[], Sequence[str]] | None = None
 
 
 class Collector(Protocol):

@@ -5,75 +5,70 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from llmtop.collectors.base import Check, Collector
-    from llmtop.model import Engine, Target
-
-    FindUrls = Callable[[], Sequence[str]]
-    Maker = Callable[[Target | None, Sequence[Engine], FindUrls | None], Collector | None]
+    from llmtop.collectors.base import Aim, Check, Collector
+    from llmtop.model import Target
 
 
-def _nvml(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
+def _nvml() -> Collector:
     from llmtop.collectors.nvml import NvmlCollector
 
     return NvmlCollector()
 
 
-def _dcgm(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
+def _dcgm() -> Collector:
     from llmtop.collectors.dcgm import DcgmCollector
 
     return DcgmCollector()
 
 
-def _proc(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
-    from llmtop.collectors.proc import ProcCollector
-
-    return ProcCollector(target, engines) if target else None
-
-
-def _tracer(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
-    from llmtop.collectors.tracers import TracerCollector
-
-    return TracerCollector(target) if target else None
-
-
-def _python(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
-    from llmtop.collectors.pyspy import PySpyCollector
-
-    return PySpyCollector(target) if target else None
-
-
-def _prometheus(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector | None:
-    from llmtop.collectors.prometheus import PrometheusCollector
-
-    return PrometheusCollector(target, engines, find_urls=find_urls) if target else None
-
-
-def _self_cost(target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None) -> Collector:
-    from llmtop.collectors.selfcost import SelfCostCollector
-
-    if target is None:
-        return SelfCostCollector()
+def _self_cost() -> Collector:
     from llmtop.collectors import children
+    from llmtop.collectors.selfcost import SelfCostCollector
     from llmtop.collectors.tracers import running_helpers
 
     return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)
 
 
-COLLECTORS: tuple[Maker, ...] = (_nvml, _dcgm, _proc, _tracer, _python, _prometheus, _self_cost)
-"""Each makes its collector for a target, or None where there is nothing for it to do without one."""
+def _proc(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.proc import ProcCollector
+
+    return ProcCollector(target, aim.engines)
 
 
-def live_collectors(
-    target: Target | None, engines: Sequence[Engine], find_urls: FindUrls | None = None
-) -> tuple[Collector, ...]:
-    """The collectors for a target, or for this machine's GPUs alone.
+def _tracer(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.tracers import TracerCollector
 
-    `find_urls` looks for the server's metrics again: a server that is still starting has no port yet.
-    """
-    made = (make(target, engines, find_urls) for make in COLLECTORS)
-    return tuple(collector for collector in made if collector is not None)
+    return TracerCollector(target)
+
+
+def _python(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.pyspy import PySpyCollector
+
+    return PySpyCollector(target)
+
+
+def _prometheus(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.prometheus import PrometheusCollector
+
+    return PrometheusCollector(target, aim.engines, find_urls=aim.find_urls)
+
+
+OF_THE_HOST: tuple[Callable[[], Collector], ...] = (_nvml, _dcgm, _self_cost)
+"""What looks at this machine, whichever server is watched."""
+OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (_proc, _tracer, _python, _prometheus)
+"""What looks at one server: made anew when another one takes its place."""
+
+
+def host_collectors() -> tuple[Collector, ...]:
+    """The collectors for this machine."""
+    return tuple(make() for make in OF_THE_HOST)
+
+
+def target_collectors(target: Target, aim: Aim) -> tuple[Collector, ...]:
+    """The collectors for a server."""
+    return tuple(make(target, aim) for make in OF_A_TARGET)
 
 
 def checks() -> tuple[Check, ...]:

@@ -525,6 +525,9 @@ class Engine:
         model_labels: Labels whose value is the model's name.
         info: Names whose labels tell something of the server's set-up, with the labels worth showing.
         version_path: A JSON document with the key "version".
+        backs: A pattern of the roles that face no clients: whatever they listen on is not HTTP.
+        socket_flags: Flags naming a Unix socket that it listens on instead of a port.
+        alias_flags: Flags naming what clients call the model.
     """
 
     kind: str
@@ -546,6 +549,9 @@ class Engine:
     model_labels: tuple[str, ...] = ("model_name",)
     info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version_path: str = ""
+    backs: str = ""
+    socket_flags: tuple[str, ...] = ("--uds",)
+    alias_flags: tuple[str, ...] = ()
 
     def role(self, command_line: str) -> str | None:
         """The role of a process with this title or command line; None when it is none of this server's."""

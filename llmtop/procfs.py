@@ -190,6 +190,35 @@ def known_inside_as(pid: int, proc: Path = PROC) -> list[int]:
     ]
 
 
+def is_hidden(pid: int) -> bool:
+    """Whether a process is there that /proc does not show us: mounted with hidepid (proc(5))."""
+    if stat(pid) is not None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def below(pid: int, proc: Path = PROC) -> list[int]:
+    """All descendants of a process, parents first, without a look at the rest of the machine."""
+    found: dict[int, None] = {}
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop(0)
+        for tid in threads(parent, proc):
+            listed = read_text(f"{proc}/{parent}/task/{tid}/children")
+            if listed is None and stat(parent, proc) is not None and tid == parent:
+                return family(proc).descendants(pid)  # a kernel without CONFIG_PROC_CHILDREN
+            fresh = [int(word) for word in (listed or "").split() if int(word) not in found]
+            found.update(dict.fromkeys(fresh))
+            waiting += fresh
+    return list(found)
+
+
 def _status(pid: int, field: str, proc: Path) -> list[int]:
     """The numbers in one field of /proc/PID/status; none when the process is gone."""
     for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():

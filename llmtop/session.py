@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from llmtop.collectors.base import OnDemand
 from llmtop.model import (
@@ -29,16 +29,23 @@ from llmtop.model import (
     StackWindow,
     Trace,
     Track,
+    TrackKind,
     Unknown,
 )
 from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from llmtop.collectors.base import Clock, Collector
+    from llmtop.model import Target
+    from llmtop.servers.follow import Move
 
 DEFAULT_WINDOW_S = 600.0
+FOLLOW_S = 0.5
+"""How often it is looked whether the server is still the same."""
+SECOND_LOOK_S = 0.5
+"""The first two polls of a collector are this close together: a rate takes two."""
 STUCK_S = 3.0
 """A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
 STUCK_PERIODS = 3
@@ -85,6 +92,9 @@ class _Column:
         self.start, self.frozen = start, None
         if start > self.slack:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
+
+
+_OF_A_SERVER = (TrackKind.SERVER, TrackKind.PROCESS, TrackKind.THREAD)
 
 
 class Recorder:
@@ -134,6 +144,23 @@ class Recorder:
             for (track, _), column in self._columns.items():
                 if column.owner == collector:
                     column.append(Reading(track, column.metric, t_ns, None, column.source))
+
+    def retire(self, collectors: Collection[str], t_ns: int) -> None:
+        """End what collectors have said of a server that another one takes the place of.
+
+        Its processes and threads are forgotten. What is told of an endpoint is kept, with a gap: it goes on where the
+        next server opens the same port.
+        """
+        for collector in collectors:
+            self.gap(collector, t_ns)
+        with self._lock:
+            for collector in collectors:
+                self._missing.pop(collector, None)
+                self._stacks.drop(collector)
+            old = {track.id: track.kind for track in self._tracks.values() if track.kind in _OF_A_SERVER}
+            self._forget(tuple(track for track, kind in old.items() if kind is not TrackKind.SERVER))
+            for track in old:
+                self._tracks.pop(track, None)
 
     def freeze(self) -> Trace:
         """The window as it stands, without copying a sample."""
@@ -212,6 +239,10 @@ class _Stacks:
             self._past.append(StackWindow(t_ns, self._shared(self.at(t_ns)[1])))
             self._thin(t_ns - OLD_STACKS_NS)
 
+    def drop(self, collector: str) -> None:
+        """Forget what a collector said last."""
+        self._newest.pop(collector, None)
+
     def at(self, now_ns: int) -> tuple[int, tuple[Stack, ...]]:
         """When the newest were summed up, and the stacks of all collectors that have not fallen silent since.
 
@@ -245,13 +276,35 @@ class _Stacks:
         return tuple(replace(stack, frames=known.get(stack.frames, stack.frames)) for stack in stacks)
 
 
+class Following(Protocol):
+    """Knows where a server goes, and what looks at it there."""
+
+    def look(self) -> Move | None:
+        """What is new; None while nothing is. Called every `FOLLOW_S`, so it must be cheap."""
+        ...
+
+    def collectors(self, target: Target) -> Iterable[Collector]:
+        """What looks at the server."""
+        ...
+
+
 @dataclass(slots=True)
 class _Call:
     """A call into a collector that has not returned yet. `is_told`: whether it was said to hang."""
 
+    name: str
     start_ns: int
     patience_ns: int
     is_told: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Collectors that start and end together."""
+
+    collectors: tuple[Collector, ...]
+    stop: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
 
 
 class Session:
@@ -261,6 +314,8 @@ class Session:
         collectors: What to run; those that cannot run here are listed as missing and not started.
         interval_s: Time between polls, or a collector's own `period_s` where that is longer.
         on_news: Called from a collector's thread after each poll; must only post a message.
+        target: The server under observation, where there is one.
+        following: Follows the target through restarts and makes the collectors that look at it.
     """
 
     def __init__(
@@ -272,36 +327,97 @@ class Session:
         window_s: float = DEFAULT_WINDOW_S,
         on_news: Callable[[], None] | None = None,
         clock: Clock = time.monotonic_ns,
+        target: Target | None = None,
+        following: Following | None = None,
     ) -> None:
-        self.collectors = tuple(collectors)
         self.interval_s = interval_s
         self.on_news = on_news
         self.recorder = Recorder(origin, window_s)
+        self.target = target
+        """The server under observation, as it is known now: another one after a restart."""
+        self._following = following
         self._clock = clock
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._calls: dict[str, _Call] = {}
+        self._host = _Group(tuple(collectors))
+        self._aimed = _Group(tuple(following.collectors(target)) if following and target else ())
+        self._follower: threading.Thread | None = None
+        self._asked: dict[str, bool] = {}
+        self._turning = threading.Lock()
+        """Held while collectors are exchanged, and while one reports: no report of an old server comes late."""
+        self._calls: dict[int, _Call] = {}
         self._calls_lock = threading.Lock()
+
+    @property
+    def collectors(self) -> tuple[Collector, ...]:
+        """All that run now."""
+        return (*self._host.collectors, *self._aimed.collectors)
 
     def start(self) -> None:
         """Start every collector that can run."""
-        for collector in self.collectors:
-            thread = threading.Thread(target=self._run, args=(collector,), name=f"llmtop {collector.name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        for group in (self._host, self._aimed):
+            self._start(group)
+        if self._following is not None:
+            self._follower = threading.Thread(target=self._follow, name="llmtop follow", daemon=True)
+            self._follower.start()
 
     def stop(self, timeout_s: float = 2.0) -> None:
         """Ask every collector to end and wait; one that hangs in a driver call is left behind as a daemon."""
         self._stop.set()
         deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
+        follower = [self._follower] if self._follower is not None else []
+        for group in (self._host, self._aimed):
+            group.stop.set()
+        for thread in (*follower, *self._host.threads, *self._aimed.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def ask(self, what: str, wanted: bool) -> None:
         """Have collectors take something that is not taken unasked, or leave it again. May be called at any time."""
+        self._asked[what] = wanted
         for collector in self.collectors:
             if isinstance(collector, OnDemand):
                 collector.ask(what, wanted)
+
+    def retarget(self, move: Move) -> None:
+        """Look at another server from now on, or at the same one of which more is known.
+
+        Collectors of the old server end and others take their place; those of the host go on, and so does history.
+        """
+        if not move.said:
+            self.target = move.target
+            self._tell()
+            return
+        assert self._following is not None
+        with self._turning:
+            old = self._aimed
+            old.stop.set()
+            now = self._clock()
+            self.recorder.retire([collector.name for collector in old.collectors], now)
+            self.recorder.mark(Mark(now, "server", f"process:{move.target.root_pid}", move.said, move.severity))
+            self.target = move.target
+            self._aimed = _Group(tuple(self._following.collectors(move.target)))
+        for what, wanted in self._asked.items():
+            self.ask(what, wanted)
+        if not self._stop.is_set():
+            self._start(self._aimed)
+        self._tell()
+
+    def _start(self, group: _Group) -> None:
+        for collector in group.collectors:
+            arguments = (collector, group.stop)
+            thread = threading.Thread(target=self._run, args=arguments, name=f"llmtop {collector.name}", daemon=True)
+            group.threads.append(thread)
+            thread.start()
+
+    def _follow(self) -> None:
+        assert self._following is not None
+        while not self._stop.wait(FOLLOW_S):
+            try:
+                move = self._following.look()
+            except Exception as error:  # the border: a fault here costs the next server, not this one
+                self._report("follow", issues=(_fault("follow", error),))
+                continue
+            if move is not None:
+                self.retarget(move)
 
     def trace(self) -> Trace:
         """What is known now; collectors that hang are missing, and what they said last is over."""
@@ -313,7 +429,8 @@ class Session:
         """A thread that hangs cannot say so: it is found by whoever asks for the trace."""
         now, found = self._clock(), []
         with self._calls_lock:
-            for name, call in self._calls.items():
+            for call in self._calls.values():
+                name = call.name
                 if now - call.start_ns <= call.patience_ns:
                     continue
                 said = f"the {name} collector has not answered for {(now - call.start_ns) / NS_PER_S:.0f} s"
@@ -328,54 +445,66 @@ class Session:
     def _watched(self, collector: Collector) -> Iterator[None]:
         """Note that a call into a collector is under way."""
         patience_s = max(STUCK_S, STUCK_PERIODS * max(self.interval_s, collector.period_s))
-        call = _Call(self._clock(), int(patience_s * NS_PER_S))
+        call = _Call(collector.name, self._clock(), int(patience_s * NS_PER_S))
         with self._calls_lock:
-            self._calls[collector.name] = call
+            self._calls[id(call)] = call
         try:
             yield
         finally:
             with self._calls_lock:
-                del self._calls[collector.name]
+                del self._calls[id(call)]
             if call.is_told:
                 now = self._clock()
                 text = f"the {collector.name} collector answers again after {(now - call.start_ns) / NS_PER_S:.0f} s"
                 self.recorder.mark(Mark(now, "stuck", collector.name, text))
 
-    def _run(self, collector: Collector) -> None:
+    def _run(self, collector: Collector, stop: threading.Event) -> None:
         try:
             with self._watched(collector):
                 why = collector.missing()
             if why is not None:
-                self._report(collector, missing=(Missing(collector.name, why),))
+                self._report(collector.name, stop, missing=(Missing(collector.name, why),))
                 return
             with ExitStack() as stack:
                 with self._watched(collector):
                     stack.enter_context(collector)
-                self._poll_until_stopped(collector)
+                self._poll_until_stopped(collector, stop)
         except Exception as error:  # the border: a collector's fault costs only its own data
-            self._report(collector, issues=(_fault(collector, error),))
+            self._report(collector.name, stop, issues=(_fault(collector.name, error),))
 
-    def _poll_until_stopped(self, collector: Collector) -> None:
+    def _poll_until_stopped(self, collector: Collector, stop: threading.Event) -> None:
         period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
+        wait_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
         due = self._clock()
-        while not self._stop.is_set():
+        while not stop.is_set():
             try:
                 with self._watched(collector):
                     trace = collector.poll()
             except Exception as error:  # one bad poll never ends a collector
-                self._report(collector, issues=(_fault(collector, error),))
+                self._report(collector.name, stop, issues=(_fault(collector.name, error),))
             else:
-                self.recorder.append(collector.name, trace)
-                self._tell()
+                self._append(collector.name, trace, stop)
             now = self._clock()
-            due = max(due + period_ns, now)  # late polls are skipped, not made up for
-            self._stop.wait((due - now) / NS_PER_S)
+            due = max(due + wait_ns, now)  # late polls are skipped, not made up for
+            wait_ns = period_ns
+            stop.wait((due - now) / NS_PER_S)
 
     def _report(
-        self, collector: Collector, *, missing: tuple[Missing, ...] = (), issues: tuple[Issue, ...] = ()
+        self,
+        name: str,
+        stop: threading.Event | None = None,
+        *,
+        missing: tuple[Missing, ...] = (),
+        issues: tuple[Issue, ...] = (),
     ) -> None:
         now = self._clock()
-        self.recorder.append(collector.name, Trace(Origin("live"), now, now, missing=missing, issues=issues))
+        self._append(name, Trace(Origin("live"), now, now, missing=missing, issues=issues), stop)
+
+    def _append(self, name: str, trace: Trace, stop: threading.Event | None) -> None:
+        """Record a report, unless its server has been left meanwhile; at the end the last ones count."""
+        with self._turning:
+            if stop is None or not stop.is_set() or self._stop.is_set():
+                self.recorder.append(name, trace)
         self._tell()
 
     def _tell(self) -> None:
@@ -383,9 +512,9 @@ class Session:
             self.on_news()
 
 
-def _fault(collector: Collector, error: Exception) -> Issue:
+def _fault(name: str, error: Exception) -> Issue:
     return Issue(
         Severity.ERROR,
-        f"collector-{collector.name}",
-        f"the {collector.name} collector failed: {type(error).__name__}: {error}; please report this",
+        f"collector-{name}",
+        f"the {name} collector failed: {type(error).__name__}: {error}; please report this",
     )

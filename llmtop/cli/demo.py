@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
             server.start_load(f"--seed={args.seed}")
         if args.server_only:
             return serve(server, args.seconds)
-        target = live.told_dtype(live.find(server.pid), live.dtype(server.description["dtype"]))
-        return live.watch(target, seconds=args.seconds, interval=args.interval)
+        dtype = live.dtype(server.description["dtype"])
+        return live.watch(live.find(server.pid), seconds=args.seconds, interval=args.interval, dtype=dtype)
 
 
 def serve(server: DemoServer, seconds: float | None) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.errors import TargetError
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from llmtop.collectors.base import Collector
     from llmtop.model import Target
+    from llmtop.servers.follow import Move
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
 
@@ -61,8 +64,8 @@ def add_ebpf_argument(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
     refuse_unfit_terminal()
-    target = find(args.attach) if args.attach is not None else choose()
-    return watch(told_dtype(target, args.dtype), seconds=args.seconds, interval=args.interval)
+    target = find(args.attach, may_ask=True) if args.attach is not None else choose()
+    return watch(target, seconds=args.seconds, interval=args.interval, dtype=args.dtype)
 
 
 def watch(
@@ -71,6 +74,7 @@ def watch(
     launched: Launched | None = None,
     seconds: float | None = None,
     interval: float = 1.0,
+    dtype: str | None = None,
 ) -> int:
     """Show the live screen until the user leaves it.
 
@@ -79,36 +83,69 @@ def watch(
         launched: The command that llmtop itself started, for the log pane.
         seconds: Leave by itself after so long.
         interval: Seconds between polls.
+        dtype: What the server computes in, where it does not say.
     """
     refuse_unfit_terminal()
     from llmtop.tui.screens.live import watch_session
 
-    session = live_session(target, interval)
-    return watch_session(session, target, launched=launched, seconds=seconds, interval=interval)
+    session = live_session(target, interval, launched=launched, dtype=dtype)
+    return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 
-def live_session(target: Target | None, interval: float) -> Session:
-    """A session, not yet started, with every collector for the target."""
-    from llmtop.collectors.registry import live_collectors
+def live_session(
+    target: Target | None, interval: float, *, launched: Launched | None = None, dtype: str | None = None
+) -> Session:
+    """A session, not yet started, with every collector for the target; it follows the target's restarts."""
+    from llmtop.collectors.registry import host_collectors
     from llmtop.model import Origin
-    from llmtop.servers.recognise import find_urls
-    from llmtop.servers.registry import ENGINES
     from llmtop.session import Session
 
-    look_again = partial(find_urls, target.pid) if target is not None else None
-    return Session(live_collectors(target, ENGINES, look_again), Origin("live"), interval_s=interval)
+    if target is None:
+        return Session(host_collectors(), Origin("live"), interval_s=interval)
+    target = told_dtype(target, dtype)
+    following = _Following(target, dtype, launched.pid if launched is not None else None)
+    return Session(host_collectors(), Origin("live"), interval_s=interval, target=target, following=following)
 
 
-def find(pid: int) -> Target:
-    """The server that a process belongs to."""
-    from llmtop.servers.recognise import find_target
+class _Following:
+    """The target's whereabouts, and the collectors that look at it there."""
 
-    return find_target(pid)
+    def __init__(self, target: Target, dtype: str | None, launched: int | None) -> None:
+        from llmtop.servers.follow import Follower
+
+        self._follower = Follower(target, launched=launched, dtype=dtype)
+
+    def look(self) -> Move | None:
+        return self._follower.look()
+
+    def collectors(self, target: Target) -> Iterable[Collector]:
+        from llmtop.collectors.base import Aim
+        from llmtop.collectors.registry import target_collectors
+        from llmtop.servers.registry import ENGINES
+
+        return target_collectors(target, Aim(ENGINES, self._follower.urls))
 
 
-def told_dtype(target: Target | None, dtype: str | None) -> Target | None:
+def find(pid: int, *, may_ask: bool = False) -> Target:
+    """The server that a process belongs to.
+
+    Args:
+        pid: Any process of it, or one that started it.
+        may_ask: Where several run below the process, let the user choose one on the screen.
+    """
+    from llmtop.servers.recognise import SeveralServersError, find_target
+
+    try:
+        return find_target(pid)
+    except SeveralServersError as several:
+        if not may_ask:
+            raise
+        return ask(several.servers)
+
+
+def told_dtype(target: Target, dtype: str | None) -> Target:
     """The target with the dtype that the user gave, which counts for more than what was found."""
-    return replace(target, dtype=dtype) if target is not None and dtype is not None else target
+    return replace(target, dtype=dtype) if dtype is not None else target
 
 
 def choose() -> Target | None:
@@ -118,6 +155,11 @@ def choose() -> Target | None:
     servers = find_servers()
     if len(servers) < 2:
         return servers[0] if servers else None
+    return ask(servers)
+
+
+def ask(servers: Sequence[Target]) -> Target:
+    """Let the user choose one of several servers."""
     from llmtop.tui.screens.choose import choose_target
 
     target = choose_target(servers)

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from llmtop.cli.live import add_dtype_argument, add_ebpf_argument, find, live_session, process_id, seconds, told_dtype
+from llmtop.cli.live import add_dtype_argument, add_ebpf_argument, find, live_session, process_id, seconds
 from llmtop.vocabulary import PYTHON_FRAMES
 
 _MIN_WINDOW_S = 0.3
@@ -32,10 +32,10 @@ def run(args: argparse.Namespace) -> int:
     """Look for a while, then print one JSON document."""
     from llmtop.analysis.live_summary import snapshot_document
 
-    target = told_dtype(find(args.attach), args.dtype) if args.attach is not None else None
+    target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
     interval_s = min(window_s / 3, _LOOKS_EVERY_S)
-    session = live_session(target, interval_s)
+    session = live_session(target, interval_s, dtype=args.dtype)
     session.ask(PYTHON_FRAMES, args.python)
     session.start()
     try:
@@ -43,6 +43,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         trace = session.trace()
         session.stop()
-    json.dump(snapshot_document(trace, target, window_s), sys.stdout, allow_nan=False, indent=2)
+    json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")
     return 0

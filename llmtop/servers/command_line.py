@@ -71,7 +71,8 @@ def port(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC
 
 def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> ModelFacts:
     """Name and number format of the model, from flags first and its config.json where these leave it open."""
-    name = _model_name(engine, argv)
+    alias = flag(argv, *engine.alias_flags)
+    name = _model_name(engine, argv) or alias
     if name is None:
         why = Unknown(f"the command line of {engine.title} names no model", "its metrics may: see the server pane")
         return ModelFacts(why, Unknown("the model is not known", why.remedy))
@@ -82,8 +83,10 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
     cache = flag(argv, "--kv-cache-dtype", "--cache-type-k", "-ctk")
     given = {"quantization": quantization, "kv_cache_dtype": cache}
     more = {key: clean(value) for key, value in given.items() if value}
+    if alias is not None and alias != name:
+        more["model_path"] = clean(name)
     return ModelFacts(
-        clean(name),
+        clean(alias or name),
         _dtype(engine, argv, name, config, quantization),
         {key: clean(value) for key, value in more.items() if value}
         | _sizes(config)

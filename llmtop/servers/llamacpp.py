@@ -21,5 +21,6 @@ ENGINE = Engine(
         v.SERVER_OUTPUT_TOKENS: (Sample("llamacpp_tokens_predicted"),),
         v.SERVER_STEPS: (Sample("llamacpp_n_decode"),),
     },
-    model_flags=("--model", "-m", "--hf-repo", "-hf", "--alias", "-a"),
+    model_flags=("--model", "-m", "--hf-repo", "-hf"),
+    alias_flags=("--alias", "-a"),
 )

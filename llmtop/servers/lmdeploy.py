@@ -35,6 +35,7 @@ ENGINE = Engine(
         v.SERVER_PREFILL_TIME: (Sample("lmdeploy_request_prefill_time_seconds"),),
         v.SERVER_DECODE_TIME: (Sample("lmdeploy_request_decode_time_seconds"),),
     },
-    model_flags=("--model-name",),
+    model_flags=(),
+    alias_flags=("--model-name",),
     model_after=("api_server",),
 )

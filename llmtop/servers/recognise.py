@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +12,34 @@ from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening
-from llmtop.servers.registry import ENGINES
+from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.text import clean, redact
 
 _MULTIPROCESSING = re.compile(r"^-c from multiprocessing\.(?P<what>\w+)|--multiprocessing-fork")
 _GPU = re.compile(r"/dev/nvidia(\d+)\Z")
 _NOT_OURS = "its files belong to another user"
+_CERTIFICATE = ("--ssl-certfile", "--ssl-cert-file", "--tls-cert")
+"""With one of these a server speaks TLS: vLLM and SGLang; llama-server; TGI's router."""
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
+
+
+class SeveralServersError(TargetError):
+    """More than one server runs below a process.
+
+    Attributes:
+        servers: Those to choose from, by PID of their roots.
+    """
+
+    def __init__(self, pid: int, servers: Sequence[Target]) -> None:
+        named = ", ".join(f"{one.root_pid} ({_in_short(one)})" for one in servers)
+        super().__init__(f"{len(servers)} servers run below process {pid}; attach to one of them: {named}")
+        self.servers = tuple(servers)
+
+
+def _in_short(server: Target) -> str:
+    model = "" if isinstance(server.model, Unknown) else f" {server.model}"
+    return f"{server.title}{model}" + "".join(f" :{port}" for port in server.ports[:1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +57,12 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     that started one. A process of no known server is a target too, with kind "process".
 
     Raises:
-        TargetError: There is no such process, or it has ended.
+        SeveralServersError: It is of no server, but more than one runs below it: a shell, a container's first process.
+        TargetError: There is no such process, it has ended, or /proc hides it.
     """
     state = procfs.stat(pid, proc)
+    if state is None and procfs.is_hidden(pid):
+        raise TargetError(f"process {pid} is another user's, and /proc hides those (hidepid): run llmtop with sudo")
     if state is None:
         raise TargetError(f"no process {pid} here ({_elsewhere(pid, proc)})")
     if state.state in "ZX":
@@ -62,21 +85,39 @@ def _elsewhere(pid: int, proc: Path) -> str:
     return f"{pid} inside a container is here: {seen_here}"
 
 
-def find_servers(proc: Path = procfs.PROC) -> list[Target]:
-    """All servers whose processes can be seen, by PID of their roots."""
+def find_servers(proc: Path = procfs.PROC, among: Collection[int] | None = None) -> list[Target]:
+    """All servers whose processes can be seen, by PID of their roots; or those that have a process `among` some."""
     family = procfs.family(proc)
+    return [_server(root, root, engine, family, proc) for root, engine in _roots(family, among, proc).items()]
+
+
+def is_server(pid: int, proc: Path = procfs.PROC) -> bool:
+    """Whether a process is by itself a part of a server that llmtop knows."""
+    return _classify(pid, proc) is not None
+
+
+def command_of(target: Target, proc: Path = procfs.PROC) -> tuple[str, ...]:
+    """The command line of a server's root."""
+    return procfs.arguments(target.root_pid, proc)
+
+
+def told_port(target: Target, proc: Path = procfs.PROC) -> int | None:
+    """The port that a server was told to use, or its kind's own; None for a process of no known server."""
+    engine = BY_KIND.get(target.kind)
+    if engine is None:
+        return None
+    return command_line.port(engine, command_of(target, proc), target.root_pid, proc) or engine.port
+
+
+def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:
+    """The topmost processes of the servers that some processes belong to."""
     ours = {os.getpid(), *family.ancestors(os.getpid())}
-    member_by_pid = {pid: member for pid in family.parents if pid not in ours and (member := _classify(pid, proc))}
-    roots = {_topmost(pid, family, member_by_pid) for pid in member_by_pid}
-    return [_server(root, root, member_by_pid[root].engine, family, proc) for root in sorted(roots)]
-
-
-def find_urls(pid: int) -> tuple[str, ...]:
-    """Where the metrics of a process's server are by now; none while it does not listen or when it is gone."""
-    try:
-        return find_target(pid).metrics_urls
-    except TargetError:
-        return ()
+    seen = family.parents if among is None else family.parents.keys() & among
+    members = [pid for pid in seen if pid not in ours and _classify(pid, proc)]
+    above = {one for pid in members for one in (pid, *family.ancestors(pid)) if one not in ours}
+    member_by_pid = {pid: member for pid in above if (member := _classify(pid, proc))}
+    roots = sorted({_topmost(pid, family, member_by_pid) for pid in members})
+    return {root: member_by_pid[root].engine for root in roots}
 
 
 def _classify(pid: int, proc: Path) -> _Member | None:
@@ -96,16 +137,18 @@ def _topmost(pid: int, family: procfs.Family, member_by_pid: Mapping[int, _Membe
 
 
 def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | None:
-    """The topmost recognised process above; else the first below; else the process itself, told by its libraries."""
+    """The topmost recognised process above; else the one below; else the process itself, told by its libraries."""
     line = [pid, *family.ancestors(pid)]
     ours = os.getpid()
     above = [(p, member) for p in line if p != ours and (member := _classify(p, proc))]
     if above:
         root, member = above[-1]
         return root, member.engine
-    for descendant in family.descendants(pid):
-        if (below := _classify(descendant, proc)) is not None:
-            return descendant, below.engine
+    below = _roots(family, family.descendants(pid), proc)
+    if len(below) > 1:
+        raise SeveralServersError(pid, [_server(root, root, engine, family, proc) for root, engine in below.items()])
+    if below:
+        return next(iter(below.items()))
     engine = _by_library(pid, proc)
     return (pid, engine) if engine is not None else None
 
@@ -125,6 +168,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
     members = [root, *family.descendants(root)]
     configured = command_line.port(engine, argv, root, proc)
     addresses, unread = _addresses(root, members, engine, configured, proc)
+    scheme = "https" if command_line.flag(argv, *_CERTIFICATE) else "http"
     gpus, gpus_unread = _gpus(members, proc)
     facts = command_line.model_facts(engine, argv, root, proc)
     return Target(
@@ -133,8 +177,8 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
         kind=engine.kind,
         title=engine.title,
         processes=tuple(_process(member, engine, proc) for member in members),
-        ports=tuple(dict.fromkeys(port for _, port in addresses)),
-        metrics_urls=listening.metrics_urls(engine, addresses),
+        ports=tuple(dict.fromkeys(where[1] for where in addresses if not isinstance(where, str))),
+        metrics_urls=listening.metrics_urls(engine, addresses, scheme),
         model=facts.model,
         dtype=facts.dtype,
         gpus=gpus,
@@ -146,7 +190,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
 def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
     argv = procfs.arguments(pid, proc)
     members = [pid, *family.descendants(pid)]
-    addresses, _ = listening.addresses(members)
+    found, _ = listening.listeners(members, proc)
     gpus, gpus_unread = _gpus(members, proc)
     known = ", ".join(engine.title for engine in ENGINES)
     why = Unknown("this process belongs to no server that llmtop knows", f"known are {known}")
@@ -157,7 +201,7 @@ def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
         kind="process",
         title=title,
         processes=tuple(TargetProcess(p, "main" if p == pid else "child", _shown_name(p, proc)) for p in members),
-        ports=tuple(dict.fromkeys(port for _, port in addresses)),
+        ports=tuple(sorted({one.address[1] for one in found if one.address is not None})),
         model=why,
         dtype=why,
         gpus=gpus,
@@ -185,16 +229,24 @@ def _shown(argv: Sequence[str]) -> str:
 
 
 def _addresses(
-    root: int, members: Iterable[int], engine: Engine, configured: int | None, proc: Path
-) -> tuple[list[listening.Address], tuple[Missing, ...]]:
-    found, complete = listening.addresses(members)
+    root: int, members: Sequence[int], engine: Engine, configured: int | None, proc: Path
+) -> tuple[list[listening.Address | str], tuple[Missing, ...]]:
+    """Where the server may be asked for its metrics."""
+    socket = command_line.flag(procfs.arguments(root, proc), *engine.socket_flags)
+    if socket:
+        # From where it runs; a socket that is not there yet is tried again like a port that refuses.
+        here = procfs.read_link(f"{proc}/{root}/cwd") or "/"
+        return [str(Path(here) / socket)], ()
+    found, complete = listening.listeners(members, proc)
     if found or complete:
-        return listening.ordered(found, engine, configured), ()
+        roles = {pid: member.role for pid in members if (member := _classify(pid, proc)) is not None}
+        backs = [pid for pid, role in roles.items() if engine.backs and re.match(engine.backs, role)]
+        return listening.worth_asking(found, engine, configured, roles.keys() - set(backs), backs), ()
     why = Unknown(
         f"which ports it listens on cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo"
     )
     guess = configured or engine.port
-    guessed = [("127.0.0.1", guess)] if listening.is_listening(root, guess, proc) else []
+    guessed: list[listening.Address | str] = [("127.0.0.1", guess)] if listening.is_listening(root, guess, proc) else []
     return guessed, (Missing("target.ports", why),)
 
 

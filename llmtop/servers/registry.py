@@ -5,7 +5,6 @@ from __future__ import annotations
 from llmtop.servers import demo, dynamo, llamacpp, lmdeploy, ollama, sglang, tgi, triton, trtllm, vllm
 
 ENGINES = (
-    demo.ENGINE,
     dynamo.ENGINE,  # before the engines that it starts
     vllm.ENGINE,
     sglang.ENGINE,
@@ -15,6 +14,7 @@ ENGINES = (
     lmdeploy.ENGINE,
     ollama.ENGINE,  # before llama.cpp, whose server it may start
     llamacpp.ENGINE,
+    demo.ENGINE,  # last: its metrics have vLLM's names
 )
 """In the order in which a process is compared with them."""
 

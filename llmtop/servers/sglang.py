@@ -47,7 +47,9 @@ ENGINE = Engine(
         v.SERVER_E2E: (Sample("sglang_e2e_request_latency_seconds"),),
         v.SERVER_QUEUE_TIME: (Sample("sglang_queue_time_seconds"), Sample("sglang_queue_time_s")),
     },
-    model_flags=("--model-path", "--model", "--served-model-name"),
+    model_flags=("--model-path", "--model"),
+    alias_flags=("--served-model-name",),
+    backs=r"scheduler|detokenizer|data_parallel_controller|tokenizer_worker",
     model_after=("serve",),
     model_labels=("model_name", "name"),  # "name" in 0.3 and 0.4
     # With --enable-metrics-for-all-schedulers every rank tells the same story.

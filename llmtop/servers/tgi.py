@@ -33,7 +33,9 @@ ENGINE = Engine(
         v.SERVER_PREFILL_TIME: (Sample("tgi_batch_inference_duration", {"method": ("prefill",)}),),
         v.SERVER_DECODE_TIME: (Sample("tgi_batch_inference_duration", {"method": ("decode",)}),),
     },
-    model_flags=("--model-id", "--served-model-name"),
+    model_flags=("--model-id",),
+    alias_flags=("--served-model-name",),
+    backs=r"shard",
     model_after=("serve",),
     version_path="/info",
 )

@@ -21,6 +21,7 @@ ENGINE = Engine(
     library=r"libtritonserver\.so",
     port=8002,
     port_flags=("--metrics-port",),
+    backs=r"python_backend|executor",
     prefixes=("nv_inference_", "nv_trt_llm_"),
     metrics_remedy="start tritonserver without --allow-metrics=false",
     names={

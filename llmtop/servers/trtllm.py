@@ -36,4 +36,5 @@ ENGINE = Engine(
     },
     model_after=("serve", "trtllm-serve"),
     version_path="/version",
+    backs=r"Worker",
 )

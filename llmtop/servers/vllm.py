@@ -50,8 +50,10 @@ ENGINE = Engine(
     metrics_remedy="start vLLM without --disable-log-stats",
     names=NAMES,
     distributions=DISTRIBUTIONS,
-    model_flags=("--model", "--served-model-name"),
+    model_flags=("--model",),
     model_after=("serve",),
     info={"vllm_cache_config_info": ("num_gpu_blocks", "block_size", "cache_dtype", "gpu_memory_utilization")},
     version_path="/version",
+    backs=r"EngineCore|Worker|DPCoordinator",
+    alias_flags=("--served-model-name",),
 )

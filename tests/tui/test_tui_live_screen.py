@@ -392,7 +392,7 @@ async def test_a_real_session_is_drawn_and_stopped() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_until(pilot, lambda: "run 64 wait" in app.screen_text())
         await pilot.press("q")
-    assert not any(thread.is_alive() for thread in session._threads)
+    assert not any(thread.is_alive() for thread in session._host.threads)
     assert app.return_code == 0
 
 

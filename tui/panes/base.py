@@ -20,7 +20,7 @@ from llmtop.tui.render.look import Look
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-    from llmtop.model import Trace
+    from llmtop.model import Target, Trace
 
 V = TypeVar("V")
 
@@ -117,6 +117,9 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
     """The digit that focuses it; 0 for none."""
 
     title: ClassVar[str] = ""
+
+    target: Target | None = None
+    """The server that is watched, for panes that draw one."""
 
     least_ns: ClassVar[int] = 0
     """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow

@@ -134,7 +134,16 @@ class LiveScreen(FullScreen):
 
     def refresh_trace(self) -> None:
         """Draw the newest trace, or the moment that was gone to."""
+        self._follow()
         self._show_moment(self._newest())
+
+    def _follow(self) -> None:
+        """Show the server that the session watches by now: another one after a restart."""
+        target = self.session.target
+        if target is not None and target is not self.watched.target:
+            self.watched = replace(self.watched, target=target)
+            for pane in (self.header, *self.panes.values()):
+                pane.target = target
 
     def _newest(self) -> Trace:
         return self.time.newest(self.session.trace())

@@ -1,0 +1,262 @@
+"""Where the server under observation is by now: still there, known better, or begun anew as another process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llmtop import procfs
+from llmtop.errors import TargetError
+from llmtop.model import Fact, Severity, Target
+from llmtop.servers import listening
+from llmtop.servers.recognise import command_of, find_servers, find_target, is_server, told_port
+
+PLAIN = "process"
+"""The kind of a target that is no known server."""
+RENEW_NS = 5_000_000_000
+"""How often a server is looked at closely while it starts: GPUs, titles and children come without a sign."""
+RENEW_READY_NS = 60_000_000_000
+"""The same once its metrics are known."""
+SEARCH_NS = 1_000_000_000
+"""How often all processes are gone through for the next server while there is none."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LEAST_AGE_TICKS = _TICKS
+"""A server may start anew as soon as its end is under way: so much before it was last seen alive."""
+_CLIENTS = frozenset({"docker", "podman", "nerdctl", "systemd-run", "srun"})
+"""Programs that have others start what they are told to: the server is then none of their descendants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What is newly known of where a server is.
+
+    Attributes:
+        said: How another server came to be watched, for the event log; empty where it is the same one, of which only
+            more is known.
+    """
+
+    target: Target
+    said: str = ""
+    severity: Severity = Severity.WARNING
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The server as it was when last seen alive: what another process is compared with."""
+
+    start_ticks: int
+    command: tuple[str, ...]
+    ports: frozenset[int]
+    network: str | None
+    """Its network namespace: the same port in another container is another port."""
+    group: str | None
+
+
+class Follower:
+    """Follows one server.
+
+    Args:
+        launched: The command that llmtop itself has started, to which the server belongs or will belong.
+        dtype: What the user says that the server computes in; it counts for more than what is found.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        launched: int | None = None,
+        dtype: Fact | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        proc: Path = procfs.PROC,
+    ) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._dtype = dtype
+        self._asked_ns = clock()
+        self._launched = launched
+        parent = procfs.stat(launched, proc) if launched is not None else None
+        self._supervisor = parent.parent if parent is not None else None
+        """Adopts what the launched command leaves behind, so that all of it is found below."""
+        self._is_client = launched is not None and self._has_client((launched,))
+        self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS
+        self._alive_ticks = self._since_ticks
+        self._searched_ns = 0
+        self._take(target)
+
+    def urls(self) -> tuple[str, ...]:
+        """Where the metrics are by now. Whoever reads them asks while it has none: until then it is looked closely."""
+        self._asked_ns = self._clock()
+        return self._target.metrics_urls
+
+    def look(self) -> Move | None:
+        """What is new of the server; None while nothing is."""
+        if not self._is_alive():
+            return self._next_server()
+        self._alive_ticks = _boot_ticks()
+        if self._target.kind == PLAIN:
+            return self._server_in_place_of_the_command()
+        return self._renewed()
+
+    # -- while it lives ----------------------------------------------------------------------------------------
+
+    def _take(self, target: Target) -> Target:
+        if self._dtype is not None:
+            target = replace(target, dtype=self._dtype)
+        self._target = target
+        self._signature: tuple[object, ...] = ()
+        self._renewed_ns = self._clock()
+        state = procfs.stat(target.root_pid, self._proc)
+        told = told_port(target, self._proc)
+        self._seen = _Seen(
+            start_ticks=state.start_ticks if state is not None else -1,
+            command=command_of(target, self._proc),
+            ports=frozenset((*target.ports, *((told,) if told else ()))),
+            network=_network(target.root_pid, self._proc),
+            group=procfs.read_text(f"{self._proc}/{target.root_pid}/cgroup"),
+        )
+        return target
+
+    def _is_alive(self) -> bool:
+        state = procfs.stat(self._target.root_pid, self._proc)
+        return state is not None and state.start_ticks == self._seen.start_ticks and state.state not in "ZX"
+
+    def _renewed(self) -> Move | None:
+        """The same server looked at again, where there is a sign that it has changed, or now and then."""
+        now = self._clock()
+        age = now - self._renewed_ns
+        if now - self._asked_ns > RENEW_NS:
+            if age < RENEW_READY_NS:
+                return None
+        elif not self._has_changed() and age < RENEW_NS:
+            return None
+        self._renewed_ns = now
+        try:
+            target = find_target(self._target.root_pid, self._proc)
+        except TargetError:
+            return None  # it has just ended: the next look says so
+        if target.kind == PLAIN:
+            return None  # a title in between two others
+        target = replace(target, pid=self._target.pid)
+        if self._dtype is not None:
+            target = replace(target, dtype=self._dtype)
+        if target == self._target:
+            return None
+        if target.root_pid != self._target.root_pid:  # a wrapper above it turned out to be the server's own
+            return Move(self._take(target), f"{target.title} begins at pid {target.root_pid}", Severity.INFO)
+        self._target = target
+        self._seen = replace(self._seen, ports=self._seen.ports | set(target.ports))
+        return Move(target)
+
+    def _has_changed(self) -> bool:
+        """Whether it listens elsewhere, or other processes of it are recognised, than when last asked."""
+        root = self._target.root_pid
+        members = [pid for pid in (root, *procfs.below(root, self._proc)) if is_server(pid, self._proc)]
+        signature = (tuple(members), listening.sockets(root, self._proc))
+        changed = signature != self._signature
+        self._signature = signature
+        return changed
+
+    # -- in place of what is no server (yet) -------------------------------------------------------------------
+
+    def _server_in_place_of_the_command(self) -> Move | None:
+        """The server that a command without one has come to run; a plain process that a user chose is left alone."""
+        target = self._target
+        below = self._below()
+        servers = find_servers(self._proc, below) if any(is_server(pid, self._proc) for pid in below) else []
+        self._is_client |= self._launched is not None and self._has_client(below)
+        if not servers and self._is_client and self._is_time_to_search():
+            servers = self._elsewhere(self._since_ticks)
+            if len(servers) > 1:
+                return None
+        if not servers:
+            return None
+        found = self._take(replace(servers[0], pid=target.pid))
+        return Move(found, f"{found.title} (pid {found.root_pid}) has been started", Severity.INFO)
+
+    def _below(self) -> list[int]:
+        """All processes of the command, those included that it has left behind."""
+        root = self._target.root_pid
+        if self._supervisor is not None:
+            return procfs.below(self._supervisor, self._proc)
+        return [root, *procfs.below(root, self._proc)]
+
+    def _has_client(self, pids: Collection[int]) -> bool:
+        words = (word for pid in pids for word in procfs.arguments(pid, self._proc)[:3])
+        return any(word.rpartition("/")[2] in _CLIENTS for word in words)
+
+    # -- after its end -----------------------------------------------------------------------------------------
+
+    def _next_server(self) -> Move | None:
+        """The server that has taken the place of the one that ended."""
+        if not self._is_time_to_search():
+            return None
+        old = self._target
+        if self._supervisor is not None:
+            servers = find_servers(self._proc, procfs.below(self._supervisor, self._proc))
+            found = [one for one in servers if old.kind in (PLAIN, one.kind)]
+            found = found or list(self._heirs())
+        else:
+            found = list(self._heirs())
+        if not found and self._is_client:
+            young = self._elsewhere(self._since_ticks)
+            found = young if len(young) == 1 else []
+        if not found:
+            return None
+        new = self._take(found[0])
+        if old.kind == PLAIN:
+            return Move(new, f"{new.title} (pid {new.root_pid}) has been started", Severity.INFO)
+        return Move(new, f"{new.title} has been started anew: pid {old.root_pid} is now pid {new.root_pid}")
+
+    def _heirs(self) -> Sequence[Target]:
+        """Servers of the same kind that began after the old one: at its port, or else by the same command.
+
+        Without one of these two it is another server, however alike. Where several were started by the same command
+        (replicas), only one of the same container or service is it.
+        """
+        if self._target.kind == PLAIN:
+            return ()
+        young = [one for one in self._elsewhere(self._alive_ticks - _LEAST_AGE_TICKS) if one.kind == self._target.kind]
+        at_port = [one for one in young if self._is_at_its_port(one)]
+        if at_port:
+            return at_port
+        alike = [one for one in young if command_of(one, self._proc) == self._seen.command]
+        if len(alike) > 1:
+            alike = [one for one in alike if self._group_of(one) == self._seen.group]
+        return alike if len(alike) == 1 else ()
+
+    def _elsewhere(self, since_ticks: int) -> list[Target]:
+        """Servers anywhere on this machine whose processes have begun since."""
+        young = [
+            pid
+            for pid in procfs.pids(self._proc)
+            if (state := procfs.stat(pid, self._proc)) is not None and state.start_ticks >= since_ticks
+        ]
+        return [one for one in find_servers(self._proc, young) if one.root_pid in young]
+
+    def _is_at_its_port(self, one: Target) -> bool:
+        if _network(one.root_pid, self._proc) != self._seen.network:
+            return False
+        told = told_port(one, self._proc)
+        return bool(self._seen.ports & {*one.ports, *((told,) if told else ())})
+
+    def _group_of(self, one: Target) -> str | None:
+        return procfs.read_text(f"{self._proc}/{one.root_pid}/cgroup")
+
+    def _is_time_to_search(self) -> bool:
+        now = self._clock()
+        if now - self._searched_ns < SEARCH_NS:
+            return False
+        self._searched_ns = now
+        return True
+
+
+def _network(pid: int, proc: Path) -> str | None:
+    return procfs.read_link(f"{proc}/{pid}/ns/net")
+
+
+def _boot_ticks() -> int:
+    """Now, on the clock of processes' start times (proc_pid_stat(5), field 22)."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
