@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from llmtop.model import NS_PER_S
 
@@ -72,6 +73,66 @@ def percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %"
 
 
+def count(value: float) -> str:
+    """How many: whole, with commas between thousands; means of counts keep a digit below 100.
+
+    >>> count(2120), count(0), count(3.25), count(583.4), count(1234567.0)
+    ('2,120', '0', '3.2', '583', '1,234,567')
+    """
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= 99.95 else f"{value:.1f}"
+
+
+def two_digits(value: float, unit: str) -> str:
+    """An estimate: two digits promise 5 % at best.
+
+    >>> two_digits(0.0937, "s"), two_digits(1.234, "s"), two_digits(118.2, "s"), two_digits(0.0, "s")
+    ('94 ms', '1.2 s', '120 s', '0 s')
+    """
+    if value:
+        step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+        value = round(value / step) * step
+    scale, name = _scale(value, unit)
+    return f"{_digits(value / scale, round)} {name}".rstrip()
+
+
+def bounds(low: float, high: float, unit: str) -> str:
+    """What is known of a number that lies between two others (inf: there is no upper one), rounded outwards.
+
+    >>> bounds(0, 0.3, "s"), bounds(80, 120, "s"), bounds(0.8, 1.2, "s"), bounds(2560, math.inf, "s")
+    ('< 300 ms', '80 to 120 s', '800 ms to 1.2 s', '> 2560 s')
+    >>> bounds(0, 0.012341, "s"), bounds(65536, 131072, "ns"), bounds(0, math.inf, "s")
+    ('< 12.4 ms', '65.5 to 132 µs', '> 0 s')
+    """
+    (lower_scale, lower), (upper_scale, upper) = _scale(low, unit), _scale(high, unit)
+    above = f"{_digits(low / lower_scale, math.floor)}"
+    if math.isinf(high):
+        return f"> {above} {lower}".rstrip()
+    below = f"{_digits(high / upper_scale, math.ceil)} {upper}".rstrip()
+    if low == 0:
+        return f"< {below}"
+    return f"{above} to {below}" if lower == upper else f"{above} {lower} to {below}"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """What to divide by, and the unit then; of other units than times and shares, as they are."""
+    if unit == "ratio":
+        return 0.01, "%"
+    if unit not in ("s", "ns"):
+        return 1.0, unit if unit != "1" else ""
+    one = 1.0 if unit == "s" else float(NS_PER_S)
+    steps = ((one, "s"), (one / 1e3, "ms"), (one / 1e6, "µs"), (one / 1e9, "ns"))
+    return next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[0] if not value else steps[-1])
+
+
+def _digits(value: float, rounded: Callable[[float], int]) -> str:
+    """Three digits at least, all those before the point, and no zeros that say nothing behind it."""
+    places = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    scaled = value * 10**places
+    whole = round(scaled) if math.isclose(scaled, round(scaled), rel_tol=1e-9) else rounded(scaled)
+    text = f"{whole / 10**places:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def quantity(value: float, unit: str) -> str:
     """A number in its unit, scaled for reading.
 
@@ -97,6 +158,8 @@ def quantity(value: float, unit: str) -> str:
             return percent(value)
         case "ratio":
             return percent(value * 100)
+        case "requests":
+            return f"{count(value)} requests"
         case "1" | "":
             return number(value)
         case "Hz" | "op/s" | "inst/s" | "sector/s" | "wavefront/s" | "warp/s":

@@ -209,13 +209,14 @@ def _server(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
     }
     told = {metric: scene.values.get(metric.name, value) for metric, value in (gauges | counters).items()}
     yield from _of_server(told, t_ns)
-    for metric, uppers, shares in (
-        (v.SERVER_TTFT, _TTFT_BUCKETS, (0.05, 0.2, 0.7, 0.9, 0.97, 1.0, 1.0)),
-        (v.SERVER_ITL, _ITL_BUCKETS, (0.1, 0.45, 0.9, 0.99, 1.0, 1.0)),
-        (v.SERVER_QUEUE_TIME, _TTFT_BUCKETS, (0.3, 0.5, 0.8, 0.95, 1.0, 1.0, 1.0)),
+    for metric, uppers, shares, mean in (
+        (v.SERVER_TTFT, _TTFT_BUCKETS, (0.05, 0.2, 0.7, 0.9, 0.97, 1.0, 1.0), 0.26),
+        (v.SERVER_ITL, _ITL_BUCKETS, (0.1, 0.45, 0.9, 0.99, 1.0, 1.0), 0.023),
+        (v.SERVER_QUEUE_TIME, _TTFT_BUCKETS, (0.3, 0.5, 0.8, 0.95, 1.0, 1.0, 1.0), 0.17),
     ):
         counts = (38.0 * tick * share for share in shares)
         yield from _of_server({v.bucket(metric, upper): n for upper, n in zip(uppers, counts, strict=True)}, t_ns)
+        yield from _of_server({v.total(metric): 38.0 * tick * mean}, t_ns)
 
 
 def _of_server(values: Mapping[Metric, float | None], t_ns: int) -> Iterator[Reading]:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.histograms import Distribution, Quantile
 from llmtop.analysis.latency_counters import LatencyCounters
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
@@ -161,12 +161,12 @@ def _column(
     return HeatColumn(tuple(count / seconds for count in counts.values()), p50, p99)
 
 
-def _quantiles(counts: Mapping[float, float]) -> tuple[float | None, float | None]:
+def _quantiles(counts: Mapping[float, float]) -> tuple[Quantile | None, Quantile | None]:
     sums = tuple(accumulate(counts.values()))
     if not sums or not sums[-1]:
         return None, None
     seen = Distribution(tuple(counts), sums)
-    return seen.quantile(0.5).value, seen.quantile(0.99).value
+    return seen.quantile(0.5), seen.quantile(0.99)
 
 
 def _source(trace: Trace) -> str:

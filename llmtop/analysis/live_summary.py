@@ -26,6 +26,7 @@ from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from llmtop.analysis.histograms import Quantile
     from llmtop.analysis.views import RooflineView
     from llmtop.model import Target
 
@@ -135,7 +136,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
-        "syscalls": [] if isinstance(syscalls, Unknown) else [_syscall(call) for call in syscalls.calls],
+        "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
         "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
         "idle_causes": [_idle_causes(gpu, idle_causes(trace, gpu, window_ns)) for gpu in gpus],
@@ -241,7 +242,23 @@ def _points(gpu: str, view: RooflineView) -> Iterator[Json]:
 
 def _stat(stat: Stat) -> dict[str, Json]:
     shown: dict[str, Json] = {"value": _fact(stat.value), "unit": stat.unit, "source": stat.source}
-    return shown | {"is_lower_bound": True} if stat.is_lower_bound else shown
+    if stat.mean is not None:
+        shown["mean"] = _fact(stat.mean)
+    if stat.bounds is not None:
+        shown |= _bounds(stat.bounds)
+    return shown
+
+
+def _bounds(bounds: Quantile) -> dict[str, Json]:
+    """Between what a quantile lies, and whether only one side of that is known."""
+    shown: dict[str, Json] = {**_sides(bounds)}
+    flags = (("is_upper_bound", bounds.is_upper_bound), ("is_lower_bound", bounds.is_lower_bound))
+    return shown | {key: True for key, is_so in flags if is_so}
+
+
+def _sides(bounds: Quantile) -> dict[str, float]:
+    """Its bounds; a side without one is left out."""
+    return {key: side for key, side in (("low", bounds.low), ("high", bounds.high)) if math.isfinite(side)}
 
 
 def _thread(row: ThreadRow) -> dict[str, Json]:
@@ -370,10 +387,28 @@ def _missing(missing: Missing) -> dict[str, Json]:
     return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
 
 
-def _syscall(call: Syscall) -> dict[str, Json]:
-    times = {"total_ns": call.total_ns, "p50_ns": call.p50_ns, "p99_ns": call.p99_ns}
-    counts: dict[str, Json] = {"name": call.name, "count": call.count, "errors": _fact(call.errors)}
-    return counts | {name: _fact(value) for name, value in times.items()}
+def _syscalls(view: SyscallsView) -> list[Json]:
+    return [_syscall(call, view.observed_s) for call in view.calls]
+
+
+def _syscall(call: Syscall, observed_s: float) -> dict[str, Json]:
+    shown: dict[str, Json] = {
+        "name": call.name,
+        "count": call.count,
+        "observed_s": round(observed_s, 3),
+        "per_second": round(call.per_second, 3),
+        "errors": _fact(call.errors),
+        "total_ns": _fact(call.total_ns),
+    }
+    for name, found in (("p50_ns", call.p50), ("p99_ns", call.p99)):
+        shown[name] = _fact(found if isinstance(found, Unknown) else _value_of(found, "ns"))
+        if not isinstance(found, Unknown):
+            shown |= {f"{name.removesuffix('_ns')}_{key}_ns": side for key, side in _sides(found).items()}
+    return shown
+
+
+def _value_of(found: Quantile, unit: str) -> float | Unknown:
+    return Unknown(f"{found.text(unit)}: the buckets tell no more") if found.value is None else found.value
 
 
 def _probe_hits(trace: Trace, window_ns: int) -> float | Unknown:

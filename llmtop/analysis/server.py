@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import quantile
+from llmtop.analysis.histograms import Distribution, Quantile, distribution, in_order
 from llmtop.analysis.readings import (
     counter_increase,
     counter_rate,
@@ -20,7 +21,7 @@ from llmtop.analysis.readings import (
     why_kind_missing,
 )
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
-from llmtop.units import quantity
+from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +43,9 @@ class Stat:
 
     Attributes:
         concept: The key in JSON: "output_tokens_per_s".
-        is_lower_bound: The value is beyond what the server's buckets resolve: show it with ">".
         history: (t_ns, value) samples for a graph; empty where a graph would mean nothing.
+        bounds: Of a quantile: between what it lies. Where these are too far apart for a value, `value` says so.
+        mean: Of a quantile: the exact mean of the same observations, where the server tells their sum.
     """
 
     concept: str
@@ -52,16 +54,19 @@ class Stat:
     unit: str
     source: str = ""
     history: Samples = ()
-    is_lower_bound: bool = False
+    bounds: Quantile | None = None
+    mean: float | None = None
 
     @property
     def text(self) -> str:
-        """The value as people read it, "–" when it is not known."""
+        """The value as people read it, or its bounds ("< 300 ms"); "–" when nothing is known."""
+        if self.bounds is not None:
+            return self.bounds.text(self.unit)
         if isinstance(self.value, Unknown):
             return "–"
         if self.unit in _COUNTS and self.value == round(self.value):
-            return f"{self.value:.0f} {self.unit}"
-        return (">" if self.is_lower_bound else "") + quantity(self.value, self.unit)
+            return f"{count(self.value) if self.unit == 'requests' else round(self.value)} {self.unit}"
+        return quantity(self.value, self.unit)
 
     @property
     def values(self) -> tuple[float | None, ...]:
@@ -86,8 +91,8 @@ class ServerView:
 
     @property
     def absent(self) -> tuple[Stat, ...]:
-        """Stats without a value."""
-        return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown))
+        """Stats of which nothing is known."""
+        return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown) and stat.bounds is None)
 
 
 @lru_cache(maxsize=4)
@@ -138,9 +143,7 @@ class _Maker:
         yield self.prefix_hit()
         yield self.rate_graph("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
         yield self.rate_graph("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
-        for name, metric in _LATENCIES:
-            for percent in (50, 99):
-                yield self.latency(f"{name}_p{percent}", metric, percent)
+        yield from self.latencies()
 
     def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> Stat:
         return Stat(concept, title, value, unit, source(self.trace, self.track, metric))
@@ -174,15 +177,32 @@ class _Maker:
         share = hits.amount / queries.amount if queries.amount else value
         return self.stat("prefix_hit", "prefix hit", metric, share, "ratio")
 
-    def latency(self, concept: str, metric: Metric, percent: int) -> Stat:
-        seen = quantile(self.trace, self.track, metric, percent / 100, self.latency_window_ns)
-        title, where = (
-            f"{_SHORT[metric.name]} p{percent}",
-            source(self.trace, self.track, v.bucket(metric, float("inf"))),
-        )
-        if isinstance(seen, Unknown):
-            return Stat(concept, title, seen, "s", where)
-        return Stat(concept, title, seen.value, "s", where, is_lower_bound=seen.is_lower_bound)
+    def latencies(self) -> Iterable[Stat]:
+        """Quantiles of each latency, none of which contradicts another (`histograms.in_order`)."""
+        seen = {
+            name: distribution(self.trace, self.track, metric, self.latency_window_ns) for name, metric in _LATENCIES
+        }
+        bounds: dict[tuple[str, float], Quantile] = {}
+        for q in _QUANTILES:
+            told = {name: one.quantile(q) for name, one in seen.items() if isinstance(one, Distribution)}
+            nested = [name for name in _NESTED if name in told]
+            told |= zip(nested, in_order([told[name] for name in nested]), strict=True)
+            bounds |= {(name, q): one for name, one in told.items()}
+        for name, metric in _LATENCIES:
+            for q in _QUANTILES:
+                yield self.latency(f"{name}_p{q * 100:.0f}", metric, seen[name], bounds.get((name, q)))
+
+    def latency(self, concept: str, metric: Metric, seen: Distribution | Unknown, bounds: Quantile | None) -> Stat:
+        title = f"{_SHORT.get(metric.name, metric.title)} {concept.rpartition('_')[2]}"
+        where = source(self.trace, self.track, v.bucket(metric, math.inf))
+        if isinstance(seen, Unknown) or bounds is None:
+            why = seen if isinstance(seen, Unknown) else Unknown("no observations in the window")
+            return Stat(concept, title, why, "s", where)
+        if len(seen.uppers) == 1:  # its sum and count are all that the server tells
+            return Stat(concept, title, _ONLY_A_MEAN, "s", where, mean=seen.mean)
+        text = bounds.text("s")
+        value = bounds.value if bounds.value is not None else Unknown(f"{text}: the server's buckets tell no more")
+        return Stat(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
 
 
 _OUTPUT = ("output_tokens_per_s", "output", v.SERVER_OUTPUT_TOKENS, "tok/s")
@@ -195,14 +215,15 @@ _LATENCIES = (
     ("ttft", v.SERVER_TTFT),
     ("itl", v.SERVER_ITL),
     ("queue_time", v.SERVER_QUEUE_TIME),
+    ("prefill_time", v.SERVER_PREFILL_TIME),
+    ("decode_time", v.SERVER_DECODE_TIME),
     ("e2e", v.SERVER_E2E),
 )
-_SHORT = {
-    v.SERVER_TTFT.name: "TTFT",
-    v.SERVER_ITL.name: "ITL",
-    v.SERVER_QUEUE_TIME.name: "queue time",
-    v.SERVER_E2E.name: "end to end",
-}
+_NESTED = ("queue_time", "ttft", "e2e")
+"""Each is a part of the next."""
+_QUANTILES = (0.5, 0.99)
+_SHORT = {v.SERVER_TTFT.name: "TTFT", v.SERVER_ITL.name: "ITL", v.SERVER_E2E.name: "end to end"}
+_ONLY_A_MEAN = Unknown("the server tells a mean, not how it spreads")
 
 
 def _then(value: float | Unknown, change: Callable[[float], float]) -> float | Unknown:

@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.histograms import Distribution, Quantile
 from llmtop.analysis.latency_counters import LatencyCounters
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.units import bounds
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
@@ -105,15 +106,18 @@ def category_of(name: str) -> Category:
 
 @dataclass(frozen=True, slots=True)
 class Syscall:
-    """One system call over the window, all processes of the server together. Times in ns."""
+    """One system call over the window, all processes of the server together. Times in ns.
+
+    Probes count latencies by powers of two, so that quantiles are mostly bounds.
+    """
 
     name: str
     count: float
     per_second: float
     errors: float | Unknown
     total_ns: float | Unknown
-    p50_ns: float | Unknown
-    p99_ns: float | Unknown
+    p50: Quantile | Unknown
+    p99: Quantile | Unknown
 
     @property
     def category(self) -> Category:
@@ -214,7 +218,7 @@ def _syscall(name: str, sums: _Sums, trace: Trace) -> Syscall:
         why = NOT_TIMED if category_of(name) is SPIN else _SHED
         return Syscall(name, sums.count, sums.per_second, why, why, why, why)
     latencies = _distribution(sums.slots)
-    p50, p99 = (_finite(latencies, q) for q in (0.5, 0.99))
+    p50, p99 = latencies.quantile(0.5), latencies.quantile(0.99)
     return Syscall(name, sums.count, sums.per_second, sums.errors, sums.ns, p50, p99)
 
 
@@ -228,9 +232,11 @@ def _distribution(slots: Mapping[float, float]) -> Distribution:
     return Distribution(tuple(uppers), tuple(counts))
 
 
-def _finite(latencies: Distribution, q: float) -> float | Unknown:
-    found = latencies.quantile(q)
-    return Unknown("longer than 17 s") if found.is_lower_bound or math.isinf(found.value) else found.value
+def longest(found: Quantile | Unknown) -> float | Unknown:
+    """The upper bound of a quantile, in ns: what a narrow column has room for."""
+    if isinstance(found, Unknown):
+        return found
+    return Unknown(f"longer than {bounds(found.low, math.inf, 'ns')[2:]}") if found.is_lower_bound else found.high
 
 
 def syscalls_table(view: SyscallsView) -> RowTable:
@@ -239,8 +245,8 @@ def syscalls_table(view: SyscallsView) -> RowTable:
         Column("name", "system call", width=22),
         Column("rate", "calls/s", "1", width=9),
         Column("total", "time", "ns", width=9, shrink=1, help="summed over all threads; most of it is waiting"),
-        Column("p50", "p50", "ns", width=9, shrink=3),
-        Column("p99", "p99", "ns", width=9, shrink=2),
+        Column("p50", "p50 <", "ns", width=9, shrink=3, help="upper bound: latencies are counted by powers of two"),
+        Column("p99", "p99 <", "ns", width=9, shrink=2, help="upper bound: latencies are counted by powers of two"),
         Column("errors", "errors", "1", width=8, shrink=4),
         Column("category", "kind", width=8, shrink=5),
         Column("next", "look at next", shrink=6),
@@ -252,5 +258,5 @@ def _cells(calls: Iterable[Syscall]) -> Iterable[tuple[Cell, ...]]:
     for call in calls:
         kind = call.category
         errors = call.errors if isinstance(call.errors, Unknown) else round(call.errors)
-        numbers = (call.per_second, call.total_ns, call.p50_ns, call.p99_ns, errors)
+        numbers = (call.per_second, call.total_ns, longest(call.p50), longest(call.p99), errors)
         yield (call.name, *numbers, kind.name, f"{kind.meaning}: {kind.next_step}" if kind.meaning else "")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.analysis.histograms import Quantile
 
 Cell: TypeAlias = "str | float | int | Unknown | None"
 """A table cell. Numbers are formatted by their column's unit; Unknown shows as "–" with its reason in the status line;
@@ -205,12 +208,12 @@ class HeatColumn:
 
     Attributes:
         rates: Events a second of observation, by row of the heatmap.
-        p50, p99: Of the column's events, in the heatmap's unit; None without events.
+        p50, p99: Between what they lie of the column's events, in the heatmap's unit; None without events.
     """
 
     rates: tuple[float, ...]
-    p50: float | None = None
-    p99: float | None = None
+    p50: Quantile | None = None
+    p99: Quantile | None = None
 
 
 @dataclass(frozen=True, slots=True)

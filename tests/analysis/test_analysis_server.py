@@ -31,15 +31,20 @@ def test_every_number_of_a_steady_server() -> None:
             "prefix_hit": 0.41,
             "requests_per_s": 38,
             "failures_per_s": 0,
-            # 5 % below 0.05, 20 % below 0.1, 70 % below 0.25: the median is 60 % through (0.1, 0.25]
-            "ttft_p50": 0.1 + 0.15 * (0.5 - 0.2) / 0.5,
-            "ttft_p99": 1.0 + 1.5 * (0.99 - 0.97) / 0.03,
-            "itl_p50": 0.02 + 0.01 * (0.5 - 0.45) / 0.45,
-            "itl_p99": 0.05,
-            "queue_time_p50": 0.1,
-            "queue_time_p99": 0.5 + 0.5 * (0.99 - 0.95) / 0.05,
         }
     )
+    # Of time to first token 20 % are below 0.1, 70 % below 0.25, 97 % below 1.0 and all below 2.5.
+    bounded = {concept: stat for concept, stat in view.stats.items() if stat.bounds is not None}
+    assert {concept: stat.text for concept, stat in bounded.items()} == {
+        "ttft_p50": "100 to 250 ms",
+        "ttft_p99": "1 to 2.5 s",
+        "itl_p50": "20 to 30 ms",
+        "itl_p99": "30 to 50 ms",
+        "queue_time_p50": "50 to 100 ms",
+        "queue_time_p99": "500 ms to 1 s",
+    }
+    assert [stat.mean for stat in bounded.values()] == pytest.approx([0.26, 0.26, 0.023, 0.023, 0.17, 0.17])
+    assert view.value("ttft_p50") == Unknown("100 to 250 ms: the server's buckets tell no more")
     assert {stat.source for stat in view.stats.values() if not isinstance(stat.value, Unknown)} == {"vLLM metrics"}
 
 
@@ -54,7 +59,8 @@ def test_the_load_of_a_server_is_what_its_view_says_without_graphs() -> None:
 
 def test_numbers_the_server_lacks_are_unknown_with_a_reason() -> None:
     view = view_of(live_trace())
-    assert {stat.concept for stat in view.absent} == {"e2e_p50", "e2e_p99"}
+    lacking = ("prefill_time", "decode_time", "e2e")
+    assert {stat.concept for stat in view.absent} == {f"{name}_{p}" for name in lacking for p in ("p50", "p99")}
     assert view.value("e2e_p50") == Unknown("no reading of end-to-end latency yet")
     assert view.stats["e2e_p50"].text == "–"
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
+from llmtop.analysis.histograms import Quantile
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Missing, Unknown
 from llmtop.tui.panes import time_axis
@@ -24,8 +25,8 @@ from tests.tui.live_app import fixed_app, press, session_of
 
 PLAIN = Look(ASCII)
 QUIET = HeatColumn((0.0, 0.0, 0.0, 0.0))
-BUSY = HeatColumn((0.0, 900.0, 1.0, 0.0), 400.0, 900.0)
-SLOW = HeatColumn((0.0, 30.0, 0.0, 2.0), 500.0, 1024.0)
+BUSY = HeatColumn((0.0, 900.0, 1.0, 0.0), Quantile(256.0, 512.0), Quantile(512.0, 1024.0))
+SLOW = HeatColumn((0.0, 30.0, 0.0, 2.0), Quantile(256.0, 512.0), Quantile(1024.0, math.inf))
 VIEW = Heatmap(
     "futex", "ns", "eBPF", 0, NS_PER_S, (256.0, 512.0, 1024.0, math.inf),
     (None, None, QUIET, BUSY, BUSY, QUIET, SLOW, None, SLOW, QUIET, None), 10 * NS_PER_S,
@@ -59,7 +60,7 @@ def test_the_denser_the_more_often_and_gaps_are_no_blanks() -> None:
 
 def test_the_cursor_reads_its_column() -> None:
     rows = drawn(cursor_ns=4 * NS_PER_S - 1)
-    assert rows[0] == "futex  at the cursor 901 /s  p50 400 ns  p99 900 ns"
+    assert rows[0] == "futex  at the cursor 901 /s  p50 256 to 512 ns  p99 512 ns to 1.03 us"
     assert rows[1][LEFT + 3] == "|"
     assert drawn(cursor_ns=NS_PER_S)[0] == "futex  at the cursor: not looked at then"
 
@@ -73,7 +74,7 @@ def test_little_room_puts_neighbouring_rows_together() -> None:
 
 
 def test_one_rate_is_one_level() -> None:
-    view = replace(VIEW, columns=(HeatColumn((0.0, 7.0, 0.0, 0.0), 1.0, 1.0),) * 11)
+    view = replace(VIEW, columns=(HeatColumn((0.0, 7.0, 0.0, 0.0)),) * 11)
     assert drawn(view)[-1].startswith("per second: . 7.00  blank none")
 
 

@@ -55,7 +55,7 @@ def threads(scene: Scene = STEADY) -> ThreadsView:
 def test_server_in_a_corner_shows_what_matters_most() -> None:
     assert text(draw_server(server(), 38, 3, LOOK)) == [
         "out  2431 tok/s     run 64 wait 12",
-        "TTFT 190ms/2.00s    ITL  21.1ms/50.0ms",
+        "TTFT avg 260 ms     ITL  avg 23 ms",
         "KV   87 %           in   12100 tok/s",
     ]
 
@@ -63,18 +63,19 @@ def test_server_in_a_corner_shows_what_matters_most() -> None:
 def test_server_with_room_adds_graphs() -> None:
     assert text(draw_server(server(), 62, 6, LOOK)) == [
         "output   2431 tok/s     ██████  requests run 64 wait 12 ██████",
-        "TTFT     190 ms  p99 2.00 s     ITL      21.1 ms  p99 50.0 ms",
+        "TTFT     avg 260ms p99 1-2.5s   ITL      avg 23ms p99 30-50ms",
         "KV cache 87 %           ▇▇▇▇▇▇  prompt   12100 tok/s    ██████",
         "preempt  3 /min         ▁▁▁▁▁▁  finished 38 req/s       ██████",
-        "queued   100 ms  p99 900 ms     prefix   41 %",
+        "queued   avg 170ms/500ms-1s     prefix   41 %",
         "e2e      –                      failed   0 req/s        ▁▁▁▁▁▁",
     ]
 
 
 def test_server_with_more_room_says_why_numbers_are_missing() -> None:
     assert text(draw_server(server(), 62, 9, LOOK))[6:] == [
-        "– end to end p50, end to end p99: no reading of end-to-end",
-        "latency yet",
+        "– prefill time p50, prefill time p99: no reading of prefill",
+        "time yet",
+        "– decode time p50, decode time p99: no reading of decode time",
     ]
 
 

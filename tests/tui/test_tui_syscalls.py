@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 
+from llmtop.analysis.histograms import Quantile
 from llmtop.analysis.stall_tree import Order, stall_tree
 from llmtop.analysis.syscalls import NOT_TIMED, Syscall, SyscallsView
 from llmtop.model import Missing, Origin, Stack, Trace, Unknown
@@ -15,8 +16,8 @@ from tests.live_traces import TARGET
 PLAIN = Look(ASCII)
 VIEW = SyscallsView(
     (
-        Syscall("epoll_wait", 400, 40, 0.0, 2e10, 2e7, 9e7),
-        Syscall("read", 5000, 500, 3.0, 5e7, 9_000, 2.5e6),
+        Syscall("epoll_wait", 400, 40, 0.0, 2e10, Quantile(1e7, 2e7), Quantile(4.5e7, 9e7)),
+        Syscall("read", 5000, 500, 3.0, 5e7, Quantile(0.0, 9_000.0), Quantile(1.25e6, 2.5e6)),
         Syscall("sched_yield", 2e7, 2e6, NOT_TIMED, NOT_TIMED, NOT_TIMED, NOT_TIMED),
     ),
     10.0,
@@ -37,7 +38,7 @@ def drawn(width: int, height: int) -> list[str]:
 
 def test_calls_in_columns_with_what_the_busiest_kind_means() -> None:
     assert drawn(72, 6) == [
-        "system call             calls/s     busy      p50      p99  kind",
+        "system call             calls/s     busy    p50 <    p99 <  kind",
         "epoll_wait                 40.0     2.00  20.0 ms  90.0 ms  wait",
         "read                        500     0.01  9.00 us  2.50 ms  data",
         "sched_yield              2.00 M        -        -        -  spin",

@@ -13,7 +13,7 @@ from llmtop.model import Unknown
 from llmtop.text import clean, shorten
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.lines import Part, line, width_of
-from llmtop.units import si
+from llmtop.units import count, si
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -104,7 +104,7 @@ def _load(view: Header) -> list[Field]:
 
 def _count(view: Header, concept: str) -> str:
     value = view.server.value(concept) if isinstance(view.server, ServerView) else view.server
-    return "–" if isinstance(value, Unknown) else f"{value:.0f}"
+    return "–" if isinstance(value, Unknown) else count(value)
 
 
 def _own_cost(view: Header) -> list[Field]:

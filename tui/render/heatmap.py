@@ -135,7 +135,7 @@ def _said(view: Heatmap, axis: Axis, cursor_ns: int | None, width: int, look: Lo
     parts: list[Part] = [head, (f"{when} ", "dim"), (f"{si(sum(column.rates))} /s", "value")]
     for name, value in (("p50", column.p50), ("p99", column.p99)):
         if value is not None:
-            parts += [(f"  {name} ", "dim"), (duration(value), "value")]
+            parts += [(f"  {name} ", "dim"), (value.text(view.unit), "value")]
     return line(parts, width, look)
 
 

@@ -10,6 +10,7 @@ from textual.strip import Strip
 
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_of
+from llmtop.units import count, two_digits
 
 if TYPE_CHECKING:
     from llmtop.analysis.server import ServerView, Stat
@@ -27,11 +28,19 @@ _VALUE = 14
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
+    """`parts` if they fit, else the first of `shorter` that does: a number is never cut in its middle."""
+
     label: str
     short: str
     parts: tuple[Part, ...]
     values: Sequence[float | None] = ()
     high: float | None = None
+    shorter: tuple[tuple[Part, ...], ...] = ()
+
+    def fitted(self, room: int) -> tuple[Part, ...]:
+        """The fullest form that fits; the shortest one where none does."""
+        forms = (self.parts, *self.shorter)
+        return next((form for form in forms if sum(width_of(text) for text, _ in form) <= room), forms[-1])
 
 
 def draw_server(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
@@ -66,29 +75,34 @@ def _columns(count: int, width: int, height: int) -> int:
 
 def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
     stat = view.stats
-    latency = _roomy_latency if is_roomy else _tight_latency
     return [
         _number("output", "out", stat["output_tokens_per_s"]),
         (_queue if is_roomy else _tight_queue)(stat["running"], stat["waiting"]),
-        latency("TTFT", stat["ttft_p50"], stat["ttft_p99"]),
-        latency("ITL", stat["itl_p50"], stat["itl_p99"]),
+        _latency("TTFT", "TTFT", stat["ttft_p50"], stat["ttft_p99"]),
+        _latency("ITL", "ITL", stat["itl_p50"], stat["itl_p99"]),
         _number("KV cache", "KV", stat["kv_usage"], high=1.0, warn=0.9, bad=0.95),
         _number("prompt", "in", stat["prompt_tokens_per_s"]),
         _number("preempt", "pre", stat["preemptions_per_min"], bad=0.0),
         _number("finished", "done", stat["requests_per_s"]),
-        latency("queued", stat["queue_time_p50"], stat["queue_time_p99"]),
+        _latency("queued", "wait", stat["queue_time_p50"], stat["queue_time_p99"]),
         _number("prefix", "hit", stat["prefix_hit"]),
-        latency("e2e", stat["e2e_p50"], stat["e2e_p99"]),
+        _latency("e2e", "e2e", stat["e2e_p50"], stat["e2e_p99"]),
         _number("failed", "fail", stat["failures_per_s"], bad=0.0),
+        *(
+            _latency(label, short, stat[f"{label}_time_p50"], stat[f"{label}_time_p99"])
+            for label, short in (("prefill", "pref"), ("decode", "dec"))
+            if stat[f"{label}_time_p50"].mean is not None  # few servers tell: no dash for the others
+        ),
     ]
 
 
 def _draw_cell(cell: _Cell, width: int, look: Look) -> Strip:
-    cell = replace(cell, parts=tuple((text.replace("–", look.glyphs.unknown), role) for text, role in cell.parts))
-    if width < _ROOMY_CELL:
-        label: list[Part] = [(pad(cell.short, 4, look) + " ", "dim")] if cell.short else []
-        return line([*label, *cell.parts], width, look)
-    head: list[Part] = [(pad(cell.label, 9, look), "dim"), *cell.parts]
+    is_tight = width < _ROOMY_CELL
+    label = (pad(cell.short, 4, look) + " " if cell.short else "") if is_tight else pad(cell.label, 9, look)
+    parts = [(text.replace("–", look.glyphs.unknown), role) for text, role in cell.fitted(width - len(label))]
+    head: list[Part] = [(label, "dim"), *parts]
+    if is_tight:
+        return line(head, width, look)
     used = sum(width_of(text) for text, _ in head)
     start = max(used, 9 + _VALUE) + 1
     room = width - start
@@ -134,21 +148,26 @@ def _warn(is_bad: bool) -> str:
 
 
 def _count(stat: Stat) -> str:
-    return stat.text if isinstance(stat.value, Unknown) else f"{stat.value:.0f}"
+    return stat.text if isinstance(stat.value, Unknown) else count(stat.value)
 
 
-def _roomy_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
-    if isinstance(middle.value, Unknown):
-        return _Cell(label, label, ((middle.text, "dim"),))
-    return _Cell(label, label, ((middle.text, "value"), ("  p99 ", "dim"), (tail.text, "value")))
+def _latency(label: str, short: str, middle: Stat, tail: Stat) -> _Cell:
+    """The median where the buckets tell it, else the mean, which is exact, and the tail; all three where they fit."""
+    mean: tuple[Part, ...] = () if middle.mean is None else (("avg ", "dim"), (two_digits(middle.mean, "s"), "value"))
+    if middle.bounds is None:
+        return _Cell(label, short, mean or ((middle.text, "dim"),))
+    median: tuple[Part, ...] = ((middle.text, "value"),)
+    late: tuple[Part, ...] = (("  p99 ", "dim"), (tail.text, "value"))
+    lead = median if middle.bounds.value is not None or not mean else mean
+    full = (("p50 ", "dim"), *median, *late, ("  ", "dim"), *mean) if mean else (*median, *late)
+    spaced, squeezed = (*lead, *late), _squeezed((*lead, (" p99 ", "dim"), late[1]))
+    return _Cell(label, short, full, shorter=(spaced, squeezed, _squeezed((*lead, ("/", "dim"), late[1])), lead))
 
 
-def _tight_latency(label: str, middle: Stat, tail: Stat) -> _Cell:
-    short = "wait" if label == "queued" else label
-    if isinstance(middle.value, Unknown):
-        return _Cell(label, short, ((middle.text, "dim"),))
-    texts = [stat.text.replace(" ", "") for stat in (middle, tail)]
-    return _Cell(label, short, ((texts[0], "value"), ("/", "dim"), (texts[1], "value")))
+def _squeezed(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """With as little space as numbers can be read with: "80-120s", "avg 2.6ms p99 <25ms"."""
+    tight = {text: text.replace(" to ", "-").replace(" ", "") for text, role in parts if role == "value"}
+    return tuple((tight.get(text, text), role) for text, role in parts)
 
 
 def _reasons(view: ServerView, width: int, look: Look) -> list[Strip]:

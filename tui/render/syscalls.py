@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.syscalls import longest
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.lines import Part, line, pad
 from llmtop.units import duration, si
@@ -37,7 +38,7 @@ def draw_syscalls(view: SyscallsView, width: int, height: int, look: Look) -> li
 
 
 def _header(width: int, look: Look) -> Strip:
-    titles = ("calls/s", "busy", "p50", "p99")
+    titles = ("calls/s", "busy", "p50 <", "p99 <")
     columns = [pad(title, size, look, right=True) for title, size in zip(titles, _sizes(width), strict=False)]
     return line([(pad("system call", _NAME, look), "header"), ("".join(columns) + "  kind", "header")], width, look)
 
@@ -53,8 +54,8 @@ def _row(call: Syscall, view: SyscallsView, width: int, look: Look) -> Strip:
     cells = (
         si(call.per_second),
         look.glyphs.unknown if busy is None else f"{busy:.2f}",
-        _length(call.p50_ns, look),
-        _length(call.p99_ns, look),
+        _length(longest(call.p50), look),
+        _length(longest(call.p99), look),
     )
     numbers = "".join(pad(cell, size, look, right=True) for cell, size in zip(cells, _sizes(width), strict=False))
     kind: Part = (f"  {call.category.name}", _ROLES.get(call.category.name, "text"))

@@ -43,8 +43,7 @@ def known(value: float | Unknown) -> float | None:
 def says(trace: Trace, track: str, metric: Metric, value: float, unit: str = "", title: str = "") -> str:
     """One line of evidence: "DRAM 84 % (GPM)"."""
     where, unit = source(trace, track, metric), unit or metric.unit
-    shown = f"{value:.3g} {unit}" if unit == "requests" else quantity(value, unit)
-    return f"{title or metric.title} {shown}" + (f" ({where})" if where else "")
+    return f"{title or metric.title} {quantity(value, unit)}" + (f" ({where})" if where else "")
 
 
 def metrics_command(server: Track, pattern: str) -> str:

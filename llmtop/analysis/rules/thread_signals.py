@@ -49,8 +49,9 @@ _PREEMPTED_MORE = 2.0
 _SWITCHES_PER_S = 10.0
 _PRESSURE_PERCENT = 10.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
-_LATENCY_NS = 5e6
-"""A p99 of the run-queue latency longer than this is no ordinary wake-up (microseconds on a machine with room)."""
+_LATENCY_NS = 4e6
+"""A p99 of the run-queue latency that is longer for certain is no ordinary wake-up (microseconds on a machine with
+room). Probes count by powers of two, of which 4.2 ms is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +226,11 @@ def _latency(trace: Trace, process: str) -> str:
     if not grown or not grown[-1] or not math.isinf(uppers[-1]):
         return ""
     # A bound that comes up late begins with all that was counted below it: never more than were seen in all.
-    p99 = Distribution(uppers, tuple(min(count, grown[-1]) for count in grown)).quantile(0.99).value
-    if p99 < _LATENCY_NS:
+    p99 = Distribution(uppers, tuple(min(count, grown[-1]) for count in grown)).quantile(0.99)
+    if p99.low < _LATENCY_NS:
         return ""
-    return says(trace, process, v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, math.inf), p99, "ns", "run-queue latency p99")
+    where = source(trace, process, v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, math.inf))
+    return f"run-queue latency p99 {p99.text('ns')} ({where})"
 
 
 def _pressure(trace: Trace) -> str:
