@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.python_frames import IN_KERNEL, IN_PYTHON, ON_CPU, Joined, is_python, join_python, python_only
+from llmtop.analysis.stall_times import AWAKE, RUN_QUEUE, is_first, leading_thread, timed_stacks
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackKind, Unknown
-from llmtop.vocabulary import WHY_NO_PROBES, PythonState
+from llmtop.vocabulary import WHY_NO_PROBES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,9 +45,7 @@ _PLUMBING = frozenset(
 )
 """Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
 what has no name, of which code without frame pointers gives several that differ by chance."""
-_RESTING_SHARE = 0.005
-"""A thread that runs less than this of its time does nothing but wait: pools hold dozens that are as wide as the one
-thread that the server waits for."""
+_STATE_KINDS = {ON_CPU: "running", RUN_QUEUE: "queued"}
 _NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
 
 
@@ -67,7 +66,7 @@ class Wanted:
     Attributes:
         python: Put Python functions into the stacks, where interpreters were looked at.
         detail: With line numbers, the interpreter's own frames, and how system calls and threads begin.
-        without: Threads (ids of tracks) that are left out; see `resting_threads`.
+        without: Threads (ids of tracks) whose sleep is left out; see `stall_times.resting_threads`.
     """
 
     order: Order = Order.BY_THREAD
@@ -85,36 +84,32 @@ class StallTree(StackTree):
         python_share: The part of the time, 0 to 1, that has Python frames: all of them estimates.
         looks: How many looks at an interpreter the estimates rest on.
         folded: The same stacks by their levels from the root down.
+        no_functions: Why states are all that is known, where no stacks tell what threads were in.
     """
 
     end_ns: int = 0
     python_share: float = 0.0
     looks: int = 0
     folded: Mapping[Levels, float] = field(default_factory=dict)
+    no_functions: Unknown | None = None
 
 
 def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallTree:
-    """All stacks of a trace merged; the width of a frame is time over all threads.
+    """The time of all threads merged by what they were in (`timed_stacks`); a frame's width is time over all threads.
 
-    Threads of one name within a process are one frame: pools have dozens that do the same. Without stacks that
-    tell times, the looks at interpreters alone are merged.
+    Threads of one name within a process are one frame: pools have dozens that do the same. Without anything that tells
+    times, the looks at interpreters alone are merged. The thread that drives the engine stands first.
     """
     wanted = Wanted(wanted) if isinstance(wanted, Order) else wanted
-    merged = _merged(_Source(trace.stacks, trace.tracks), wanted)
+    merged = _merged(_Source(timed_stacks(trace), trace.tracks, leading_thread(trace)), wanted)
     why_not = None if merged.root.total else why_no_times(trace)
-    return replace(merged, why_not=why_not, end_ns=trace.stacks_end_ns)
-
-
-def resting_threads(*moments: Trace) -> frozenset[str]:
-    """Threads that hardly ever ran at any of the moments: ids of tracks.
-
-    None where no other is left, because then the waiting is what there is to see. The first thread of a process is
-    never one of them: a server that hangs is seen by what its loop waits for.
-    """
-    shares = [_running_shares(_Source(trace.stacks, trace.tracks)) for trace in moments]
-    awake = {track for of_one in shares for track, share in of_one.items() if share >= _RESTING_SHARE}
-    resting = {track for of_one in shares for track in of_one if track not in awake and not _is_first(track)}
-    return frozenset(resting) if any(of_one.keys() - resting for of_one in shares) else frozenset()
+    has_functions = any(not is_python(stack) for stack in trace.stacks)
+    return replace(
+        merged,
+        why_not=why_not,
+        end_ns=trace.stacks_end_ns,
+        no_functions=None if has_functions else why_no_times(trace),
+    )
 
 
 def why_no_times(trace: Trace) -> Unknown:
@@ -127,10 +122,12 @@ class _Source:
     """Stacks and the tracks that name their threads; a key by the identity of the stacks.
 
     Comparing hundreds of them would cost as much as merging them; names that change meanwhile wait for new stacks.
+    `leader` is the thread that stands first.
     """
 
     stacks: tuple[Stack, ...]
     tracks: Mapping[str, Track]
+    leader: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Source) and self.stacks is other.stacks
@@ -139,36 +136,39 @@ class _Source:
         return id(self.stacks)
 
 
-@lru_cache(maxsize=4)
-def _running_shares(source: _Source) -> Mapping[str, float]:
-    """The share of each thread's time, 0 to 1, that it ran; of looks at it, where there are no times."""
-    total: dict[str, float] = {}
-    running: dict[str, float] = {}
-    for stack in [one for one in source.stacks if not is_python(one)] or source.stacks:
-        ran = stack.weight if stack.state in (ON_CPU, PythonState.RUNNING) else 0.0
-        total[stack.track] = total.get(stack.track, 0.0) + stack.weight
-        running[stack.track] = running.get(stack.track, 0.0) + ran
-    return {track: running[track] / weight for track, weight in total.items() if weight}
-
-
 @lru_cache(maxsize=8)
 def _merged(source: _Source, wanted: Wanted) -> StallTree:
     """The tree; kept, because stacks change less often than frames are drawn."""
-    joined = _joined(tuple(stack for stack in source.stacks if stack.track not in wanted.without), wanted)
-    names = _Names(source.tracks)
+    without, names = wanted.without, _Names(source.tracks)
+    kept = (one for one in source.stacks if one.track not in without or one.state in AWAKE or is_python(one))
+    joined = _joined(tuple(kept), wanted)
     folded: dict[Levels, float] = {}
     for stack in joined.stacks:
         if _is_in(stack, wanted.order):
             levels = _levels(stack, wanted, names)
             folded[levels] = folded.get(levels, 0.0) + stack.weight
     unit = joined.stacks[0].unit if joined.stacks else "ns"
-    root = MergedNode("all", "root", 0, tuple(folded.items()))
+    wholes: dict[tuple[Level, Level], float] = {}
+    for stack in source.stacks:
+        if stack.unit == unit:
+            thread = names.of(stack.track)
+            wholes[thread] = wholes.get(thread, 0.0) + stack.weight
+    common = _Common(frozenset(names.of(source.leader)) if source.leader else frozenset(), wholes)
+    root = MergedNode("all", "root", 0, tuple(folded.items()), common)
     return StallTree(root, unit, None, python_share=joined.share, looks=joined.looks, folded=folded)
 
 
-def _is_first(track: str) -> bool:
-    pid, _, tid = track.removeprefix("thread:").partition("/")
-    return pid == tid
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What all frames of a tree know.
+
+    Attributes:
+        first: The process and the thread that stand before their wider siblings.
+        wholes: All the time of each thread by its process and itself, with what is left out.
+    """
+
+    first: frozenset[Level]
+    wholes: Mapping[tuple[Level, Level], float]
 
 
 class MergedNode(StackNode):
@@ -177,15 +177,35 @@ class MergedNode(StackNode):
     Args:
         depth: How many levels stand above those that tell its children apart.
         folded: The stacks that go through it.
+        common: What all frames of the tree know.
+        above: The frame above it.
+
+    Attributes:
+        thread: The name of the thread that it is a part of; empty where there is none.
+        whole: All the time of that thread; 0 where there is none.
     """
 
-    __slots__ = ("_depth", "_folded", "_made")
+    __slots__ = ("_common", "_depth", "_folded", "_made", "thread", "whole")
 
+    thread: str
+    whole: float
+    _common: _Common
     _depth: int
     _folded: Sequence[tuple[Levels, float]]
     _made: tuple[StackNode, ...] | None
 
-    def __init__(self, name: str, kind: str, depth: int, folded: Sequence[tuple[Levels, float]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        depth: int,
+        folded: Sequence[tuple[Levels, float]],
+        common: _Common,
+        above: MergedNode | None = None,
+    ) -> None:
+        thread, whole = ("", 0.0) if above is None else (above.thread, above.whole)
+        if above is not None and kind == "thread":
+            thread, whole = name, common.wholes.get(((above.name, above.kind), (name, kind)), 0.0)
         own = sum(weight for levels, weight in folded if len(levels) == depth)
         for field_name, value in (
             ("name", name),
@@ -193,19 +213,25 @@ class MergedNode(StackNode):
             ("total", sum(weight for _, weight in folded)),
             ("own", own),
             ("_depth", depth),
+            ("_common", common),
             ("_folded", folded),
             ("_made", None),
+            ("thread", thread),
+            ("whole", whole),
         ):
             object.__setattr__(self, field_name, value)
 
     @property
     def children(self) -> tuple[StackNode, ...]:
-        """The widest first; equal ones by name, so that they keep their places."""
+        """The one that leads, then the widest; equal ones by name, so that they keep their places."""
         made = self._made
         if made is None:
-            made = tuple(sorted(self._parts(), key=lambda one: (-one.total, one.name)))
+            made = tuple(sorted(self._parts(), key=self._rank))
             object.__setattr__(self, "_made", made)
         return made
+
+    def _rank(self, child: StackNode) -> tuple[bool, float, str]:
+        return (child.name, child.kind) not in self._common.first, -child.total, child.name
 
     def _parts(self) -> Iterator[MergedNode]:
         depth = self._depth
@@ -215,7 +241,7 @@ class MergedNode(StackNode):
                 parts.setdefault(stack[0][depth], []).append(stack)
         for level, folded in parts.items():
             name, kind = _level(level) if isinstance(level, str) else level
-            yield MergedNode(name, kind, depth + 1, folded)
+            yield MergedNode(name, kind, depth + 1, folded, self._common, self)
 
 
 def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
@@ -235,7 +261,7 @@ class _Names:
 
     def __init__(self, tracks: Mapping[str, Track]) -> None:
         self._tracks = tracks
-        threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not _is_first(one.id))
+        threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not is_first(one.id))
         named = Counter((track.parent, track.name) for track in threads)
         self._crowds = {key: count for key, count in named.items() if count > 1}
         self._known: dict[str, tuple[Level, Level]] = {}
@@ -262,7 +288,7 @@ class _Names:
         if track is None:
             pid, _, tid = thread.removeprefix("thread:").partition("/")
             return ENDED_THREADS if f"process:{pid}" in self._tracks else f"thread {pid}/{tid}"
-        count = None if _is_first(thread) else self._crowds.get((track.parent, track.name))
+        count = None if is_first(thread) else self._crowds.get((track.parent, track.name))
         return f"{track.name} ×{count}" if count else track.name
 
 
@@ -278,7 +304,7 @@ def _is_in(stack: Stack, order: Order) -> bool:
 
 def _levels(stack: Stack, wanted: Wanted, names: _Names) -> Levels:
     """From the root down; functions by their names alone, whose kinds are told when they are seen."""
-    state = (stack.state or "unknown state", "running" if stack.state == ON_CPU else "waiting")
+    state = (stack.state or "unknown state", _STATE_KINDS.get(stack.state, "waiting"))
     process, thread = names.of(stack.track)
     frames = stack.frames
     if not wanted.detail and not _PLUMBING.isdisjoint(frames):

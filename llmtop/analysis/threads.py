@@ -36,7 +36,9 @@ _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
 _MOSTLY = 0.5
 
-_API = ("apiserver", "http_server", "tokenizer", "frontend", "router", "proxy")
+ENGINE_ROLES = ("enginecore", "engine", "scheduler", "worker")
+"""What roles of processes that drive GPUs have in their names, the one that leads the others first."""
+API_ROLES = ("apiserver", "http_server", "tokenizer", "frontend", "router", "proxy")
 """What roles of processes (llmtop/servers) that serve requests and not a GPU have in their names: SGLang's detokenizer
 and tokenizer workers too."""
 _NO_SPINS = Unknown("no probe counts this thread's spins", "sudo llmtop --attach PID")
@@ -168,7 +170,7 @@ def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unkno
     view = threads_view(trace, window_ns)
     if isinstance(view, Unknown):
         return view
-    for wanted in ("enginecore", "engine", "scheduler", "worker", ""):
+    for wanted in (*ENGINE_ROLES, ""):
         if (busiest := main_thread(threads_of_role(view, wanted))) is not None:
             return busiest
     return Unknown("not enough samples yet", "wait for two polls")
@@ -202,7 +204,7 @@ def threads_of_role(view: ThreadsView, *parts: str) -> tuple[ThreadRow, ...]:
 def api_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
     """The threads that take and answer requests: API servers, tokenisers, routers. None of a one-process server."""
     view = threads_view(trace, window_ns)
-    return () if isinstance(view, Unknown) else threads_of_role(view, *_API)
+    return () if isinstance(view, Unknown) else threads_of_role(view, *API_ROLES)
 
 
 def process_threads(trace: Trace, pid: int, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:

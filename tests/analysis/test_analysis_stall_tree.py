@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.stall_tree import Order, Wanted, resting_threads, stall_tree
+from llmtop.analysis.stall_times import resting_threads
+from llmtop.analysis.stall_tree import MergedNode, Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
@@ -189,8 +190,7 @@ def test_the_share_of_python_is_of_what_is_shown() -> None:
 
 
 def test_a_thread_that_runs_now_and_then_does_not_rest() -> None:
-    busy = Stack(("start", "sum"), 1, "ns", "on-cpu", "thread:7/8")
-    assert resting_threads(replace(TRACE, stacks=(*STACKS, *IDLE_POOL, busy))) == frozenset()
+    busy = Stack(("start", "sum"), 15, "ns", "on-cpu", "thread:7/8")
     lazy = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL, busy))
     assert resting_threads(lazy) == {"thread:7/9"}
 
@@ -201,6 +201,32 @@ def test_a_server_that_hangs_is_seen_whole() -> None:
     assert resting_threads(hung) == {"thread:7/8", "thread:7/9"}
     assert resting_threads(replace(TRACE, stacks=IDLE_POOL)) == frozenset()
     assert resting_threads(replace(TRACE, stacks=())) == frozenset()
+
+
+def test_of_a_thread_that_sleeps_by_design_the_time_awake_stays() -> None:
+    awake = (Stack(("start", "read"), 4, "ns", "disk", "thread:7/8"), Stack(("sum",), 6, "ns", "on-cpu", "thread:7/8"))
+    trace = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL, *awake))
+    (process,) = stall_tree(trace, Wanted(without=resting_threads(trace))).root.children
+    assert [(child.name, child.total) for child in process.children] == [("EngineCore", 90), ("pool ×2", 10)]
+    pool = process.children[1]
+    assert isinstance(pool, MergedNode)
+    assert pool.whole == 210
+
+
+def test_the_engine_stands_before_wider_frames() -> None:
+    """Shares of width are by the number of threads; what leads is what tokens depend on."""
+    api = {"process:3": Track("process:3", TrackKind.PROCESS, "api", facts={"role": "APIServer"})}
+    busy = [Stack(("serve",), 100, "ns", "on-cpu", f"thread:3/{tid}") for tid in (3, 4)]
+    trace = replace(TRACE, tracks=TRACKS | api, stacks=(*STACKS, *busy))
+    assert [child.name for child in stall_tree(trace).root.children] == ["EngineCore 7", "APIServer 3"]
+
+
+def test_an_api_server_that_is_blocked_does_not_sleep_by_design() -> None:
+    tracks = TRACKS | {"process:3": Track("process:3", TrackKind.PROCESS, "api", facts={"role": "APIServer"})}
+    for cause, rests in (("epoll", True), ("signal", True), ("futex", False), ("socket", False)):
+        asleep = Stack(("main",), 100, "ns", cause, "thread:3/3")
+        resting = resting_threads(replace(TRACE, tracks=tracks, stacks=(*STACKS, asleep)))
+        assert ("thread:3/3" in resting) is rests, cause
 
 
 def test_without_times_looks_at_interpreters_tell_who_rests() -> None:

@@ -10,7 +10,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from llmtop.analysis.python_frames import ON_CPU
-from llmtop.analysis.stall_tree import Wanted, stall_tree
+from llmtop.analysis.stall_tree import stall_tree
+from llmtop.analysis.views import StackNode
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
 from llmtop.tui.screens.live import LiveApp
@@ -30,9 +31,11 @@ NOT_INSTALLED = Unknown("py-spy is not installed", "pip install 'llmtop-monitor[
 
 
 def trace_of(stacks: tuple[Stack, ...], after_s: int = 0, **changes: object) -> Trace:
+    """Stacks alone, without the clocks of threads."""
     trace = live_trace()
     end_ns = trace.end_ns + after_s * NS_PER_S
-    return replace(trace, end_ns=end_ns, stacks=stacks, stacks_end_ns=end_ns, **changes)  # type: ignore[arg-type]
+    series = {key: one for key, one in trace.series.items() if not key[0].startswith("thread:")}
+    return replace(trace, end_ns=end_ns, stacks=stacks, stacks_end_ns=end_ns, series=series, **changes)  # type: ignore[arg-type]
 
 
 class AskedSession(FixedSession):
@@ -159,7 +162,7 @@ async def test_an_earlier_moment_can_be_compared_with_now(pilot: Pilot[int]) -> 
     live.time.go_to(trace.end_ns - 45 * NS_PER_S, trace)
     live.refresh_trace()
     seen = await text(pilot)
-    assert "window ended 5 s earlier" in seen
+    assert "functions of 5 s earlier" in seen
     assert "sem_wait" in seen
     await press(pilot, "b")
     seen = await press(pilot, "escape")
@@ -201,11 +204,11 @@ def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
     pane = StallFlamePane(None)
     trace = trace_of(NATIVE)
     tree = stall_tree(trace)
-    assert list(pane._notes(tree, trace, trace, Wanted())) == ["last 30 s"]
-    started = replace(trace, start_ns=trace.end_ns - 12 * NS_PER_S)
-    assert list(pane._notes(tree, started, started, Wanted())) == ["last 12 s"]
+    assert list(pane._notes(tree, trace, trace)) == ["last 10 s"]
+    started = replace(trace, start_ns=trace.end_ns - 6 * NS_PER_S)
+    assert list(pane._notes(tree, started, started)) == ["last 6 s"]
     later = replace(trace, end_ns=trace.end_ns + 9 * NS_PER_S)
-    assert list(pane._notes(tree, later, later, Wanted())) == ["window ended 9 s earlier"]
+    assert list(pane._notes(tree, later, later)) == ["last 10 s", "functions of 9 s earlier"]
 
 
 def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
@@ -216,12 +219,12 @@ def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
     view = pane.view(trace)
     assert isinstance(view, FlameView)
     assert view.tree.root.total == busy.weight
-    assert "2 idle threads left out (a)" in view.notes
+    assert view.resting == 2
     pane.action_resting()
     view = pane.view(trace)
     assert isinstance(view, FlameView)
     assert view.tree.root.total == 3 * busy.weight
-    assert not [note for note in view.notes if "left out" in note]
+    assert view.resting == 0
 
 
 async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
@@ -234,3 +237,48 @@ async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
             app.post_message(events.Key(key, key))
         await pilot.pause()
         assert app.live.pane(StallFlamePane).wanted.python
+
+
+async def test_without_probes_states_stand_alone_and_threads_that_sleep_take_a_line(pilot: Pilot[int]) -> None:
+    """Clocks and looks of /proc: the engine first, its shares those of the threads' pane."""
+    denied = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    seen = await show(pilot, replace(live_trace(), missing=(denied,)))
+    assert "last 10 s · states alone" in seen
+    assert "no functions: only root may load probes (sudo llmtop)" in seen
+    assert "3 threads asleep by design (a shows all)" in seen
+    rows = [line for line in seen.splitlines() if "EngineCore" in line]
+    assert rows[0].index("EngineCore") < rows[0].index("APIServer")
+    assert "▏run queue" in await press(pilot, "down", "down", "enter")
+    states = {node.name: node.total / 10e9 for node in engine_of(pilot).children}
+    assert states == pytest.approx({"on-cpu": 0.78, "run queue": 0.09, "futex": 0.13}, abs=0.01)
+    seen = await press(pilot, "0", "a")
+    assert "asleep by design" not in seen
+    assert "pt_nccl_watchdg" in seen
+
+
+async def test_stacks_divide_what_the_clocks_tell(pilot: Pilot[int]) -> None:
+    """The review's case: 96 % on a CPU in the threads' pane, 11 % in the flame, whose samples were few."""
+    few = replace(RUNS, weight=1e6)
+    await show(pilot, replace(live_trace(), stacks=(WAITS, few), stacks_end_ns=live_trace().end_ns))
+    on_cpu = next(node for node in engine_of(pilot).children if node.name == "on-cpu")
+    assert on_cpu.total == pytest.approx(7.8e9, rel=0.01)
+    assert on_cpu.children[0].children[0].name == "list_sort"
+    assert "7.77 s  78 % of EngineCore  on-cpu" in await press(pilot, "down", "down", "down")
+
+
+async def test_a_thread_at_the_border_of_rest_stays_for_a_while(pilot: Pilot[int]) -> None:
+    idle = replace(NATIVE[0], state="futex", track="thread:4242/4250")
+    runs = replace(RUNS, track="thread:4242/4250")
+    await show(pilot, trace_of((RUNS, idle, runs)))
+    for after_s, resting in ((10, 0), (29, 0), (31, 1)):
+        await show(pilot, trace_of((RUNS, idle), after_s=after_s))
+        view = pane_of(pilot)._view
+        assert isinstance(view, FlameView)
+        assert view.resting == resting, after_s
+
+
+def engine_of(pilot: Pilot[int]) -> StackNode:
+    """The thread that stands first."""
+    view = pane_of(pilot)._view
+    assert isinstance(view, FlameView)
+    return view.tree.root.children[0].children[0]

@@ -12,13 +12,15 @@ from textual.message import Message
 
 from llmtop.analysis.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.stall_tree import Order, StallTree, Wanted, resting_threads, stall_tree, why_no_times
+from llmtop.analysis.stall_times import resting_threads, timed_stacks
+from llmtop.analysis.stall_tree import MergedNode, Order, StallTree, Wanted, stall_tree, why_no_times
+from llmtop.analysis.threads import WINDOW_NS
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
 from llmtop.tui.render.lines import line
-from llmtop.units import percent
+from llmtop.units import percent, quantity
 from llmtop.vocabulary import PYTHON_FRAMES, STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _ROLES = {
     "process": "accent",
     "thread": "series5",
     "running": "good",
+    "queued": "bad",
     "waiting": "stall2",
     "python": "stall7",
     "frame": "stall3",
@@ -46,10 +49,15 @@ _FOUND, _NOT_FOUND = "selected", "dim"
 _GROWN = ((5.0, "stall1"), (1.0, "stall2"), (LEAST_POINTS, "stall3"))
 _SHRUNK = ((5.0, "stall6"), (1.0, "stall5"), (LEAST_POINTS, "stall4"))
 """Colours by the size of a change in points, from the largest; the sign on the frame says the same."""
+_NO_SHARE = frozenset({"root", "process", "thread"})
+"""What stands above states: all threads are observed for equally long, so shares would tell how many are shown."""
+_ALL = 0.999
 _LATE_NS = 4 * NS_PER_S
 """Stacks come every two seconds; those that are older than this are of a window that has to be named."""
+_AWAKE_FOR_NS = 30 * NS_PER_S
 
-_ROOM_FOR_WHY = 3
+_ROOM_FOR_FLAME = 4
+"""A process, a thread, its states, and the line that says what the selected frame is."""
 _NOT_COMPARABLE = Unknown(
     "the two moments cannot be compared: of one there are times, of the other only looks at interpreters", "b"
 )
@@ -67,20 +75,23 @@ class FlameView:
     Attributes:
         tree: Times, or changes: then its nodes are `DiffNode`.
         notes: What the title says of it.
-        lack: What of it is missing, and why: Python frames, where they are wanted, or times.
+        lack: What of it is missing, and why: functions; Python's, where they are wanted; or times.
+        resting: How many threads are left out.
     """
 
     tree: StackTree
     notes: tuple[str, ...] = ()
     lack: tuple[str, Unknown] | None = None
+    resting: int = 0
 
 
 class StallFlamePane(Pane[FlameView]):
-    """The stacks of the last half minute. Arrows move, Enter zooms, `f` changes the order, `/` searches."""
+    """Where threads spend their time, and in which functions. Arrows move, Enter zooms, `f` orders, `/` searches."""
 
     number = 5
     title = "Stall flame"
-    least_ns = CALM_NS
+    least_ns = NS_PER_S * 18 // 10
+    """Stacks come every two seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False, tooltip="The frame above or below"),
         Binding("down,j", "move(1)", "down", show=False, tooltip="The frame above or below"),
@@ -93,7 +104,7 @@ class StallFlamePane(Pane[FlameView]):
         Binding("p", "python", "Python", tooltip="Python's functions (py-spy), on or off"),
         Binding("b", "baseline", "compare", tooltip="Compare with what is shown now; or end that"),
         Binding("x", "freeze", "freeze", tooltip="Hold the flame alone, or let it go on"),
-        Binding("a", "resting", "all threads", show=False, tooltip="With threads that only wait, or without them"),
+        Binding("a", "resting", "all threads", tooltip="With the sleep of threads that wait for work, or without"),
         Binding("i", "detail", "detail", show=False, tooltip="Every frame and line; or only what tells"),
     ]
 
@@ -116,54 +127,59 @@ class StallFlamePane(Pane[FlameView]):
         self._zoom: Names = ()
         self._frozen: Trace | None = None
         self._baseline: Trace | None = None
+        self._seen_awake: dict[str, int] = {}
 
     def view(self, trace: Trace) -> FlameView | Unknown:
         if self.target is None:
             return NO_TARGET
         shown = self._frozen or trace
         moments = (shown,) if self._baseline is None else (self._baseline, shown)
-        without = frozenset[str]() if self.shows_resting else resting_threads(*moments)
+        without = frozenset[str]() if self.shows_resting else self._resting(*moments)
         wanted = replace(self.wanted, without=without)
         tree = stall_tree(shown, wanted)
-        lack = _lack(tree, trace) if wanted.python else None
+        lack = _lack(tree, trace, wanted)
         if tree.why_not is not None:
-            return _why_empty(tree.why_not, lack)
+            return _why_empty(tree.why_not, lack if wanted.python else None)
         if self._baseline is None:
-            return FlameView(tree, tuple(self._notes(tree, shown, trace, wanted)), lack)
+            return FlameView(tree, tuple(self._notes(tree, shown, trace)), lack, len(without))
         return self._compared(self._baseline, shown, trace, wanted)
+
+    def _resting(self, *moments: Trace) -> frozenset[str]:
+        """Who rests now and has for a while: a thread at the border would come and go with each frame."""
+        resting, now_ns = resting_threads(*moments), moments[-1].end_ns
+        by_time = {track: t_ns for track, t_ns in self._seen_awake.items() if 0 <= now_ns - t_ns <= _AWAKE_FOR_NS}
+        threads = {stack.track for stack in timed_stacks(moments[-1])}
+        self._seen_awake = by_time | dict.fromkeys(threads - resting, now_ns)
+        return frozenset(resting - self._seen_awake.keys())
 
     def _compared(self, baseline: Trace, shown: Trace, newest: Trace, wanted: Wanted) -> FlameView | Unknown:
         before, tree = stall_tree(baseline, wanted), stall_tree(shown, wanted)
         if before.unit != tree.unit:
             return _NOT_COMPARABLE
-        lack = _lack(tree, newest) if wanted.python else None
+        lack = _lack(tree, newest, wanted)
         if bool(before.looks) != bool(tree.looks):
             # Else every Python frame would seem to be gone, or new.
             native = replace(wanted, python=False)
             before, tree = stall_tree(baseline, native), stall_tree(shown, native)
             lack = ("no Python frames", _PYTHON_IN_ONE)
-        notes = (*_comparison(before, tree), *self._notes(tree, shown, newest, wanted))
-        return FlameView(StackTree(diff_trees(before.root, tree.root), "%"), notes, lack)
+        notes = (*_comparison(before, tree), *self._notes(tree, shown, newest))
+        return FlameView(StackTree(diff_trees(before.root, tree.root), "%"), notes, lack, len(wanted.without))
 
-    def _notes(self, tree: StallTree, shown: Trace, newest: Trace, wanted: Wanted) -> Iterator[str]:
+    def _notes(self, tree: StallTree, shown: Trace, newest: Trace) -> Iterator[str]:
         if self._frozen is not None:
             yield f"frozen {(newest.end_ns - shown.end_ns) / NS_PER_S:.0f} s ago (x)"
+        else:
+            yield f"last {min(WINDOW_NS, shown.end_ns - shown.start_ns) / NS_PER_S:.0f} s"
+        if tree.no_functions is not None:
+            yield "states alone"
         elif tree.end_ns and shown.end_ns - tree.end_ns > _LATE_NS:
-            yield f"window ended {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
-        elif tree.end_ns:
-            yield f"last {min(STACKS_WINDOW_NS, tree.end_ns - shown.start_ns) / NS_PER_S:.0f} s"
-        if wanted.without:
-            count = len(wanted.without)
-            yield f"{count} idle thread{'s' if count > 1 else ''} left out (a)"
+            yield f"functions of {(shown.end_ns - tree.end_ns) / NS_PER_S:.0f} s earlier"
         if tree.looks:
             yield f"Python estimated from {tree.looks} look{'s' if tree.looks > 1 else ''}"
 
     def draw(self, view: FlameView, width: int, height: int, look: Look) -> list[Strip]:
         root = view.tree.root
-        last = []
-        if view.lack is not None and height > _ROOM_FOR_WHY:
-            what, why = view.lack
-            last = [line([(f"{what}: ", "warn"), (str(why), "text")], width, look)]
+        last = _last_lines(view, width, look)[: max(0, height - _ROOM_FOR_FLAME)]
         strips = draw_flame(
             view.tree,
             width,
@@ -173,10 +189,10 @@ class StallFlamePane(Pane[FlameView]):
             zoom=path_of(root, self._zoom),
             role_of=self._role,
             label_of=label_of,
-            value_of=lambda node: "" if isinstance(node, DiffNode) else percent(100 * node.total / root.total),
+            value_of=lambda node: value_of(root, node),
             about=lambda node: about(view.tree, node),
         )
-        return [*strips, *last]
+        return [*strips[:-1], *last, *strips[-1:]]
 
     def subtitle(self, view: FlameView) -> Content:
         if not self.search and not self._is_searching:
@@ -346,13 +362,41 @@ def label_of(node: StackNode) -> str:
     return f"{node.change:+.1f} {what}{node.name}"
 
 
+def value_of(root: StackNode, node: StackNode) -> str:
+    """Below a thread the share of that thread's time, as in the threads' pane. Changes say theirs in the label."""
+    if isinstance(node, DiffNode) or node.kind in _NO_SHARE:
+        return ""
+    whole = (node.whole if isinstance(node, MergedNode) else 0.0) or root.total
+    return percent(100 * node.total / whole)
+
+
 def about(tree: StackTree, node: StackNode) -> Sequence[Part]:
     """What the last line says of a frame."""
     if not isinstance(node, DiffNode):
-        return [*about_frame(tree, node), *_python_note(tree, node)]
+        return [*_about_time(tree, node), *_python_note(tree, node)]
     moved = f"{node.change:+.1f} points  " if abs(node.change) >= LEAST_POINTS else "no change  "
     what = "new, " if node.is_new else "gone, " if node.is_gone else ""
     return [(moved, "value"), (f"{what}{percent(node.before)} → {percent(node.now)}  ", "text"), (node.name, "text")]
+
+
+def _about_time(tree: StackTree, node: StackNode) -> Sequence[Part]:
+    if not isinstance(node, MergedNode) or not node.whole:
+        return about_frame(tree, node)
+    time = f"{quantity(node.total, tree.unit)}  {percent(100 * node.total / node.whole)} of {node.thread}"
+    awake = ", the rest asleep by design" if node.kind == "thread" and node.total < node.whole * _ALL else ""
+    return [(f"{time}{awake}  ", "value"), ("" if node.kind == "thread" else node.name, "text")]
+
+
+def _last_lines(view: FlameView, width: int, look: Look) -> list[Strip]:
+    """Below the frames: the threads that take no width, then what of the picture is missing."""
+    lines: list[list[Part]] = []
+    if view.resting:
+        count = f"{view.resting} thread{'s' if view.resting > 1 else ''}"
+        lines.append([(f"{count} asleep by design ", "dim"), ("(a shows all)", "accent")])
+    if view.lack is not None:
+        what, why = view.lack
+        lines.append([(f"{what}: ", "warn"), (str(why), "text")])
+    return [line(parts, width, look) for parts in lines]
 
 
 def _python_note(tree: StackTree, node: StackNode) -> Sequence[Part]:
@@ -371,11 +415,13 @@ def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:
         yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
 
 
-def _lack(tree: StallTree, trace: Trace) -> tuple[str, Unknown] | None:
-    """What is not there although Python frames are wanted: these, or the times that they would divide."""
-    if not tree.looks:
+def _lack(tree: StallTree, trace: Trace, wanted: Wanted) -> tuple[str, Unknown] | None:
+    """What is not there: times, Python frames although they are wanted, or functions at all."""
+    if tree.unit == "samples":
+        return "no times, looks alone", why_no_times(trace)
+    if wanted.python and not tree.looks:
         return "no Python frames", trace.why_missing("pyspy") or _NO_LOOK
-    return ("no times, looks alone", why_no_times(trace)) if tree.unit == "samples" else None
+    return None if tree.no_functions is None or tree.looks else ("no functions", tree.no_functions)
 
 
 def _why_empty(why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
@@ -388,4 +434,5 @@ def _why_empty(why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
 
 def _with_stacks_alone(trace: Trace) -> Trace:
     """A trace to keep: without the series, which grow."""
-    return replace(trace, series={}, spans={}, readings=(), marks=(), past_stacks=())
+    stacks = timed_stacks(trace)
+    return replace(trace, stacks=stacks, series={}, spans={}, readings=(), marks=(), past_stacks=())

@@ -230,9 +230,8 @@ def about_frame(tree: StackTree, node: StackNode) -> Sequence[Part]:
 
 
 def step_down(root: StackNode, path: Path) -> Path:
-    """The widest frame below, or the same where there is none."""
-    children = node_at(root, path).children
-    return (*path, max(range(len(children)), key=lambda i: children[i].total)) if children else path
+    """The first frame below, or the same where there is none."""
+    return (*path, 0) if node_at(root, path).children else path
 
 
 def step_aside(root: StackNode, path: Path, step: int) -> Path:
