@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
@@ -10,6 +11,9 @@ from llmtop.errors import LlmtopError
 
 if TYPE_CHECKING:
     from llmtop.demo import DemoServer
+    from llmtop.demo.incidents import Incident
+
+LIST = "list"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,30 +30,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="send requests to the server (default: yes, with --server-only no)",
     )
     parser.add_argument("--seed", type=int, default=0, help="makes the model's weights and the load")
+    parser.add_argument(
+        "--incident", metavar="NAME", type=incident, help="let something go wrong; `list` names all that can"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Start the server, show it or wait, and take everything down."""
+    from llmtop.demo import DemoServer, Options
+    from llmtop.demo.incidents import HEALTHY, Staged
+
+    if args.incident == LIST:
+        return print_incidents()
+    staged = args.incident or HEALTHY
+    reason = staged.why_not()
+    if reason is not None:
+        raise LlmtopError(f"this incident cannot be staged here: {reason}")
     if not args.server_only:
         live.refuse_unfit_terminal()
-    from llmtop.demo import DemoServer, Options
-
-    options = Options(device=args.device, seed=args.seed)
+    options = staged.options(Options(device=args.device, seed=args.seed))
     with DemoServer(options, port=args.port) as server:
-        if args.load or (args.load is None and not args.server_only):
-            server.start_load(f"--seed={args.seed}")
-        if args.server_only:
-            return serve(server, args.seconds)
-        dtype = live.dtype(server.description["dtype"])
-        return live.watch(live.find(server.pid), seconds=args.seconds, interval=args.interval, dtype=dtype)
+        if args.load or (args.load is None and (args.incident or not args.server_only)):
+            server.start_load(f"--seed={args.seed}", *staged.load)
+        with Staged(staged, server):
+            if args.server_only:
+                return serve(server, args.seconds, may_end=args.incident is not None)
+            dtype = live.dtype(server.description["dtype"])
+            return live.watch(live.find(server.pid), seconds=args.seconds, interval=args.interval, dtype=dtype)
 
 
-def serve(server: DemoServer, seconds: float | None) -> int:
-    """Print where the server is and wait: for the time to be up, a signal, or its unforeseen end."""
+def incident(text: str) -> Incident | str:
+    """An argparse type: one of the incidents, or `list`."""
+    from llmtop.demo.incidents import INCIDENTS
+
+    if text != LIST and text not in INCIDENTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no incident; there are: {', '.join(INCIDENTS)}")
+    return INCIDENTS.get(text, LIST)
+
+
+def print_incidents() -> int:
+    """Say what can be staged here, and of the others why they cannot."""
+    from llmtop.demo.incidents import INCIDENTS
+
+    for name, one in INCIDENTS.items():
+        reason = one.why_not()
+        print(f"{name:20} {one.what}" + (f"  [not here: {reason.reason}]" if reason else ""))
+    return 0
+
+
+def serve(server: DemoServer, seconds: float | None, *, may_end: bool = False) -> int:
+    """Print where the server is and wait: for the time to be up, a signal, or its end unless that is staged."""
     from llmtop.demo.lifeline import exit_on_signals
 
     exit_on_signals()
     print(f"{server.url} pid {server.pid}", flush=True)
+    if may_end:
+        threading.Event().wait(seconds)
+        return 0
     code = server.wait(seconds)
     if code is not None:
         raise LlmtopError(f"the demo server ended with exit code {code}: {' '.join(server.lines(1))}")

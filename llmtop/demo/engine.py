@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from llmtop.demo.faults import Faults
 from llmtop.demo.gpu import GpuTransformer, has_cuda
 from llmtop.demo.lifeline import die_with_parent, exit_on_signals, name_thread
 from llmtop.demo.model import MODELS, Piece, Transformer, work
@@ -160,16 +161,19 @@ class Inbox:
         return [json.loads(line) for line in lines]
 
 
-def serve(engine: Engine, control: socket.socket) -> None:
+def serve(engine: Engine, control: socket.socket, faults: Faults) -> None:
     """Work until the API server is gone."""
     inbox = Inbox(control)
-    while (arrived := inbox.read(wait=not engine.scheduler.has_work)) is not None:
+    while (arrived := inbox.read(wait=not (engine.scheduler.has_work or faults.now.busy_waits))) is not None:
         for message in arrived:
             handle(engine, message, control)
         if engine.scheduler.has_work:
+            faults.now.before_step()
             tell(control, step=engine.step())
         elif arrived:
             tell(control, state=engine.state())
+        else:
+            os.sched_yield()
 
 
 def handle(engine: Engine, message: dict[str, Any], control: socket.socket) -> None:
@@ -201,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with socket.socket(fileno=args.control) as control, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         engine = build(from_flags(args))
         tell(control, ready=description(engine))
-        serve(engine, control)
+        serve(engine, control, Faults(args.fault))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from llmtop.demo.lifeline import exit_on_signals, terminate_at_end_of
 PHASES = "steady:20,burst:6,steady:14,idle:5"
 RATE = 3.0
 CONCURRENCY = 256
+PROMPT_WORDS = 30
+"""At the beginning of a prompt, which others may share; up to 30 of its own follow."""
 FACTORS = {"steady": 1.0, "burst": 6.0, "idle": 0.0}
 """Arrivals in a phase as a multiple of the rate. A burst is more than the small model can compute on one core."""
 _WORDS = (
@@ -60,10 +62,12 @@ def phases(text: str) -> list[tuple[str, float]]:
     return found
 
 
-def plan(seed: int, rate: float, cycle: Sequence[tuple[str, float]]) -> Iterator[Arrival]:
+def plan(
+    seed: int, rate: float, cycle: Sequence[tuple[str, float]], prompt_words: int = PROMPT_WORDS
+) -> Iterator[Arrival]:
     """All arrivals, without end: the phases come round and round. A cycle of nothing but idle has none."""
     generator = random.Random(seed)
-    beginnings = [_text(generator, 30) for _ in range(3)]
+    beginnings = [_text(generator, prompt_words) for _ in range(3)]
     start_s = 0.0
     if not any(FACTORS[name] * rate for name, _ in cycle):
         return
@@ -71,12 +75,12 @@ def plan(seed: int, rate: float, cycle: Sequence[tuple[str, float]]) -> Iterator
         arrivals_per_s = FACTORS[name] * rate
         at_s = start_s
         while arrivals_per_s and (at_s := at_s + generator.expovariate(arrivals_per_s)) < start_s + duration_s:
-            yield _arrival(generator, at_s, beginnings)
+            yield _arrival(generator, at_s, beginnings, prompt_words)
         start_s += duration_s
 
 
-def _arrival(generator: random.Random, at_s: float, beginnings: Sequence[str]) -> Arrival:
-    beginning = generator.choice(beginnings) if generator.random() < 0.7 else _text(generator, 30)
+def _arrival(generator: random.Random, at_s: float, beginnings: Sequence[str], prompt_words: int) -> Arrival:
+    beginning = generator.choice(beginnings) if generator.random() < 0.7 else _text(generator, prompt_words)
     prompt = f"{beginning} {_text(generator, generator.randint(2, 30))}"
     max_tokens = min(256, 16 + int(generator.expovariate(1 / 140)))  # most answers are short, some are long
     return Arrival(at_s, prompt, max_tokens, generator.randrange(1 << 31), generator.random() < 0.5)
@@ -134,12 +138,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="requests on their way at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--phases", type=phases, default=phases(PHASES), help=f"name:seconds,... (default {PHASES})")
+    parser.add_argument("--prompt-words", type=int, default=PROMPT_WORDS, help="at the beginning of each prompt")
     parser.add_argument("--lifeline", type=int, help="file descriptor of a pipe: its end ends the load")
     args = parser.parse_args(argv)
     exit_on_signals()
     if args.lifeline is not None:
         terminate_at_end_of(args.lifeline)
-    run(args.url, plan(args.seed, args.rate, args.phases), args.concurrency)
+    run(args.url, plan(args.seed, args.rate, args.phases, args.prompt_words), args.concurrency)
 
 
 if __name__ == "__main__":

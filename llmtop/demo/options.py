@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from llmtop.demo.faults import fault_spec
+
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -22,6 +24,7 @@ class Options:
         max_num_seqs: Requests computed at the same time; 0 is what suits the model.
         max_step_tokens: Tokens computed in one step; 0 alike.
         seed: Makes the weights.
+        fault: What goes wrong, and after how many seconds: "lock:10" (`llmtop.demo.faults`).
     """
 
     model: str = "auto"
@@ -33,6 +36,7 @@ class Options:
     max_step_tokens: int = 0
     prefix_caching: bool = True
     seed: int = 0
+    fault: str = ""
 
     def flags(self) -> list[str]:
         """These settings as command-line flags; what is left at its default is not named."""
@@ -64,6 +68,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-step-tokens", type=int, default=0, help="tokens in one step (0: what suits the model)")
     parser.add_argument("--no-prefix-caching", dest="prefix_caching", action="store_false")
     parser.add_argument("--seed", type=int, default=0, help="makes the model's random weights")
+    parser.add_argument("--fault", type=fault_spec, default="", help="NAME:SECONDS, what goes wrong and when")
 
 
 def from_flags(args: argparse.Namespace) -> Options:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+from llmtop.demo.faults import Faults
 from llmtop.demo.lifeline import child_environment, exit_on_signals, name_thread, terminate_at_end_of
 from llmtop.demo.metrics import Metrics, Timeline
 from llmtop.demo.model import VOCABULARY, encode, token_bytes
@@ -219,12 +220,14 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
     engine: ClassVar[EngineClient]
+    faults: ClassVar[Faults]
 
     def do_GET(self) -> None:
         """Serve the three things there are to read."""
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._reply(200, self.engine.metrics.text(), "text/plain; version=0.0.4; charset=utf-8")
+            page = self.faults.now.metrics()
+            self._reply(*page or (200, self.engine.metrics.text(), "text/plain; version=0.0.4; charset=utf-8"))
         elif path == "/health":
             self._reply(200, b"", "text/plain")
         elif path == "/v1/models":
@@ -244,6 +247,7 @@ class Handler(BaseHTTPRequestHandler):
         except RequestError as error:
             self._refuse(error.status, str(error))
             return
+        self.faults.now.at_request()
         answer = self.engine.submit(ask)
         try:
             (self._stream if ask.stream else self._complete)(ask, answer)
@@ -371,10 +375,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         raise SystemExit(f"cannot listen on {args.host} port {args.port}: {error.strerror}") from None
     with contextlib.closing(EngineClient(from_flags(args))) as engine:
-        Handler.engine = engine
+        Handler.engine, Handler.faults = engine, Faults(args.fault)
         try:  # all of it: the engine may end as soon as it is announced, or before
             threading.Thread(target=accept, args=(http,), name="http", daemon=True).start()
-            threading.Thread(target=distribute, args=(engine,), name="engine", daemon=True).start()
+            threading.Thread(target=distribute, args=(engine, Handler.faults), name="engine", daemon=True).start()
             announce(http.server_address[1], engine.description, args.ready)
             while True:
                 signal.pause()
@@ -391,11 +395,12 @@ def accept(http: Server) -> None:
     http.serve_forever(3600.0)  # it wakes up that often to look for shutdown(), which nobody calls
 
 
-def distribute(engine: EngineClient) -> None:
+def distribute(engine: EngineClient, faults: Faults) -> None:
     """Hand out tokens until the engine is gone, then end this process too: without it there is nothing to serve."""
     name_thread("engine-io")
     engine.distribute()
-    os.kill(os.getpid(), signal.SIGTERM)
+    if not faults.now.outlives_engine:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def announce(port: int, engine: dict[str, Any], ready: int | None) -> None:

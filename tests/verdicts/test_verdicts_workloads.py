@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.demo.limits import cpu_quota, why_no_quota
 from tests.collectors.ebpf.probes import why_no_probes
 from tests.verdicts.looking import Case, Looked, Watch
-from tests.workloads.programs import HERE, Workload, cpu_quota, why_no_quota
+from tests.workloads.programs import HERE, Workload
 
 pytestmark = pytest.mark.timeout(240)  # the first test waits for all looks
 
@@ -125,7 +126,7 @@ def looks(
         watch = Watch(makers, CASES, group_of="throttled")
         stack.enter_context(watch)
         if not no_quota:
-            stack.enter_context(cpu_quota(watch.programs["throttled"].pid, QUOTA))
+            stack.enter_context(cpu_quota(QUOTA, watch.programs["throttled"].pid))
         yield {name: looked for phase in PHASES for name, looked in watch.look(phase).items()}
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest
+from llmtop.demo.limits import cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from llmtop.vocabulary import ThreadCause
 from tests.workloads.noise import a_cpu_for_the_first, put_first, put_on
 from tests.workloads.programs import HERE as WORKLOADS
-from tests.workloads.programs import Workload, cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
+from tests.workloads.programs import Workload
 from tests.workloads.watching import Seen, watching
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -202,7 +203,7 @@ def test_a_cpu_quota_is_time_in_the_queue_and_throttling(workload: Path) -> None
         pytest.skip(f"needs a cgroup with a CPU quota: {why}")
     with running({"spin": (workload, "spin", "0")}) as programs:
         pid = programs["spin"].pid
-        with cpu_quota(pid, 0.1) as group, watching(programs) as watch:
+        with cpu_quota(0.1, pid) as group, watching(programs) as watch:
             seen = watch.record(WINDOW_S)
             stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     assert_agrees(seen, "spin", "worker", None)
@@ -216,7 +217,7 @@ def test_waiting_for_a_disk_is_told_as_that(workload: Path, tmp_path: Path) -> N
         pytest.skip(f"the disk below {tmp_path} cannot be made slow enough to wait for: {why}")
     with (
         running({"disk": (workload, "disk", "0", tmp_path / "file")}) as programs,
-        slow_disk(programs["disk"].pid, tmp_path, 8 << 20),
+        slow_disk(tmp_path, 8 << 20, programs["disk"].pid),
         watching(programs) as watch,
     ):
         put_first([programs["disk"].pid], priority=1)  # or it would wait for a CPU in place of the disk

@@ -1,0 +1,271 @@
+"""What can go wrong inside the demo's processes: each fault is one thing, of which the true cause is known.
+
+A fault is named with the seconds after which it begins, `lock:10`, and does its harm where its process calls it: before
+a step of the engine, at a request, at a scrape of /metrics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from llmtop.demo.lifeline import name_thread
+
+Page: TypeAlias = tuple[int, bytes, str]
+"""HTTP status, body and content type."""
+
+_HELD_S = 0.08
+"""How long a step waits for what it waits for: several times as long as it computes."""
+
+
+class Fault:
+    """Nothing goes wrong."""
+
+    busy_waits = False
+    """The engine asks for work again and again instead of sleeping."""
+    outlives_engine = False
+    """The API server goes on without its engine."""
+
+    def before_step(self) -> None:
+        """Called by the engine's main thread before each step."""
+
+    def at_request(self) -> None:
+        """Called by the API server's thread of a connection before a request is handed on."""
+
+    def metrics(self) -> Page | None:
+        """What is answered in place of the metrics; None for the metrics."""
+        return None
+
+
+class Lock(Fault):
+    """A thread of the engine holds a lock most of the time, asleep; each step needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _start("kv-offload", self._hold)
+
+    def before_step(self) -> None:
+        with self._lock:
+            pass
+
+    def _hold(self) -> None:
+        while True:
+            with self._lock:
+                time.sleep(_HELD_S)
+            time.sleep(0.001)
+
+
+class Gil(Fault):
+    """Threads of the engine run Python code all the time."""
+
+    def __init__(self) -> None:
+        for n in range(6):
+            _start(f"detokenize-{n}", _run_python)
+
+
+class Disk(Fault):
+    """Each step writes to a file and waits until the disk has it."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
+        self._block = os.urandom(16 << 20)
+
+    def before_step(self) -> None:
+        self._file.seek(0)
+        self._file.write(self._block)
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+
+
+class Network(Fault):
+    """Each step asks something over TCP and waits for the answer, as of a remote KV store."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._ours = socket.create_connection(listener.getsockname())
+            self._theirs, _ = listener.accept()
+        _start("kv-store", self._answer)
+
+    def before_step(self) -> None:
+        self._ours.sendall(b"?")
+        self._ours.recv(1)
+
+    def _answer(self) -> None:
+        while self._theirs.recv(1):
+            time.sleep(_HELD_S)
+            self._theirs.sendall(b"!")
+
+
+class PageFaults(Fault):
+    """Each step maps fresh memory, touches every page of it and gives it back."""
+
+    def before_step(self) -> None:
+        size = 192 << 20
+        with mmap.mmap(-1, size) as memory:
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+            for page in range(0, size, mmap.PAGESIZE):
+                memory[page] = 1
+
+
+class Forks(Fault):
+    """Each step starts processes and waits for them."""
+
+    def before_step(self) -> None:
+        for _ in range(8):
+            subprocess.run(["true"], check=True)
+
+
+class Sleep(Fault):
+    """Each step begins with a sleep, as one that polls for work does."""
+
+    def before_step(self) -> None:
+        time.sleep(2 * _HELD_S)
+
+
+class Hang(Fault):
+    """The engine waits for ever for a lock that nobody gives back."""
+
+    def before_step(self) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+
+class BusyWait(Fault):
+    """Without work the engine yields its CPU again and again instead of sleeping."""
+
+    busy_waits = True
+
+
+class Tokenizer(Fault):
+    """Each request costs the API server a quarter of a second of Python."""
+
+    def at_request(self) -> None:
+        end_s = time.thread_time() + 0.25
+        while time.thread_time() < end_s:
+            sum(range(1000))
+
+
+class BlockedApi(Fault):
+    """Each request waits in the API server for a call that takes one at a time, as of a service that checks keys."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def at_request(self) -> None:
+        with self._turn:
+            time.sleep(0.6)
+
+
+class Outlive(Fault):
+    """The API server stays when its engine is gone."""
+
+    outlives_engine = True
+
+
+class FailingMetrics(Fault):
+    """The metrics answer with an error."""
+
+    def metrics(self) -> Page:
+        return 500, b"Internal Server Error", "text/plain"
+
+
+class ForeignMetrics(Fault):
+    """Something else answers for the metrics: a proxy's page."""
+
+    def metrics(self) -> Page:
+        return 200, b"<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", "text/html"
+
+
+class SlowMetrics(Fault):
+    """The metrics take two seconds."""
+
+    def metrics(self) -> None:
+        time.sleep(2.0)
+
+
+class HangingMetrics(Fault):
+    """The metrics do not answer."""
+
+    def metrics(self) -> None:
+        time.sleep(3600.0)
+
+
+FAULTS: Mapping[str, Callable[[], Fault]] = {
+    "lock": Lock,
+    "gil": Gil,
+    "disk": Disk,
+    "network": Network,
+    "page-faults": PageFaults,
+    "forks": Forks,
+    "sleep": Sleep,
+    "hang": Hang,
+    "busy-wait": BusyWait,
+    "tokenizer": Tokenizer,
+    "blocked-api": BlockedApi,
+    "outlive": Outlive,
+    "metrics-fail": FailingMetrics,
+    "metrics-foreign": ForeignMetrics,
+    "metrics-slow": SlowMetrics,
+    "metrics-hang": HangingMetrics,
+}
+
+
+class Faults:
+    """The fault of a process, in its time: nothing until then.
+
+    Args:
+        spec: NAME:SECONDS as `fault_spec` checks it; empty for none.
+    """
+
+    def __init__(self, spec: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        name, _, after_s = spec.partition(":")
+        self._make = FAULTS.get(name, Fault)
+        self._clock = clock
+        self._begin_s = clock() + float(after_s or 0)
+        self._lock = threading.Lock()
+        self._none = Fault()
+        self._fault: Fault | None = None
+
+    @property
+    def now(self) -> Fault:
+        """What goes wrong now."""
+        if self._fault is None and self._clock() < self._begin_s:
+            return self._none
+        with self._lock:
+            if self._fault is None:
+                self._fault = self._make()
+            return self._fault
+
+
+def fault_spec(text: str) -> str:
+    """An argparse type: a fault and the seconds after which it begins.
+
+    >>> fault_spec("lock:10")
+    'lock:10'
+    """
+    name, _, after_s = text.partition(":")
+    if text and (name not in FAULTS or not after_s.replace(".", "", 1).isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(FAULTS)} with seconds, as lock:10")
+    return text
+
+
+def _run_python() -> None:
+    while True:
+        sum(range(1000))
+
+
+def _start(name: str, target: Callable[[], None]) -> None:
+    def run() -> None:
+        name_thread(name)
+        target()
+
+    threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,0 +1,228 @@
+"""Incidents that `llmtop demo --incident NAME` stages on its own server: the true cause of each is known.
+
+Some are faults within the server's processes (`llmtop.demo.faults`), some are its settings and its load, some are done
+to it from outside: signals, neighbours, a quota.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from llmtop.demo.lifeline import child_environment
+from llmtop.demo.limits import cpu_quota, why_no_quota
+from llmtop.demo.options import Options
+from llmtop.demo.process import DemoServer
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+BEGIN_S = 8.0
+"""What all incidents but those of settings and load begin with: a server that is well."""
+_QUOTA = 0.15
+"""CPUs, for all of the server."""
+_NEIGHBOUR = "import ctypes\nctypes.CDLL(None).prctl(15, b'batch-job', 0, 0, 0)\nwhile True: pass"
+
+STEADY = ("--phases=steady:3600", "--rate=2")
+
+Stage = Callable[[DemoServer], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One thing that goes wrong.
+
+    Attributes:
+        what: What is staged, in half a sentence.
+        fault: A name in `faults.FAULTS`; empty for none.
+        settings: Fields of `Options`.
+        load: Flags of `llmtop.demo.load`.
+        stage: What is done to the server from outside when it begins, undone at the end.
+        why_not: Why it cannot be staged on this machine.
+        verdicts: The rules of which one must be what llmtop says first.
+        beside: Rules that may speak too: what the cause leads to.
+    """
+
+    what: str
+    fault: str = ""
+    settings: Mapping[str, int] = field(default_factory=dict)
+    load: tuple[str, ...] = STEADY
+    stage: Stage | None = None
+    why_not: Callable[[], Unknown | None] = lambda: None
+    verdicts: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    def options(self, options: Options, after_s: float = BEGIN_S) -> Options:
+        """The server's settings with the incident's own."""
+        fault = f"{self.fault}:{after_s:g}" if self.fault else ""
+        return replace(options, **self.settings, fault=fault)  # type: ignore[arg-type]
+
+
+class Staged:
+    """An incident on a running server, from `after_s` on until it is left."""
+
+    def __init__(self, incident: Incident, server: DemoServer, after_s: float = BEGIN_S) -> None:
+        self._stage = incident.stage
+        self._server = server
+        self._undo = ExitStack()
+        self._timer = threading.Timer(after_s, self._begin)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if self._stage is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._timer.is_alive():
+            self._timer.join()
+        self._undo.close()
+
+    def _begin(self) -> None:
+        assert self._stage is not None
+        self._undo.enter_context(self._stage(self._server))
+
+
+@contextlib.contextmanager
+def _signalled(number: int, of: str, server: DemoServer) -> Iterator[None]:
+    """A signal to a process of the server; one that was stopped goes on again at the end, or it could not leave."""
+    pid = server.engine_pid if of == "engine" else server.pid
+    os.kill(pid, number)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _neighbours(count: int, cpus: set[int] | None = None) -> Iterator[None]:
+    """Programs that compute all the time, on all CPUs or some."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            started = subprocess.Popen(
+                [sys.executable, "-c", _NEIGHBOUR],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=child_environment(),
+                start_new_session=True,
+            )
+            stack.callback(started.wait)
+            stack.callback(started.kill)
+            if cpus:
+                os.sched_setaffinity(started.pid, cpus)
+        yield
+
+
+def _crowded(_server: DemoServer) -> AbstractContextManager[None]:
+    return _neighbours(4 * len(os.sched_getaffinity(0)))
+
+
+@contextlib.contextmanager
+def _crowded_api(server: DemoServer) -> Iterator[None]:
+    """The API server shares one CPU with programs that compute; the engine has the others."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    _pin(server.pid, {last})
+    _pin(server.engine_pid, set(others))
+    with _neighbours(6, {last}):
+        yield
+
+
+def _pin(pid: int, cpus: set[int]) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(int(thread.name), cpus)
+
+
+def _throttled(server: DemoServer) -> AbstractContextManager[Path]:
+    return cpu_quota(_QUOTA, server.pid, server.engine_pid)
+
+
+@contextlib.contextmanager
+def _restarted(server: DemoServer) -> Iterator[None]:
+    """The server ends and another one starts on its port."""
+    server.close()
+    with DemoServer(port=server.port) as other:
+        other.start_load(*STEADY)
+        yield
+
+
+def _why_no_second_cpu() -> Unknown | None:
+    if len(os.sched_getaffinity(0)) > 1:
+        return None
+    return Unknown("it needs two CPUs, and llmtop may use one", "see taskset and the container's cpuset")
+
+
+def _why_too_few_rights() -> Unknown | None:
+    reason = why_no_quota()
+    return Unknown(reason, "run llmtop as root on the host") if reason else None
+
+
+_NONE = ("--phases=idle:3600",)
+_BURSTS = ("--phases=steady:3600", "--rate=40", "--concurrency=256")
+_AT_A_CAP = ("--phases=steady:3600", "--rate=60", "--concurrency=48")
+_LONG_PROMPTS = ("--phases=steady:3600", "--rate=3", "--prompt-words=220")
+
+HEALTHY = Incident("nothing goes wrong: steady traffic, bursts and none in turn", load=())
+
+INCIDENTS: Mapping[str, Incident] = {
+    "kv-exhaustion": Incident(
+        "the KV cache is too small for the requests that run",
+        settings={"kv_blocks": 40, "max_num_seqs": 16},
+        load=_BURSTS,
+    ),
+    "saturated": Incident("48 clients, each with its next request ready: the queue stands", load=_AT_A_CAP),
+    "long-prompts": Incident("long prompts come between the tokens of others", load=_LONG_PROMPTS),
+    "neighbours": Incident("other programs take the CPUs", stage=_crowded),
+    "api-short-of-cpu": Incident(
+        "other programs take the API server's CPU", stage=_crowded_api, why_not=_why_no_second_cpu
+    ),
+    "throttled": Incident("a CPU quota holds the server", stage=_throttled, why_not=_why_too_few_rights),
+    "gil": Incident("threads of the engine fight for Python's lock", fault="gil"),
+    "lock": Incident("the engine waits for a lock that a thread of its own holds", fault="lock"),
+    "disk": Incident("each step waits for the disk", fault="disk"),
+    "network": Incident("each step waits for an answer over the network", fault="network"),
+    "page-faults": Incident("each step touches fresh memory", fault="page-faults"),
+    "forks": Incident("each step starts processes", fault="forks"),
+    "sleeping-engine": Incident("each step begins with a sleep", fault="sleep"),
+    "tokenizer": Incident(
+        "the API server computes a quarter of a second for each request", fault="tokenizer", load=_AT_A_CAP
+    ),
+    "blocked-api": Incident("requests queue in the API server for a call to elsewhere", fault="blocked-api"),
+    "busy-wait": Incident("an engine without work keeps a CPU busy", fault="busy-wait", load=_NONE),
+    "engine-hangs": Incident("the engine waits for a lock for ever, with requests running", fault="hang"),
+    "engine-stopped": Incident("the engine is stopped (SIGSTOP)", stage=partial(_signalled, signal.SIGSTOP, "engine")),
+    "engine-killed": Incident(
+        "the engine is killed, its API server stays",
+        fault="outlive",
+        stage=partial(_signalled, signal.SIGKILL, "engine"),
+    ),
+    "engine-killed-idle": Incident(
+        "the same without a request", fault="outlive", load=_NONE, stage=partial(_signalled, signal.SIGKILL, "engine")
+    ),
+    "server-stopped": Incident(
+        "the API server is stopped (SIGSTOP)", stage=partial(_signalled, signal.SIGSTOP, "server")
+    ),
+    "server-killed": Incident("all of the server is killed", stage=partial(_signalled, signal.SIGKILL, "server")),
+    "restart": Incident("the server ends, and another starts on its port", stage=_restarted),
+    "metrics-fail": Incident("/metrics answers with an error", fault="metrics-fail"),
+    "metrics-foreign": Incident("/metrics answers with a web page", fault="metrics-foreign"),
+    "metrics-slow": Incident("/metrics takes two seconds", fault="metrics-slow"),
+    "metrics-hang": Incident("/metrics does not answer", fault="metrics-hang"),
+}
+"""By the name that the command line takes."""
