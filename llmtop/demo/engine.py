@@ -205,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with socket.socket(fileno=args.control) as control, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         engine = build(from_flags(args))
         tell(control, ready=description(engine))
-        serve(engine, control, Faults(args.fault))
+        serve(engine, control, Faults(args.fault, "engine"))
 
 
 if __name__ == "__main__":

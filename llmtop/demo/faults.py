@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from llmtop.demo.lifeline import name_thread
 
+Part: TypeAlias = Literal["engine", "server"]
 Page: TypeAlias = tuple[int, bytes, str]
 """HTTP status, body and content type."""
 
@@ -29,6 +30,8 @@ _HELD_S = 0.08
 class Fault:
     """Nothing goes wrong."""
 
+    part: Part = "engine"
+    """The process in which it goes wrong."""
     busy_waits = False
     """The engine asks for work again and again instead of sleeping."""
     outlives_engine = False
@@ -75,14 +78,13 @@ class Disk(Fault):
     """Each step writes to a file and waits until the disk has it."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
+        self._file, path = tempfile.mkstemp()
+        os.unlink(path)  # noqa: PTH108 - the file lives as long as the process
         self._block = os.urandom(16 << 20)
 
     def before_step(self) -> None:
-        self._file.seek(0)
-        self._file.write(self._block)
-        self._file.flush()
-        os.fdatasync(self._file.fileno())
+        os.pwrite(self._file, self._block, 0)
+        os.fdatasync(self._file)
 
 
 class Network(Fault):
@@ -148,6 +150,8 @@ class BusyWait(Fault):
 class Tokenizer(Fault):
     """Each request costs the API server a quarter of a second of Python."""
 
+    part: Part = "server"
+
     def at_request(self) -> None:
         end_s = time.thread_time() + 0.25
         while time.thread_time() < end_s:
@@ -156,6 +160,8 @@ class Tokenizer(Fault):
 
 class BlockedApi(Fault):
     """Each request waits in the API server for a call that takes one at a time, as of a service that checks keys."""
+
+    part: Part = "server"
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -168,11 +174,14 @@ class BlockedApi(Fault):
 class Outlive(Fault):
     """The API server stays when its engine is gone."""
 
+    part: Part = "server"
     outlives_engine = True
 
 
 class FailingMetrics(Fault):
     """The metrics answer with an error."""
+
+    part: Part = "server"
 
     def metrics(self) -> Page:
         return 500, b"Internal Server Error", "text/plain"
@@ -181,12 +190,16 @@ class FailingMetrics(Fault):
 class ForeignMetrics(Fault):
     """Something else answers for the metrics: a proxy's page."""
 
+    part: Part = "server"
+
     def metrics(self) -> Page:
         return 200, b"<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", "text/html"
 
 
 class SlowMetrics(Fault):
     """The metrics take two seconds."""
+
+    part: Part = "server"
 
     def metrics(self) -> None:
         time.sleep(2.0)
@@ -195,11 +208,13 @@ class SlowMetrics(Fault):
 class HangingMetrics(Fault):
     """The metrics do not answer."""
 
+    part: Part = "server"
+
     def metrics(self) -> None:
         time.sleep(3600.0)
 
 
-FAULTS: Mapping[str, Callable[[], Fault]] = {
+FAULTS: Mapping[str, type[Fault]] = {
     "lock": Lock,
     "gil": Gil,
     "disk": Disk,
@@ -224,11 +239,13 @@ class Faults:
 
     Args:
         spec: NAME:SECONDS as `fault_spec` checks it; empty for none.
+        part: The process that asks: a fault of the other one is none here.
     """
 
-    def __init__(self, spec: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spec: str, part: Part, clock: Callable[[], float] = time.monotonic) -> None:
         name, _, after_s = spec.partition(":")
-        self._make = FAULTS.get(name, Fault)
+        named = FAULTS.get(name, Fault)
+        self._make = named if named.part == part else Fault
         self._clock = clock
         self._begin_s = clock() + float(after_s or 0)
         self._lock = threading.Lock()

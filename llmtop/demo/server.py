@@ -375,7 +375,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         raise SystemExit(f"cannot listen on {args.host} port {args.port}: {error.strerror}") from None
     with contextlib.closing(EngineClient(from_flags(args))) as engine:
-        Handler.engine, Handler.faults = engine, Faults(args.fault)
+        Handler.engine, Handler.faults = engine, Faults(args.fault, "server")
         try:  # all of it: the engine may end as soon as it is announced, or before
             threading.Thread(target=accept, args=(http,), name="http", daemon=True).start()
             threading.Thread(target=distribute, args=(engine, Handler.faults), name="engine", daemon=True).start()

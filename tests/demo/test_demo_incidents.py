@@ -1,0 +1,138 @@
+"""Faults begin in their time and place, incidents are undone, and the command line names them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from llmtop.analysis.rules.registry import RULES
+from llmtop.cli.demo import incident
+from llmtop.demo import DemoServer, Options
+from llmtop.demo.faults import FAULTS, Fault, Faults, fault_spec
+from llmtop.demo.incidents import HEALTHY, INCIDENTS, Staged
+from tests.demo.test_demo_server import is_running, until
+
+TINY = Options(model="tiny", device="cpu", kv_blocks=64)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_fault_begins_in_its_time_and_stays_the_same() -> None:
+    clock = Clock()
+    faults = Faults("sleep:5", "engine", clock)
+    assert type(faults.now) is Fault
+    clock.now_s += 5
+    begun = faults.now
+    assert type(begun) is FAULTS["sleep"]
+    assert faults.now is begun
+
+
+def test_a_fault_of_the_other_process_is_none_here() -> None:
+    assert type(Faults("tokenizer:0", "engine").now) is Fault
+    assert type(Faults("lock:0", "server").now) is Fault
+    assert type(Faults("", "server").now) is Fault
+
+
+@pytest.mark.parametrize("text", ["none:3", "lock", "lock:", "lock:x"])
+def test_a_fault_that_there_is_not_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        fault_spec(text)
+
+
+@pytest.mark.parametrize("name", ["lock", "disk", "network", "page-faults", "forks", "sleep", "hang"])
+def test_a_fault_of_the_engine_holds_up_a_step(name: str) -> None:
+    """For ever, where it hangs."""
+    fault = FAULTS[name]()
+    done = threading.Event()
+
+    def step() -> None:
+        fault.before_step()
+        fault.before_step()
+        done.set()
+
+    start_s = time.monotonic()
+    threading.Thread(target=step, daemon=True).start()
+    assert done.wait(20.0 if name != "hang" else 0.2) == (name != "hang")
+    if name in ("lock", "network", "sleep"):
+        assert time.monotonic() - start_s >= 0.08
+
+
+def test_every_incident_is_made_of_what_there_is() -> None:
+    rules = {rule.id for rule in RULES}
+    for name, one in INCIDENTS.items():
+        assert one.fault in {"", *FAULTS}, name
+        assert {*one.verdicts, *one.beside} <= rules, name
+        assert one.options(TINY).fault.partition(":")[0] == one.fault
+    assert HEALTHY.options(TINY) == TINY
+    assert incident("lock") is INCIDENTS["lock"]
+    with pytest.raises(argparse.ArgumentTypeError):
+        incident("bad luck")
+
+
+def test_metrics_fail_when_they_are_to() -> None:
+    with DemoServer(INCIDENTS["metrics-fail"].options(TINY, after_s=0.0)) as server:
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(f"{server.url}/metrics", timeout=10)
+        raised.value.close()
+        assert raised.value.code == 500
+
+
+def test_a_stopped_process_goes_on_at_the_end() -> None:
+    with DemoServer(TINY) as server:
+        engine = psutil.Process(server.engine_pid)
+        with Staged(INCIDENTS["engine-stopped"], server, after_s=0.0):
+            until(lambda: engine.status() == psutil.STATUS_STOPPED)
+        assert engine.status() != psutil.STATUS_STOPPED
+
+
+def test_an_api_server_may_stay_without_its_engine() -> None:
+    one = INCIDENTS["engine-killed-idle"]
+    with DemoServer(one.options(TINY, after_s=0.0)) as server:
+        os.kill(server.engine_pid, signal.SIGKILL)
+        until(lambda: not is_running(server.engine_pid))
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as page:
+            assert page.status == 200
+
+
+def test_a_restart_comes_back_on_the_same_port() -> None:
+    with DemoServer(TINY) as server:
+        before = server.pid
+        with Staged(INCIDENTS["restart"], server, after_s=0.0):
+            until(lambda: not is_running(before))
+            until(lambda: answers(server.url))
+
+
+def test_neighbours_leave_with_the_incident() -> None:
+    with DemoServer(TINY) as server:
+        with Staged(INCIDENTS["neighbours"], server, after_s=0.0):
+            until(lambda: len(batch_jobs()) >= len(os.sched_getaffinity(0)))
+            pids = batch_jobs()
+        assert not [pid for pid in pids if is_running(pid)]
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as page:
+            return bool(page.status == 200)
+    except OSError:
+        return False
+
+
+def batch_jobs() -> list[int]:
+    mine = psutil.Process().children(recursive=True)
+    return [one.pid for one in mine if Path(f"/proc/{one.pid}/comm").read_text().strip() == "batch-job"]
