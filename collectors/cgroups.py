@@ -65,13 +65,48 @@ def throttling(group: Group) -> Throttling | Unknown:
     return Throttling(int(fields["nr_throttled"]), nanoseconds)
 
 
-def _own_folder(memberships: str, mount: Path) -> tuple[Path, str] | None:
+def memory_events_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Path | None:
+    """Where a process's memory cgroup counts whom the kernel killed in it for want of memory; None where nowhere."""
+    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount, "memory")
+    if own is None:
+        return None
+    base, path = own
+    files = (base / path.lstrip("/") / name for name in ("memory.events", "memory.oom_control"))
+    return next((file for file in files if file.exists()), None)
+
+
+def oom_kills(events: Path) -> int | None:
+    """How many of a group's processes the kernel has killed for want of memory; None when the group is gone."""
+    for line in (procfs.read_text(events) or "").splitlines():
+        key, _, count = line.partition(" ")
+        if key == "oom_kill":
+            return int(count)
+    return None
+
+
+def freezer_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Path | None:
+    """The file that says whether a process's cgroup is frozen (docker pause); None where there is none."""
+    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount, "freezer")
+    if own is None:
+        return None
+    base, path = own
+    files = (base / path.lstrip("/") / name for name in ("cgroup.events", "freezer.state"))
+    return next((file for file in files if file.exists()), None)
+
+
+def is_frozen(freezer: Path) -> bool:
+    """Whether the processes of the group are held (kernel: Documentation/admin-guide/cgroup-v2, freezer)."""
+    lines = (procfs.read_text(freezer) or "").splitlines()
+    return "frozen 1" in lines or "FROZEN" in lines
+
+
+def _own_folder(memberships: str, mount: Path, controller: str = "cpu") -> tuple[Path, str] | None:
     """Mount point and path of the group; lines are "id:controllers:path", and version 2 names no controllers."""
     unified: str | None = None
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            base = next((mount / name for name in ("cpu", "cpu,cpuacct") if (mount / name).is_dir()), None)
+        if controller in controllers.split(","):
+            base = next((mount / name for name in (controller, controllers) if (mount / name).is_dir()), None)
             return (base, path) if base is not None else None
         if not controllers:
             unified = path

@@ -7,6 +7,7 @@ sampled: one look at each poll (`llmtop.collectors.thread_causes` has the table)
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import os
 import platform
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from llmtop import procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups
+from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.model import (
     NS_PER_S,
@@ -35,8 +37,10 @@ from llmtop.model import (
     Unknown,
 )
 from llmtop.text import clean, redact
+from llmtop.vocabulary import ProcessState
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from llmtop.collectors.base import Clock
@@ -51,6 +55,13 @@ RENEW_NS = 5 * NS_PER_S
 RELIST_NS = 60 * NS_PER_S
 """How often all processes are looked at afresh; in between only PIDs that are new."""
 MARKS_PER_POLL = 5
+BRIEF_NS = 3 * NS_PER_S
+"""A helper that ends before it is this old is no event by itself: a server that compiles starts a hundred of them."""
+TOLD_EVERY_NS = 10 * NS_PER_S
+"""How often the short-lived helpers are told of, together."""
+MOST_ENDED = 20
+"""Parts of the server that are remembered after their end."""
+_NAMES_TOLD = 3
 _NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT = "/proc/PID/stat"
@@ -62,14 +73,31 @@ class _Process:
 
     pid: int
     start_ticks: int
+    parent: int
     role: str
+    seen_ns: int
     witnesses: Witnesses
+    is_part: bool = False
+    """It is one of those that make up the server, by a role that was read twice: between fork and exec a compiler that
+    the engine starts has the engine's command line."""
+    is_announced: bool = False
     threads: dict[int, Thread] = field(default_factory=dict)
     shown: Track | None = None
 
     @property
     def id(self) -> str:
         return f"process:{self.pid}"
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A part of the server that has ended."""
+
+    pid: int
+    start_ticks: int
+    role: str
+    ended_ns: int
+    shown: Track | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +109,7 @@ class _News:
     marks: list[Mark] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    came: list[_Process] = field(default_factory=list)
 
 
 class ProcCollector:
@@ -93,8 +122,20 @@ class ProcCollector:
     name = "proc"
     period_s = 0.1
 
-    def __init__(self, target: Target, engines: Sequence[Engine] = (), clock: Clock = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        target: Target,
+        engines: Sequence[Engine] = (),
+        clock: Clock = time.monotonic_ns,
+        exits: Exits | None = None,
+    ) -> None:
         self._target = target
+        self._exits = exits or Exits()
+        self._over: dict[str, _Ended] = {}
+        self._brief: dict[str, int] = {}
+        """Helpers that ended soon after their start and were not told of yet: how many by name."""
+        self._told_ns = 0
+        self._freezer: Path | None = None
         # The target's own engine first: what it calls its processes is the likeliest.
         self._engines = sorted(engines, key=lambda engine: engine.kind != target.kind)
         self._clock = clock
@@ -114,12 +155,13 @@ class ProcCollector:
         return None
 
     def __enter__(self) -> Self:
+        self._exits.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass  # nothing is held between polls
+        self._exits.close()
 
     def poll(self) -> Trace:
         start = self._clock()
@@ -128,7 +170,10 @@ class ProcCollector:
         self._renewed_ns = start if self._is_time_to_renew else self._renewed_ns
         self._find_processes(news, start)
         ended = [process for process in list(self._processes.values()) if not self._read_process(process, news)]
+        news.marks += _marks("started", news.came, start, Severity.INFO)
         self._mark_ends(ended, news)
+        self._follow_ends(news)
+        self._tell_brief(news, start)
         self._read_threads(news)
         self._read_group(news)
         _read_host(news, self._clock())
@@ -157,9 +202,12 @@ class ProcCollector:
             self._add_first()
         family = procfs.Family({pid: stat.parent for pid in fresh if (stat := procfs.stat(pid)) is not None})
         children = family.descendants(*self._processes)
-        added = [process for pid in children if (process := self._add(pid)) is not None]
-        if self._has_polled:
-            news.marks += _marks("started", added, now, Severity.INFO)
+        for pid in children:
+            self._add(pid)
+        if not self._has_polled:
+            for process in self._processes.values():
+                process.is_announced = True
+                self._make_part(process)
 
     def _add_first(self) -> None:
         """The processes that the target was recognised by; workers that are no descendants are among them."""
@@ -167,52 +215,94 @@ class ProcCollector:
         for pid in dict.fromkeys((root, *(process.pid for process in self._target.processes))):
             self._add(pid)
         if root not in self._processes:
-            self._ended = f"{self._target.title} (pid {root}) has exited"
+            self._note_end(root, 0, next((one.role for one in self._target.processes if one.pid == root), "server"))
 
-    def _add(self, pid: int) -> _Process | None:
+    def _add(self, pid: int) -> None:
         stat = procfs.stat(pid)
-        if pid in self._processes or stat is None or stat.state in "ZX":
-            return None
-        process = self._processes[pid] = _Process(pid, stat.start_ticks, self._role(pid), Witnesses(pid))
-        return process
+        if pid in self._processes or stat is None or _has_ended(stat):
+            return
+        self._processes[pid] = _Process(
+            pid, stat.start_ticks, stat.parent, self._role(pid), self._clock(), Witnesses(pid)
+        )
 
     def _role(self, pid: int) -> str:
-        command = procfs.command(procfs.arguments(pid))
-        for engine in self._engines:
-            if (role := engine.role(command)) is not None:
-                return clean(role)
+        if (role := self._recognised(pid)) is not None:
+            return role
         known = next((process.role for process in self._target.processes if process.pid == pid), None)
         return known or clean(procfs.name(pid)) or "child"
+
+    def _recognised(self, pid: int) -> str | None:
+        """The role by what an engine calls its processes; None for a helper."""
+        command = procfs.command(procfs.arguments(pid))
+        roles = (engine.role(command) for engine in self._engines)
+        return next((clean(role) for role in roles if role is not None), None)
+
+    def _make_part(self, process: _Process) -> None:
+        """Count it among those that make up the server, and follow it to its end.
+
+        A child with its parent's role is a fork that has not said yet what it is, or a pool. Of a server that is not
+        known, all that was there at the start counts.
+        """
+        parent = self._processes.get(process.parent)
+        if process.pid != self._target.root_pid:
+            known = {one.pid for one in self._target.processes} if self._target.kind == "process" else set()
+            is_own = self._recognised(process.pid) == process.role or process.pid in known
+            if not is_own or (parent is not None and parent.role == process.role and not known):
+                return
+        process.is_part = True
+        self._exits.watch(process.pid)
 
     def _read_process(self, process: _Process, news: _News) -> bool:
         """Read one process; False when it has ended."""
         stat = procfs.stat(process.pid)
         now = self._clock()
         # Another start time is another process under the same PID.
-        if stat is None or stat.start_ticks != process.start_ticks or stat.state in "ZX":
+        if stat is None or stat.start_ticks != process.start_ticks or _has_ended(stat):
             self._end(process, news)
             return False
         self._show(process, news)
+        self._announce(process, now, news)
         for metric, value in (
             (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
             (v.PROCESS_RSS, stat.rss_pages * _PAGE),
             (v.PROCESS_THREADS, stat.threads),
+            (v.PROCESS_STATE, self._state(process, stat)),
         ):
             news.readings.append(Reading(process.id, metric, now, float(value), _STAT))
         return True
 
+    def _state(self, process: _Process, stat: procfs.Stat) -> ProcessState:
+        if process.pid == self._target.root_pid and self._freezer is not None and cgroups.is_frozen(self._freezer):
+            return ProcessState.FROZEN
+        return _STATES.get(stat.state, ProcessState.ALIVE)
+
+    def _announce(self, process: _Process, now: int, news: _News) -> None:
+        """Say that it came: a part of the server once its role is sure, a helper once it has stayed for a while."""
+        if process.is_announced:
+            return
+        if process.is_part or now - process.seen_ns >= BRIEF_NS:
+            process.is_announced = True
+            self._exits.watch(process.pid)
+            news.came.append(process)
+
     def _show(self, process: _Process, news: _News) -> None:
         """Send the process's track when it is new or has changed."""
-        if process.shown is not None and not self._is_time_to_renew:
+        is_new = process.shown is None
+        if not is_new and process.is_announced and not self._is_time_to_renew:
             return
-        process.role = self._role(process.pid)
+        before, process.role = process.role, self._role(process.pid)
+        if not process.is_part and not is_new and before == process.role:
+            self._make_part(process)
         command = " ".join(procfs.arguments(process.pid)).strip()
         facts: dict[str, Fact] = {
             "role": process.role,
             "cmdline": clean(redact(command)) or Unknown("the process has no command line"),
+            "part": int(process.is_part),
+            "root": self._target.root_pid,
         }
         if process.pid == self._target.root_pid:
             facts |= self._group_facts(process.pid)
+            self._freezer = cgroups.freezer_of(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track
@@ -228,19 +318,84 @@ class ProcCollector:
     def _end(self, process: _Process, news: _News) -> None:
         del self._processes[process.pid]
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
-        if process.pid == self._target.root_pid:
-            self._ended = f"{self._target.title} (pid {process.pid}) has exited"
+        if process.is_part:
+            self._note_end(process.pid, process.start_ticks, process.role)
+
+    def _note_end(self, pid: int, start_ticks: int, role: str) -> None:
+        ended = _Ended(pid, start_ticks, role, self._clock())
+        self._over[f"ended:{pid}/{start_ticks}"] = ended
+        if pid == self._target.root_pid:
+            self._ended = f"{self._target.title} (pid {pid}) has exited"
 
     def _mark_ends(self, ended: Iterable[_Process], news: _News) -> None:
-        """The root's end is the server's, and said by itself."""
+        """The root's end is the server's; of helpers that came and went at once only their number is kept."""
         now = self._clock()
-        others = []
+        groups: dict[tuple[str, Severity], list[_Process]] = {}
         for process in ended:
-            if process.pid == self._target.root_pid:
-                news.marks += _marks("exited", [process], now, Severity.ERROR)
-            else:
-                others.append(process)
-        news.marks += _marks("exited", others, now, Severity.WARNING)
+            if not process.is_announced:
+                self._brief[process.role] = self._brief.get(process.role, 0) + 1
+                continue
+            what, severity = self._how_it_ended(process)
+            groups.setdefault((what, severity), []).append(process)
+            if not process.is_part:
+                self._exits.forget(process.pid)
+        for (what, severity), processes in groups.items():
+            news.marks += _marks(what, processes, now, severity)
+
+    def _how_it_ended(self, process: _Process) -> tuple[str, Severity]:
+        self._exits.note_zombie(process.pid)
+        self._exits.read_log()
+        exit = self._exits.of(process.pid)
+        what = "exited" if isinstance(exit.text, Unknown) else f"exited: {exit.text}"
+        if process.pid == self._target.root_pid:
+            return what, Severity.ERROR
+        return what, Severity.INFO if exit.is_regular and not process.is_part else Severity.WARNING
+
+    def _follow_ends(self, news: _News) -> None:
+        """What has ended may wait for its parent; how it ended may be known only after that."""
+        if self._is_time_to_renew:
+            self._exits.read_log()
+        for id, ended in list(self._over.items()):
+            track = self._ended_track(id, ended)
+            if track != ended.shown:
+                ended.shown = news.tracks[id] = track
+        for id in list(self._over)[:-MOST_ENDED]:
+            self._exits.forget(self._over.pop(id).pid)
+            news.gone.append(id)
+
+    def _ended_track(self, id: str, ended: _Ended) -> Track:
+        stat = procfs.stat(ended.pid)
+        is_zombie = stat is not None and stat.start_ticks == ended.start_ticks and stat.state == "Z"
+        if is_zombie:
+            self._exits.note_zombie(ended.pid)
+        exit = self._exits.of(ended.pid)
+        facts: dict[str, Fact] = {
+            "pid": ended.pid,
+            "role": ended.role,
+            "root": self._target.root_pid,
+            "ended_ns": ended.ended_ns,
+            "how": exit.text,
+        }
+        facts |= {key: 1 for key in ("is_regular", "is_oom") if getattr(exit, key)}
+        if is_zombie and stat is not None:
+            facts |= {"is_zombie": 1, "parent": stat.parent}
+        if exit.words:
+            facts["words"] = exit.words
+        return Track(id, TrackKind.ENDED, ended.role, facts=facts)
+
+    def _tell_brief(self, news: _News, now: int) -> None:
+        """One mark for all the compilers and shells that came and went meanwhile."""
+        if not self._brief or now - self._told_ns < TOLD_EVERY_NS:
+            return
+        self._told_ns = now
+        count = sum(self._brief.values())
+        most = sorted(self._brief.items(), key=lambda item: -item[1])
+        named = ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in itertools.islice(most, _NAMES_TOLD))
+        more = ", ..." if len(most) > _NAMES_TOLD else ""
+        what = "short-lived helper" if count == 1 else "short-lived helpers"
+        text = f"{count} {what} came and went: {named}{more}"
+        news.marks.append(Mark(now, "process", f"process:{self._target.root_pid}", text))
+        self._brief.clear()
 
     def _read_threads(self, news: _News) -> None:
         """Read all threads; of very many those that were busy when last read, and a part of the others by turns.
@@ -321,6 +476,14 @@ class ProcCollector:
                     "run llmtop as the server's user, or with sudo",
                 )
                 news.missing.append(Missing(f"{process.id}/{v.THREAD_STATE_SAMPLES.name}", why))
+
+
+_STATES = {"D": ProcessState.UNINTERRUPTIBLE, "T": ProcessState.STOPPED, "t": ProcessState.TRACED}
+
+
+def _has_ended(stat: procfs.Stat) -> bool:
+    """A zombie whose other threads live on has lost its first thread only."""
+    return stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
 
 
 def _marks(what: str, processes: Sequence[_Process], now: int, severity: Severity) -> Iterable[Mark]:

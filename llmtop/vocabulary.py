@@ -134,10 +134,31 @@ class Answer(IntEnum):
     """Status 200, and something that is not the server's metrics."""
 
 
-# Process, on tracks "process:<pid>".
+# Process, on tracks "process:<pid>". Facts: "part" is 1 for those that make up the server, 0 for their helpers; "root"
+# is the PID of the server's root. A part that has ended has a track "ended:<pid>/<start>" of kind ENDED with the facts
+# pid, role, root, ended_ns, how (in words, or Unknown), and where they hold is_regular, is_oom, is_zombie (1), parent
+# (of a zombie) and words (the kernel's own).
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
 PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
 PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
+PROCESS_STATE = Metric("process.state", "code", title="state")
+"""A `ProcessState`, of the process's first thread."""
+
+
+class ProcessState(IntEnum):
+    """Whether a process may run: values of PROCESS_STATE."""
+
+    ALIVE = 0
+    UNINTERRUPTIBLE = 1
+    """State D: it waits in the kernel for a disk, a network file system or a driver, and no signal reaches it."""
+    STOPPED = 2
+    """State T: by SIGSTOP, or by a terminal."""
+    TRACED = 3
+    """State t: a debugger holds it."""
+    FROZEN = 4
+    """Its cgroup is frozen: docker pause."""
+
+
 # Thread, on tracks "thread:<pid>/<tid>".
 THREAD_ON_CPU = Metric("thread.on_cpu", "ns", counter=True, title="on-CPU")
 THREAD_RUN_QUEUE = Metric("thread.run_queue", "ns", counter=True, title="run-queue wait")

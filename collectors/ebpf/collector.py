@@ -58,8 +58,10 @@ class EbpfCollector(HelpedCollector):
     def _take_sample(self, report: dict[str, Any], news: News) -> None:
         shed = self._shed
         super()._take_sample(report, news)
+        # A child that was born since the last report has been started, which is no change.
+        changed = [pid for pid in report["renewed"] if procfs.stat(pid) is not None and self._processes.is_same(pid)]
         self._processes.add(report["born"])
-        news.marks += _programs_changed(report["renewed"], self._heard_ns)
+        news.marks += _programs_changed(changed, self._heard_ns)
         for name, why in report["unprobed"].items():
             self._missing[f"library.{name}"] = Unknown(clean(why))
         if "scheduler off" in self._shed and "scheduler off" not in shed:

@@ -214,7 +214,7 @@ def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
         after = collector.poll()
 
     assert [(mark.severity, mark.text) for mark in trace.marks] == [
-        (Severity.ERROR, f"main (pid {program.pid}) exited")
+        (Severity.ERROR, f"main (pid {program.pid}) exited: killed by SIGKILL")
     ]
     for one in (trace, after):
         why = one.why_missing("proc")

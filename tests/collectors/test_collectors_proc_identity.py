@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from llmtop import procfs
+from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
-from llmtop.model import Severity, Target, TargetProcess
+from llmtop.model import Severity, Target, TargetProcess, Trace
 from tests.collectors.ebpf.probes import needs_unshare
 from tests.collectors.processes import eventually, python
 
@@ -104,25 +106,53 @@ sys.stdin.read()
 """
 
 
-def test_two_hundred_workers_are_one_mark_when_they_come_and_one_when_they_go() -> None:
+@pytest.fixture
+def forked() -> Iterator[tuple[ProcCollector, Callable[[], Trace]]]:
+    """A collector that has seen two hundred children come, and what ends them and looks again."""
     with python(FORKER) as program:
         assert program.stdin is not None
         assert program.stdout is not None
-        collector = ProcCollector(target(program.pid))
-        collector.poll()
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert program.stdout.readline() == "forked\n"
-        came = collector.poll()
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert program.stdout.readline() == "ended\n"
-        went = collector.poll()
+        with ProcCollector(target(program.pid)) as collector:
+            collector.poll()
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == "forked\n"
+
+            def end() -> Trace:
+                assert program.stdin is not None
+                assert program.stdout is not None
+                program.stdin.write("\n")
+                program.stdin.flush()
+                assert program.stdout.readline() == "ended\n"
+                return collector.poll()
+
+            yield collector, end
+
+
+def test_two_hundred_workers_are_one_mark_when_they_come_and_one_when_they_go(
+    forked: tuple[ProcCollector, Callable[[], Trace]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc_module, "BRIEF_NS", 0)
+    collector, end = forked
+    came, went = collector.poll(), end()
 
     assert [mark.text for mark in came.marks] == ["200 processes started"]
     assert {mark.severity for mark in went.marks} == {Severity.WARNING}
-    assert [mark.text for mark in went.marks] == ["200 processes exited"]
+    assert [mark.text for mark in went.marks] == ["200 processes exited: killed by SIGKILL"]
     assert len([track for track in went.gone if track.startswith("process:")]) == 200
+
+
+def test_helpers_that_come_and_go_at_once_are_told_of_together(
+    forked: tuple[ProcCollector, Callable[[], Trace]],
+) -> None:
+    collector, end = forked
+    came, went = collector.poll(), end()
+
+    assert not came.marks
+    [mark] = went.marks
+    assert mark.text == "200 short-lived helpers came and went: python ×200"
+    assert mark.severity is Severity.INFO
+    assert not [id for id in went.tracks if id.startswith("ended:")], "only parts of the server are remembered"
 
 
 EXEC = """

@@ -66,6 +66,21 @@ def test_a_server_that_becomes_another_program_has_its_new_libraries_probed(cuda
     assert mark.text == f"cuda_user (pid {program.pid}) runs as another program now"
 
 
+def test_programs_that_a_server_starts_are_no_change_of_it() -> None:
+    """An engine that compiles starts a hundred compilers: each of them is a fork that becomes another program."""
+    starter = 'echo ready; while read go; do for i in 1 2 3 4 5; do /bin/true; done; sleep 0.3; echo "done"; done'
+    with (
+        Workload("sh", "-c", starter) as program,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
+    ):
+        watch = Watch(collector)
+        watch.until_ready()
+        program.start()
+        assert program._line() == "done"
+        watch.until(lambda _: watch.values(f"process:{program.pid}", "syscall.count|write"))
+    assert not [mark for mark in watch.marks if mark.kind == "exec"]
+
+
 CROWD = """
 import os, sys
 print("ready", flush=True)

@@ -1,0 +1,187 @@
+"""How a process ended, for one who is not its parent: what the kernel keeps of it, its cgroup, and the kernel's log.
+
+Nothing is attached to a process for this. A pidfd is only a name for it: it takes no signal, no trace and no memory,
+and needs no right. From Linux 6.15 on it tells the exit status once the parent has taken it (`PIDFD_GET_INFO`,
+include/uapi/linux/pidfd.h); on older kernels the status is known only where the process was seen as a zombie.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from llmtop import procfs
+from llmtop.collectors import cgroups
+from llmtop.collectors.kernel_log import KernelLog
+from llmtop.model import Unknown
+from llmtop.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_INFO = struct.Struct("QQ11Ii")
+"""struct pidfd_info of version 0: mask, cgroup, eleven ids, exit status."""
+_GET_INFO = 0xC000_0000 | _INFO.size << 16 | 0xFF << 8 | 11
+_EXIT = 1 << 3
+_STATUS_FIELD = 49
+"""Of /proc/PID/stat, counted from behind the name: field 52, the status in the form of waitpid(2)."""
+_MOST_WORDS = 100
+MOST_WATCHED = 256
+"""A descriptor each: a server that forks for each request must not use them up."""
+_NAMED = re.compile(
+    r"Killed process (?P<oom>\d+) |[^\s\[]+\[(?P<trap>\d+)\]:? (?:segfault|trap|general protection)"
+    r"|NVRM: Xid .*?pid='?(?P<xid>\d+)'?"
+)
+"""Lines of the kernel's log that name a process it ended: the OOM killer's, a fault's, an NVIDIA driver's XID."""
+_REGULAR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What people and supervisors stop a server with."""
+_NOT_KEPT = Unknown(
+    "its exit status is not known: only its parent gets it before Linux 6.15", "see the server's log, and: dmesg -T"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended.
+
+    Attributes:
+        text: "killed by SIGKILL", "exit code 1"; Unknown where nothing tells.
+        is_regular: It ended as a program does that was told to: exit code 0, SIGTERM, SIGINT or SIGHUP.
+        is_oom: The kernel ended it for want of memory.
+        words: The kernel's own line about it; empty where there is none.
+    """
+
+    text: str | Unknown = _NOT_KEPT
+    is_regular: bool = False
+    is_oom: bool = False
+    words: str = ""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What must be held while a process lives, to know later how it ended."""
+
+    pidfd: int | None
+    memory_events: Path | None
+    oom_kills: int
+    zombie_status: int | None = None
+
+
+@dataclass(slots=True)
+class Exits:
+    """Follows processes until they have ended.
+
+    Args:
+        log: The kernel's log; it is only read, from the moment of `open` on.
+    """
+
+    log: KernelLog = field(default_factory=KernelLog)
+    open_pidfd: Callable[[int], int] = os.pidfd_open
+    _watched: dict[int, _Watched] = field(default_factory=dict)
+    _words: dict[int, str] = field(default_factory=dict)
+    """The kernel's last line about a process, by PID."""
+    _oom: set[int] = field(default_factory=set)
+
+    def open(self) -> None:
+        """Begin to listen to the kernel's log; where it may not be read, exits are told without it."""
+        self.log.open()
+
+    def close(self) -> None:
+        """Let go of all that is held."""
+        self.log.close()
+        for pid in list(self._watched):
+            self.forget(pid)
+
+    def watch(self, pid: int) -> None:
+        """Follow a process from now on."""
+        if pid in self._watched or len(self._watched) >= MOST_WATCHED:
+            return
+        try:
+            pidfd = self.open_pidfd(pid)
+        except OSError:  # it has just ended, or the limit of open files is reached
+            pidfd = None
+        events = cgroups.memory_events_of(pid)
+        self._watched[pid] = _Watched(pidfd, events, 0 if events is None else cgroups.oom_kills(events) or 0)
+
+    def forget(self, pid: int) -> None:
+        """Follow it no longer."""
+        watched = self._watched.pop(pid, None)
+        self._words.pop(pid, None)
+        self._oom.discard(pid)
+        if watched is not None and watched.pidfd is not None:
+            os.close(watched.pidfd)
+
+    def note_zombie(self, pid: int) -> None:
+        """Keep the status that a zombie shows until its parent takes it."""
+        watched, content = self._watched.get(pid), procfs.read_bytes(f"{procfs.PROC}/{pid}/stat")
+        if watched is None or content is None:
+            return
+        fields = content[content.rfind(b")") + 2 :].split()
+        # The kernel shows the status 0 to those who may not see it.
+        if len(fields) > _STATUS_FIELD and fields[0] == b"Z" and (int(fields[_STATUS_FIELD]) or os.geteuid() == 0):
+            watched.zombie_status = int(fields[_STATUS_FIELD])
+
+    def read_log(self) -> None:
+        """Take in what the kernel has written, before newer lines push it out."""
+        for message in self.log.messages():
+            if found := _NAMED.search(message):
+                pid = int(found["oom"] or found["trap"] or found["xid"])
+                self._words[pid] = shorten(message, _MOST_WORDS)
+                if found["oom"]:
+                    self._oom.add(pid)
+        for pid in self._words.keys() - self._watched.keys():
+            del self._words[pid]
+            self._oom.discard(pid)
+
+    def of(self, pid: int) -> Exit:
+        """How a process that was followed has ended, as far as it is known by now."""
+        watched = self._watched.get(pid)
+        if watched is None:
+            return Exit()
+        status = watched.zombie_status
+        if watched.pidfd is not None and (kept := _status_of(watched.pidfd)) is not None:
+            status = kept
+        killed = None if status is None else status & 0x7F
+        words = self._words.get(pid, "")
+        is_oom = pid in self._oom or (killed in (None, signal.SIGKILL) and self._has_group_lost_one(watched))
+        if status is None:
+            return Exit("killed for want of memory (OOM)" if is_oom else _NOT_KEPT, is_oom=is_oom, words=words)
+        oom = " for want of memory (OOM)" if is_oom else ""
+        return Exit(_status_text(status) + oom, status == 0 or killed in _REGULAR, is_oom, words)
+
+    @staticmethod
+    def _has_group_lost_one(watched: _Watched) -> bool:
+        kills = None if watched.memory_events is None else cgroups.oom_kills(watched.memory_events)
+        return kills is not None and kills > watched.oom_kills
+
+
+def _status_of(pidfd: int) -> int | None:
+    """The exit status in the form of waitpid(2); None while the process runs, or where the kernel does not keep it."""
+    request = bytearray(_INFO.pack(_EXIT, *[0] * 13))
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, request)
+    except OSError:  # ENOTTY before Linux 6.13, ESRCH before 6.15
+        return None
+    mask, *_, status = _INFO.unpack(request)
+    return status if mask & _EXIT else None
+
+
+def _status_text(status: int) -> str:
+    """In words.
+
+    >>> _status_text(9), _status_text(0x8B), _status_text(256)
+    ('killed by SIGKILL', 'killed by SIGSEGV', 'exit code 1')
+    """
+    number = status & 0x7F
+    if not number:
+        return f"exit code {status >> 8 & 0xFF}"
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:  # a real-time signal
+        return f"killed by signal {number}"
