@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from llmtop import procfs
+from llmtop import procfs, settings
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups
 from llmtop.collectors.exits import Exits
@@ -148,6 +148,9 @@ class ProcCollector:
         self._group: cgroups.Group | Unknown = Unknown("the process's cgroup was not looked at yet")
         self._ended = ""
         self._turn = 0
+        engine = next((one for one in engines if one.kind == target.kind), None)
+        self._settings = settings.facts(engine, target.facts) if engine is not None else {}
+        """What is known of its configuration without its endpoint, which may be off, and tells more."""
 
     def missing(self) -> Unknown | None:
         if procfs.stat(os.getpid()) is None:
@@ -301,8 +304,8 @@ class ProcCollector:
             "root": self._target.root_pid,
         }
         if process.pid == self._target.root_pid:
-            facts |= self._group_facts(process.pid)
             self._freezer = cgroups.freezer_of(process.pid)
+            facts |= self._group_facts(process.pid) | self._settings
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track

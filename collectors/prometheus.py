@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors.metrics_http import MAX_BYTES, TIMEOUT_S, Fetch, Fetcher, Page
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key, names
@@ -426,10 +427,11 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
     }
     if connected.version is not None:
         facts["version"] = connected.version
+    told: dict[str, str] = {}
     for name, labels in engine.info.items():
         for sample in exposition.samples.get(key(name), ())[:1]:
-            facts |= {label: sample.labels[label] for label in labels if label in sample.labels}
-    return facts
+            told |= {label: sample.labels[label] for label in labels if label in sample.labels}
+    return facts | told | settings.facts(engine, target.facts, told, connected.version)
 
 
 def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:

@@ -505,6 +505,79 @@ class Sample:
     scale: float = 1.0
 
 
+class Feature(StrEnum):
+    """What a server can be told and what advice depends on: the keys of `Engine.knobs`.
+
+    The first are on or off (or say of which kind they are); those from MAX_RUNNING on are numbers.
+    """
+
+    CUDA_GRAPHS = "cuda_graphs"
+    TORCH_COMPILE = "torch_compile"
+    ASYNC_SCHEDULING = "async_scheduling"
+    PREFIX_CACHING = "prefix_caching"
+    CHUNKED_PREFILL = "chunked_prefill"
+    QUANTIZATION = "quantization"
+    KV_CACHE_DTYPE = "kv_cache_dtype"
+    SPECULATIVE_DECODING = "speculative_decoding"
+    EXPERT_PARALLEL = "expert_parallel"
+    SLEEP_WHEN_IDLE = "sleep_when_idle"
+    KV_OFFLOADING = "kv_offloading"
+    MAX_RUNNING = "max_running"
+    """Requests that run at once, at most."""
+    MAX_BATCHED_TOKENS = "max_batched_tokens"
+    """Tokens of one step."""
+    MAX_LENGTH = "max_length"
+    """Tokens of one request, prompt and output."""
+    GPU_MEMORY_SHARE = "gpu_memory_share"
+    KV_BLOCKS = "kv_blocks"
+    KV_BLOCK_SIZE = "kv_block_size"
+    TENSOR_PARALLEL = "tensor_parallel"
+    PIPELINE_PARALLEL = "pipeline_parallel"
+    DATA_PARALLEL = "data_parallel"
+    API_SERVERS = "api_servers"
+    """Processes or threads that tokenise and answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a server does where it was told nothing.
+
+    Attributes:
+        since: The first version that does so; empty for all.
+        unless: Where one of these is on, the server decides otherwise, and the default proves nothing.
+    """
+
+    value: Value | Unknown
+    since: str = ""
+    unless: tuple[Feature, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """How one server is told one thing, and how it says what it was told.
+
+    Attributes:
+        flags: Flags with a value, the usual one first. "--a.b" is found in "--a.b=1" and in the JSON of "--a" too.
+        switches: Flags without a value, and what each means: {"--enforce-eager": "off"}.
+        variables: Variables of the environment with a value as behind `flags`.
+        labels: Labels of the engine's `info` metrics that tell it.
+        words: What the engine's own words mean: {"none": "off"}; compared in small letters. "true", "false" and
+            "none" mean on and off without being listed.
+        defaults: The newest version's first.
+        change: How people change it: "--max-num-seqs", "start without --enforce-eager"; empty where they cannot.
+        since: The first version that has `change`.
+    """
+
+    flags: tuple[str, ...] = ()
+    switches: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    words: Mapping[str, Value] = field(default_factory=dict)
+    defaults: tuple[Default, ...] = ()
+    change: str = ""
+    since: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What llmtop knows of one LLM server, as data: one file in `llmtop.servers` each.
@@ -528,6 +601,8 @@ class Engine:
         backs: A pattern of the roles that face no clients: whatever they listen on is not HTTP.
         socket_flags: Flags naming a Unix socket that it listens on instead of a port.
         alias_flags: Flags naming what clients call the model.
+        knobs: What it can be told; a feature that is not there is one that it does not have.
+        config_flags: Flags that name a file of further flags, as "key: value" lines.
     """
 
     kind: str
@@ -552,6 +627,8 @@ class Engine:
     backs: str = ""
     socket_flags: tuple[str, ...] = ("--uds",)
     alias_flags: tuple[str, ...] = ()
+    knobs: Mapping[Feature, Knob] = field(default_factory=dict)
+    config_flags: tuple[str, ...] = ()
 
     def role(self, command_line: str) -> str | None:
         """The role of a process with this title or command line; None when it is none of this server's."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import Setting, configuration
 from llmtop.analysis.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
@@ -199,8 +200,13 @@ def _target(trace: Trace, target: Target | None) -> Json:
         "model": _fact(model_of(trace, target)),
         "dtype": _fact(target.dtype),
         "ports": list(target.ports),
+        "config": {str(feature): _setting(found) for feature, found in configuration(trace).items()},
         "processes": [{"pid": one.pid, "role": one.role, "name": one.name} for one in target.processes],
     }
+
+
+def _setting(found: Setting | Unknown) -> Json:
+    return _fact(found) if isinstance(found, Unknown) else {"value": _fact(found.value), "source": found.source}
 
 
 def _gpu(trace: Trace, track: Track) -> dict[str, Json]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import Setting, configuration
 from llmtop.analysis.histograms import Distribution, Quantile, distribution, in_order
 from llmtop.analysis.readings import (
     counter_increase,
@@ -20,7 +21,7 @@ from llmtop.analysis.readings import (
     source,
     why_kind_missing,
 )
-from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackKind, Unknown
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class ServerView:
     stats: Mapping[str, Stat]
     lost: Unknown | None = None
     """Why its endpoint does not answer now; what is still shown is of the window before."""
+    configuration: Mapping[Feature, Setting | Unknown] = field(default_factory=dict)
 
     def value(self, concept: str) -> float | Unknown:
         """The value of a concept."""
@@ -100,7 +102,8 @@ def server_view(
     trace: Trace, *, rate_window_ns: int = RATE_WINDOW_NS, latency_window_ns: int = LATENCY_WINDOW_NS
 ) -> ServerView | Unknown:
     """Everything the server's endpoint tells, or why there is no endpoint; kept for the newest traces."""
-    return _view(trace, _Maker.all, rate_window_ns, latency_window_ns)
+    view = _view(trace, _Maker.all, rate_window_ns, latency_window_ns)
+    return view if isinstance(view, Unknown) else replace(view, configuration=configuration(trace))
 
 
 def server_load(trace: Trace) -> ServerView | Unknown:

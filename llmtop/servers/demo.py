@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llmtop.model import Role
+from llmtop.model import Default, Feature, Knob, Role
 from llmtop.servers import vllm
 
 ENGINE = replace(
@@ -18,4 +18,18 @@ ENGINE = replace(
     library="",
     metrics_remedy="",
     version_path="",
+    knobs={
+        Feature.PREFIX_CACHING: Knob(
+            switches={"--no-prefix-caching": "off"},
+            labels=("enable_prefix_caching",),
+            defaults=(Default("on"),),
+            change="start without --no-prefix-caching",
+        ),
+        Feature.CHUNKED_PREFILL: Knob(defaults=(Default("on"),)),
+        Feature.MAX_RUNNING: Knob(flags=("--max-num-seqs",), words={"0": "auto"}, change="--max-num-seqs"),
+        Feature.MAX_BATCHED_TOKENS: Knob(flags=("--max-step-tokens",), words={"0": "auto"}, change="--max-step-tokens"),
+        Feature.KV_BLOCKS: Knob(flags=("--kv-blocks",), labels=("num_gpu_blocks",), change="--kv-blocks"),
+        Feature.KV_BLOCK_SIZE: Knob(flags=("--block-size",), labels=("block_size",)),
+    },
+    config_flags=(),
 )

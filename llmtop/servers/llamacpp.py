@@ -3,8 +3,43 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
 
+KNOBS = {
+    Feature.PREFIX_CACHING: Knob(
+        switches={"--cache-prompt": "on", "--no-cache-prompt": "off"},
+        variables=("LLAMA_ARG_CACHE_PROMPT",),
+        defaults=(Default("on"),),
+        change="--cache-prompt",
+    ),
+    Feature.QUANTIZATION: Knob(change="a model file with fewer bits, as Q4_K_M"),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--cache-type-k", "-ctk"),
+        variables=("LLAMA_ARG_CACHE_TYPE_K",),
+        words={"f16": "auto"},
+        defaults=(Default("auto"),),
+        change="--cache-type-k q8_0 --cache-type-v q8_0",
+    ),
+    Feature.SPECULATIVE_DECODING: Knob(
+        flags=("--model-draft", "-md", "--spec-type"), defaults=(Default("off"),), change="--model-draft"
+    ),
+    Feature.MAX_RUNNING: Knob(
+        flags=("--parallel", "-np"),
+        variables=("LLAMA_ARG_N_PARALLEL",),
+        words={"-1": "auto"},
+        defaults=(Default(Unknown("older builds have one slot, newer ones decide by themselves")),),
+        change="--parallel",
+    ),
+    Feature.MAX_BATCHED_TOKENS: Knob(
+        flags=("--batch-size", "-b"),
+        variables=("LLAMA_ARG_BATCH",),
+        defaults=(Default(2048),),
+        change="--batch-size",
+    ),
+    Feature.MAX_LENGTH: Knob(flags=("--ctx-size", "-c"), variables=("LLAMA_ARG_CTX_SIZE",), change="--ctx-size"),
+    Feature.API_SERVERS: Knob(flags=("--threads-http",), change="--threads-http"),
+}
+"""Read in the server's documentation. Its CUDA graphs have no flag."""
 ENGINE = Engine(
     kind="llamacpp",
     title="llama.cpp",
@@ -23,4 +58,5 @@ ENGINE = Engine(
     },
     model_flags=("--model", "-m", "--hf-repo", "-hf"),
     alias_flags=("--alias", "-a"),
+    knobs=KNOBS,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
-from llmtop.servers import command_line, listening
+from llmtop.servers import command_line, listening, told
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.text import clean, redact
 
@@ -182,7 +182,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
         model=facts.model,
         dtype=facts.dtype,
         gpus=gpus,
-        facts={"command": _shown(argv), **facts.more},
+        facts={"command": _shown(argv), **facts.more, **told.told(engine, argv, root, facts.more, proc)},
         missing=(*unread, *gpus_unread),
     )
 

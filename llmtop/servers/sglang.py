@@ -3,11 +3,75 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample
 
 _ALL_PRIORITIES = {"priority": ("",)}
 """With priority scheduling the queues are written once as a whole and once more for each priority."""
 
+KNOBS = {
+    Feature.CUDA_GRAPHS: Knob(
+        switches={"--disable-cuda-graph": "off"}, defaults=(Default("on"),), change="start without --disable-cuda-graph"
+    ),
+    Feature.TORCH_COMPILE: Knob(
+        switches={"--enable-torch-compile": "on"}, defaults=(Default("off"),), change="--enable-torch-compile"
+    ),
+    Feature.ASYNC_SCHEDULING: Knob(  # its name there: overlap scheduling, on since 0.4
+        switches={"--disable-overlap-schedule": "off", "--enable-overlap-schedule": "on"},
+        defaults=(Default("on", unless=(Feature.SPECULATIVE_DECODING, Feature.PIPELINE_PARALLEL)),),
+        change="start without --disable-overlap-schedule",
+    ),
+    Feature.PREFIX_CACHING: Knob(
+        switches={"--disable-radix-cache": "off"},
+        defaults=(Default("on"),),
+        change="start without --disable-radix-cache",
+    ),
+    Feature.CHUNKED_PREFILL: Knob(
+        flags=("--chunked-prefill-size",),
+        words={"-1": "off"},
+        defaults=(Default("on"),),
+        change="--chunked-prefill-size",
+    ),
+    Feature.QUANTIZATION: Knob(flags=("--quantization",), change="--quantization fp8"),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--kv-cache-dtype",), defaults=(Default("auto"),), change="--kv-cache-dtype fp8_e5m2"
+    ),
+    Feature.SPECULATIVE_DECODING: Knob(
+        flags=("--speculative-algorithm", "--speculative-algo"),
+        defaults=(Default("off"),),
+        change="--speculative-algorithm",
+    ),
+    Feature.EXPERT_PARALLEL: Knob(
+        flags=("--ep-size", "--expert-parallel-size", "--ep"),
+        switches={"--enable-ep-moe": "on"},
+        words={"1": "off"},
+        defaults=(Default("off"),),
+        change="--ep-size",
+    ),
+    Feature.SLEEP_WHEN_IDLE: Knob(
+        switches={"--sleep-on-idle": "on"}, defaults=(Default("off"),), change="--sleep-on-idle"
+    ),
+    Feature.KV_OFFLOADING: Knob(
+        switches={"--enable-hierarchical-cache": "on"}, defaults=(Default("off"),), change="--enable-hierarchical-cache"
+    ),
+    Feature.MAX_RUNNING: Knob(flags=("--max-running-requests",), change="--max-running-requests"),
+    Feature.MAX_BATCHED_TOKENS: Knob(flags=("--max-prefill-tokens",), change="--max-prefill-tokens"),
+    Feature.MAX_LENGTH: Knob(flags=("--context-length",), change="--context-length"),
+    Feature.GPU_MEMORY_SHARE: Knob(flags=("--mem-fraction-static",), change="--mem-fraction-static"),
+    Feature.KV_BLOCK_SIZE: Knob(flags=("--page-size",)),
+    Feature.TENSOR_PARALLEL: Knob(
+        flags=("--tensor-parallel-size", "--tp-size", "--tp"), defaults=(Default(1),), change="--tp-size"
+    ),
+    Feature.PIPELINE_PARALLEL: Knob(
+        flags=("--pipeline-parallel-size", "--pp-size", "--pp"), defaults=(Default(1),), change="--pp-size"
+    ),
+    Feature.DATA_PARALLEL: Knob(
+        flags=("--data-parallel-size", "--dp-size", "--dp"), defaults=(Default(1),), change="--dp-size"
+    ),
+    Feature.API_SERVERS: Knob(
+        flags=("--tokenizer-worker-num",), defaults=(Default(1),), change="--tokenizer-worker-num"
+    ),
+}
+"""Read in the server's arguments of releases 0.4 to 0.5."""
 ENGINE = Engine(
     kind="sglang",
     title="SGLang",
@@ -54,4 +118,6 @@ ENGINE = Engine(
     model_labels=("model_name", "name"),  # "name" in 0.3 and 0.4
     # With --enable-metrics-for-all-schedulers every rank tells the same story.
     replicas=("tp_rank", "pp_rank", "moe_ep_rank"),
+    knobs=KNOBS,
+    config_flags=("--config",),
 )

@@ -3,8 +3,62 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
 
+KNOBS = {
+    Feature.CUDA_GRAPHS: Knob(
+        flags=("--cuda-graphs",),
+        variables=("CUDA_GRAPHS",),
+        defaults=(Default("on"),),
+        change="start without --cuda-graphs 0",
+    ),
+    Feature.PREFIX_CACHING: Knob(
+        variables=("PREFIX_CACHING", "USE_PREFIX_CACHING"),
+        defaults=(Default("on", "3.0"), Default("off")),
+        change="PREFIX_CACHING=1",
+    ),
+    Feature.QUANTIZATION: Knob(flags=("--quantize",), variables=("QUANTIZE",), change="--quantize fp8"),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--kv-cache-dtype",),
+        variables=("KV_CACHE_DTYPE",),
+        defaults=(Default("auto"),),
+        change="--kv-cache-dtype fp8_e5m2",
+    ),
+    Feature.SPECULATIVE_DECODING: Knob(
+        flags=("--speculate",),
+        variables=("SPECULATE",),
+        words={"0": "off"},
+        defaults=(Default("off"),),
+        change="--speculate",
+    ),
+    Feature.MAX_RUNNING: Knob(
+        flags=("--max-batch-size",),
+        variables=("MAX_BATCH_SIZE",),
+        defaults=(Default(Unknown("TGI limits tokens, not requests, unless it is told")),),
+        change="--max-batch-size",
+    ),
+    Feature.MAX_BATCHED_TOKENS: Knob(
+        flags=("--max-batch-prefill-tokens",),
+        variables=("MAX_BATCH_PREFILL_TOKENS",),
+        change="--max-batch-prefill-tokens",
+    ),
+    Feature.MAX_LENGTH: Knob(
+        flags=("--max-total-tokens",), variables=("MAX_TOTAL_TOKENS",), change="--max-total-tokens"
+    ),
+    Feature.GPU_MEMORY_SHARE: Knob(
+        flags=("--cuda-memory-fraction",),
+        variables=("CUDA_MEMORY_FRACTION",),
+        defaults=(Default(1),),
+        change="--cuda-memory-fraction",
+    ),
+    Feature.TENSOR_PARALLEL: Knob(
+        flags=("--num-shard",),
+        variables=("NUM_SHARD",),
+        defaults=(Default(Unknown("TGI takes all GPUs that it sees")),),
+        change="--num-shard",
+    ),
+}
+"""Read in its launcher's documentation."""
 ENGINE = Engine(
     kind="tgi",
     title="TGI",
@@ -38,4 +92,5 @@ ENGINE = Engine(
     backs=r"shard",
     model_after=("serve",),
     version_path="/info",
+    knobs=KNOBS,
 )

@@ -3,8 +3,49 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample
 
+KNOBS = {
+    Feature.CUDA_GRAPHS: Knob(
+        flags=("--cuda-graph-config",), words={"null": "off"}, defaults=(Default("on", "1.0"), Default("off"))
+    ),
+    Feature.ASYNC_SCHEDULING: Knob(
+        flags=("--disable-overlap-scheduler",),
+        words={"true": "off", "false": "on"},
+        defaults=(Default("on"),),
+        change="disable_overlap_scheduler: false in its options file",
+    ),
+    Feature.PREFIX_CACHING: Knob(
+        flags=("--kv-cache-config.enable-block-reuse",),
+        defaults=(Default("on"),),
+        change="kv_cache_config: enable_block_reuse: true in its options file",
+    ),
+    Feature.CHUNKED_PREFILL: Knob(
+        flags=("--enable-chunked-prefill",),
+        switches={"--enable-chunked-prefill": "on"},
+        defaults=(Default("off"),),
+        change="enable_chunked_prefill: true in its options file",
+    ),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--kv-cache-config.dtype", "--kv-cache-dtype"),
+        defaults=(Default("auto"),),
+        change="kv_cache_config: dtype: fp8 in its options file",
+    ),
+    Feature.MAX_RUNNING: Knob(flags=("--max-batch-size",), defaults=(Default(2048),), change="--max_batch_size"),
+    Feature.MAX_BATCHED_TOKENS: Knob(flags=("--max-num-tokens",), defaults=(Default(8192),), change="--max_num_tokens"),
+    Feature.MAX_LENGTH: Knob(flags=("--max-seq-len",), change="--max_seq_len"),
+    Feature.GPU_MEMORY_SHARE: Knob(
+        flags=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction"),
+        defaults=(Default(0.9),),
+        change="--kv_cache_free_gpu_memory_fraction",
+    ),
+    Feature.TENSOR_PARALLEL: Knob(flags=("--tp-size",), defaults=(Default(1),), change="--tp_size"),
+    Feature.PIPELINE_PARALLEL: Knob(flags=("--pp-size",), defaults=(Default(1),), change="--pp_size"),
+    Feature.EXPERT_PARALLEL: Knob(
+        flags=("--ep-size",), words={"1": "off"}, defaults=(Default("off"),), change="--ep_size"
+    ),
+}
+"""Read in the options of trtllm-serve and in the reference of its options file."""
 ENGINE = Engine(
     kind="trtllm",
     title="TensorRT-LLM",
@@ -37,4 +78,6 @@ ENGINE = Engine(
     model_after=("serve", "trtllm-serve"),
     version_path="/version",
     backs=r"Worker",
+    knobs=KNOBS,
+    config_flags=("--extra-llm-api-options", "--config"),
 )

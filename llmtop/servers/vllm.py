@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
 
 NAMES = {
     v.SERVER_RUNNING: (Sample("vllm_num_requests_running"),),
@@ -33,6 +33,99 @@ DISTRIBUTIONS = {
     v.SERVER_PREFILL_TIME: (Sample("vllm_request_prefill_time_seconds"),),
     v.SERVER_DECODE_TIME: (Sample("vllm_request_decode_time_seconds"),),
 }
+_BY_MEMORY = Unknown("vLLM chooses it by the GPU's memory")
+KNOBS = {
+    Feature.CUDA_GRAPHS: Knob(
+        flags=("--compilation-config.cudagraph_mode", "-cc.cudagraph_mode", "-O.cudagraph_mode"),
+        switches={"--enforce-eager": "off", "--no-enforce-eager": "on", "-O0": "off"},
+        defaults=(Default("on"),),
+        change="start without --enforce-eager",
+    ),
+    Feature.TORCH_COMPILE: Knob(
+        flags=(
+            *("--compilation-config.mode", "--compilation-config.level", "-cc.mode", "-O.mode", "-O.level"),
+            "--optimization-level",
+        ),
+        switches={"--enforce-eager": "off", "-O0": "off"},
+        defaults=(Default("on", "0.8"), Default("off")),  # with the engine V1
+        change="start without --enforce-eager",
+    ),
+    Feature.ASYNC_SCHEDULING: Knob(
+        switches={"--async-scheduling": "on", "--no-async-scheduling": "off"},
+        # By default with some kinds of speculative decoding only; with pipeline parallelism from 0.16 on.
+        defaults=(
+            Default("on", "0.14", unless=(Feature.SPECULATIVE_DECODING, Feature.PIPELINE_PARALLEL)),
+            Default("off"),
+        ),
+        change="--async-scheduling",
+        since="0.10",
+    ),
+    Feature.PREFIX_CACHING: Knob(
+        switches={"--enable-prefix-caching": "on", "--no-enable-prefix-caching": "off"},
+        labels=("enable_prefix_caching",),
+        defaults=(Default("on", "0.8"), Default("off")),
+        change="--enable-prefix-caching",
+    ),
+    Feature.CHUNKED_PREFILL: Knob(
+        switches={"--enable-chunked-prefill": "on", "--no-enable-chunked-prefill": "off"},
+        defaults=(Default("on", "0.8"), Default(Unknown("this vLLM decides it by the model's longest context"))),
+        change="--enable-chunked-prefill",
+    ),
+    Feature.QUANTIZATION: Knob(flags=("--quantization", "-q"), change="--quantization fp8"),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--kv-cache-dtype",),
+        labels=("cache_dtype",),
+        defaults=(Default("auto"),),
+        change="--kv-cache-dtype fp8",
+    ),
+    Feature.SPECULATIVE_DECODING: Knob(
+        flags=(
+            *("--speculative-config", "-sc", "--speculative-model", "--spec-model", "--spec-method"),
+            *("--speculative-config.model", "-sc.model", "--speculative-config.method", "-sc.method"),
+        ),
+        defaults=(Default("off"),),
+        change="--speculative-config",
+    ),
+    Feature.EXPERT_PARALLEL: Knob(
+        switches={"--enable-expert-parallel": "on", "-ep": "on", "--no-enable-expert-parallel": "off"},
+        defaults=(Default("off"),),
+        change="--enable-expert-parallel",
+    ),
+    Feature.SLEEP_WHEN_IDLE: Knob(
+        variables=("VLLM_SLEEP_WHEN_IDLE",), defaults=(Default("off"),), change="VLLM_SLEEP_WHEN_IDLE=1", since="0.8"
+    ),
+    Feature.KV_OFFLOADING: Knob(
+        flags=("--kv-offloading-size", "--kv-transfer-config.kv_connector"), defaults=(Default("off"),)
+    ),
+    Feature.MAX_RUNNING: Knob(
+        flags=("--max-num-seqs",), defaults=(Default(_BY_MEMORY, "0.8"), Default(256)), change="--max-num-seqs"
+    ),
+    Feature.MAX_BATCHED_TOKENS: Knob(
+        flags=("--max-num-batched-tokens",), defaults=(Default(_BY_MEMORY),), change="--max-num-batched-tokens"
+    ),
+    Feature.MAX_LENGTH: Knob(flags=("--max-model-len",), change="--max-model-len"),
+    Feature.GPU_MEMORY_SHARE: Knob(
+        flags=("--gpu-memory-utilization",), labels=("gpu_memory_utilization",), change="--gpu-memory-utilization"
+    ),
+    Feature.KV_BLOCKS: Knob(flags=("--num-gpu-blocks-override",), labels=("num_gpu_blocks",)),
+    Feature.KV_BLOCK_SIZE: Knob(flags=("--block-size",), labels=("block_size",)),
+    Feature.TENSOR_PARALLEL: Knob(
+        flags=("--tensor-parallel-size", "-tp"), defaults=(Default(1),), change="--tensor-parallel-size"
+    ),
+    Feature.PIPELINE_PARALLEL: Knob(
+        flags=("--pipeline-parallel-size", "-pp"), defaults=(Default(1),), change="--pipeline-parallel-size"
+    ),
+    Feature.DATA_PARALLEL: Knob(
+        flags=("--data-parallel-size", "-dp"), defaults=(Default(1),), change="--data-parallel-size"
+    ),
+    Feature.API_SERVERS: Knob(
+        flags=("--api-server-count", "-asc"),
+        defaults=(Default(1, unless=(Feature.DATA_PARALLEL,)),),
+        change="--api-server-count",
+        since="0.9",
+    ),
+}
+"""Read in the arguments of releases 0.6.6 to 0.26 and in the release notes of 0.8 and 0.14."""
 ENGINE = Engine(
     kind="vllm",
     title="vLLM",
@@ -52,8 +145,15 @@ ENGINE = Engine(
     distributions=DISTRIBUTIONS,
     model_flags=("--model",),
     model_after=("serve",),
-    info={"vllm_cache_config_info": ("num_gpu_blocks", "block_size", "cache_dtype", "gpu_memory_utilization")},
+    info={
+        "vllm_cache_config_info": (
+            *("num_gpu_blocks", "block_size", "cache_dtype", "gpu_memory_utilization", "enable_prefix_caching"),
+            "num_gpu_blocks_override",
+        )
+    },
     version_path="/version",
     backs=r"EngineCore|Worker|DPCoordinator",
     alias_flags=("--served-model-name",),
+    knobs=KNOBS,
+    config_flags=("--config",),
 )

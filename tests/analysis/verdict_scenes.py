@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule, Unjudged
-from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 
 START_NS = 500 * NS_PER_S
@@ -64,6 +64,7 @@ class Scene:
         gauges: More gauges, by (track, metric).
         seconds: How long it has been looked at.
         silent_for: For how many seconds no source has said anything.
+        facts: More facts of the server: what it is set to.
     """
 
     threads: Sequence[Thread] = (Thread(),)
@@ -88,6 +89,7 @@ class Scene:
     gauges: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
     seconds: int = SECONDS
     silent_for: int = 0
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def but(self, **changes: object) -> Scene:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -187,7 +189,7 @@ class Scene:
     def _tracks(self) -> dict[str, Track]:
         found = [Track("host", TrackKind.HOST, "host", facts={"cores": self.cores} if self.cores else {})]
         if self.running is not None or self.waiting is not None:
-            facts = {"url": "http://127.0.0.1:1/metrics"}
+            facts = {"url": "http://127.0.0.1:1/metrics", **self.facts}
             found.append(Track("server:1", TrackKind.SERVER, "vLLM :1", facts=facts))
         ids = (*(f"gpu:{i}" for i in range(len(self.gpus))), *self.more_gpus)
         found += [Track(id, TrackKind.GPU, "H100") for id in ids]

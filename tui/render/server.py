@@ -13,6 +13,7 @@ from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_
 from llmtop.units import count, two_digits
 
 if TYPE_CHECKING:
+    from llmtop.analysis.configuration import Setting
     from llmtop.analysis.server import ServerView, Stat
     from llmtop.tui.render.look import Look
 
@@ -22,6 +23,8 @@ _ROOMY_CELL = 27
 """With less than this a cell has no room for long labels and a graph."""
 _ESSENTIAL = 8
 """So many cells must be on screen before graphs get room."""
+_SETTING = 56
+"""Room for a setting, its value, and the flag or metric that tells it."""
 _VALUE = 14
 """Graphs of one column start at the same cell."""
 
@@ -60,7 +63,7 @@ def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[S
         row = [_draw_cell(cell, cell_width, look) for cell in cells[start : start + roomy]]
         joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
         strips.append(joined.adjust_cell_length(width, look.style("text")))
-    return (strips + _reasons(view, width, look))[:height]
+    return (strips + _reasons(view, width, look) + _configuration(view, width, look))[:height]
 
 
 def _columns(count: int, width: int, height: int) -> int:
@@ -168,6 +171,26 @@ def _squeezed(parts: Sequence[Part]) -> tuple[Part, ...]:
     """With as little space as numbers can be read with: "80-120s", "avg 2.6ms p99 <25ms"."""
     tight = {text: text.replace(" to ", "-").replace(" ", "") for text, role in parts if role == "value"}
     return tuple((tight.get(text, text), role) for text, role in parts)
+
+
+def _configuration(view: ServerView, width: int, look: Look) -> list[Strip]:
+    """What the server is set to, and who says so; what nobody says is left out."""
+    known = [one for one in view.configuration.values() if not isinstance(one, Unknown)]
+    if not known:
+        return []
+    cells = [_setting(one) for one in known]
+    columns = max(1, (width + _GAP) // (_SETTING + _GAP))
+    cell_width = (width - _GAP * (columns - 1)) // columns
+    strips = [blank(width, look), line([("set to", "dim")], width, look)]
+    for start in range(0, len(cells), columns):
+        row = [line(parts, cell_width, look) for parts in cells[start : start + columns]]
+        joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
+        strips.append(joined.adjust_cell_length(width, look.style("text")))
+    return strips
+
+
+def _setting(one: Setting) -> list[Part]:
+    return [(f"{one.title} ", "dim"), (one.text, "value"), (f"  {one.source}", "dim")]
 
 
 def _reasons(view: ServerView, width: int, look: Look) -> list[Strip]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests
@@ -17,7 +18,7 @@ from llmtop.analysis.rules.thread_signals import (
     says_on_cpu,
     says_polling,
 )
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Feature, Finding, Severity, Trace
 from llmtop.units import percent
 
 id = "api-bound"
@@ -52,8 +53,11 @@ def _finding(trace: Trace, busiest: Watched, engine: Watched) -> Finding:
             says_blocked(engine) if engine.blocked_on(INPUT_WAITS) >= _WAITS else _says_polls(trace, engine),
             *(signal.text for signal in numbers if signal is not None),
         ),
-        action="add API server processes (vLLM --api-server-count, SGLang --tokenizer-worker-num), send token IDs "
-        "or shorter prompts, stream in larger pieces",
+        action=one_of(
+            change(trace, Feature.API_SERVERS, "add API server processes"),
+            "send token IDs or shorter prompts",
+            "stream in larger pieces",
+        ),
         next_command=f"py-spy record --nonblocking -d 10 -o api.svg --pid {busiest.row.pid}",
         source=source,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, on_gpus
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
@@ -27,7 +28,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             subject=gpu_names(tracks),
             message=f"compute-bound{on_gpus(tracks)}: tensor {together[0]:.0f} %, DRAM {together[1]:.0f} %",
             evidence=evidence,
-            action="use a lower precision (fp8), shorten or cache prompts (prefix caching), or add GPUs",
+            action=less_arithmetic(trace),
             next_command="ncu --section SpeedOfLight --section ComputeWorkloadAnalysis "
             "--target-processes all --launch-count 50 -o prefill -- COMMAND",
             source=source,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.configuration import one_of, switch_on
 from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
@@ -28,7 +29,7 @@ from llmtop.analysis.rules.thread_signals import (
     says_on_cpu,
     spins,
 )
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Feature, Finding, Severity, Trace
 from llmtop.units import percent
 
 id = "cpu-bound"
@@ -63,11 +64,20 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
             + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
-            action="cut CPU work per step: CUDA graphs, async scheduling, fewer logprobs and penalties, no guided "
-            "decoding; a faster core",
+            action=_action(trace),
             next_command=f"py-spy record --nonblocking -d 10 -o engine.svg --pid {bound.row.pid}",
             source=source,
         )
+
+
+def _action(trace: Trace) -> str:
+    less = one_of(
+        switch_on(trace, Feature.CUDA_GRAPHS, "CUDA graphs"),
+        switch_on(trace, Feature.ASYNC_SCHEDULING, "async scheduling"),
+        "fewer logprobs and penalties",
+        "no guided decoding",
+    )
+    return f"cut CPU work per step: {less}; a faster core"
 
 
 def _bound(trace: Trace) -> Watched | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -13,7 +14,7 @@ from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import Watched, gil_waits, threads
-from llmtop.model import Finding, Metric, Severity, Trace, Unknown
+from llmtop.model import Feature, Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 
 id = "gil-bound"
@@ -56,8 +57,12 @@ def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watche
         subject=name,
         message=f"GIL-bound: {len(rivals)} Python threads of {name} share one core, {quantity(waits.value, 'waits/s')}",
         evidence=(waits.text, text, *says_waiting(trace), *says_idle(trace)),
-        action="move work out of the process: more API server processes (--api-server-count), tokenising and "
-        "detokenising in their own, no Python callbacks per token",
+        action="move work out of the process: "
+        + one_of(
+            change(trace, Feature.API_SERVERS, "more API server processes"),
+            "tokenising and detokenising in their own",
+            "no Python callbacks per token",
+        ),
         next_command=f"py-spy record --gil --nonblocking -d 10 -o gil.svg --pid {pid}",
         source=source,
     )

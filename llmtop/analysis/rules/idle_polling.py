@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import switch_on
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, gpu_activity, is_loaded, no_requests
 from llmtop.analysis.rules.thread_signals import Watched, says_on_cpu, threads
 from llmtop.analysis.thread_probes import AWAKE
-from llmtop.model import Finding, Severity, Trace, Unknown
+from llmtop.model import Feature, Finding, Severity, Trace, Unknown
 
 id = "idle-polling"
 summary = "A thread takes a whole core to poll for work: it is idle, not busy."
@@ -34,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         subject=polling[0].name,
         message=f"idle polling: {_names(polling)} at {cores * 100:.0f} % of a core, asking for work when there is none",
         evidence=(*(says_on_cpu(trace, thread) for thread in polling[:4]), nothing_to_do),
-        action="nothing is wrong; to free the cores: SGLang --sleep-on-idle, vLLM VLLM_SLEEP_WHEN_IDLE=1",
+        action=_action(trace),
         next_command=f"py-spy dump --nonblocking --pid {polling[0].row.pid}",
         source=source,
     )
@@ -45,6 +46,11 @@ def _lacks(trace: Trace) -> Unknown | None:
     unseen = any(thread.awake >= AWAKE and thread.shares.polling is None for thread in threads(trace))
     why = trace.why_missing(*v.WHY_NO_PROBES) or Unknown("no probe counts this thread's spins", "sudo llmtop")
     return why if unseen else lacks_threads(trace)
+
+
+def _action(trace: Trace) -> str:
+    sleep = switch_on(trace, Feature.SLEEP_WHEN_IDLE, "have it sleep when idle")
+    return f"nothing is wrong; to free the cores: {sleep}" if sleep else "nothing is wrong"
 
 
 def _polls(thread: Watched) -> bool:

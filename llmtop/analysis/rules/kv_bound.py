@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_rate, server_track
+from llmtop.analysis.rules.advice import more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, means, metrics_command, says
 from llmtop.analysis.rules.needs import is_watched, lacks_server
@@ -46,8 +47,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
                 says(trace, server.id, v.SERVER_PREEMPTIONS, per_minute, "/min"),
                 says(trace, server.id, v.SERVER_WAITING, waiting),
             ),
-            action="lower the concurrency (--max-num-seqs), quantise KV (--kv-cache-dtype fp8), shorten the context, "
-            "or give KV more memory (--gpu-memory-utilization, more GPUs)",
+            action=more_room_in_kv(trace),
             next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
             source=source,
         )

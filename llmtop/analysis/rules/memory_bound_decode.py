@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest, server_track
+from llmtop.analysis.rules.advice import fewer_bytes
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
@@ -55,8 +56,9 @@ def _kv_evidence(trace: Trace) -> tuple[str, ...]:
 
 def _action(trace: Trace) -> str:
     usage = _kv_usage(trace)
-    if usage is None:
-        return "raise the batch until KV is full, or quantise KV or weights: fewer bytes per token"
-    if usage < _ROOM_IN_KV:
+    if usage is not None and usage < _ROOM_IN_KV:
         return f"raise the batch (KV is at {usage:.0%} only): more tokens per byte read".replace("%", " %")
-    return "quantise the KV cache or the weights: KV is nearly full, so only fewer bytes per token help"
+    fewer = fewer_bytes(trace)
+    if usage is None:
+        return f"raise the batch until KV is full, or read fewer bytes per token: {fewer}"
+    return f"KV is nearly full, so only fewer bytes per token help: {fewer}"

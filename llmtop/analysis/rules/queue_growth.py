@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.readings import history, latest, server_track
+from llmtop.analysis.rules.advice import more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.needs import is_watched, lacks_requests
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Unknown
 
 id = "queue-growth"
 summary = "More requests come than the server finishes."
@@ -68,5 +70,6 @@ def _mean(values: Sequence[float]) -> float:
 def _action(trace: Trace, track: str) -> str:
     usage = known(latest(trace, track, v.SERVER_KV_USAGE))
     if usage is not None and usage < 0.9:
-        return f"KV is at {usage * 100:.0f} % only: raise --max-num-seqs, or look for the CPU-side limit"
-    return "send less load, add a replica, or free KV (quantise it, shorten contexts)"
+        more = change(trace, Feature.MAX_RUNNING, "let more requests run at once")
+        return f"KV is at {usage * 100:.0f} % only: {one_of(more, 'look for the CPU-side limit')}"
+    return f"send less load, add a replica, or {more_room_in_kv(trace)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
@@ -55,10 +56,8 @@ def _action(trace: Trace) -> str:
     own, all_cores = _cores(trace)
     if own < all_cores * _MOST:
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
-    return (
-        "give the server more cores (at least 2 + one per GPU), cap thread pools (OMP_NUM_THREADS), "
-        "or move neighbours away"
-    )
+    at_least = " (at least 2 + one per GPU)" if gpu_tracks(trace) else ""
+    return f"give the server more cores{at_least}, cap thread pools (OMP_NUM_THREADS), or move neighbours away"
 
 
 def _says_cores(trace: Trace) -> tuple[str, ...]:

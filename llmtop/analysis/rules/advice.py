@@ -1,0 +1,51 @@
+"""Advice that several rules give, by what the server is set to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.configuration import change, is_on, one_of, switch_on
+from llmtop.analysis.readings import gpu_tracks
+from llmtop.model import Feature
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+
+def fewer_bytes(trace: Trace) -> str:
+    """What makes a step read less of the GPU's memory."""
+    return one_of(
+        switch_on(trace, Feature.QUANTIZATION, "quantise the weights"),
+        switch_on(trace, Feature.KV_CACHE_DTYPE, "quantise the KV cache"),
+        _more_gpus(trace),
+    )
+
+
+def less_arithmetic(trace: Trace) -> str:
+    """What makes a step compute less."""
+    return one_of(
+        switch_on(trace, Feature.QUANTIZATION, "use a lower precision"),
+        switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts"),
+        "shorten prompts",
+        _more_gpus(trace),
+    )
+
+
+def more_room_in_kv(trace: Trace) -> str:
+    """What keeps running requests from being thrown out of the KV cache."""
+    return one_of(
+        change(trace, Feature.MAX_RUNNING, "let fewer requests run at once"),
+        switch_on(trace, Feature.KV_CACHE_DTYPE, "quantise the KV cache"),
+        change(trace, Feature.MAX_LENGTH, "shorten the longest context"),
+        change(trace, Feature.GPU_MEMORY_SHARE, "give KV more of the GPU's memory"),
+        change(trace, Feature.KV_BLOCKS, "give KV more blocks"),
+        _more_gpus(trace) or "add a replica",
+    )
+
+
+def _more_gpus(trace: Trace) -> str:
+    if not gpu_tracks(trace):
+        return ""
+    is_split = is_on(trace, Feature.TENSOR_PARALLEL)
+    words = "split the model over more GPUs" if is_split is True else "split the model over several GPUs"
+    return change(trace, Feature.TENSOR_PARALLEL, words) or "add GPUs"

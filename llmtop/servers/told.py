@@ -1,0 +1,90 @@
+"""What a running server was told: by its command line, a file of flags, its environment, the model's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from llmtop import procfs, settings
+from llmtop.model import Engine, Fact, Feature
+from llmtop.servers import command_line
+from llmtop.text import clean
+
+_FILE_BYTES = 1 << 18
+
+
+def told(
+    engine: Engine, argv: Sequence[str], pid: int, model: Mapping[str, Fact], proc: Path = procfs.PROC
+) -> dict[str, Fact]:
+    """The facts of `settings.told` for a process.
+
+    Args:
+        engine: The server's.
+        argv: Its arguments.
+        pid: Its own.
+        model: What `command_line.model_facts` found of the model: how its weights are stored.
+        proc: Where processes are looked at.
+    """
+    if _is_title(argv, pid, proc):
+        return {}
+    facts = settings.told(
+        engine, argv, _file_of_flags(engine, argv, pid, proc), lambda name: procfs.environment(pid, name, proc)
+    )
+    facts = {key: clean(value) if isinstance(value, str) else value for key, value in facts.items()}
+    key = f"told.{Feature.QUANTIZATION}"
+    if key not in facts and Feature.QUANTIZATION in engine.knobs:
+        stored, where = _stored(model)
+        facts |= {key: stored, f"{key}.source": where} if stored else {}
+    return facts
+
+
+def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
+    """Whether a process of Python has written a title over its arguments: it was told who knows what."""
+    program = (procfs.read_link(f"{proc}/{pid}/exe") or "").rpartition("/")[2]
+    return len(argv) <= 1 and program.startswith(("python", "pypy"))
+
+
+def _stored(model: Mapping[str, Fact]) -> tuple[str, str]:
+    """How a model's files say that its weights are stored; empty where they do not."""
+    quantization = model.get("quantization")
+    if isinstance(quantization, str):
+        return quantization, "the model's config.json"
+    is_read = any(key.startswith("config.") for key in model)
+    return (settings.OFF, "the model's config.json") if is_read else ("", "")
+
+
+def _file_of_flags(engine: Engine, argv: Sequence[str], pid: int, proc: Path) -> dict[str, str]:
+    name = command_line.flag(argv, *engine.config_flags) if engine.config_flags else None
+    if name is None:
+        return {}
+    root = proc / str(pid) / "root"
+    here = procfs.read_link(f"{proc}/{pid}/cwd") or "/"
+    file = root / name.lstrip("/") if name.startswith("/") else root / here.lstrip("/") / name
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            text = opened.read(_FILE_BYTES)
+    except OSError:
+        return {}
+    return dict(flags_in(text))
+
+
+def flags_in(text: str) -> Iterator[tuple[str, str]]:
+    r"""The single values of a YAML file, two levels deep, by flag.
+
+    Not a YAML reader: lists, anchors and longer texts are left out, as flags have none.
+
+    >>> dict(flags_in("max_num_seqs: 8  # few\nkv_cache_config:\n  dtype: 'fp8'\n"))
+    {'max-num-seqs': '8', 'kv-cache-config.dtype': 'fp8'}
+    """
+    above = ""
+    for line in text.splitlines():
+        key, found, value = line.partition(" #")[0].partition(":")
+        name, value = key.strip().replace("_", "-"), value.strip().strip("'\"")
+        if not found or not name or name.startswith(("#", "-")):
+            continue
+        is_inner = key[0].isspace()
+        if not value:
+            above = f"{name}." if not is_inner else above
+            continue
+        above = above if is_inner else ""
+        yield above + name, value
