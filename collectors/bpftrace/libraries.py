@@ -15,11 +15,13 @@ from llmtop.collectors.ebpf.helper.functions import (
     LAUNCHES,
     SYNCHRONISING,
     duplicates,
+    kind_of,
     kinds_of,
-    shed_rank,
 )
 from llmtop.collectors.ebpf.helper.library import mapped_libraries, starts_gently
 
+_SHED = ("launch", "other", "wait")
+"""Which kinds of probes go first when they cost too much; before them those that say nothing new."""
 REST_S, LONGEST_REST_S = 60.0, 960.0
 """How long a function stays without probes that was called too often: twice as long each time, because each try is a
 new start of bpftrace (on an H100, with CUDA's libraries, 15 s in which nothing is seen)."""
@@ -102,7 +104,9 @@ class Libraries:
         twice = _duplicates(counts)
         cost = {symbol: rate * self._ns_per_call[not gentle.get(symbol, True)] for symbol, rate in rates.items()}
         spent = sum(cost.values())
-        for symbol in sorted(cost, key=lambda symbol: (shed_rank(symbol, symbol in twice), -cost[symbol])):
+        for symbol in sorted(
+            cost, key=lambda symbol: (symbol not in twice, _SHED.index(kind_of(symbol)), -cost[symbol])
+        ):
             if spent <= self._budget_ns:
                 break
             spent -= cost[symbol]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from llmtop import vocabulary as v
@@ -12,6 +12,8 @@ from llmtop.model import Metric, Reading
 from llmtop.text import clean
 
 SOURCE = "eBPF"
+SAMPLED = ", sampled"
+"""Behind the source of what was counted now and then, and stands for all."""
 _BY_THREAD = {"launches": v.THREAD_LAUNCHES.name, "sync": v.THREAD_CUDA_SYNC.name}
 _OF_LIBRARIES = (
     v.LIBRARY_COUNT.name,
@@ -55,7 +57,7 @@ class Reports:
         if self._is_resumed:
             readings += self._standing(("",), before_ns)
             self._is_resumed = False
-        uncounted, missed = _uncounted(report), self._uncounted
+        uncounted, missed, sampled = _uncounted(report), self._uncounted, _sampled(report)
         for track, metric, counted in self._counters.values(report):
             key = (track, metric.name)
             if missed and _is_of(key, missed):
@@ -67,7 +69,8 @@ class Reports:
             if told is None and self._was_looked_for(key):
                 readings.append(Reading(track, metric, before_ns, 0.0, self._source))
             if told is not None or value:
-                readings.append(Reading(track, metric, t_ns, value, self._source))
+                source = f"{self._source}{SAMPLED}" if sampled and _is_of(key, sampled) else self._source
+                readings.append(Reading(track, metric, t_ns, value, source))
             self._told[key] = value
         self._watched |= {pid for pid, _ in report.get("library_observed", ())}
         self._forget(set(gone_tracks(report)))
@@ -159,13 +162,25 @@ def gone_tracks(report: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _uncounted(report: Mapping[str, Any]) -> frozenset[tuple[int, str]]:
     """What library calls are not known for lack of probes, as (pid, name of a metric)."""
-    functions = {
+    return _series(report.get("uncounted", ()), report.get("unseen", ()))
+
+
+def _sampled(report: Mapping[str, Any]) -> frozenset[tuple[int, str]]:
+    """Likewise, what was counted now and then. Waits by thread are never told so."""
+    sampled = report.get("sampled", ())
+    kinds = ((pid, [kind for kind in kinds if kind == "launches"]) for pid, _, kinds in sampled)
+    return _series(((pid, names) for pid, names, _ in sampled), kinds)
+
+
+def _series(functions: Iterable[Sequence[Any]], by_thread: Iterable[Sequence[Any]]) -> frozenset[tuple[int, str]]:
+    """(pid, name of a metric) of the counts of functions, and of the sums that are kept by thread."""
+    names = {
         (pid, f"{metric.name}|{clean(name)}")
-        for pid, names in report.get("uncounted", ())
-        for name in names
+        for pid, several in functions
+        for name in several
         for metric in (v.LIBRARY_COUNT, v.LIBRARY_TIME, v.LIBRARY_LATENCY)
     }
-    return frozenset(functions | {(pid, _BY_THREAD[kind]) for pid, kinds in report.get("unseen", ()) for kind in kinds})
+    return frozenset(names | {(pid, _BY_THREAD[kind]) for pid, kinds in by_thread for kind in kinds})
 
 
 def _is_of(key: tuple[str, str], uncounted: frozenset[tuple[int, str]]) -> bool:

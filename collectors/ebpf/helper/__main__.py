@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from . import protocol
 from .calls import WITHOUT_WAIT, Calls, names
-from .governor import Governor, Load
+from .governor import LADDER, LIGHT, Governor, Load
 from .library import Library
 from .lifecycle import Changes, Lifecycle
 from .programs import load_bcc
@@ -25,6 +25,13 @@ from .symbols import Symbols
 from .system import UnavailableError
 
 Part = TypeVar("Part")
+TICK_S = 0.2
+"""How often what the probes cost is looked at: what has come to cost too much goes within this time."""
+_OF_LIBRARIES = 1 / 3
+"""Of the budget: the share of probes on library functions."""
+_SAMPLES_AT = 2
+"""The tick at which stacks of what runs are added; those on libraries come after it."""
+_LATER = ("they come after the first numbers", "wait a second")
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 
 
@@ -34,16 +41,28 @@ class Helper:
     def __init__(self, options: argparse.Namespace) -> None:
         self._bpf = load_bcc()
         self._symbols = Symbols(self._bpf)
-        self._governor = Governor(options.budget, stacks=options.stacks, cpus=os.cpu_count() or 1)
+        self._stacks = options.stacks and not options.light
+        library_budget = options.budget * _OF_LIBRARIES
+        self._governor = Governor(
+            options.budget if options.light else options.budget - library_budget,
+            stacks=self._stacks,
+            cpus=os.cpu_count() or 1,
+            ladder=LIGHT if options.light else LADDER,
+            is_careful=options.budget < 1,
+        )
         self.missing: dict[str, tuple[str, str]] = {}
         """What cannot be had here: (reason, remedy) by part."""
         self._lifecycle = Lifecycle(self._bpf)
         self._scheduler = self._part("scheduler", lambda: Scheduler(self._bpf, self._symbols))
         self._calls = self._part("syscalls", lambda: Calls(self._bpf))
-        self._samples = self._part("samples", lambda: Samples(self._bpf, self._symbols)) if options.stacks else None
-        self._library = Library(self._bpf, options.budget * 1e9)
+        self._samples: Samples | None = None
+        if self._stacks:
+            self.missing["samples"] = _LATER
+        self._library = Library(self._bpf, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
+        self._wants_library = not options.light
+        self._ticks = 0
         self._names = names()
-        self._last_ns = time.monotonic_ns()
+        self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._last_hits = self._lifecycle.hits()
         self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
@@ -63,14 +82,25 @@ class Helper:
         if self._lifecycle.unseen and not self._lifecycle.processes:
             raise UnavailableError("the server runs in a PID namespace inside llmtop's", _OUTSIDE)
         self._bpf.free_bcc_memory(self._lifecycle)  # pages of the compiler; they come back when it is used again
-        self._last_ns = time.monotonic_ns()
+        self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._apply(self._last_ns)
+
+    def tick(self) -> None:
+        """Several times a second: hold the cost to the budget, and add what can wait for the first numbers."""
+        self._govern()
+        self._ticks += 1
+        if self._ticks == _SAMPLES_AT and self._stacks:
+            del self.missing["samples"]
+            self._samples = self._part("samples", lambda: Samples(self._bpf, self._symbols))
+            self._apply(time.monotonic_ns())
+        elif self._ticks > _SAMPLES_AT and self._wants_library:
+            self._library.tick(self._lifecycle.processes)
 
     def look(self) -> dict[str, Any]:
         """One report."""
         now = time.monotonic_ns()
         elapsed_ns = max(1, now - self._last_ns)
-        self._observe(elapsed_ns)
+        self._observe(now)
         changes = self._lifecycle.changes()
         self._take_in(changes, now)
         report: dict[str, Any] = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": dict(self._observed)}
@@ -82,12 +112,11 @@ class Helper:
         if self._scheduler and self._scheduler.is_on:
             report |= self._scheduler.read(now, changes.ended_threads, changes.gone)
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
-        report["functions"] = self._library.read(
-            list(self._lifecycle.processes), now, elapsed_ns / 1e9, (*changes.gone, *changes.renewed)
-        )
+        report["functions"] = self._library.read(now, (*changes.gone, *changes.renewed))
         report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
         report |= self._library.coverage()
-        report |= self._govern(elapsed_ns / 1e9)
+        report["hits"] = self._last_hits
+        report["shed"] = str(self._governor.effort) if self._governor.shed else ""
         report["lost"] = sum(
             part.lost() for part in (self._calls, self._scheduler, self._samples, self._library) if part
         )
@@ -101,8 +130,10 @@ class Helper:
         self._last_ns = now
         return report
 
-    def _observe(self, elapsed_ns: int) -> None:
+    def _observe(self, now: int) -> None:
+        """Take the time until now into account: before the effort changes."""
         mode = self._calls.mode if self._calls else "off"
+        elapsed_ns, self._observed_ns = now - self._observed_ns, now
         self._observed["calls"] += elapsed_ns * (mode != "off")
         self._observed["timed"] += elapsed_ns * (mode == "timed")
         self._observed["scheduler"] += elapsed_ns * bool(self._scheduler and self._scheduler.is_on)
@@ -116,11 +147,13 @@ class Helper:
         if self._samples:
             self._samples.forget_names((*changes.gone, *changes.renewed))
 
-    def _govern(self, elapsed_s: float) -> dict[str, Any]:
-        """Weigh what the last interval cost; the effort for the next."""
+    def _govern(self) -> None:
+        """Weigh what the probes have cost since the last time; the effort from now on."""
+        now = time.monotonic_ns()
+        elapsed_s = max(1e-3, (now - self._governed_ns) / 1e9)
         hits = self._lifecycle.hits()
         rates = {name: (count - self._last_hits[name]) / elapsed_s for name, count in hits.items()}
-        self._last_hits = hits
+        self._last_hits, self._governed_ns = hits, now
         load = Load(
             calls=rates["call"],
             foreign_calls=rates["foreign_call"],
@@ -129,8 +162,8 @@ class Helper:
             samples=rates["sample"],
         )
         if self._governor.judge(load, elapsed_s):
-            self._apply(time.monotonic_ns())
-        return {"hits": hits, "shed": str(self._governor.effort) if self._governor.shed else ""}
+            self._observe(now)
+            self._apply(now)
 
     def _apply(self, now: int) -> None:
         """Look as closely as the governor says; a part that the kernel does not let us attach costs only itself."""
@@ -181,8 +214,12 @@ def _look(options: argparse.Namespace, link: Link) -> None:
         return helper
 
     helper = protocol.attach(link, start)
-    for _ in link.ticks(options.interval):
-        link.say(helper.look())
+    due_s = time.monotonic() + options.interval
+    for _ in link.ticks(min(TICK_S, options.interval)):
+        helper.tick()
+        if time.monotonic() >= due_s:
+            due_s = max(due_s + options.interval, time.monotonic())
+            link.say(helper.look())
 
 
 if __name__ == "__main__":

@@ -85,17 +85,17 @@ DRIVERS = {
 """Functions of the runtime that end in one of these of the driver: with probes on both, each call costs twice."""
 _UNDER_WAY = 16
 """The two counts of a call are made one after the other, and read at one moment."""
+_ENOUGH = 100
+"""Of fewer calls nothing can be concluded."""
 DUPLICATES = "runtime"
 """What is said not to be probed where functions of the runtime are counted as the driver's alone."""
 NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
 """What the programs know them by."""
 
 
-def shed_rank(name: str, is_duplicate: bool) -> int:
-    """Which probes go first when they cost too much: those that say nothing new, and last those on waits."""
-    if is_duplicate:
-        return 0
-    return 1 if name in LAUNCHES else 3 if name in SYNCHRONISING else 2
+def kind_of(name: str) -> str:
+    """What kind of call this is for those who decide which are counted all the time: see sampling.py."""
+    return "launch" if name in LAUNCHES else "wait" if name in SYNCHRONISING else "other"
 
 
 def duplicates(counts: Mapping[str, int]) -> frozenset[str]:
@@ -106,7 +106,7 @@ def duplicates(counts: Mapping[str, int]) -> frozenset[str]:
     return frozenset(
         name
         for name, drivers in DRIVERS.items()
-        if 0 < counts.get(name, 0) <= sum(counts.get(driver, 0) for driver in drivers) + _UNDER_WAY
+        if _ENOUGH <= counts.get(name, 0) <= sum(counts.get(driver, 0) for driver in drivers) + _UNDER_WAY
     )
 
 

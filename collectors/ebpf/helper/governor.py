@@ -24,9 +24,12 @@ NS_PER_HIT = {
 HERTZ = 49
 """How often the stacks of what runs are taken, on each CPU. Odd, so as to go with no timer."""
 REST_S = 30.0
-LONGEST_REST_S = 300.0
-PATIENCE = 2
-"""Seconds over budget in a row before anything is shed: a burst is no reason."""
+LONGEST_REST_S = 1800.0
+CREDIT_S = 1.0
+"""What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
+great one is within the next look, a fifth of a second later."""
+FITS = 0.7
+"""Of the budget: more is looked at where it will cost less than this, as far as that can be told beforehand."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,19 @@ class Effort:
         return f"{stacks}, system calls {self.calls}, scheduler {'on' if self.scheduler else 'off'}"
 
 
+LIGHT = (
+    Effort(0, "counted"),
+    Effort(0, "off"),
+    Effort(0, "off", scheduler=False),
+)
+"""`--probes light`: what costs least, and what that is worth is most."""
 LADDER = (
     Effort(1),
     Effort(4),
     Effort(16),
     Effort(64),
     Effort(0),
-    Effort(0, "counted"),
-    Effort(0, "off"),
-    Effort(0, "off", scheduler=False),
+    *LIGHT,
 )
 """What is shed first comes first: stacks cost the most and say the same when sampled."""
 
@@ -90,7 +97,7 @@ def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HI
 
 
 class Governor:
-    """Chooses the rung of the ladder, second by second.
+    """Chooses the rung of the ladder, several times a second.
 
     Args:
         budget: Share of one core that the probes may cost the processes looked at. All others together may lose
@@ -98,6 +105,7 @@ class Governor:
         cpus: How many cores the machine has.
         ladder: The efforts to choose from, the greatest first.
         ns_per_hit: What one hit costs: other tracers' probes do the same at another price.
+        is_careful: Begin with what costs little, and look more closely once that has told what it would cost.
     """
 
     def __init__(
@@ -108,57 +116,72 @@ class Governor:
         cpus: int = 1,
         ladder: Sequence[Effort] = LADDER,
         ns_per_hit: Mapping[str, float] = NS_PER_HIT,
+        is_careful: bool = False,
     ) -> None:
         self.budget_ns = budget * 1e9
         self._foreign_budget_ns = self.budget_ns * cpus
         self._ladder = ladder
         self._ns_per_hit = ns_per_hit
         self.stacks = stacks
-        self.rung = 0
-        self._seconds_over = 0
-        self._rest_s = REST_S
+        self.rung = self._least_telling() if is_careful else 0
+        self._overspent_ns = 0.0
+        self._rest_s = 0.0 if is_careful else REST_S
         self._rested_s = 0.0
 
     @property
     def effort(self) -> Effort:
         """What to do now."""
-        wanted = self._ladder[self.rung]
-        return wanted if self.stacks else replace(wanted, stack_every=0)
+        return self._as_done(self.rung)
 
     @property
     def shed(self) -> bool:
         """Whether anything that was asked for is not done."""
-        return self.effort != (self._ladder[0] if self.stacks else replace(self._ladder[0], stack_every=0))
+        return self.effort != self._as_done(0)
 
     def judge(self, load: Load, elapsed_s: float) -> bool:
-        """Take the last second's load into account; whether the effort changed."""
+        """Take the load since the last time into account; whether the effort changed."""
         before = self.effort
-        if not self._fits(load, before):
+        excess_ns = self._excess_ns(load, before)
+        self._overspent_ns = max(0.0, self._overspent_ns + excess_ns * elapsed_s)
+        if excess_ns > 0:
             self._rested_s = 0.0
-            self._seconds_over += 1
-            if self._seconds_over >= PATIENCE:
+            if self._overspent_ns >= CREDIT_S * self.budget_ns:
                 self._step_down(load)
         else:
-            self._seconds_over = 0
             self._rested_s += elapsed_s
             if self.rung and self._rested_s >= self._rest_s:
-                self._step_up()
+                self._step_up(load)
         return self.effort != before
 
     def _step_down(self, load: Load) -> None:
-        """The first rung that fits; a second fall right after coming back makes the next rest longer."""
+        """The first rung that fits; each fall makes the rest before the next try longer."""
         rungs = range(self.rung, len(self._ladder))
-        self.rung = next((rung for rung in rungs if self._fits(load, self._ladder[rung])), len(self._ladder) - 1)
-        self._seconds_over = 0
-        self._rest_s = min(self._rest_s * 2, LONGEST_REST_S)
+        fitting = (rung for rung in rungs if self._excess_ns(load, self._ladder[rung]) <= 0)
+        self.rung = next(fitting, len(self._ladder) - 1)
+        self._overspent_ns = 0.0
+        self._rest_s = max(REST_S, min(self._rest_s * 2, LONGEST_REST_S))
 
-    def _fits(self, load: Load, effort: Effort) -> bool:
+    def _excess_ns(self, load: Load, effort: Effort, share: float = 1.0) -> float:
+        """By how much an effort would be over this share of the budget, in ns per second; negative within it."""
         own, foreign = cost(load, effort if self.stacks else replace(effort, stack_every=0), self._ns_per_hit)
-        return own <= self.budget_ns and foreign <= self._foreign_budget_ns
+        scale = self.budget_ns / self._foreign_budget_ns
+        return max(own, foreign * scale) - share * self.budget_ns
 
-    def _step_up(self) -> None:
-        """Try the next rung that differs: what it costs is only known by doing it."""
-        before = self.effort
-        while self.rung and self.effort == before:
-            self.rung -= 1
-        self._rested_s = 0.0
+    def _step_up(self, load: Load) -> None:
+        """The greatest effort that will fit. What is not counted now is only known by trying: the next rung does."""
+        now = self._ladder[self.rung]
+        for rung in range(self.rung):
+            wanted = self._ladder[rung]
+            is_told = (now.calls != "off" or wanted.calls == "off") and now.scheduler >= wanted.scheduler
+            is_next = rung == self.rung - 1 or self._as_done(rung) == self._as_done(self.rung - 1)
+            if (is_told or is_next) and self._excess_ns(load, wanted, FITS) <= 0:
+                self.rung = rung
+                self._rested_s = 0.0
+                return
+
+    def _as_done(self, rung: int) -> Effort:
+        return self._ladder[rung] if self.stacks else replace(self._ladder[rung], stack_every=0)
+
+    def _least_telling(self) -> int:
+        """The last rung that counts all that the ones above it would look at."""
+        return max(rung for rung, effort in enumerate(self._ladder) if effort.calls != "off" and effort.scheduler)

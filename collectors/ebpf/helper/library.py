@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .functions import DUPLICATES, FUNCTIONS, NUMBERS, SYNCHRONISING, duplicates, kinds_of, shed_rank
+from .functions import DUPLICATES, FUNCTIONS, NUMBERS, duplicates, kind_of, kinds_of
 from .governor import NS_PER_HIT
 from .programs import SLOTS
+from .sampling import KINDS, WINDOW_S, Account, Sampling
 from .system import BatchReader, UnavailableError, read
 from .uprobes import Uprobes, make_uprobes
 
-_LOOK_EVERY = 5
-"""Libraries are mapped while a server starts; their list is read so often, in ticks."""
-REST_TICKS = 60
-"""How long a function stays without probes that was called too often."""
+_LOOK_S, _LONGEST_LOOK_S = 5.0, 60.0
+"""How often a process's list of libraries is read: they are mapped while a server starts, and seldom later. The list
+of a server with torch is thousands of lines, made by the kernel while the process may not map anything."""
+_ATTACH_NS = 1e6
+"""What attaching and detaching costs a process, at most: the kernel writes into its code while it may map nothing."""
+_NAMES = {number: name for name, number in NUMBERS.items()}
+SAMPLED = "sampled"
+"""Under what it is said that calls are counted now and then."""
 
 
 @dataclass
 class _Function:
-    """The probes on one function of one process."""
+    """The probes on one function of one process. `raw` is what was counted, `sums` what that stands for."""
 
     path: str
     place: int
     ns_per_call: float
-    last_count: int = 0
-    attached: bool = True
-    rests: int = 0
+    kind: str
+    raw: tuple[int, ...] = (0, 0)
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
     is_duplicate: bool = False
     """Without probes for good: its calls are counted in the driver."""
+
+
+@dataclass
+class _Thread:
+    tgid: int
+    raw: int = 0
+    launches: float = 0.0
+    sync_ns: int = 0
+    sent: tuple[int, int] = (0, 0)
 
 
 @dataclass
 class _Process:
     """What is known of one process's libraries."""
 
+    sampling: Sampling
     paths: set[str] = field(default_factory=set)
     functions: dict[str, _Function] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
@@ -47,17 +63,26 @@ class _Process:
     observed_ns: int = 0
     watched_since: int | None = None
     """Since when all calls that wait have probes; None while one has not."""
+    look_s: float = 0.0
+    patience_s: float = _LOOK_S
 
     @property
     def uncounted(self) -> list[str]:
-        """The functions without probes."""
-        return [*(name for name, one in self.functions.items() if not one.attached), *self.refused]
+        """The functions of which not even a sample is counted."""
+        return [*(name for name, one in self.functions.items() if one.is_duplicate), *self.refused]
 
     @property
     def unseen(self) -> list[str]:
-        """What is not known of its calls: see `kinds_of`."""
-        duplicate = {name for name, one in self.functions.items() if one.is_duplicate}
-        return kinds_of(name for name in self.uncounted if name not in duplicate)
+        """What is not known of its calls: see `kinds_of`. Waits must be seen whole, of launches a sample will do."""
+        unseen = set(kinds_of(self.refused))
+        if self.functions and "wait" not in self.sampling.steady:
+            unseen.add("sync")
+        return sorted(unseen)
+
+    @property
+    def sampled(self) -> set[str]:
+        """The kinds of call that are counted now and then; of those that it has."""
+        return {one.kind for one in self.functions.values()} - self.sampling.steady
 
     def observe(self, now: int) -> None:
         """Take the time until now into account, and whether the time from now on counts."""
@@ -65,70 +90,105 @@ class _Process:
             self.observed_ns += max(0, now - self.watched_since)
         self.watched_since = now if self.functions and "sync" not in self.unseen else None
 
+    def held(self, kind: str) -> Iterator[tuple[str, str, int]]:
+        """Path, name and place of the functions of a kind that are to be probed."""
+        for name, one in self.functions.items():
+            if one.kind == kind and not one.is_duplicate:
+                yield one.path, name, one.place
+
 
 class Library:
     """The probes on library functions. Compiled when the first process maps one of the libraries.
 
     Args:
-        budget_ns: What the probes may cost per second, in ns: they are taken off the busiest functions first.
+        budget_ns: What the probes may cost per second, in ns. What costs more is counted in windows (sampling.py).
+        hits: How often such probes have run, from a cheap place.
     """
 
-    def __init__(self, bpf: Any, budget_ns: float) -> None:
+    def __init__(self, bpf: Any, budget_ns: float, hits: Callable[[], int]) -> None:
         self._bpf = bpf
-        self._budget_ns = budget_ns
+        self._account = Account(budget_ns)
+        self._hits = hits
         self._uprobes: Uprobes | None = None
         self._reader: BatchReader | None = None
-        self._threads: BatchReader | None = None
-        self._sent_threads: dict[int, tuple[int, int]] = {}
+        self._threads_reader: BatchReader | None = None
+        self._threads: dict[int, _Thread] = {}
         self._processes: dict[int, _Process] = {}
-        self._sent: dict[tuple[int, int], tuple[int, int]] = {}
-        self._ticks = 0
+        self._sent: dict[tuple[int, str], tuple[int, int]] = {}
+        self._places: dict[tuple[int, int, str], int | None] = {}
+        self._judged_ns = self._absorbed_ns = 0
+        self._judged_hits = 0
         self.why_not: UnavailableError | None = None
         self.notes: dict[str, str] = {}
-        """What is not probed now and why, by function."""
+        """What is not probed now, or not all the time, and why, by function."""
 
     @property
     def probed(self) -> int:
-        """How many functions have probes on them now, over all processes."""
-        return sum(function.attached for process in self._processes.values() for function in process.functions.values())
+        """How many functions have probes on them, over all processes; those that are sampled too."""
+        every = (one for process in self._processes.values() for one in process.functions.values())
+        return sum(not one.is_duplicate for one in every)
 
     def coverage(self) -> dict[str, list[list[Any]]]:
-        """For how long waits were seen, [tgid, ns]; functions without probes; what is not known for lack of them."""
+        """For how long waits were seen, [tgid, ns]; functions without probes; what is not known for lack of them.
+
+        And the functions of which samples stand for all calls.
+        """
         processes = [(pid, process) for pid, process in self._processes.items() if process.functions or process.refused]
         return {
             "library_observed": [[pid, process.observed_ns] for pid, process in processes],
             "uncounted": [[pid, names] for pid, process in processes if (names := process.uncounted)],
             "unseen": [[pid, kinds] for pid, process in processes if (kinds := process.unseen)],
+            "sampled": [
+                [pid, names, kinds_of(names)]
+                for pid, process in processes
+                if (names := _names(process, process.sampled))
+            ],
         }
 
-    def read(self, pids: Iterable[int], now: int, elapsed_s: float, gone: Iterable[int]) -> list[list[Any]]:
+    def tick(self, pids: Iterable[int]) -> None:
+        """Several times a second: judge what has probes, open a window where one is due, look for libraries.
+
+        One process at a time: a server of eight must not meet all of it at once.
+        """
+        self._judge()
+        now_s = time.monotonic()
+        for pid, process in self._processes.items():
+            if process.functions and process.sampling.is_due(now_s):
+                self._window(pid, process)
+                break
+        self._look(pids)
+
+    def read(self, now: int, gone: Iterable[int]) -> list[list[Any]]:
         """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
         for process in self._processes.values():
             process.observe(now)
         for pid in gone:
             self._drop(pid)
             self._sent = {key: sent for key, sent in self._sent.items() if key[0] != pid}
-        if self._ticks % _LOOK_EVERY == 0:
-            self._look(pids)
-        self._ticks += 1
-        self._end_rests()
-        return self._changed(elapsed_s) if self._reader else []
+        if self._reader is None:
+            return []
+        self._absorb()
+        self._say_what_is_sampled()
+        return list(self._changed())
 
     def read_threads(self, now: int, ended: Iterable[tuple[int, int]]) -> list[list[int]]:
         """[tgid, tid, launches, ns in synchronising calls, up to now] of what changed: sums since the start."""
-        if self._threads is None:
+        if self._threads_reader is None:
             return []
         dead = {tid for tid, _ in ended}
         changed = []
-        for (tid,), (launches, sync_ns, since, _, _, _, _, tgid) in self._threads.entries():
+        for (tid,), (_, sync_ns, since, *_) in self._threads_reader.entries():
+            thread = self._threads.get(tid)
+            if thread is None:
+                continue  # it has made its first call since the sums were read
             ns = sync_ns + (max(0, now - since) if since else 0)
-            before = self._sent_threads.get(tid, (0, 0))
             # A call that ended between two looks of ours was counted a little longer than it took.
-            sent = self._sent_threads[tid] = (launches, max(ns, before[1]))
-            if sent != before:
-                changed.append([tgid, tid, *sent])
+            sent = (round(thread.launches), max(ns, thread.sent[1]))
+            if sent != thread.sent:
+                thread.sent = sent
+                changed.append([thread.tgid, tid, *sent])
             if tid in dead:
-                del self._sent_threads[tid]
+                del self._threads[tid]
                 del self._table("library_threads")[ctypes.c_uint32(tid)]
         return changed
 
@@ -136,42 +196,48 @@ class Library:
         """Calls that found no room in the maps."""
         return int(self._table("lost")[ctypes.c_int(0)].value) if self._uprobes else 0
 
-    def renew(self, pid: int) -> None:
-        """A process became another program: its probes are gone with its memory."""
-        self._drop(pid)
-
     def _drop(self, pid: int) -> None:
         process = self._processes.pop(pid, None)
         for path in {function.path for function in process.functions.values()} if process else ():
-            self._hold(pid, path, {})
+            for group in (*KINDS, SAMPLED):
+                self._hold(pid, path, group, {})
 
     def _table(self, name: str) -> Any:
         assert self._uprobes is not None
         return self._uprobes.module[name]
 
     def _look(self, pids: Iterable[int]) -> None:
+        """Look for libraries where it is time to: in one process, and ever more seldom."""
+        now_s = time.monotonic()
         for pid in pids:
-            process = self._processes.setdefault(pid, _Process())
-            for path, names in mapped_libraries(pid).items():
-                if path not in process.paths:
-                    process.paths.add(path)
-                    self._attach_all(pid, process, path, names)
+            process = self._processes.get(pid)
+            if process is None:
+                process = self._processes[pid] = _Process(Sampling(self._account, now_s))
+            if now_s >= process.look_s:
+                process.look_s, process.patience_s = (
+                    now_s + process.patience_s,
+                    min(2 * process.patience_s, _LONGEST_LOOK_S),
+                )
+                for path, names in mapped_libraries(pid).items():
+                    if path not in process.paths:
+                        process.paths.add(path)
+                        process.patience_s = _LOOK_S
+                        self._take_in(pid, process, path, names)
+                return
 
-    def _attach_all(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
+    def _take_in(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
+        """Know a library's functions; whether they can be probed is found out in the first window."""
         if self._uprobes is None and not self._compiled():
             return
         file = f"/proc/{pid}/root{path}"
-        found = {name: place for name in names if (place := self._place(file, name)) is not None}
-        wanted = found.keys()
-        if not self._hold(pid, file, found):  # one that cannot be probed must not cost the others
-            found = {name: place for name, place in found.items() if self._hold(pid, file, {name: place})}
-        process.refused |= wanted - found.keys()
-        if found and self._hold(pid, file, found):
-            for name, place in found.items():
-                kind = "library" if starts_gently(file, place) else "stepped_library"
-                process.functions[name] = _Function(file, place, NS_PER_HIT[kind])
+        for name in names:
+            place = self._place(file, name)
+            if place is not None:
+                cost = NS_PER_HIT["library" if starts_gently(file, place) else "stepped_library"]
+                process.functions[name] = _Function(file, place, cost, kind_of(name))
+        for kind in process.sampling.steady:
+            self._hold_kind(pid, process, kind)
         process.observe(time.monotonic_ns())
-        self.notes |= dict.fromkeys(process.refused, "the kernel lets nobody probe it")
 
     def _compiled(self) -> bool:
         """Compile, once; a program that cannot be had costs only these counts."""
@@ -185,100 +251,209 @@ class Library:
     def _compile(self) -> None:
         self._uprobes = make_uprobes(self._bpf)
         self._reader = BatchReader.of(self._table("functions"), "II", f"QQ{SLOTS}Q")
-        self._threads = BatchReader.of(self._table("library_threads"), "I", "5Q3I4x")
+        self._threads_reader = BatchReader.of(self._table("library_threads"), "I", "5Q4I")
 
     def _place(self, file: str, name: str) -> int | None:
         """Where a function begins in a file; None where this version of the library has none of that name."""
         try:
-            return int(self._bpf._check_path_symbol(file.encode(), name.encode(), None, -1)[1])
+            stat = os.stat(file)
+            key = (stat.st_dev, stat.st_ino, name)
+            if key not in self._places:
+                self._places[key] = int(self._bpf._check_path_symbol(file.encode(), name.encode(), None, -1)[1])
+            return self._places[key]
         except Exception:  # bcc raises nothing narrower
             return None
 
-    def _hold(self, pid: int, file: str, functions: dict[str, int]) -> bool:
-        """Have probes on these functions of a file and no others; false where they are refused."""
+    def _hold(self, pid: int, file: str, group: str, functions: dict[str, int]) -> bool:
+        """Have probes on these functions of a file; false where they are refused."""
         assert self._uprobes is not None
         try:
-            self._uprobes.hold(pid, file, functions)
+            self._uprobes.hold(pid, file, group, functions)
         except Exception:  # bcc raises nothing narrower
             return False
         return True
 
-    def _renew(self, pid: int, process: _Process, file: str) -> bool:
-        of_file = {name: one for name, one in process.functions.items() if one.path == file and one.attached}
-        return self._hold(pid, file, {name: one.place for name, one in of_file.items()})
+    def _hold_kind(self, pid: int, process: _Process, kind: str, group: str = "") -> None:
+        """Have probes on all functions of a kind; one that cannot be probed must not cost the others."""
+        by_file: dict[str, dict[str, int]] = {}
+        for file, name, place in process.held(kind):
+            by_file.setdefault(file, {})[name] = place
+        for file, functions in by_file.items():
+            if self._hold(pid, file, group or kind, functions):
+                continue
+            held = {name: at for name, at in functions.items() if self._hold(pid, file, group or kind, {name: at})}
+            self._hold(pid, file, group or kind, held)
+            self._refuse(process, functions.keys() - held.keys())
 
-    def _detach(self, pid: int, name: str, function: _Function) -> None:
-        function.attached = False
-        function.rests = REST_TICKS
-        self._renew(pid, self._processes[pid], function.path)
-        if name in SYNCHRONISING:
-            self._end_calls(pid, NUMBERS[name])
-            self._processes[pid].observe(time.monotonic_ns())
+    def _refuse(self, process: _Process, names: Iterable[str]) -> None:
+        for name in names:
+            process.refused.add(name)
+            process.functions.pop(name, None)
+            self.notes[name] = "the kernel lets nobody probe it"
 
-    def _end_calls(self, pid: int, number: int) -> None:
-        """Calls that are under way when the probes come off: nobody will tell when they end."""
-        assert self._threads is not None
+    def _release(self, pid: int, process: _Process, group: str) -> None:
+        for file in {one.path for one in process.functions.values()}:
+            self._hold(pid, file, group, {})
+
+    def _window(self, pid: int, process: _Process) -> None:
+        """Count what has no probes all the time for a moment, and let that stand for the time since the last one."""
+        sampled = process.sampled
+        self._begin_round()
+        self._absorb()
+        for kind in sampled:
+            self._hold_kind(pid, process, kind, f"{SAMPLED} {kind}")
+        raw = self._raw(process)
+        self._absorb(pid, dict.fromkeys(sampled, 0.0))
+        raw_opened, opened_s = self._raw(process), time.monotonic()
+        time.sleep(WINDOW_S)
+        counted_s = time.monotonic() - opened_s
+        inside = self._inside(pid, process, raw_opened)
+        slowed_s = sum(calls * process.functions[name].ns_per_call for name, calls in inside.items()) / 1e9
+        # The program launches the less in a window for being slowed down by it.
+        counted_s = max(counted_s / 4, counted_s - slowed_s)
+        self._absorb(pid, dict.fromkeys(sampled, process.sampling.stands_for(counted_s, time.monotonic())))
+        # Launches first: they are the most.
+        for kind in sorted(sampled, key=KINDS.index, reverse=True):
+            self._release(pid, process, f"{SAMPLED} {kind}")
+        self._absorb(pid, dict.fromkeys(sampled, 0.0))
+        self._end_calls(pid, process, sampled)
+        self._settle(pid, process, inside, raw, counted_s)
+
+    def _settle(
+        self, pid: int, process: _Process, inside: dict[str, int], raw: dict[str, int], counted_s: float
+    ) -> None:
+        """Pay for a window, and count from now on all the time what is seldom called."""
+        spent = sum((one.raw[0] - raw.get(name, 0)) * one.ns_per_call for name, one in process.functions.items())
+        now_s = time.monotonic()
+        self._account.spend(spent + _ATTACH_NS, now_s)
+        self._judged_ns, self._judged_hits = time.monotonic_ns(), self._hits()
+        rates, calls = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
+        for name, one in process.functions.items():
+            rates[one.kind] += inside[name] * one.ns_per_call / counted_s
+            calls[one.kind] += inside[name]
+        before = process.sampling.steady
+        if process.sampling.close(rates, calls, now_s):
+            self._begin_round()
+            for kind in process.sampling.steady - before:
+                self._hold_kind(pid, process, kind)
+        elif sum(rates.values()) > self._account.budget_ns:
+            self._drop_duplicates(pid, process)
+        process.observe(time.monotonic_ns())
+
+    def _drop_duplicates(self, pid: int, process: _Process) -> None:
+        """Of what is counted in the driver too only the name is lost."""
+        found = [process.functions[name] for name in duplicates(self._raw(process))]
+        fresh = [one for one in found if not one.is_duplicate]
+        for one in fresh:
+            one.is_duplicate = True
+            self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
+        for kind in {one.kind for one in fresh} & process.sampling.steady:
+            self._release(pid, process, kind)
+            self._hold_kind(pid, process, kind)
+
+    def _judge(self) -> None:
+        """Take the probes off what has come to cost too much, before it has cost much."""
+        now, hits = time.monotonic_ns(), self._hits()
+        elapsed_s, grown = max(1e-3, (now - self._judged_ns) / 1e9), hits - self._judged_hits
+        self._judged_ns, self._judged_hits = now, hits
+        dearest = max((one.ns_per_call for p in self._processes.values() for one in p.functions.values()), default=0.0)
+        if self._reader is None or grown / elapsed_s * dearest <= self._account.budget_ns:
+            return
+        elapsed_s = max(1e-3, (now - self._absorbed_ns) / 1e9)
+        before = {pid: self._raw(process) for pid, process in self._processes.items()}
+        self._absorb()
+        for pid, process in self._processes.items():
+            self._judge_process(pid, process, before[pid], elapsed_s)
+
+    def _judge_process(self, pid: int, process: _Process, before: dict[str, int], elapsed_s: float) -> None:
+        rates = dict.fromkeys(KINDS, 0.0)
+        for name, one in process.functions.items():
+            rates[one.kind] += (one.raw[0] - before[name]) * one.ns_per_call / elapsed_s
+        steady = process.sampling.steady
+        if not process.sampling.judge(rates, time.monotonic()):
+            return
+        self._account.spend(sum(rates.values()) * elapsed_s, time.monotonic())
+        for kind in steady - process.sampling.steady:
+            self._release(pid, process, kind)
+        self._drop_duplicates(pid, process)
+        self._absorb()
+        self._end_calls(pid, process, steady - process.sampling.steady)
+        process.observe(time.monotonic_ns())
+
+    def _begin_round(self) -> None:
+        """Launches that were under way when their probes came off are over."""
+        table = self._table("attachments")
+        table[ctypes.c_int(0)] = ctypes.c_uint32((table[ctypes.c_int(0)].value + 1) & 0xFFFFFFFF)
+
+    def _end_calls(self, pid: int, process: _Process, kinds: Iterable[str]) -> None:
+        """Calls that are under way when their probes come off: nobody will tell when they end."""
+        assert self._threads_reader is not None
+        numbers = {NUMBERS[name] for name, one in process.functions.items() if one.kind in kinds}
+        entered = self._table("entered")
+        for key in [key for key in entered if key.value & 0xFF in numbers]:
+            _delete(entered, key)
+        if "wait" not in kinds:
+            return
         table = self._table("library_threads")
-        for (tid,), (_, _, since, _, _, function, _, tgid) in self._threads.entries():
-            if since and function == number and tgid == pid:
+        for (tid,), (_, _, since, _, _, _, _, tgid, _) in self._threads_reader.entries():
+            if since and tgid == pid:
                 thread = table[ctypes.c_uint32(tid)]
                 thread.sync_since = thread.sync_stack = 0
                 table[ctypes.c_uint32(tid)] = thread
 
-    def _changed(self, elapsed_s: float) -> list[list[Any]]:
+    def _inside(self, pid: int, process: _Process, before: dict[str, int]) -> dict[str, int]:
+        """How many calls of each function were counted since; nothing is added up."""
         assert self._reader is not None
-        names = {number: name for name, number in NUMBERS.items()}
-        changed: list[list[Any]] = []
-        costs: list[tuple[float, int, str]] = []
-        counts: dict[int, dict[str, int]] = {}
-        for (tgid, number), (count, ns, *slots) in self._reader.entries():
-            name = names[number]
+        counts = {_NAMES[number]: count for (tgid, number), (count, *_) in self._reader.entries() if tgid == pid}
+        return {name: counts.get(name, 0) - before[name] for name in process.functions}
+
+    def _raw(self, process: _Process) -> dict[str, int]:
+        return {name: one.raw[0] for name, one in process.functions.items()}
+
+    def _absorb(self, pid: int = 0, weights: dict[str, float] | None = None) -> None:
+        """Add what was counted since the last time to the sums, by weight in a process's sampled kinds."""
+        assert self._reader is not None
+        assert self._threads_reader is not None
+        self._absorbed_ns = time.monotonic_ns()
+        for (tgid, number), counts in self._reader.entries():
             process = self._processes.get(tgid)
-            function = process.functions.get(name) if process else None
-            if function is None:
+            function = process.functions.get(_NAMES[number]) if process else None
+            if function is None or function.raw == counts:
                 continue
-            costs.append(((count - function.last_count) / elapsed_s * function.ns_per_call, tgid, name))
-            function.last_count = count
-            counts.setdefault(tgid, {})[name] = count
-            if self._sent.get((tgid, number)) != (count, ns):
-                self._sent[tgid, number] = (count, ns)
-                changed.append([tgid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n}])
-        self._guard(costs, {tgid: duplicates(of_process) for tgid, of_process in counts.items()})
-        return changed
+            weight = weights.get(function.kind, 1.0) if weights and tgid == pid else 1.0
+            before = function.raw if len(function.raw) == len(counts) else (0,) * len(counts)
+            sums = function.sums if len(function.sums) == len(counts) else [0.0] * len(counts)
+            function.sums = [total + weight * (new - old) for total, new, old in zip(sums, counts, before, strict=True)]
+            function.raw = counts
+        for (tid,), (launches, _, _, _, _, _, _, tgid, _) in self._threads_reader.entries():
+            thread = self._threads.get(tid)
+            if thread is None:
+                thread = self._threads[tid] = _Thread(tgid)
+            weight = weights.get("launch", 1.0) if weights and tgid == pid else 1.0
+            thread.launches += weight * (launches - thread.raw)
+            thread.raw = launches
 
-    def _guard(self, costs: list[tuple[float, int, str]], twice: dict[int, frozenset[str]]) -> None:
-        """Take probes off until the rest fit the budget; costs in ns per second.
-
-        What the driver's functions say too goes first, waits go last, and of one kind the costliest first.
-        """
-        spent = sum(cost for cost, _, _ in costs)
-        ranked = sorted(costs, key=lambda entry: (shed_rank(entry[2], entry[2] in twice[entry[1]]), -entry[0]))
-        for cost, tgid, name in ranked:
-            if spent <= self._budget_ns:
-                return
-            spent -= cost
-            function = self._processes[tgid].functions[name]
-            if function.attached:
-                function.is_duplicate = name in twice[tgid]
-                self._detach(tgid, name, function)
-                if function.is_duplicate:
-                    self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
-                    continue
-                calls = cost / function.ns_per_call
-                self.notes[name] = (
-                    f"{calls:.0f} calls/s would cost {cost / 1e7:.1f} % of a core: counted again in a minute"
-                )
-
-    def _end_rests(self) -> None:
+    def _changed(self) -> Iterator[list[Any]]:
         for pid, process in self._processes.items():
-            for name, function in process.functions.items():
-                if not function.attached and not function.is_duplicate:
-                    function.rests -= 1
-                    if function.rests <= 0:
-                        function.attached = True
-                        self._renew(pid, process, function.path)
-                        process.observe(time.monotonic_ns())
-                        self.notes.pop(name, None)
+            for name, one in process.functions.items():
+                count, ns, *slots = map(round, one.sums)
+                if self._sent.get((pid, name), (0, 0)) != (count, ns):
+                    self._sent[pid, name] = (count, ns)
+                    yield [pid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n}]
+
+    def _say_what_is_sampled(self) -> None:
+        self.notes.pop(SAMPLED, None)
+        for process in self._processes.values():
+            if process.sampled:
+                kinds = " and ".join(
+                    {"wait": "waits", "other": "copies", "launch": "launches"}[one]
+                    for one in KINDS
+                    if one in process.sampled
+                )
+                self.notes[SAMPLED] = (
+                    f"{kinds} are counted in {process.sampling.share:.1%} of the time and the rest estimated: "
+                    "counting all could cost too much"
+                )
 
 
 def starts_gently(path: str, place: int) -> bool:
@@ -307,3 +482,14 @@ def mapped_libraries(pid: int) -> dict[str, tuple[str, ...]]:
                 if re.match(pattern, name):
                     found[fields[5]] = functions
     return found
+
+
+def _names(process: _Process, kinds: Iterable[str]) -> list[str]:
+    return [name for name, one in process.functions.items() if one.kind in kinds and not one.is_duplicate]
+
+
+def _delete(table: Any, key: Any) -> None:
+    try:
+        del table[key]
+    except KeyError:  # its call has just ended
+        return

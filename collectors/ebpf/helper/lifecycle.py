@@ -9,7 +9,7 @@ from typing import Any
 
 from . import system
 from .programs import HITS, compile_program, load
-from .system import BatchReader, UnavailableError
+from .system import BatchReader, CpuCounters, UnavailableError
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Lifecycle:
         """Processes whose ids the kernel cannot tell us: they run in a PID namespace within ours."""
         self._threads: set[int] = set()
         self._ending: set[int] = set()
-        self._hits = self._module["hits"]
+        self._hits = CpuCounters.of(self._module["hits"])
 
     def add(self, pid: int) -> bool:
         """Look at a process from now on; false when there is none, or none whose ids can be told."""
@@ -107,4 +107,8 @@ class Lifecycle:
 
     def hits(self) -> dict[str, int]:
         """How often each kind of probe ran, since the start."""
-        return {name: sum(self._hits[ctypes.c_int(place)]) for place, name in enumerate(HITS)}
+        return {name: self._hits.sum(place) for place, name in enumerate(HITS)}
+
+    def hits_of(self, name: str) -> int:
+        """How often one kind of probe ran, since the start."""
+        return self._hits.sum(HITS.index(name))

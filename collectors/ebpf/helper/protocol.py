@@ -125,6 +125,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     options.add_argument("--interval", type=float, default=1.0)
     options.add_argument("--budget", type=float, default=0.01)
     options.add_argument("--stacks", action="store_true")
+    options.add_argument("--light", action="store_true", help="what costs least: no stacks, no library calls")
     return options
 
 

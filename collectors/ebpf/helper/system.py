@@ -9,6 +9,7 @@ import re
 import signal
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -20,6 +21,7 @@ _MS_SLAVE_REC = (1 << 19) | (1 << 14)
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """The inode of the machine's own PID namespace: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
 _BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_MAP_LOOKUP = 1
 _MAP_UPDATE = 2
 _NOEXIST = 1
 _MAP_LOOKUP_BATCH, _MAP_LOOKUP_AND_DELETE_BATCH = 24, 25
@@ -114,9 +116,8 @@ class BatchReader:
         return reader
 
     def entries(self, *, take: bool = False) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """All entries; `take` removes them as they are read."""
-        keys = ctypes.create_string_buffer(self.capacity * self.key.size)
-        values = ctypes.create_string_buffer(self.capacity * self.value.size)
+        """All entries, to be used before the next call; `take` removes them as they are read."""
+        keys, values = self._buffers
         place = ctypes.c_uint64()
         attributes = ctypes.create_string_buffer(
             struct.pack(
@@ -140,6 +141,37 @@ class BatchReader:
             self.key.iter_unpack(memoryview(keys)[: count * self.key.size]),
             self.value.iter_unpack(memoryview(values)[: count * self.value.size]),
         )
+
+    @cached_property
+    def _buffers(self) -> tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]]:
+        """Room for all entries, kept: megabytes made anew at each look cost more than the look."""
+        return (
+            ctypes.create_string_buffer(self.capacity * self.key.size),
+            ctypes.create_string_buffer(self.capacity * self.value.size),
+        )
+
+
+@dataclass(frozen=True)
+class CpuCounters:
+    """Reads a BPF array of 64-bit counters that each CPU keeps for itself."""
+
+    descriptor: int
+    cpus: int
+
+    @classmethod
+    def of(cls, table: Any) -> CpuCounters:
+        """A reader of a bcc table."""
+        return cls(table.map_fd, table.total_cpu)
+
+    def sum(self, place: int) -> int:
+        """One counter, over all CPUs."""
+        key, values = ctypes.c_uint32(place), (ctypes.c_uint64 * self.cpus)()
+        attributes = ctypes.create_string_buffer(
+            struct.pack("=IIQQQ", self.descriptor, 0, ctypes.addressof(key), ctypes.addressof(values), 0)
+        )
+        if bpf_call(_MAP_LOOKUP, attributes):
+            raise OSError(ctypes.get_errno(), "reading a BPF map failed")
+        return sum(values)
 
 
 def add_to_map(descriptor: int, key: Any, value: Any) -> None:

@@ -33,8 +33,10 @@ class Uprobes(Protocol):
 
     module: Any
 
-    def hold(self, pid: int, path: str, functions: Mapping[str, int]) -> None:
-        """Have probes on these functions (name: place in the file) of a file that a process maps, and on no others.
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        """Have probes on these functions (name: place in the file) of a file that a process maps.
+
+        Functions of one group come and go together, without a break in those of others.
 
         Raises:
             Exception: The kernel refuses them; bcc raises nothing narrower.
@@ -62,13 +64,13 @@ class LinkedUprobes:
     def __init__(self, bpf: Any) -> None:
         self.module = compile_program(bpf, "library", flags=("-DWITH_COOKIES=1",))
         self._enter, self._leave = (_loaded(self.module, function) for function in ("enter_any", "leave_any"))
-        self._links: dict[tuple[int, str], list[int]] = {}
+        self._links: dict[tuple[int, str, str], list[int]] = {}
 
-    def hold(self, pid: int, path: str, functions: Mapping[str, int]) -> None:
-        for link in self._links.pop((pid, path), ()):
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        for link in reversed(self._links.pop((pid, path, group), ())):  # the entries first: they are what costs
             os.close(link)
         if functions:
-            links = self._links[pid, path] = []
+            links = self._links[pid, path, group] = []
             links.append(_link(self._leave, pid, path, functions, _RETURN))
             links.append(_link(self._enter, pid, path, functions, 0))
 
@@ -86,10 +88,10 @@ class SingleUprobes:
         for number in NUMBERS.values():
             load(self.module, f"enter_{number}", bpf.KPROBE)
             load(self.module, f"leave_{number}", bpf.KPROBE)
-        self._held: dict[tuple[int, str], set[str]] = {}
+        self._held: dict[tuple[int, str, str], set[str]] = {}
 
-    def hold(self, pid: int, path: str, functions: Mapping[str, int]) -> None:
-        held = self._held.setdefault((pid, path), set())
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        held = self._held.setdefault((pid, path, group), set())
         for name in held - functions.keys():
             self.module.detach_uprobe(name=path, sym=name, pid=pid)
             self.module.detach_uretprobe(name=path, sym=name, pid=pid)

@@ -26,7 +26,7 @@ struct library_thread {
 	u32 sync_function;
 	u32 launch_function;
 	u32 tgid;
-	u32 unused;
+	u32 attachment;	/* which time of probes on launches `launch_stack` is of */
 };
 
 #if OWNS_TARGETS

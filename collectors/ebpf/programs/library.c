@@ -26,6 +26,7 @@ struct function {
 BPF_HASH(functions, struct function_key, struct function, 2048);
 BPF_HASH(entered, u64, u64, 16384);
 BPF_ARRAY(lost, u64, 1);
+BPF_ARRAY(attachments, u32, 1);	/* how often probes on launches have come and gone: see note_enter */
 
 static __always_inline struct function *function_of(u32 tgid, u32 number)
 {
@@ -66,6 +67,14 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 	struct library_thread *thread = thread_of(who);
 	if (!thread)
 		return;
+	if (kind == LAUNCH) {
+		/* A launch whose probes came off before its end would have all that follow pass for parts of it. */
+		u32 place = 0, *attachment = attachments.lookup(&place);
+		if (attachment && thread->attachment != *attachment) {
+			thread->attachment = *attachment;
+			thread->launch_stack = 0;
+		}
+	}
 	if (kind == LAUNCH && !is_within(stack, number, thread->launch_stack, thread->launch_function)) {
 		thread->launches++;
 		thread->launch_stack = stack;

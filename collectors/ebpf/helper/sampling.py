@@ -1,0 +1,107 @@
+"""When library calls are counted: all the time where that is cheap, in short windows where it is not.
+
+How often a server launches kernels is only known by counting, and counting 100,000 launches a second takes a tenth of
+a core, or all of it where each probe is stepped through. So nothing is counted on trust: the first look at a process is
+a window of 25 ms, and no window opens before all that was spent so far is paid for out of the budget. A kind of call is
+counted all the time once windows have shown that it fits, and goes back to windows as soon as it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WINDOW_S = 0.025
+FIRST_GAP_S, LONGEST_GAP_S = 0.25, 2.0
+"""Between two windows: short at first, so that what fits is soon counted in full; budgets make them longer."""
+KINDS = ("wait", "other", "launch")
+"""In the order in which they are counted all the time: waits tell the most and are the fewest."""
+FITS = 0.7
+"""Of the budget: what windows have shown to cost less is counted all the time."""
+REST_S, LONGEST_REST_S = 30.0, 1800.0
+"""After a kind of call has cost too much, it is counted in windows alone for so long, and twice as long each time."""
+NO_LIMIT_NS = 1e9
+"""A budget of a core per second is none: nothing needs to be tried first."""
+
+
+class Account:
+    """What has been spent, and when it will be paid for.
+
+    Args:
+        budget_ns: What may be spent in a second.
+    """
+
+    def __init__(self, budget_ns: float) -> None:
+        self.budget_ns = budget_ns
+        self._paid_s = float("-inf")
+
+    def spend(self, ns: float, now_s: float) -> None:
+        """Note a cost."""
+        self._paid_s = max(self._paid_s, now_s) + ns / self.budget_ns
+
+    def is_paid(self, now_s: float) -> bool:
+        """Whether the budget has paid for all that was spent."""
+        return now_s >= self._paid_s
+
+
+class Sampling:
+    """Which kinds of library call of one process have probes all the time, and when the others are counted next.
+
+    Args:
+        account: Shared by all processes.
+        now_s: The time; here and below, in seconds of any clock.
+    """
+
+    def __init__(self, account: Account, now_s: float) -> None:
+        self._account = account
+        self.steady: frozenset[str] = frozenset(KINDS if account.budget_ns >= NO_LIMIT_NS else ())
+        self.share = 1.0
+        """Of the time, how much the sampled kinds were last counted in."""
+        self._due_s = now_s
+        self._gap_s = FIRST_GAP_S
+        self._closed_s = now_s
+        self._rest_s = dict.fromkeys(KINDS, REST_S)
+        self._resting_until_s = dict.fromkeys(KINDS, now_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether a window may open."""
+        return len(self.steady) < len(KINDS) and now_s >= self._due_s and self._account.is_paid(now_s)
+
+    def stands_for(self, counted_s: float, now_s: float) -> float:
+        """What one call of a window of so many seconds stands for: windows share out the time between them."""
+        self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
+        self._closed_s = now_s
+        return 1.0 / self.share
+
+    def close(self, rates: Mapping[str, float], calls: Mapping[str, int], now_s: float) -> bool:
+        """A window has closed; whether other kinds are counted all the time from now on.
+
+        Args:
+            rates: What each kind would cost, in ns per second.
+            calls: How many of each kind were seen.
+            now_s: The time.
+        """
+        self._due_s = now_s + self._gap_s
+        self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
+        steady = set(self.steady)
+        for kind in KINDS:
+            if kind in steady:
+                continue
+            spent = sum(rates.get(one, 0.0) for one in {*steady, kind})
+            is_told = kind == "wait" or calls.get(kind, 0) > 0  # of what was not called nothing is known
+            if spent <= FITS * self._account.budget_ns and is_told and now_s >= self._resting_until_s[kind]:
+                steady.add(kind)
+        changed, self.steady = steady != self.steady, frozenset(steady)
+        return changed
+
+    def judge(self, rates: Mapping[str, float], now_s: float) -> bool:
+        """Take what the kinds with probes all the time cost now into account; whether one of them has lost that."""
+        before = self.steady
+        for kind in reversed(KINDS):
+            if sum(rates.get(one, 0.0) for one in self.steady) <= self._account.budget_ns:
+                break
+            if kind in self.steady:
+                self.steady -= {kind}
+                self._resting_until_s[kind] = now_s + self._rest_s[kind]
+                self._rest_s[kind] = min(2 * self._rest_s[kind], LONGEST_REST_S)
+                self._closed_s, self._due_s = now_s, now_s
+        return self.steady != before

@@ -1,0 +1,76 @@
+"""Which library calls are counted all the time, and when the others are: never before the past is paid for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.collectors.ebpf.helper.sampling import KINDS, REST_S, WINDOW_S, Account, Sampling
+
+BUDGET_NS = 3e6
+FEW = {"wait": 1e5, "other": 1e5, "launch": 1e5}
+MANY = FEW | {"launch": 1e9}
+CALLED = {"wait": 5, "other": 5, "launch": 5}
+
+
+def begun(budget_ns: float = BUDGET_NS) -> tuple[Account, Sampling]:
+    account = Account(budget_ns)
+    return account, Sampling(account, 0.0)
+
+
+def test_nothing_is_counted_on_trust() -> None:
+    _, sampling = begun()
+    assert sampling.steady == frozenset()
+    assert sampling.is_due(0.0)
+
+
+def test_what_windows_show_to_be_cheap_is_counted_all_the_time() -> None:
+    _, sampling = begun()
+    assert sampling.close(FEW, CALLED, 1.0)
+    assert sampling.steady == frozenset(KINDS)
+    assert not sampling.is_due(100.0)
+
+
+def test_launches_that_no_window_has_seen_are_not_taken_for_few() -> None:
+    _, sampling = begun()
+    sampling.close({}, {}, 1.0)
+    assert sampling.steady == {"wait"}
+    assert sampling.is_due(2.0)
+
+
+def test_what_comes_to_cost_too_much_goes_back_to_windows_and_rests_longer_each_time() -> None:
+    _, sampling = begun()
+    now_s, rests = 1.0, []
+    for _ in range(4):
+        assert sampling.close(FEW, CALLED, now_s)
+        assert sampling.judge(MANY, now_s)
+        assert sampling.steady == {"wait", "other"}
+        began_s = now_s
+        while not sampling.close(FEW, CALLED, now_s):
+            now_s += 1.0
+        rests.append(now_s - began_s)
+        sampling.steady -= {"launch"}
+    assert rests[0] >= REST_S
+    assert all(later >= 2 * earlier for earlier, later in pairwise(rests))
+
+
+def test_a_window_stands_for_the_time_since_the_last_one() -> None:
+    _, sampling = begun()
+    assert sampling.stands_for(0.025, 1.0) == 40.0
+    assert sampling.stands_for(0.025, 1.5) == 20.0
+
+
+@given(st.lists(st.floats(0, 2.0), min_size=1, max_size=50))
+def test_the_budget_is_kept_whatever_windows_cost(slowed: list[float]) -> None:
+    """Each window may cost up to twice its length: two threads that do nothing but run into probes."""
+    account, sampling = begun()
+    spent_ns = now_s = 0.0
+    for share in slowed:
+        while not sampling.is_due(now_s):
+            now_s += 0.2
+        assert spent_ns <= BUDGET_NS * (now_s + 1e-6), "paid for before the next"
+        spent_ns += share * WINDOW_S * 1e9
+        account.spend(share * WINDOW_S * 1e9, now_s)
+        sampling.close({"launch": 1e12, "wait": 1e12, "other": 1e12}, CALLED, now_s)
