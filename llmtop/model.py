@@ -369,7 +369,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A diagnosis: what is wrong with what, how we know, and what to do next."""
+    """A diagnosis: what is wrong with what, how we know, and what to do next.
+
+    Attributes:
+        share: Of a cause, the share of the time (0 to 1) that it explains; None where that cannot be said.
+    """
 
     rule: str
     severity: Severity
@@ -379,6 +383,7 @@ class Finding:
     action: str
     next_command: str = ""
     source: str = ""
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

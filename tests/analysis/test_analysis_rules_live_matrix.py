@@ -64,9 +64,7 @@ def test_every_live_verdict_has_a_situation() -> None:
     assert tested >= {rule.id for rule in (*CAUSES, *HEALTHY)} | {"kv-bound", "straggler"}
 
 
-def test_a_cause_is_silenced_by_those_before_it_and_health_by_any_fault() -> None:
-    for i, rule in enumerate(CAUSES):
-        assert silenced_by(rule) == CAUSES[:i]
+def test_health_is_silenced_by_any_fault() -> None:
     for rule in HEALTHY:
         assert set(silenced_by(rule)) > set(CAUSES)
 

@@ -93,7 +93,7 @@ def test_a_thread_that_never_rests_needs_the_gpu_to_be_judged() -> None:
 
 
 def test_no_gpu_in_the_machine_is_nothing_to_lack() -> None:
-    assert diagnose(ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.3))).trace()).is_clear
+    assert diagnose(ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.7))).trace()).is_clear
 
 
 def test_a_gpu_that_is_used_and_not_seen_is_lacking() -> None:

@@ -266,6 +266,26 @@ POLLING = Scene(
     threads=(Thread("scheduler", on_cpu=0.97, yields=400_000),), gpus=(0.0,), running=0.0, waiting=0.0, tokens=0.0
 )
 ON_DISK = Scene(threads=(API, Thread(on_cpu=0.1, asleep_in="disk")), gpus=(8.0,), waiting=6.0)
+API_SHORT_OF_CPU = Scene(
+    threads=(Thread("APIServer", 5, 5, on_cpu=0.48, run_queue=0.52, involuntary=300), Thread(on_cpu=0.05)), gpus=(9.0,)
+)
+HERD = Scene(
+    threads=(
+        API,
+        Thread(on_cpu=0.12, run_queue=0.06, asleep_in="futex", involuntary=90),
+        *(Thread(tid=8 + i, name=f"detok-{i}", on_cpu=0.145, run_queue=0.05, asleep_in="futex") for i in range(6)),
+    ),
+    gpus=(12.0,),
+    gil_waits={7: 170.0},
+)
+LOCKED = Scene(
+    threads=(
+        API,
+        Thread(on_cpu=0.05, asleep_in="futex"),
+        Thread(tid=8, name="kv-offload", on_cpu=0.2, asleep_in="nanosleep"),
+    ),
+    gpus=(11.0,),
+)
 IDLE = Scene(threads=(API, Thread(on_cpu=0.01)), gpus=(0.0,), running=0.0, waiting=0.0, tokens=0.0)
 WELL = Scene(threads=(API, Thread(on_cpu=0.35, launches=500, sync=0.2)), gpus=(58.0,))
 BUSY_BUT_FED = STARVED.but(gpus=(96.0,))
@@ -291,6 +311,19 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     ),
     "polling": (POLLING, frozenset({"idle-polling"})),
     "asleep on the disk": (ON_DISK, frozenset({"engine-starved"})),
+    "asleep at a socket, no gpu": (
+        ON_DISK.but(threads=(API, Thread(on_cpu=0.1, asleep_in="socket")), gpus=(), probed=False),
+        frozenset({"engine-starved"}),
+    ),
+    "requests run, none waits, all sleep": (ON_DISK.but(waiting=0.0), frozenset({"engine-starved"})),
+    "locked out by a helper": (LOCKED, frozenset({"engine-starved"})),
+    "a herd for the gil": (HERD, frozenset({"gil-bound"})),
+    "a herd for the gil, no probes": (HERD.but(probed=False, gil_waits={}), frozenset({"engine-starved"})),
+    "the api server is short of a cpu": (API_SHORT_OF_CPU, frozenset({"run-queue-starvation"})),
+    "the api server is short of a cpu, no gpu": (
+        API_SHORT_OF_CPU.but(gpus=(), probed=False),
+        frozenset({"run-queue-starvation"}),
+    ),
     "idle": (IDLE, frozenset()),
     "well": (WELL, frozenset()),
     "short of CPUs, but the GPU is fed": (BUSY_BUT_FED, frozenset()),

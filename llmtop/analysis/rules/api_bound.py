@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
-from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests
+from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests, slow_scrape
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
-    INPUT_WAITS,
+    NO_INPUT_WAITS,
     Watched,
     drivers,
-    fronts,
-    says_blocked,
     says_on_cpu,
-    says_polling,
+    says_run_queue,
+    says_spent,
+    tireless_front,
 )
 from llmtop.model import Feature, Finding, Severity, Trace
 from llmtop.units import percent
@@ -27,30 +27,48 @@ source = "vLLM pull requests 10635 and 25301 (tokenising on the event loop); SGL
 
 _WAITS = 0.5
 """Share of the time that engine and workers sleep or poll for want of input: with work at hand they would not."""
+_NOTABLE = 0.05
+_MOSTLY = 0.5
+"""Share of the time that the thread must work, of all in which it works or queues: else it is short of a CPU."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """A front thread that never rests; and an engine that sleeps until it is told something, while the GPU idles."""
+    """A front thread that never rests, and one that is late for it: engine and workers, or its own other duties.
+
+    They sleep until they are told something; or they have time left while the GPU idles; or the metrics, which come
+    from the same event loop, take a second: so late is then every token that is streamed, however busy the GPU is.
+    """
     yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
-    busiest = max(fronts(trace), key=lambda thread: thread.shares.working, default=None)
-    if busiest is None or busiest.shares.working < ALL_THE_TIME or is_gpu_busy(trace, GPU_IDLE_PERCENT):
+    busiest = tireless_front(trace)
+    if busiest is None or busiest.shares.working < _MOSTLY:
         return
-    waiting = drivers(trace)
-    if waiting and all(_input_wait(thread) >= _WAITS for thread in waiting):
-        yield _finding(trace, busiest, waiting[0])
+    late, waiting = slow_scrape(trace), drivers(trace)
+    if late is None and (is_gpu_busy(trace, GPU_IDLE_PERCENT) or not waiting):
+        return
+    if late is not None or all(_has_time_left(thread) for thread in waiting):
+        yield _finding(trace, busiest, waiting)
 
 
-def _finding(trace: Trace, busiest: Watched, engine: Watched) -> Finding:
-    numbers = (requests(trace), gpu_activity(trace))
+def _has_time_left(thread: Watched) -> bool:
+    """It waits for input; or it does not work all the time, and nothing else holds it up."""
+    return thread.input_wait >= _WAITS or (
+        thread.shares.working < ALL_THE_TIME and thread.blocked_on(NO_INPUT_WAITS) < _WAITS
+    )
+
+
+def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Finding:
+    numbers = (slow_scrape(trace), requests(trace), gpu_activity(trace))
+    queued = [says_run_queue(trace, busiest)] if busiest.shares.run_queue >= _NOTABLE else []
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=busiest.name,
-        message=f"API-bound: {busiest.name} is on its CPU {percent(100 * busiest.shares.working)} of the time, "
-        f"{engine.name} waits for it",
+        message=f"API-bound: {busiest.name} is on its CPU {percent(100 * busiest.shares.working)} of the time"
+        + _late(trace, waiting),
         evidence=(
             says_on_cpu(trace, busiest),
-            says_blocked(engine) if engine.blocked_on(INPUT_WAITS) >= _WAITS else _says_polls(trace, engine),
+            *queued,
+            *(says_spent(trace, thread) for thread in waiting[:1]),
             *(signal.text for signal in numbers if signal is not None),
         ),
         action=one_of(
@@ -60,12 +78,12 @@ def _finding(trace: Trace, busiest: Watched, engine: Watched) -> Finding:
         ),
         next_command=f"py-spy record --nonblocking -d 10 -o api.svg --pid {busiest.row.pid}",
         source=source,
+        share=busiest.shares.working,
     )
 
 
-def _input_wait(thread: Watched) -> float:
-    return thread.blocked_on(INPUT_WAITS) + (thread.shares.polling or 0.0)
-
-
-def _says_polls(trace: Trace, engine: Watched) -> str:
-    return f"{engine.name}: {says_polling(trace, engine)}"
+def _late(trace: Trace, waiting: Sequence[Watched]) -> str:
+    if waiting and all(thread.input_wait >= _WAITS for thread in waiting):
+        return f", {waiting[0].name} waits for it"
+    late = slow_scrape(trace)
+    return f", its own metrics take {late.value:.1f} s" if late is not None else ""

@@ -47,6 +47,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             next_command=f"cat /sys/fs/cgroup$(cut -d: -f3- /proc/{track.id.removeprefix('process:')}/cgroup)"
             "/cpu.{max,stat}",
             source=source,
+            share=min(1.0, share),
         )
 
 

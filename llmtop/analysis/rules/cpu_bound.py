@@ -67,6 +67,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             action=_action(trace),
             next_command=f"py-spy record --nonblocking -d 10 -o engine.svg --pid {bound.row.pid}",
             source=source,
+            share=bound.shares.working,
         )
 
 

@@ -1,65 +1,141 @@
-"""Requests wait, the GPU does not work, and the engine sleeps."""
+"""Requests are at hand, and the engine sleeps: where its time goes says for what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import server_track
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean
-from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_server
-from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, gpu_activity, is_gpu_waiting, says_idle, says_waiting
-from llmtop.analysis.rules.thread_signals import GPU_WAITS, Watched, engine, says_blocked
+from llmtop.analysis.rules.needs import (
+    has_gpu,
+    is_watched,
+    lacks_activity,
+    lacks_requests,
+    lacks_threads,
+)
+from llmtop.analysis.rules.signals import (
+    GPU_IDLE_PERCENT,
+    GPU_STARVED_PERCENT,
+    gpu_activity,
+    says_idle,
+    work_at_hand,
+)
+from llmtop.analysis.rules.thread_signals import (
+    GPU_WAITS,
+    Watched,
+    drivers,
+    fronts,
+    loop,
+    says_spent,
+    spent_text,
+    threads,
+    tireless_front,
+)
+from llmtop.analysis.stragglers import server_gpus
 from llmtop.model import Finding, Severity, Trace
 
 id = "engine-starved"
-summary = "Requests wait, the GPU idles and no CPU is short: the engine sleeps, and for what is the question."
+summary = "Requests are at hand, the GPU idles (or there is none) and no CPU is short: the engine sleeps."
 source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.22774"
 
+_INPUT = "nothing tells it to go on: see what the API server does, and the threads that feed the engine"
 _ACTIONS = {
     v.ThreadCause.DISK: "see what it reads or writes: model or LoRA weights, KV offloading, swap; use a faster disk",
+    v.ThreadCause.UNINTERRUPTIBLE: "it waits in the kernel: a disk, a network file system, a driver; dmesg says more",
     v.ThreadCause.SOCKET: "see what it waits for on the network: another rank, KV transfer, a remote store",
-    v.ThreadCause.FUTEX: "find what holds the lock or queue it waits for: the GIL, a tokeniser, another rank",
+    v.ThreadCause.FUTEX: "find what holds the lock or fills the queue it waits for: the GIL, another thread or rank",
+    v.ThreadCause.CHILD: "it waits for processes that it starts: start them once, not at every step",
+    v.ThreadCause.PIPE: "it waits at a pipe, for another process: one that it starts, or a rank",
+    v.ThreadCause.NANOSLEEP: "it sleeps by its own will: find the sleep, a retry or a polling interval, and its reason",
+    v.ThreadCause.EPOLL: _INPUT,
+    v.ThreadCause.POLL: _INPUT,
 } | dict.fromkeys(
     GPU_WAITS, "it waits for a GPU that hardly works: see PCIe and NVLink rates, copies, another rank or node"
 )
 _OTHERWISE = "find what the engine waits for: tokeniser, detokeniser, a lock or another rank"
 _ASLEEP = 0.5
-"""Share of the time asleep from which that is what the engine does."""
+"""Share of the time asleep from which that is what a loop does."""
+_HELPS = 0.02
+"""Share of one core from which a thread beside the loop takes part in what it waits for."""
+_ONE_CORE = (0.8, 1.1)
+"""What threads that take turns make together, in cores."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """Requests in the queue, every GPU idle half of the time, and an engine that sleeps or cannot be seen."""
-    server, activity, thread = server_track(trace), gpu_activity(trace), engine(trace)
-    if not is_watched(trace) or (thread is not None and thread.shares.blocked_total < _ASLEEP):
+    """Requests all the time, a GPU that idles half of it (or none at all), and loops that sleep or cannot be seen.
+
+    A loop that waits for a thread of the API server that never rests is explained by that one.
+    """
+    loops = drivers(trace)
+    if not is_watched(trace) or any(thread.shares.blocked_total < _ASLEEP for thread in loops):
         return
-    if server is None or activity is None or not is_gpu_waiting(trace, GPU_STARVED_PERCENT):
-        yield from unjudged(id, lacks_server(trace, v.SERVER_WAITING), lacks_activity(trace))
+    yield from unjudged(
+        id, lacks_requests(trace), lacks_activity(trace), None if has_gpu(trace) else lacks_threads(trace)
+    )
+    thread = loop(trace)
+    if work_at_hand(trace) is None or _may_work(trace) or not (loops or has_gpu(trace)):
         return
-    waiting = recent_mean(trace, server.id, v.SERVER_WAITING)
-    if waiting is None or waiting < 1:
-        yield from unjudged(id, lacks_server(trace, v.SERVER_WAITING))
-        return
-    yield Finding(
+    if thread is None or thread.input_wait < _ASLEEP or tireless_front(trace) is None:
+        yield _finding(trace, thread)
+
+
+def _may_work(trace: Trace) -> bool:
+    """Whether a GPU works half of the time, or that cannot be told. At a duty cycle of 80 % it runs small kernels."""
+    if not has_gpu(trace):
+        return False
+    activity = gpu_activity(trace)
+    duties = (recent_mean(trace, gpu.id, v.GPU_UTIL) for gpu in server_gpus(trace))
+    is_fed = any(duty is not None and duty >= GPU_IDLE_PERCENT for duty in duties)
+    return activity is None or activity.value >= GPU_STARVED_PERCENT or is_fed
+
+
+def _finding(trace: Trace, thread: Watched | None) -> Finding:
+    load, activity = work_at_hand(trace), gpu_activity(trace)
+    signals = [signal for signal in (load, activity) if signal is not None]
+    gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
+    count = "" if load is None else load.text.partition(" (")[0]
+    spent = () if thread is None else (says_spent(trace, thread), *_others(trace, thread))
+    return Finding(
         rule=id,
         severity=Severity.WARNING,
-        subject=server.name,
-        message=f"GPU {activity.value:.0f} % busy while {waiting:.0f} requests wait: {_cause(thread)}",
-        evidence=(*says_waiting(trace), *(() if thread is None else (says_blocked(thread),)), *says_idle(trace)),
+        subject="engine" if thread is None else thread.name,
+        message=f"{_says(thread)} ({gpu}{count})",
+        evidence=(*spent, *(signal.text for signal in signals), *says_idle(trace)),
         action=_action(thread),
         next_command=f"py-spy dump --nonblocking --pid {'PID' if thread is None else thread.row.pid}",
         source=source,
+        share=None if thread is None else thread.shares.blocked_total,
     )
 
 
-def _cause(thread: Watched | None) -> str:
-    if thread is None:
-        return "the CPU side does not feed it"
-    return f"{thread.name} is blocked ({thread.shares.main_cause})"
+def _says(thread: Watched | None) -> str:
+    return "the CPU side does not feed the GPU" if thread is None else f"{thread.name} waits: {spent_text(thread)}"
 
 
 def _action(thread: Watched | None) -> str:
     if thread is None:
         return "look at the engine's threads: which one is on a CPU, which one waits"
     return next((text for cause, text in _ACTIONS.items() if cause == thread.shares.main_cause), _OTHERWISE)
+
+
+def _others(trace: Trace, waits: Watched) -> Iterator[str]:
+    """Who may be waited for: threads of the same process beside the loop, and the API server's busiest."""
+    beside = [one for one in threads(trace) if one.row.pid == waits.row.pid and one.track != waits.track]
+    helpers = sorted((one for one in beside if one.awake >= _HELPS), key=lambda one: -one.awake)
+    is_locked = waits.shares.main_cause == v.ThreadCause.FUTEX
+    if is_locked and helpers:
+        yield _take_turns(trace, waits, helpers) or says_spent(trace, helpers[0])
+    if not is_locked and (front := max(fronts(trace), key=lambda one: one.awake, default=None)) is not None:
+        yield says_spent(trace, front)
+
+
+def _take_turns(trace: Trace, waits: Watched, helpers: Sequence[Watched]) -> str:
+    """Threads that make one core together and else wait for a futex: the GIL's mark, but a lock's too."""
+    rivals = [one for one in (waits, *helpers) if one.shares.main_cause == v.ThreadCause.FUTEX]
+    cores = sum(one.shares.on_cpu for one in rivals)
+    least, most = _ONE_CORE
+    if len(rivals) < 2 or cores > most or sum(one.awake for one in rivals) < least:
+        return ""
+    names = ", ".join(one.row.name for one in rivals[:4])
+    return f"{len(rivals)} threads take turns on {cores:.2f} cores (schedstat), as for the GIL or one lock: {names}"

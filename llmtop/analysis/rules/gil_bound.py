@@ -21,8 +21,11 @@ id = "gil-bound"
 summary = "Python threads of one process wait for each other's GIL: more cores do not help."
 source = "CPython, Python/ceval_gil.c (switch interval of 5 ms); vLLM pull requests 9826 and 10634 (gaps of 5 to 6 ms)"
 
-_PART = 0.1
-"""Share of one core, or of the looks at the GIL's owner, from which a thread counts as one that fights for it."""
+_EACH = 0.02
+"""Share of one core, or of the looks at the GIL's owner, from which a thread counts as one that fights for it: in a
+herd of forty each has as much."""
+_RIVALS = 0.1
+"""What all but the first of them must have together: one thread that nearly always has it is what computes."""
 _ONE_CORE = (0.8, 1.1)
 """What threads that take turns make together, in cores."""
 _IN_FUTEX = 0.5
@@ -65,6 +68,7 @@ def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watche
         ),
         next_command=f"py-spy record --gil --nonblocking -d 10 -o gil.svg --pid {pid}",
         source=source,
+        share=sum(one.blocked_on((v.ThreadCause.FUTEX,)) for one in rivals) / len(rivals),
     )
 
 
@@ -88,23 +92,24 @@ def _owners(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched]
     most = max(looks.values(), default=0.0)
     if most < _LOOKS or sum(held.values()) < _HELD * most:
         return None
-    rivals = [one for one in members if held[one.track] >= _PART * most]
-    if len(rivals) < 2:
+    rivals = sorted((one for one in members if held[one.track] >= _EACH * most), key=lambda one: -held[one.track])
+    if sum(held[one.track] for one in rivals[1:]) < _RIVALS * most:
         return None
-    rivals.sort(key=lambda one: -held[one.track])
     where = read_by(trace, rivals[0].track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
-    shown = ", ".join(f"{one.row.name} {percent(100 * held[one.track] / most)}" for one in rivals)
+    shown = ", ".join(f"{one.row.name} {percent(100 * held[one.track] / most)}" for one in rivals[:4])
     return rivals, f"the GIL goes round: {shown} of {most:.0f} looks ({where})"
 
 
 def _one_core(members: Iterable[Watched]) -> tuple[Sequence[Watched], str] | None:
-    rivals = [one for one in members if one.shares.on_cpu >= _PART and _waits_in_futex(one)]
+    rivals = [one for one in members if one.shares.on_cpu >= _EACH and _waits_in_futex(one)]
+    rivals.sort(key=lambda one: -one.shares.on_cpu)
     cores = sum(one.shares.on_cpu for one in rivals)
     least, most = _ONE_CORE
     # One that has the GIL and is put off its CPU keeps it, so that all stand still: queued time is taken as well.
-    if len(rivals) < 2 or cores > most or sum(one.awake for one in rivals) < least:
+    if sum(one.shares.on_cpu for one in rivals[1:]) < _RIVALS:
         return None
-    rivals.sort(key=lambda one: -one.shares.on_cpu)
+    if cores > most or sum(one.awake for one in rivals) < least:
+        return None
     shown = ", ".join(f"{one.row.name} {percent(100 * one.shares.on_cpu)}" for one in rivals[:4])
     return rivals, f"{len(rivals)} threads make {cores:.2f} cores together and else wait in futex: {shown} (schedstat)"
 

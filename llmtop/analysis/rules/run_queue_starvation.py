@@ -8,7 +8,15 @@ from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
-from llmtop.analysis.rules.thread_signals import crowding, drivers, held_off, threads
+from llmtop.analysis.rules.thread_signals import (
+    Watched,
+    crowding,
+    drivers,
+    held_off,
+    says_spent,
+    threads,
+    tireless_front,
+)
 from llmtop.model import Finding, Severity, Trace
 
 id = "run-queue-starvation"
@@ -16,7 +24,8 @@ summary = "The engine loop waits for a CPU: every step is late by that much."
 source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.22774"
 
 _MOST = 0.5
-"""Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them."""
+"""Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them; and of the
+time that loops wait for input, from which they wait for the thread that takes requests."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -25,7 +34,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     Where no source tells of the GPUs or of the requests, the second signal is that others queue for CPUs too.
     """
     waiting = is_gpu_waiting(trace)
-    late = max(drivers(trace), key=lambda thread: thread.shares.run_queue, default=None)
+    late = _late(trace)
     if waiting is False or late is None:
         yield from unjudged(id, lacks_threads(trace)) if waiting is not False and is_watched(trace) else ()
         return
@@ -39,11 +48,29 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             severity=Severity.WARNING,
             subject=late.name,
             message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time" + _idle(trace, waiting),
-            evidence=(wait.text, *says_waiting(trace), *says_idle(trace), *crowd, *_says_cores(trace)),
+            evidence=(
+                wait.text,
+                says_spent(trace, late),
+                *says_waiting(trace),
+                *says_idle(trace),
+                *crowd,
+                *_says_cores(trace),
+            ),
             action=_action(trace),
             next_command=f"sudo perf sched record -p {late.row.pid} -- sleep 5 && sudo perf sched latency",
             source=source,
+            share=wait.value,
         )
+
+
+def _late(trace: Trace) -> Watched | None:
+    """The loop that waits most for a CPU; or the thread that takes requests, where the loops wait for it."""
+    loops = drivers(trace)
+    late = max(loops, key=lambda thread: thread.shares.run_queue, default=None)
+    front = tireless_front(trace)
+    if front is None or late is None or not all(thread.input_wait >= _MOST for thread in loops):
+        return late
+    return max(front, late, key=lambda thread: thread.shares.run_queue)
 
 
 def _idle(trace: Trace, waiting: bool | None) -> str:

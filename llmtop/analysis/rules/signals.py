@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.idle_causes import idle_causes
 from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import gpu_tracks, server_track, source
+from llmtop.analysis.readings import gpu_tracks, history, server_track, source
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.stragglers import server_gpus
 from llmtop.analysis.thread_probes import launch_rate
@@ -31,6 +31,10 @@ GPU_QUIET_PERCENT = 5.0
 DUTY_BUSY_PERCENT = 95.0
 """NVML's duty cycle counts any kernel, however small: only this much of it means that the GPU hardly rests."""
 
+SLOW_SCRAPE_S = 1.0
+"""An event loop with room answers for its metrics in milliseconds; vLLM's at its limit took 1 to 4 s."""
+
+_ALL_THE_TIME = 0.9
 _MOSTLY_COVERED = 0.5
 """Share of the window in which both the GPU and its thread must have been read."""
 _BEFORE_NS = 60 * NS_PER_S
@@ -64,15 +68,54 @@ def no_requests(trace: Trace) -> Signal | None:
     return Signal(0.0, ", ".join(signal.text for signal in loads))
 
 
+def work_at_hand(trace: Trace) -> Signal | None:
+    """At least one request runs or waits all the time: in nine of ten samples of the window, and on average."""
+    server = server_track(trace)
+    signal = requests(trace)
+    if server is None or signal is None:
+        return None
+    counts: dict[int, float] = {}
+    for metric in (v.SERVER_RUNNING, v.SERVER_WAITING):
+        for t_ns, value in history(trace, server.id, metric, WINDOW_NS):
+            counts[t_ns] = counts.get(t_ns, 0.0) + (value or 0.0)
+    busy = sum(count >= 1 for count in counts.values())
+    return signal if counts and busy >= _ALL_THE_TIME * len(counts) else None
+
+
+def is_starting(trace: Trace) -> bool:
+    """Whether a server has not answered yet: loading weights, compiling and capturing graphs launch kernels too."""
+    if server_track(trace) is not None:
+        return False
+    endpoints = [track for track in trace.tracks if track.startswith("endpoint:")]
+    if not endpoints:
+        return any(missing.what == "server" for missing in trace.missing)
+    answers = [one for track in endpoints if (one := trace.get(track, v.ENDPOINT_ANSWER)) is not None]
+    has_answered = any(value == v.Answer.METRICS for series in answers for _, value in series.known)
+    return not has_answered and any(series.last in (v.Answer.REFUSED, v.Answer.SILENT) for series in answers)
+
+
+def slow_scrape(trace: Trace) -> Signal | None:
+    """The API server takes a second and more to answer for its metrics: its event loop is late by that much."""
+    for track in trace.tracks:
+        if track.startswith("endpoint:"):
+            took = recent_mean(trace, track, v.ENDPOINT_TIME)
+            if took is not None and took >= SLOW_SCRAPE_S:
+                return Signal(took, says(trace, track, v.ENDPOINT_TIME, took))
+    return None
+
+
 def is_loaded(trace: Trace) -> bool | None:
     """Whether there is work for the GPU; None where it cannot be told.
 
     Without an endpoint that counts requests, work shows where it is done: kernels are launched, or a GPU runs them.
+    Not so while a server starts: it compiles, warms up and captures graphs.
     """
     if requests(trace) is not None:
         return True
     if len(_loads(trace)) == 2:
         return False
+    if is_starting(trace):
+        return None
     return True if launches(trace) or _runs_kernels(trace) else None
 
 

@@ -11,11 +11,11 @@ from llmtop.analysis.histograms import Distribution
 from llmtop.analysis.rates import increase, step_increase
 from llmtop.analysis.readings import source
 from llmtop.analysis.rules.evidence import WINDOW_NS, recent_mean, says
-from llmtop.analysis.rules.signals import Signal, now_and_before
+from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.thread_probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
 from llmtop.analysis.threads import Shares, api_threads, engine_thread, threads_view
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.units import percent, quantity
+from llmtop.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,20 +32,23 @@ GIL_WAITS_PER_S = 20.0
 """Waits of 5 ms: at this rate threads of the process wait for the GIL a tenth of the time. Two threads that fight all
 the time make 200."""
 GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
-INPUT_WAITS = (
-    v.ThreadCause.EPOLL,
-    v.ThreadCause.POLL,
-    v.ThreadCause.SOCKET,
-    v.ThreadCause.PIPE,
-    v.ThreadCause.FUTEX,
+NO_INPUT_WAITS = (
+    *GPU_WAITS,
+    v.ThreadCause.DISK,
+    v.ThreadCause.UNINTERRUPTIBLE,
+    v.ThreadCause.CHILD,
+    v.ThreadCause.STOPPED,
 )
-"""How an engine waits for work from another process: itself, or at a queue that a thread of its own fills (futex)."""
+"""How an engine does not wait for work from another process. All else may be that: sockets, pipes, a queue that one of
+its threads fills (futex), and sleeps of which a tracer that has shed its system-call probes tells no cause."""
+
+_LOOPS = ("enginecore", "scheduler", "worker")
+"""Roles of processes whose main thread is the loop."""
+_DOES_ANYTHING = 0.01
+"""Share of the time awake from which a thread does more than to be there."""
 
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 """Calls per second on a CPU."""
-_QUEUED_TOO = 0.02
-_PREEMPTIONS_PER_S = 50.0
-_PREEMPTED_MORE = 2.0
 _SWITCHES_PER_S = 10.0
 _PRESSURE_PERCENT = 10.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
@@ -79,6 +82,17 @@ class Watched:
         """Share of the time on a CPU or ready for one."""
         return self.shares.on_cpu + self.shares.run_queue
 
+    @property
+    def spent(self) -> tuple[tuple[str, float], ...]:
+        """Where its time goes, the largest part first: ("futex", 0.82), ("CPU", 0.12), ("queue", 0.05)."""
+        parts = {**dict(self.shares.blocked), "CPU": self.shares.on_cpu, "queue": self.shares.run_queue}
+        return tuple(sorted(parts.items(), key=lambda part: -part[1]))
+
+    @property
+    def input_wait(self) -> float:
+        """Share of the time asleep or polling for what may be input: with work at hand it would not."""
+        return self.shares.blocked_total - self.blocked_on(NO_INPUT_WAITS) + (self.shares.polling or 0.0)
+
     def blocked_on(self, causes: Iterable[str]) -> float:
         """Share of the time asleep for one of these causes."""
         wanted = frozenset(causes)
@@ -100,6 +114,19 @@ def engine(trace: Trace) -> Watched | None:
     return None if isinstance(row, Unknown) else next(iter(_watched((row,))), None)
 
 
+def loop(trace: Trace) -> Watched | None:
+    """The thread that takes the model's steps, asleep or not: the main one of the engine, where that does anything.
+
+    A helper beside it may be busier: one that holds a lock, or fills a queue. What is waited for is not what waits.
+    """
+    first = engine(trace)
+    if first is None or not any(part in first.row.role.casefold() for part in _LOOPS):
+        return first
+    own = (thread for thread in threads(trace) if thread.row.pid == thread.row.tid == first.row.pid)
+    main = next(own, first)
+    return main if main.awake >= _DOES_ANYTHING else first
+
+
 def drivers(trace: Trace) -> tuple[Watched, ...]:
     """The busiest thread of each process that runs the model, the engine's and the workers'; the most awake first."""
     front = {row.pid for row in api_threads(trace)}
@@ -117,6 +144,13 @@ def fronts(trace: Trace) -> tuple[Watched, ...]:
     return front if len(front) < len(threads(trace)) else ()
 
 
+def tireless_front(trace: Trace) -> Watched | None:
+    """The thread of the processes that take requests that works or queues for a CPU all the time; the busiest."""
+    busiest = max(fronts(trace), key=lambda thread: thread.shares.working + thread.shares.run_queue, default=None)
+    is_tireless = busiest is not None and busiest.shares.working + busiest.shares.run_queue >= ALL_THE_TIME
+    return busiest if is_tireless else None
+
+
 def _watched(rows: Iterable[ThreadRow]) -> tuple[Watched, ...]:
     return tuple(Watched(row, row.shares) for row in rows if isinstance(row.shares, Shares))
 
@@ -125,12 +159,9 @@ def _watched(rows: Iterable[ThreadRow]) -> tuple[Watched, ...]:
 
 
 def held_off(trace: Trace, thread: Watched) -> Signal | None:
-    """The thread is ready and gets no CPU for 5 % of the time; or for 2 %, and it is preempted twice as often."""
-    share, waits = thread.shares.run_queue, says_run_queue(trace, thread)
-    if share >= RUN_QUEUE_SHARE:
-        return Signal(share, waits)
-    preempted = _preempted_more(trace, thread) if share >= _QUEUED_TOO else ""
-    return Signal(share, f"{waits}, {preempted}") if preempted else None
+    """The thread is ready and gets no CPU for 5 % of the time."""
+    share = thread.shares.run_queue
+    return Signal(share, says_run_queue(trace, thread)) if share >= RUN_QUEUE_SHARE else None
 
 
 def crowding(trace: Trace, thread: Watched) -> tuple[str, ...]:
@@ -191,22 +222,22 @@ def says_in_sync(trace: Trace, thread: Watched) -> str:
     return f"{thread.name}: in CUDA synchronisation {share} ({where})"
 
 
+def spent_text(thread: Watched, most: int = 3) -> str:
+    """Where a thread's time goes, in one line: "82 % futex, 12 % CPU, 5 % queue"."""
+    return ", ".join(f"{100 * share:.0f} % {what}" for what, share in thread.spent[:most] if share >= 0.01)
+
+
+def says_spent(trace: Trace, thread: Watched) -> str:
+    """The line of evidence of where all of a thread's time goes."""
+    causes = "causes measured at each sleep" if thread.shares.are_causes_exact else "causes sampled at each poll"
+    return f"{thread.name}: {spent_text(thread, most=6)} ({_clock(trace, thread)}, {causes})"
+
+
 def says_blocked(thread: Watched) -> str:
     """The line of evidence that a thread sleeps, and on what."""
     causes = ", ".join(f"{cause} {percent(100 * share)}" for cause, share in thread.shares.blocked if share >= 0.01)
     how = "measured at each sleep" if thread.shares.are_causes_exact else "sampled at each poll"
     return f"{thread.name}: blocked {percent(100 * thread.shares.blocked_total)}: {causes} ({how})"
-
-
-def _preempted_more(trace: Trace, thread: Watched) -> str:
-    series = trace.get(thread.track, v.THREAD_INVOLUNTARY)
-    now, before = (increase(series, *span) for span in now_and_before(trace))
-    if isinstance(now, Unknown) or isinstance(before, Unknown):
-        return ""
-    if now.per_second < _PREEMPTIONS_PER_S or now.per_second < before.per_second * _PREEMPTED_MORE:
-        return ""
-    shown = says(trace, thread.track, v.THREAD_INVOLUNTARY, now.per_second, "/s")
-    return f"{shown}, were {quantity(before.per_second, '/s')}"
 
 
 def _switches(trace: Trace, thread: Watched) -> str:
