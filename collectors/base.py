@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ class Aim:
     Attributes:
         engines: The servers known: what tells roles, and whose metrics a page holds.
         find_urls: Where the metrics are by now; a server that is still starting has no port yet.
+        headers: What the metrics endpoint wants besides: a key.
+        last_line: The newest line of the output of a server that llmtop has launched; empty without one.
     """
 
     engines: Sequence[Engine]
     find_urls: Callable[[], Sequence[str]] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    last_line: Callable[[], str] = str
 
 
 class Collector(Protocol):

@@ -1,26 +1,48 @@
-"""One GET of a metrics page: bounded in time and size, kept alive, in the server's own network namespace."""
+"""One GET of a metrics page: bounded in time and size, kept alive, in the server's own network or at its socket."""
 
 from __future__ import annotations
 
 import ctypes
 import http.client
+import io
+import ipaddress
 import os
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, cast
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from llmtop import procfs
 
-TIMEOUT_S = 3.0
-"""For connecting, for each wait, and for the page as a whole: a metrics page takes milliseconds."""
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+    from llmtop.collectors.base import Clock
+
+TIMEOUT_S = 20.0
+"""From connecting to the last byte, however it drips. A page takes milliseconds, but a front end at its limit gets to
+it seconds late, and its numbers count then more than ever."""
 MAX_BYTES = 8 << 20
 """A vLLM page is about 100 kB; eight data-parallel engines with all histograms stay below 1 MB."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 _HEADERS = {"Accept": "text/plain; version=0.0.4, */*; q=0.1", "User-Agent": "llmtop", "Connection": "keep-alive"}
+_STATUS_LINE = b"HTTP/"
+_UNIX = "http+unix"
+_TLS_ALERT = 0x15  # RFC 8446, 5.1: the content type of an alert
+
+
+class NotHttpError(http.client.HTTPException):
+    """Something answers, but not in HTTP."""
+
+    def __init__(self, said: bytes) -> None:
+        super().__init__(f"{said[:16]!r} is no HTTP")
+        self.is_tls = said[:1] == bytes([_TLS_ALERT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +52,20 @@ class Page:
     Attributes:
         location: Where a redirect points.
         is_cut: There was more than `MAX_BYTES`.
+        content_type: As the server says it.
+        t_ns: When the first byte came: then the page had been written; None where that was not noted.
     """
 
     status: int
     body: bytes
     location: str = ""
     is_cut: bool = False
+    content_type: str = ""
+    t_ns: int | None = None
 
 
 Fetch = Callable[[str], Page]
-"""Raises OSError (refused, timed out, unreachable) or http.client.HTTPException (not HTTP)."""
+"""Raises OSError (refused, timed out, unreachable, TLS) or http.client.HTTPException (not HTTP)."""
 
 
 class Fetcher:
@@ -48,13 +74,24 @@ class Fetcher:
     Args:
         pid: A process of the server; where it lives in another network namespace (a container), connections are
             made from inside that.
+        headers: Sent besides our own: a key.
     """
 
-    def __init__(self, pid: int, timeout_s: float = TIMEOUT_S, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        pid: int,
+        timeout_s: float = TIMEOUT_S,
+        max_bytes: int = MAX_BYTES,
+        headers: Mapping[str, str] | None = None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self.timeout_s = timeout_s
+        """May be changed between two pages."""
         self._pid = pid
-        self._timeout_s = timeout_s
         self._max_bytes = max_bytes
-        self._connection: http.client.HTTPConnection | None = None
+        self._headers = _HEADERS | dict(headers or {})
+        self._clock = clock
+        self._connection: _Connection | None = None
         self._origin = ""
 
     def __call__(self, url: str) -> Page:
@@ -63,7 +100,7 @@ class Fetcher:
             target = urlsplit(page.location)
             here = urlsplit(url)
             # Only to another path of the same server: a redirect must not make us talk to anyone else.
-            if not target.netloc or target.netloc == here.netloc:
+            if not target.netloc or (target.scheme, target.netloc) == (here.scheme, here.netloc):
                 path = target.path if target.path.startswith("/") else "/" + target.path
                 return self._get(f"{here.scheme}://{here.netloc}{path}")
         return page
@@ -76,56 +113,177 @@ class Fetcher:
 
     def _get(self, url: str) -> Page:
         parts = urlsplit(url)
-        if parts.netloc != self._origin:
+        origin = f"{parts.scheme}://{parts.netloc}"
+        deadline = time.monotonic() + self.timeout_s
+        if origin != self._origin:
             self.close()
-            self._origin = parts.netloc
+            self._origin = origin
         try:
             if self._connection is not None:
                 try:
-                    return self._ask(self._connection, parts.path)
+                    return self._ask(self._connection, parts.path, deadline)
                 except (http.client.HTTPException, ConnectionError):
                     self.close()  # an idle connection that the server has closed: ask once more on a new one
-            self._connection = _Connection(self._pid, parts.hostname or "", parts.port or 80, self._timeout_s)
-            return self._ask(self._connection, parts.path)
+            self._connection = _Connection(self._pid, parts)
+            return self._ask(self._connection, parts.path, deadline)
         except BaseException:
             self.close()
             raise
 
-    def _ask(self, connection: http.client.HTTPConnection, path: str) -> Page:
-        deadline = time.monotonic() + self._timeout_s
-        connection.request("GET", path or "/", headers=_HEADERS)
+    def _ask(self, connection: _Connection, path: str, deadline: float) -> Page:
+        connection.deadline = deadline
+        connection.request("GET", path or "/", headers=self._headers)
         response = connection.getresponse()
+        t_ns = self._clock()
         body = bytearray()
         while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):
             body += chunk
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the page was not complete after {self._timeout_s:g} s")
         is_cut = len(body) > self._max_bytes
         response.close()  # reading by pieces does not: without it the connection takes no other request
         if is_cut or response.will_close:
             self.close()
-        return Page(response.status, bytes(body[: self._max_bytes]), response.headers.get("Location", ""), is_cut)
+        headers = response.headers
+        location, kind = headers.get("Location", ""), headers.get("Content-Type", "")
+        return Page(response.status, bytes(body[: self._max_bytes]), location, is_cut, kind, t_ns)
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection made in the network namespace of a process."""
+    """A connection in the network of a process, of which no wait goes beyond one deadline."""
 
-    def __init__(self, pid: int, host: str, port: int, timeout_s: float) -> None:
-        super().__init__(host, port, timeout=timeout_s)
+    def __init__(self, pid: int, parts: SplitResult) -> None:
+        secure = parts.scheme == "https"
+        host = "localhost" if parts.scheme == _UNIX else parts.hostname or ""
+        super().__init__(host, (parts.port or (443 if secure else 80)) if parts.scheme != _UNIX else 80)
+        self.deadline = 0.0
         self._pid = pid
-        self._timeout_s = timeout_s
+        self._path = unquote(parts.netloc) if parts.scheme == _UNIX else ""
+        self._secure = secure
 
     def connect(self) -> None:
-        if is_same_network(self._pid):
-            super().connect()
+        left_s = self.left_s()
+        if self._path:
+            sock = _connect_unix(self._pid, self._path, left_s)
+        elif is_same_network(self._pid):
+            sock = socket.create_connection((self.host, self.port), left_s)
         else:
-            self.sock = _connect_inside(self._pid, (self.host, self.port), self._timeout_s)
+            sock = _connect_inside(self._pid, (self.host, self.port), left_s)
+        sock.settimeout(self.left_s())
+        if self._secure:
+            try:
+                sock = _context(self.host).wrap_socket(sock, server_hostname=self.host)
+            except BaseException:
+                sock.close()
+                raise
+        # http.client asks of a socket only what this has.
+        self.sock = cast("socket.socket", _Timed(sock, self))
+
+    def left_s(self) -> float:
+        """Seconds until the deadline.
+
+        Raises:
+            TimeoutError: It has passed.
+        """
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the page was not complete in time")
+        return left_s
+
+
+class _Timed:
+    """A socket whose reads and writes all end at the connection's deadline."""
+
+    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
+        self._sock = sock
+        self._connection = connection
+
+    def sendall(self, data: ReadableBuffer) -> None:
+        self._sock.settimeout(self._connection.left_s())
+        self._sock.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Answer(self._sock, self._connection))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _Answer(io.RawIOBase):
+    """The bytes of one answer. One that does not begin like HTTP is known for it at once, not after a silence."""
+
+    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
+        super().__init__()
+        self._sock = sock
+        self._connection = connection
+        self._head = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._sock.settimeout(self._connection.left_s())
+        view = memoryview(buffer)
+        count = self._sock.recv_into(view)
+        if count and len(self._head) < len(_STATUS_LINE):
+            self._head += bytes(view[:count])
+            if not self._head.startswith(_STATUS_LINE[: len(self._head)]):
+                raise NotHttpError(self._head)
+        return count
+
+
+def _context(host: str) -> ssl.SSLContext:
+    """How a server is believed to be itself: on this machine without a certificate that says so.
+
+    Whoever could stand in for a server at an address of this machine runs here already; and certificates are made for
+    the name that clients use, never for a loopback address.
+    """
+    context = ssl.create_default_context()
+    if is_here(host):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def is_here(host: str) -> bool:
+    """Whether a host is an address of this machine: one that a socket can be bound to."""
+    if host == "localhost":
+        return True
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def is_same_network(pid: int) -> bool:
     """Whether a process sees the same network as we do; True where that cannot be read."""
     theirs = procfs.read_link(f"{procfs.PROC}/{pid}/ns/net")
     return theirs is None or theirs == procfs.read_link(f"{procfs.PROC}/self/ns/net")
+
+
+def _connect_unix(pid: int, path: str, timeout_s: float) -> socket.socket:
+    """Connect to a Unix socket as the process sees it: in its container's files.
+
+    Raises:
+        FileNotFoundError: It is not there (yet).
+        PermissionError: It belongs to another user.
+    """
+    where = PurePosixPath(path)
+    root = f"{procfs.PROC}/{pid}/root"
+    folder = str(where.parent) if procfs.read_link(root) is None else f"{root}{where.parent}"
+    # Through a descriptor: the address of a Unix socket has room for 107 bytes only.
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(f"{procfs.PROC}/self/fd/{descriptor}/{where.name}")
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(descriptor)
+    return sock
 
 
 def _connect_inside(pid: int, address: tuple[str, int], timeout_s: float) -> socket.socket:

@@ -13,15 +13,20 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
 
 from llmtop import settings
 from llmtop import vocabulary as v
-from llmtop.collectors.metrics_http import MAX_BYTES, TIMEOUT_S, Fetch, Fetcher, Page
-from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key, names
+from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
+from llmtop.collectors.loading import progress
+from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
+from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
+from llmtop.collectors.scrape_pace import SLOW_NS, Pace
 from llmtop.model import (
     NS_PER_S,
     Engine,
@@ -48,15 +53,18 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock
 
-SLOW_NS = 50_000_000
-"""A scrape runs on the server's front end: beyond this it takes time away from requests, and is said so."""
-MAX_SHARE = 0.05
-"""Scrapes of a slow server are spread out until they take no more of its time than this ..."""
-MAX_WAIT_NS = 10 * NS_PER_S
-"""... but what is shown as "now" must not get older than this."""
-FIRST_LOOK_NS = 5 * NS_PER_S
-LONGEST_LOOK_NS = 60 * NS_PER_S
-"""Looking for the server's port goes through all processes: while it finds nothing, it is done ever less often."""
+PATIENCE_S = 0.9
+"""For how long a poll waits for the page; one that takes longer comes with a later poll."""
+SILENT_NS = 3 * NS_PER_S // 2
+"""A page that is waited for this long is said not to come: with the poll after the first, within 2 s."""
+LOST_NS = 10 * NS_PER_S
+"""After so long without an answer, histories get a gap."""
+SILENT_PORT_S = 1.0
+"""For a port that may be none for metrics, where there are others to try."""
+MUTE_NS = 60 * NS_PER_S
+"""For how long an address that does not speak HTTP is not asked again."""
+_SETTLED_PAGES = 5
+"""So many pages are read before a slow server is asked for its version too."""
 _NO_SERVER = Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
 _LARGEST = {v.SERVER_KV_USAGE}
 _MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
@@ -67,8 +75,7 @@ _SAME_IN_OTHER_WORDS = {
 }
 """Not missed where the other is there: servers have counters or a rate."""
 _ALL = tuple(m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server."))
-_HEAD = 256
-"""Characters that tell what kind of page it is."""
+_UNANSWERED = (Answer.NOT_HTTP, Answer.UNREACHABLE, Answer.REFUSED, Answer.SILENT)
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
 
@@ -79,16 +86,54 @@ class _Connected:
     url: str
     engine: Engine
     reader: TextReader
-    version: Fact | None
+    version: Fact | None = None
+    model: Fact | None = None
+    pages: int = 0
+    is_introduced: bool = False
+    """Whether it was asked for its version and model."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
-    """A look at one URL that brought no metrics: what came instead (`vocabulary.ENDPOINT_ANSWER`), and why."""
+class _Scrape:
+    """A page that was read.
 
-    url: str
-    answer: int
-    why: Unknown
+    Attributes:
+        t_ns: When its first byte came: its numbers are of then, however late it is read.
+        took_ns: From asking for it to its last byte.
+    """
+
+    connected: _Connected
+    exposition: Exposition
+    t_ns: int
+    took_ns: int
+
+
+class _Job:
+    """Work on a thread of its own, because it may hang with the server."""
+
+    def __init__(self, work: Callable[[], _Scrape | Failure | Unknown]) -> None:
+        self._work = work
+        self._outcome: _Scrape | Failure | Unknown | BaseException = Unknown("not asked yet")
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="llmtop scrape", daemon=True).start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is done by then."""
+        return self._done.wait(timeout_s)
+
+    @property
+    def outcome(self) -> _Scrape | Failure | Unknown:
+        """What came of it; what it raised is raised here."""
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._work()
+        except BaseException as error:  # the border of the thread: `outcome` raises it
+            self._outcome = error
+        self._done.set()
 
 
 class PrometheusCollector:
@@ -97,8 +142,10 @@ class PrometheusCollector:
     Args:
         engines: The servers known; the one of the target's kind is preferred where the names seen allow both.
         fetch: Gets a page; the tests' own, or HTTP.
-        find_urls: Looks for the server's metrics again, for servers that open their port late or on another one
-            after a restart. Called 5 s after there was nothing to read, then ever less often.
+        find_urls: Where the metrics are by now, for servers that open their port late: asked before every page as
+            long as none has come.
+        headers: Sent with each request: a key.
+        last_line: The newest line of the server's output, where llmtop has it.
     """
 
     name = "prometheus"
@@ -111,19 +158,30 @@ class PrometheusCollector:
         clock: Clock = time.monotonic_ns,
         fetch: Fetch | None = None,
         find_urls: Callable[[], Sequence[str]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        last_line: Callable[[], str] = str,
     ) -> None:
         self._target = target
         self._engines = tuple(engines)
         self._clock = clock
-        self._fetcher = Fetcher(target.root_pid)
+        self._fetcher = Fetcher(target.root_pid, headers=headers, clock=clock)
         self._fetch: Fetch = fetch or self._fetcher
         self._find_urls = find_urls
+        self._has_key = bool(headers)
+        self._last_line = last_line
         self._urls = tuple(target.metrics_urls)
-        self._look_ns = clock() + FIRST_LOOK_NS
-        self._look_after_ns = FIRST_LOOK_NS
+        self._secure: set[str] = set()
+        """Addresses ("host:port") that turned out to speak TLS."""
+        self._mute: dict[str, tuple[int, Failure]] = {}
+        """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
+        self._pace = Pace()
         self._not_before_ns = 0
+        self._job: _Job | None = None
+        self._asked: tuple[str, int] | None = None
+        """The URL that is being asked, and since when."""
         self._took_ns = 0
-        """Time that this poll has waited for the server; our own work is not the server's cost."""
+        """Of the last page asked for, from asking to its last byte or its failure."""
+        self._may_be_tls = False
         self._connected: _Connected | None = None
         self._missing: tuple[Missing, ...] = ()
         self._shown: tuple[str, set[Metric]] | None = None
@@ -145,128 +203,195 @@ class PrometheusCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._fetcher.close()
+        if self._job is None:  # else its thread has the connection, and leaves it at its deadline
+            self._fetcher.close()
 
     def poll(self) -> Trace:
-        started = self._clock()
-        if started < self._not_before_ns:
-            return Trace(Origin("live"), started, started, missing=self._missing)
-        self._took_ns = 0
-        answer = self._scrape()
-        now, took = self._clock(), self._took_ns
-        self._not_before_ns = now + min(int(took / MAX_SHARE) - took, MAX_WAIT_NS) if took > SLOW_NS else 0
-        if isinstance(answer, _Failure | Unknown):
-            return self._failed(answer, now)
-        return self._answered(*answer, now)
+        """The page, or that it has not come yet: it is waited for elsewhere, so that a poll never hangs."""
+        now = self._clock()
+        if self._job is None:
+            if now < self._not_before_ns:
+                return Trace(Origin("live"), now, now, missing=self._missing)
+            self._look_again()
+            self._asked = None
+            self._job = _Job(self._scrape)
+        if not self._job.wait(PATIENCE_S):
+            return self._waiting(self._clock())
+        job, self._job = self._job, None
+        answer = job.outcome
+        now = self._clock()
+        self._not_before_ns = now + self._pace.wait_ns
+        if isinstance(answer, _Scrape):
+            return self._answered(answer, now)
+        return self._failed(answer, now, self._took_ns)
 
-    def _scrape(self) -> tuple[_Connected, Exposition] | _Failure | Unknown:
+    def _scrape(self) -> _Scrape | Failure | Unknown:
         """Try the URL that worked last, then the others; the reason given is that of the likeliest one."""
-        self._look_again()
         last = (self._connected.url,) if self._connected is not None else ()
-        problems: list[_Failure] = []
-        for url in dict.fromkeys((*last, *self._urls)):
-            text = self._text(url)
-            answer = text if isinstance(text, _Failure) else self._understand(url, text)
-            if not isinstance(answer, _Failure):
+        urls = list(dict.fromkeys((*last, *map(self._spoken, self._urls))))
+        is_alone = len({_address(url) for url in urls}) == 1
+        problems: list[Failure] = []
+        for url in urls:
+            muted = self._muted(url) if url not in last else None
+            answer = muted or self._try(url, is_sure=is_alone or url in last)
+            if isinstance(answer, _Scrape):
                 return answer
             problems.append(answer)
-        return problems[0] if problems else self._why_no_url()
+        return likeliest(problems) if problems else self._why_no_url()
+
+    def _try(self, url: str, *, is_sure: bool) -> _Scrape | Failure:
+        """Ask one URL; in TLS where that is what answers. `is_sure`: it is worth a long wait."""
+        self._fetcher.timeout_s = TIMEOUT_S if is_sure else SILENT_PORT_S
+        answer = self._ask(url)
+        if isinstance(answer, Failure) and url.startswith("http://") and self._may_be_tls:
+            secured = self._ask(url.replace("http://", "https://", 1))
+            if not isinstance(secured, Failure) or secured.answer not in _UNANSWERED:
+                self._secure.add(_address(url))
+                return secured
+        if isinstance(answer, Failure) and (
+            answer.answer == Answer.NOT_HTTP or (answer.answer == Answer.SILENT and not is_sure)
+        ):
+            self._mute[_address(url)] = (self._clock() + MUTE_NS, answer)
+        return answer
+
+    def _ask(self, url: str) -> _Scrape | Failure:
+        page = self._page(url)
+        if isinstance(page, Failure):
+            return page
+        text = _unquoted(page.body.decode("utf-8", "replace"))
+        known = self._understand(url, text)
+        if isinstance(known, Failure):
+            return known
+        connected, exposition = known
+        scrape = _Scrape(connected, exposition, page.t_ns or self._clock(), self._took_ns)
+        self._pace.took(scrape.took_ns)
+        self._ask_besides(connected, exposition, scrape.took_ns)
+        return scrape
+
+    def _page(self, url: str) -> Page | Failure:
+        self._asked = (url, self._clock())
+        self._may_be_tls = False
+        has_answered = self._connected is not None and self._connected.url == url
+        try:
+            page = self._fetch(url)
+        except (OSError, http.client.HTTPException) as error:
+            closed = isinstance(error, ConnectionResetError | http.client.RemoteDisconnected)
+            self._may_be_tls = not has_answered and (closed or (isinstance(error, NotHttpError) and error.is_tls))
+            return unreachable(url, error, has_answered=has_answered)
+        finally:
+            self._took_ns = self._clock() - self._asked[1]
+        if page.status != 200 or page.is_cut:
+            return refused(url, page, self._expected(), has_key=self._has_key)
+        return page
+
+    def _ask_besides(self, connected: _Connected, exposition: Exposition, took_ns: int) -> None:
+        """What is asked once, and what tells the page's cost; of a slow server not before it has given numbers."""
+        connected.pages += 1
+        is_fast = took_ns <= SLOW_NS
+        if not connected.is_introduced and (is_fast or connected.pages >= _SETTLED_PAGES):
+            connected.is_introduced = True
+            connected.version = self._version(connected.url, connected.engine)
+            named = _label(exposition, connected.engine.model_labels)
+            if isinstance(self._target.model, Unknown) and named is None:
+                connected.model = self._served_model(connected)
+        if not is_fast and self._pace.is_cost_open:
+            started = self._clock()
+            self._get(connected, connected.engine.version_path or "/health")
+            self._pace.took_beside(took_ns, self._clock() - started)
+
+    def _spoken(self, url: str) -> str:
+        return url.replace("http://", "https://", 1) if _address(url) in self._secure else url
+
+    def _muted(self, url: str) -> Failure | None:
+        until_ns, failure = self._mute.get(_address(url), (0, None))
+        return failure if self._clock() < until_ns else None
 
     def _why_no_url(self) -> Unknown:
         unread = next((missing.why for missing in self._target.missing if missing.what == "target.ports"), None)
         if unread is not None:
             return unread
+        doing = progress(self._target, self._last_line)
         if self._target.kind == "process":
-            return _NO_SERVER
+            return replace(_NO_SERVER, reason=f"{_NO_SERVER.reason}, or not yet: {doing}") if doing else _NO_SERVER
         return Unknown(
-            f"{self._target.title} listens on no port yet", "it may still be loading its model: llmtop goes on looking"
+            f"{self._target.title} listens on no port yet" + (f": {doing}" if doing else ""),
+            "it may still be loading its model: llmtop goes on looking",
         )
 
     def _look_again(self) -> None:
-        now = self._clock()
-        if self._shown is not None and not self._is_lost:
-            self._look_ns, self._look_after_ns = now + FIRST_LOOK_NS, FIRST_LOOK_NS
-        elif self._find_urls is not None and now >= self._look_ns:
-            self._look_after_ns = min(2 * self._look_after_ns, LONGEST_LOOK_NS)
-            self._look_ns = now + self._look_after_ns
+        """Ask where the metrics are by now; while they come there is nothing to ask."""
+        if self._find_urls is not None and (self._shown is None or self._is_lost):
             self._urls = tuple(self._find_urls()) or self._urls
 
-    def _text(self, url: str) -> str | _Failure:
-        try:
-            page = self._timed_fetch(url)
-        except (OSError, http.client.HTTPException) as error:
-            return _unreachable(url, error)
-        if page.status != 200 or page.is_cut:
-            return _Failure(url, Answer.STRANGE if page.is_cut else page.status, self._refused(url, page))
-        text = page.body.decode("utf-8", "replace")
-        return _unquoted(text)
-
-    def _timed_fetch(self, url: str) -> Page:
-        started = self._clock()
-        try:
-            return self._fetch(url)
-        finally:
-            self._took_ns += self._clock() - started
-
-    def _refused(self, url: str, page: Page) -> Unknown:
-        engine = self._expected()
-        title = engine.title if engine is not None else "the server"
-        remedy = engine.metrics_remedy if engine is not None else ""
-        if page.is_cut:
-            return Unknown(f"{url} is longer than {MAX_BYTES >> 20} MiB, which no server's metrics are")
-        if page.location:
-            return Unknown(f"{url} sends us elsewhere, to {clean(page.location)}", "llmtop talks to the server only")
-        if page.status in (404, 501):  # llama-server answers 501 without --metrics
-            return Unknown(f"{title} serves no metrics at {url} ({page.status})", remedy)
-        if page.status in (401, 403):
-            return Unknown(f"{url} wants a key ({page.status})", "let the metrics path through without one")
-        return Unknown(f"{url} answers with status {page.status}", f"its log says why: curl -i {url}")
-
-    def _understand(self, url: str, text: str) -> tuple[_Connected, Exposition] | _Failure:
+    def _understand(self, url: str, text: str) -> tuple[_Connected, Exposition] | Failure:
         connected = self._connected
         if connected is None or connected.url != url:
             engine = engine_of(text, self._engines, self._target.kind)
             if engine is None:
-                return self._strange(url, text)
-            connected = _Connected(url, engine, TextReader(_wanted(engine)), self._version(url, engine))
+                return strange(url, text, self._expected())
+            connected = _Connected(url, engine, TextReader(_wanted(engine)))
         exposition = connected.reader.read(text)
         if not exposition:
             self._connected = None  # another server may have taken over the port: look at its names afresh
-            return self._strange(url, text)
+            return strange(url, text, self._expected())
         self._connected = connected
         return connected, exposition
-
-    def _strange(self, url: str, text: str) -> _Failure:
-        """Status 200 and no metrics: only a page of foreign metrics may mean that the server's own are off."""
-        engine = self._expected()
-        seen = ", ".join(names(text))
-        remedy = engine.metrics_remedy if engine is not None and seen else f"see what comes: curl -i {url}"
-        why = Unknown(f"{url} has none of the names that llmtop knows, but {seen or _kind_of(text)}", remedy)
-        return _Failure(url, Answer.STRANGE, why)
 
     def _expected(self) -> Engine | None:
         return next((engine for engine in self._engines if engine.kind == self._target.kind), None)
 
     def _version(self, url: str, engine: Engine) -> Fact | None:
         """The server's version; None for one that does not tell it over HTTP."""
-        if not engine.version_path:
+        if not engine.version_path or self._connected is None:
             return None
-        where = url.removesuffix(next((path for path in engine.metrics_paths if url.endswith(path)), ""))
-        try:
-            page = self._timed_fetch(where + engine.version_path)
-            version = json.loads(page.body)["version"] if page.status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
-            version = None
-        return clean(version) if isinstance(version, str) else Unknown(f"{where}{engine.version_path} does not tell it")
+        document = self._get(self._connected, engine.version_path)
+        version = document.get("version") if isinstance(document, dict) else None
+        return clean(version) if isinstance(version, str) else Unknown(f"{engine.version_path} does not tell it")
 
-    def _failed(self, problem: _Failure | Unknown, now: int) -> Trace:
+    def _served_model(self, connected: _Connected) -> Fact | None:
+        """The model that the OpenAI API names first, for servers that tell it nowhere else."""
+        document = self._get(connected, "/v1/models")
+        try:
+            name = document["data"][0]["id"]
+        except (LookupError, TypeError):
+            return None
+        return clean(name) if isinstance(name, str) else None
+
+    def _get(self, connected: _Connected, path: str) -> Any:
+        """A JSON document of the server; None when there is none."""
+        url = connected.url
+        base = url.removesuffix(next((end for end in connected.engine.metrics_paths if url.endswith(end)), ""))
+        try:
+            page = self._fetch(base + path)
+            return json.loads(page.body) if page.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            return None
+
+    def _waiting(self, now: int) -> Trace:
+        """The page has not come yet; what came before still stands, and how long this takes is a number too."""
+        if self._asked is None:
+            return Trace(Origin("live"), now, now, missing=self._missing)
+        url, since_ns = self._asked
+        waited_ns = now - since_ns
+        has_answered = self._connected is not None and self._connected.url == url
+        failure = silent(url, waited_ns, has_answered=has_answered)
+        if waited_ns >= LOST_NS:
+            return self._failed(failure, now, waited_ns)
+        is_silent = waited_ns >= SILENT_NS
+        tracks, looks = _endpoint(url, failure.answer, waited_ns, now, failure.why if is_silent else None)
+        if not is_silent:
+            return Trace(Origin("live"), now, now, tracks=tracks, readings=looks[1:], missing=self._missing)
+        missing = (Missing("server", failure.why), *(one for one in self._missing if one.what != "server"))
+        return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=missing)
+
+    def _failed(self, problem: Failure | Unknown, now: int, took_ns: int) -> Trace:
         """No numbers this time: histories get a gap, and the moment is marked."""
         why = problem if isinstance(problem, Unknown) else problem.why
         self._missing = (Missing("server", why),)
         tracks: dict[str, Track] = {}
         looks: tuple[Reading, ...] = ()
-        if isinstance(problem, _Failure):
-            tracks, looks = _endpoint(problem.url, problem.answer, self._took_ns, now, why)
+        if isinstance(problem, Failure):
+            tracks, looks = _endpoint(problem.url, problem.answer, took_ns, now, why)
         if self._shown is None or self._is_lost:
             return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=self._missing)
         self._is_lost = True
@@ -276,7 +401,8 @@ class PrometheusCollector:
         readings = (*looks, *gaps)
         return Trace(Origin("live"), now, now, tracks=tracks, readings=readings, marks=(mark,), missing=self._missing)
 
-    def _answered(self, connected: _Connected, exposition: Exposition, now: int) -> Trace:
+    def _answered(self, scrape: _Scrape, now: int) -> Trace:
+        connected, exposition, t_ns = scrape.connected, scrape.exposition, scrape.t_ns
         track_id = _track_id(connected.url)
         engine = connected.engine
         readings: list[Reading] = []
@@ -286,7 +412,7 @@ class PrometheusCollector:
             if isinstance(read, Unknown):
                 unread[metric] = read
             else:
-                readings += (Reading(track_id, each, now, value, source) for each, value, source in read)
+                readings += (Reading(track_id, each, t_ns, value, source) for each, value, source in read)
         marks = (Mark(now, "server", track_id, "metrics are back"),) if self._is_lost else ()
         self._is_lost = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
@@ -295,9 +421,9 @@ class PrometheusCollector:
             for metric, why in unread.items()
             if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
         )
-        facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(self._took_ns / 1e6, 1)}
+        facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
-        endpoint, looks = _endpoint(connected.url, Answer.METRICS, self._took_ns, now)
+        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now)
         return Trace(
             Origin("live"),
             now,
@@ -306,7 +432,7 @@ class PrometheusCollector:
             readings=(*readings, *looks),
             marks=marks,
             missing=self._missing,
-            issues=tuple(_issues(exposition, self._took_ns)),
+            issues=tuple(_issues(exposition, self._pace)),
         )
 
 
@@ -423,7 +549,7 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
     facts: dict[str, Fact] = {
         "engine": engine.title,
         "url": connected.url,
-        "model": _label(exposition, engine.model_labels) or target.model,
+        "model": _label(exposition, engine.model_labels) or connected.model or target.model,
     }
     if connected.version is not None:
         facts["version"] = connected.version
@@ -458,16 +584,16 @@ def _endpoint(
     return {id: Track(id, TrackKind.ENDPOINT, f":{port}", facts=facts)}, readings
 
 
-def _issues(exposition: Exposition, took: int) -> Iterable[Issue]:
+def _issues(exposition: Exposition, pace: Pace) -> Iterable[Issue]:
     if exposition.unreadable:
         yield Issue(
             Severity.WARNING, "metrics-text", "lines of the server's metrics cannot be read", exposition.unreadable
         )
-    if took > SLOW_NS:
+    if pace.wait_ns:
         yield Issue(
             Severity.WARNING,
             "metrics-slow",
-            f"reading the server's metrics took more than {SLOW_NS // 1_000_000} ms; it is done less often",
+            f"the server's metrics cost its front end more than {SLOW_NS // 1_000_000} ms; they are read less often",
         )
 
 
@@ -476,17 +602,12 @@ def _track_id(url: str) -> str:
 
 
 def _port(url: str) -> str:
-    return url.split("/")[2].rpartition(":")[2]
+    """The port of a URL, or the name of its Unix socket."""
+    return unquote(_address(url)).rpartition(":")[2].rpartition("/")[2]
 
 
-def _kind_of(text: str) -> str:
-    """What a page is that holds no metric, in words."""
-    start = text[:_HEAD].lstrip().lower()
-    if not start:
-        return "the page is empty"
-    if start.startswith(("<!doctype", "<html", "<?xml")):
-        return "a web page (HTML)"
-    return "JSON" if start[0] in "{[" else "nothing that is a metric"
+def _address(url: str) -> str:
+    return url.split("/")[2]
 
 
 def _unquoted(text: str) -> str:
@@ -498,24 +619,3 @@ def _unquoted(text: str) -> str:
     except ValueError:
         return text
     return inner if isinstance(inner, str) else text
-
-
-def _unreachable(url: str, error: OSError | http.client.HTTPException) -> _Failure:
-    match error:
-        case ConnectionRefusedError():
-            why = Unknown(f"nothing listens at {url}", "it may still be starting: llmtop goes on trying")
-            return _Failure(url, Answer.REFUSED, why)
-        case TimeoutError():
-            stuck = "its front end is stuck or overloaded: see its threads"
-            return _Failure(url, Answer.SILENT, Unknown(f"{url} did not answer within {TIMEOUT_S:g} s", stuck))
-        case PermissionError():
-            why = Unknown(
-                "the server has a network of its own (a container), which only root may enter",
-                "run llmtop with sudo, or inside the container",
-            )
-            return _Failure(url, Answer.UNREACHABLE, why)
-        case OSError():
-            return _Failure(url, Answer.UNREACHABLE, Unknown(f"{url} cannot be reached: {error.strerror or error}"))
-        case _:
-            why = Unknown(f"{url} does not answer in HTTP ({type(error).__name__})", "llmtop does not speak TLS yet")
-            return _Failure(url, Answer.NOT_HTTP, why)

@@ -52,7 +52,9 @@ def _python(target: Target, aim: Aim) -> Collector:
 def _prometheus(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.prometheus import PrometheusCollector
 
-    return PrometheusCollector(target, aim.engines, find_urls=aim.find_urls)
+    return PrometheusCollector(
+        target, aim.engines, find_urls=aim.find_urls, headers=aim.headers, last_line=aim.last_line
+    )
 
 
 OF_THE_HOST: tuple[Callable[[], Collector], ...] = (_nvml, _dcgm, _self_cost)

@@ -94,7 +94,9 @@ class _Column:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
 
 
-_OF_A_SERVER = (TrackKind.SERVER, TrackKind.PROCESS, TrackKind.THREAD)
+_LIVING = (TrackKind.PROCESS, TrackKind.THREAD)
+_ADDRESSES = (TrackKind.SERVER, TrackKind.ENDPOINT)
+"""Tracks by port, which the next server may have again."""
 
 
 class Recorder:
@@ -157,10 +159,9 @@ class Recorder:
             for collector in collectors:
                 self._missing.pop(collector, None)
                 self._stacks.drop(collector)
-            old = {track.id: track.kind for track in self._tracks.values() if track.kind in _OF_A_SERVER}
-            self._forget(tuple(track for track, kind in old.items() if kind is not TrackKind.SERVER))
-            for track in old:
-                self._tracks.pop(track, None)
+            self._forget(tuple(id for id, track in self._tracks.items() if track.kind in _LIVING))
+            for id in [id for id, track in self._tracks.items() if track.kind in _ADDRESSES]:
+                del self._tracks[id]
 
     def freeze(self) -> Trace:
         """The window as it stands, without copying a sample."""

@@ -98,11 +98,6 @@ SERVER_FLOPS = Metric("server.estimated_flops", "FLOP", counter=True, title="est
 SERVER_READ_BYTES = Metric("server.estimated_read_bytes", "bytes", counter=True, title="estimated reads")
 SERVER_WRITE_BYTES = Metric("server.estimated_write_bytes", "bytes", counter=True, title="estimated writes")
 SERVER_STEPS = Metric("server.steps", "steps", counter=True, title="engine steps")
-# Not of the metrics page but of asking for it, by llmtop.
-SERVER_SCRAPE_TIME = Metric("server.scrape_time", "s", title="metrics answered after")
-"""From asking for the page to its last byte; one sample for each page that came."""
-SERVER_SCRAPE_WAIT = Metric("server.scrape_wait", "s", title="metrics waited for")
-"""For how long the page that is asked for now has not come; 0 when it has."""
 # Latency distributions: cumulative counts by upper bound, one counter per bucket (see `bucket`), plus sum and count.
 SERVER_TTFT = Metric("server.ttft", "s", title="time to first token")
 SERVER_ITL = Metric("server.itl", "s", title="inter-token latency")

@@ -37,10 +37,12 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         return pass_through(command)
     live.refuse_unfit_terminal()
-    return watch(command, args.seconds, args.interval)
+    return watch(command, args.seconds, args.interval, args.metrics_header)
 
 
-def watch(command: Sequence[str], seconds: float | None, interval: float) -> int:
+def watch(
+    command: Sequence[str], seconds: float | None, interval: float, headers: Sequence[tuple[str, str]] = ()
+) -> int:
     """Show the live screen of the command.
 
     Returns:
@@ -53,7 +55,7 @@ def watch(command: Sequence[str], seconds: float | None, interval: float) -> int
             target = live.find(launched.pid)
         except TargetError:
             return ended_at_once(launched)
-        screen_code = live.watch(target, launched=launched, seconds=seconds, interval=interval)
+        screen_code = live.watch(target, launched=launched, seconds=seconds, interval=interval, headers=headers)
         code = launched.poll()
     return screen_code or (code or 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from llmtop.errors import TargetError
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llmtop.collectors.base import Collector
     from llmtop.model import Target
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from llmtop.session import Session
 
 MIN_INTERVAL_S = 0.25
+TOKEN_VARIABLE = "LLMTOP_METRICS_TOKEN"
+"""Where the key of a metrics endpoint is looked for: command lines can be read by everyone, environments cannot."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,19 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
     add_ebpf_argument(parser)
+    add_header_argument(parser)
+
+
+def add_header_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the key of a metrics endpoint that wants one; it is never taken from the server's own environment."""
+    parser.add_argument(
+        "--metrics-header",
+        metavar="'NAME: VALUE'",
+        type=header,
+        action="append",
+        default=[],
+        help=f"sent when the metrics are read; a bearer token is better kept in {TOKEN_VARIABLE}",
+    )
 
 
 class _Without(argparse.Action):
@@ -65,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
     refuse_unfit_terminal()
     target = find(args.attach, may_ask=True) if args.attach is not None else choose()
-    return watch(target, seconds=args.seconds, interval=args.interval, dtype=args.dtype)
+    return watch(target, seconds=args.seconds, interval=args.interval, dtype=args.dtype, headers=args.metrics_header)
 
 
 def watch(
@@ -75,6 +91,7 @@ def watch(
     seconds: float | None = None,
     interval: float = 1.0,
     dtype: str | None = None,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> int:
     """Show the live screen until the user leaves it.
 
@@ -84,16 +101,22 @@ def watch(
         seconds: Leave by itself after so long.
         interval: Seconds between polls.
         dtype: What the server computes in, where it does not say.
+        headers: Sent when its metrics are read.
     """
     refuse_unfit_terminal()
     from llmtop.tui.screens.live import watch_session
 
-    session = live_session(target, interval, launched=launched, dtype=dtype)
+    session = live_session(target, interval, launched=launched, dtype=dtype, headers=headers)
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 
 def live_session(
-    target: Target | None, interval: float, *, launched: Launched | None = None, dtype: str | None = None
+    target: Target | None,
+    interval: float,
+    *,
+    launched: Launched | None = None,
+    dtype: str | None = None,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
     from llmtop.collectors.registry import host_collectors
@@ -103,17 +126,27 @@ def live_session(
     if target is None:
         return Session(host_collectors(), Origin("live"), interval_s=interval)
     target = told_dtype(target, dtype)
-    following = _Following(target, dtype, launched.pid if launched is not None else None)
+    following = _Following(target, dtype, launched, metrics_headers(headers))
     return Session(host_collectors(), Origin("live"), interval_s=interval, target=target, following=following)
+
+
+def metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What is sent when metrics are read: the token of the environment, and what the command line says."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    return ({"Authorization": f"Bearer {token}"} if token else {}) | dict(told)
 
 
 class _Following:
     """The target's whereabouts, and the collectors that look at it there."""
 
-    def __init__(self, target: Target, dtype: str | None, launched: int | None) -> None:
+    def __init__(
+        self, target: Target, dtype: str | None, launched: Launched | None, headers: Mapping[str, str]
+    ) -> None:
         from llmtop.servers.follow import Follower
 
-        self._follower = Follower(target, launched=launched, dtype=dtype)
+        self._headers = headers
+        self._launched = launched
+        self._follower = Follower(target, launched=launched.pid if launched is not None else None, dtype=dtype)
 
     def look(self) -> Move | None:
         return self._follower.look()
@@ -123,7 +156,11 @@ class _Following:
         from llmtop.collectors.registry import target_collectors
         from llmtop.servers.registry import ENGINES
 
-        return target_collectors(target, Aim(ENGINES, self._follower.urls))
+        return target_collectors(target, Aim(ENGINES, self._follower.urls, self._headers, self._last_line))
+
+    def _last_line(self) -> str:
+        lines = self._launched.lines(1) if self._launched is not None else ()
+        return lines[0] if lines else ""
 
 
 def find(pid: int, *, may_ask: bool = False) -> Target:
@@ -200,6 +237,18 @@ def dtype(text: str) -> str:
     if isinstance(precision, Unknown):
         raise argparse.ArgumentTypeError(f"{text!r} is no precision: bf16, fp16, fp32, tf32, fp64, fp8, int8 or fp4")
     return precision
+
+
+def header(text: str) -> tuple[str, str]:
+    """An argparse type: a header of HTTP.
+
+    >>> header("X-Key: abc")
+    ('X-Key', 'abc')
+    """
+    name, colon, value = text.partition(":")
+    if not colon or not re.fullmatch(r"[\w-]+", name.strip()) or not value.strip().isprintable():
+        raise argparse.ArgumentTypeError("it is no header, as in 'Authorization: Bearer KEY'")
+    return name.strip(), value.strip()
 
 
 def interval(text: str) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -27,8 +28,14 @@ class MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, port: int = 0, path: Path | None = None) -> None:
+        if path is not None:
+            self.address_family = socket.AF_UNIX
+        super().__init__(("127.0.0.1", port), _Handler, bind_and_activate=path is None)
+        if path is not None:
+            with chdir(path.parent):  # the address has room for 107 bytes only
+                self.socket.bind(path.name)
+            self.server_activate()
         self.pages: dict[str, str | Answer] = {}
         self.paths: list[str] = []
         self.connections: list[socket.socket] = []
@@ -66,9 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def metrics_server(port: int = 0) -> Iterator[MetricsServer]:
-    """A running server; it ends with the block."""
-    server = MetricsServer(port)
+def metrics_server(port: int = 0, path: Path | None = None) -> Iterator[MetricsServer]:
+    """A running server, on a port or on a Unix socket; it ends with the block."""
+    server = MetricsServer(port, path)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

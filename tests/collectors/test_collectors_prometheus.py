@@ -4,18 +4,25 @@ import http.client
 import json
 import math
 import os
+import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.collectors.metrics_http import Fetcher, Page
+from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND, ENGINES
@@ -279,7 +286,7 @@ def answering(page: Page, kind: str = "vllm") -> Unknown:
     ("error", "says"),
     [
         (ConnectionRefusedError(), "nothing listens"),
-        (TimeoutError(), "did not answer within 3 s"),
+        (TimeoutError(), "did not answer in time"),
         (PermissionError(), "a network of its own"),
         (OSError(113, "No route to host"), "No route to host"),
         (http.client.BadStatusLine("x"), "does not answer in HTTP"),
@@ -310,32 +317,39 @@ def test_a_page_of_something_else_shows_what_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "says", "remedy"),
     [
-        (b"", "the page is empty"),
-        (b"\x00\xff\xfe\x80" * 50, "nothing that is a metric"),
-        (b"<html>{}", "a web page (HTML)"),
-        (b'"unclosed', "nothing that is a metric"),
-        (b' {"error": 1}', "JSON"),
-        (b"\n\n= 2\nhello world\n", "nothing that is a metric"),
+        (b"", "the page is empty", "PROMETHEUS_MULTIPROC_DIR"),
+        (b"\x00\xff\xfe\x80" * 50, "nothing that is a metric", f"curl -i {URL}"),
+        (b"<html>{}", "a web page (HTML)", "attach to the server itself"),
+        (b'"unclosed', "nothing that is a metric", f"curl -i {URL}"),
+        (b' {"error": 1}', "JSON", "an API answers here"),
+        (b"\n\n= 2\nhello world\n", "nothing that is a metric", f"curl -i {URL}"),
     ],
 )
-def test_garbage_is_a_reason_and_no_flag_of_the_server_helps(body: bytes, says: str) -> None:
+def test_garbage_is_a_reason_and_no_flag_of_the_server_helps(body: bytes, says: str, remedy: str) -> None:
     found = answering(Page(200, body))
 
     assert found.reason == f"{URL} has none of the names that llmtop knows, but {says}"
-    assert found.remedy == f"see what comes: curl -i {URL}"
+    assert remedy in found.remedy
+    assert "log-stats" not in found.remedy
 
 
-@pytest.mark.parametrize(("status", "says"), [(401, "wants a key"), (403, "wants a key"), (500, "status 500")])
-def test_refusals(status: int, says: str) -> None:
-    collector = PrometheusCollector(target(), ENGINES, fetch=lambda url: Page(status, b""))
-    trace = collector.poll()
+@pytest.mark.parametrize(
+    ("status", "says", "remedy"),
+    [
+        (401, "wants a key", "LLMTOP_METRICS_TOKEN"),
+        (403, "wants a key", "--metrics-header"),
+        (500, "status 500: Boom", "its log says why"),
+        (502, "a proxy answers", "attach to a process of the server itself"),
+        (503, "is not ready (503): Boom", "loading its model"),
+    ],
+)
+def test_refusals(status: int, says: str, remedy: str) -> None:
+    found = answering(Page(status, b"Boom\nTraceback"))
 
-    assert says in reason(trace).reason
-    assert "log-stats" not in reason(trace).remedy
-    assert answer(trace) == status
-    assert trace.tracks["endpoint:8000"].facts["said"] == reason(trace)
+    assert says in found.reason
+    assert remedy in found.remedy
 
 
 def test_ollama_has_nothing_to_read() -> None:
@@ -380,25 +394,25 @@ def test_urls_are_looked_for_again_until_the_port_opens() -> None:
         clock.now += seconds * 1_000_000_000
         return collector.poll()
 
-    for seconds in (0, 6, 3):
+    for seconds in (0, 1, 600):
         assert "listens on no port yet" in reason(after(seconds)).reason
-    assert len(looks) == 1, "not at every poll"
     found.append("http://127.0.0.1:9000/metrics")
-    assert "server:9000" in after(8).tracks
-    assert len(looks) == 2
-    after(600)
-    assert len(looks) == 2, "not while it is reading"
+    assert "server:9000" in after(1).tracks, "at the next poll, however long it took to come"
+    assert len(looks) == 4
+    after(1)
+    assert len(looks) == 4, "not while it is reading"
 
 
 def test_a_process_that_becomes_a_server_is_read() -> None:
     clock = Clock()
     pages = lambda url: Page(200, expositions.sglang().encode())  # noqa: E731
     plain = replace(target("process"), metrics_urls=())
-    collector = PrometheusCollector(plain, ENGINES, clock, pages, lambda: [URL])
+    urls: list[str] = []
+    collector = PrometheusCollector(plain, ENGINES, clock, pages, lambda: urls)
 
     assert collector.missing() is None
     assert "no LLM server" in reason(collector.poll()).reason
-    clock.now += 6_000_000_000
+    urls.append(URL)
     assert collector.poll().tracks[TRACK].name == "SGLang"
 
 
@@ -415,14 +429,14 @@ def test_a_slow_page_is_said_and_read_less_often() -> None:
 
     def slow(url: str) -> Page:
         fetches.append(url)
-        clock.now += 100_000_000
+        clock.now += 100_000_000 if url == URL else 1_000_000
         return Page(200, expositions.vllm_v0().encode())
 
     collector = PrometheusCollector(target(), ENGINES, clock, slow)
 
     first = collector.poll()
     assert [issue.code for issue in first.issues] == ["metrics-slow"]
-    assert len(fetches) == 2  # the page and /version
+    assert fetches == [URL, URL.replace("/metrics", "/version")], "the page, and next to nothing to compare it with"
     clock.now += 1_000_000_000
     skipped = collector.poll()
     assert len(fetches) == 2
@@ -430,6 +444,56 @@ def test_a_slow_page_is_said_and_read_less_often() -> None:
     assert skipped.missing == first.missing
     clock.now += 3_000_000_000
     assert collector.poll().readings
+
+
+def test_a_server_at_its_limit_is_read_as_often_as_ever() -> None:
+    """Whatever is asked of it takes seconds: that is its queue, and the page costs it next to nothing."""
+    clock = Clock()
+
+    def late(url: str) -> Page:
+        clock.now += 3_000_000_000
+        return Page(200, expositions.vllm_v1().encode())
+
+    collector = PrometheusCollector(target(), ENGINES, clock, late)
+    for _ in range(8):
+        trace = collector.poll()
+        assert value(trace, v.SERVER_RUNNING) == 64
+        assert value(trace, v.ENDPOINT_TIME) == 3.0
+        assert not trace.issues
+
+
+def test_a_page_that_was_quick_before_costs_no_more_under_load() -> None:
+    clock = Clock()
+    took = [1_000_000]
+    asked = []
+
+    def page(url: str) -> Page:
+        asked.append(url)
+        clock.now += took[0]
+        return Page(200, expositions.vllm_v1().encode())
+
+    collector = PrometheusCollector(target(), ENGINES, clock, page)
+    collector.poll()
+    took[0] = 2_000_000_000
+    for _ in range(3):
+        assert value(collector.poll(), v.SERVER_RUNNING) == 64
+    assert asked.count(URL) == 4
+    assert len(asked) == 5, "and nothing else is asked of it then"
+
+
+def test_numbers_are_of_the_time_at_which_the_page_came() -> None:
+    clock = Clock()
+
+    def page(url: str) -> Page:
+        clock.now += 10_000_000
+        written = clock.now
+        clock.now += 700_000_000  # a busy host gets to reading it late
+        return Page(200, expositions.vllm_v1().encode(), t_ns=written)
+
+    trace = PrometheusCollector(target(), ENGINES, clock, page).poll()
+
+    [running] = [reading for reading in trace.readings if reading.metric == v.SERVER_RUNNING]
+    assert running.t_ns == 1_010_000_000
 
 
 # Over real sockets.
@@ -568,8 +632,190 @@ def test_a_port_that_does_not_speak_http() -> None:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
         with over_http(url) as collector:
-            assert "does not answer in HTTP" in reason(collector.poll()).reason
+            assert "does not speak HTTP" in reason(collector.poll()).reason
         thread.join()
+
+
+def until_page(collector: PrometheusCollector) -> Trace:
+    """Polls until the page has come."""
+    while not numbers(trace := collector.poll()):
+        assert trace.why_missing("server") is None or "has not answered" in str(trace.why_missing("server"))
+    return trace
+
+
+def test_a_hang_is_said_and_a_late_answer_still_counts(server: MetricsServer) -> None:
+    release = threading.Event()
+
+    def late(handler: BaseHTTPRequestHandler) -> None:
+        release.wait()
+        send(handler, expositions.vllm_v1().encode())
+
+    clock = Clock()
+    with PrometheusCollector(target("vllm", server.url), ENGINES, clock) as collector:
+        assert collector.poll().readings
+        server.pages["/metrics"] = late
+        first = collector.poll()
+        assert not first.missing or first.why_missing("server") is None, "a page may take a while"
+        clock.now += 1_900_000_000
+        hung = collector.poll()
+        assert (value(hung, v.ENDPOINT_ANSWER), value(hung, v.ENDPOINT_TIME)) == (Answer.SILENT, 1.9)
+        assert "has not answered for 2 s" in str(hung.why_missing("server"))
+        assert not numbers(hung), "what was read before stands"
+        clock.now += 9_000_000_000
+        lost = collector.poll()
+        assert "metrics lost" in lost.marks[0].text
+        assert {reading.value for reading in lost.readings if reading.track.startswith("server")} == {None}
+        release.set()
+        back = until_page(collector)
+    assert value(back, v.SERVER_RUNNING) == 64
+    assert value(back, v.ENDPOINT_TIME) == pytest.approx(10.9)
+    assert server.paths.count("/metrics") == 2, "it is asked once, however long it takes"
+
+
+def test_headers_that_drip_time_out(server: MetricsServer) -> None:
+    release = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        with suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while not release.wait(0.02):
+                handler.wfile.write(b"X-Drip: 1\r\n")
+                handler.wfile.flush()
+
+    server.pages["/metrics"] = drip
+    try:
+        with pytest.raises(TimeoutError):
+            Fetcher(os.getpid(), timeout_s=0.2)(server.url)
+    finally:
+        release.set()
+
+
+@contextmanager
+def silent_port(greeting: bytes = b"") -> Iterator[tuple[str, list[float]]]:
+    """A port like ZMQ's: it accepts, says its greeting, and is silent. Gives its URL and when it was asked."""
+    asked: list[float] = []
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    asked.append(time.monotonic())
+                    kept.append(connection)
+                    connection.sendall(greeting)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/metrics", asked
+        listener.shutdown(socket.SHUT_RDWR)
+    for connection in kept:
+        connection.close()
+    thread.join()
+
+
+@pytest.mark.parametrize("greeting", [b"", b"\xff\0\0\0\0\0\0\0\x01\x7f"])
+def test_ports_that_do_not_speak_http_are_asked_once(server: MetricsServer, greeting: bytes) -> None:
+    with silent_port(greeting) as (silent, asked), over_http(silent, server.url) as collector:
+        assert value(until_page(collector), v.SERVER_RUNNING) == 64
+        del server.pages["/metrics"]
+        for _ in range(3):
+            collector.poll()
+    assert len(asked) == 1
+
+
+def test_the_only_port_is_waited_for_even_when_it_is_silent() -> None:
+    clock = Clock()
+    with silent_port() as (silent, asked), PrometheusCollector(target("vllm", silent), ENGINES, clock) as collector:
+        collector.poll()
+        clock.now += 2_000_000_000
+        trace = collector.poll()
+        assert "may be starting, stuck, or no HTTP port" in str(trace.why_missing("server"))
+        assert len(asked) == 1
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate that nobody has signed, with its key, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    where = tmp_path / "both.pem"
+    request = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=elsewhere -keyout key.pem -out cert.pem"
+    subprocess.run(request.split(), check=True, capture_output=True, cwd=tmp_path)
+    where.write_bytes((tmp_path / "key.pem").read_bytes() + (tmp_path / "cert.pem").read_bytes())
+    return where
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_tls_is_spoken_where_the_server_does_told_or_not(server: MetricsServer, certificate: Path, scheme: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with over_http(server.url.replace("http", scheme)) as collector:
+        for _ in range(2):
+            trace = until_page(collector)
+
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert str(trace.tracks[f"server:{server.port}"].facts["url"]).startswith("https://")
+
+
+def test_certificates_are_believed_on_this_machine_only() -> None:
+    for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
+        assert is_here(host)
+    for host in ("192.0.2.1", "example.com", "2001:db8::1"):
+        assert not is_here(host)
+
+
+def test_a_unix_socket_is_read(tmp_path: Path) -> None:
+    path = tmp_path / ("deep" * 20) / "v.sock"  # longer than an address of its kind may be
+    path.parent.mkdir()
+    with metrics_server(path=path) as server:
+        server.pages["/metrics"] = expositions.vllm_v1()
+        url = f"http+unix://{quote(str(path), safe='')}/metrics"
+        with over_http(url) as collector:
+            trace = collector.poll()
+    with over_http(url) as gone:
+        lost = reason(gone.poll())
+
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert "server:v.sock" in trace.tracks
+    assert "nothing listens at" in lost.reason
+
+
+def test_a_key_is_sent_when_it_is_given(server: MetricsServer) -> None:
+    def locked(handler: BaseHTTPRequestHandler) -> None:
+        opened = handler.headers.get("Authorization") == "Bearer k"
+        send(handler, expositions.vllm_v1().encode() if opened else b"no", 200 if opened else 401)
+
+    server.pages["/metrics"] = locked
+
+    def told(headers: dict[str, str]) -> Trace:
+        with PrometheusCollector(target("vllm", server.url), ENGINES, Clock(), headers=headers) as collector:
+            return collector.poll()
+
+    assert "wants a key (401)" in reason(told({})).reason
+    assert "refuses the key" in reason(told({"Authorization": "Bearer wrong"})).reason
+    assert value(told({"Authorization": "Bearer k"}), v.SERVER_RUNNING) == 64
+
+
+def test_the_model_that_is_told_nowhere_else_is_asked_for(server: MetricsServer) -> None:
+    server.pages["/metrics"] = expositions.llamacpp()
+    server.pages["/v1/models"] = '{"data": [{"id": "my\\u001b[2Jmodel"}]}'
+    nameless = replace(target("llamacpp", server.url), model=Unknown("not told"))
+    with PrometheusCollector(nameless, ENGINES, Clock()) as collector:
+        trace = collector.poll()
+
+    assert trace.tracks[f"server:{server.port}"].facts["model"] == "my␛[2Jmodel"
+
+
+def test_what_a_starting_server_does_is_said() -> None:
+    starting = replace(target(), metrics_urls=(), facts={"weights_bytes": 16_100_000_000})
+    collector = PrometheusCollector(starting, ENGINES, last_line=lambda: "Loading safetensors: 50 %")
+
+    said = reason(collector.poll()).reason
+
+    assert re.search(r"vLLM listens on no port yet: started \d+ s ago, .* read \(weights: 15\.0 GiB\)", said)
+    assert said.endswith("log: Loading safetensors: 50 %")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")

@@ -1,0 +1,168 @@
+"""Why a metrics endpoint gave no metrics, and what to do about it: one reason for each way to fail."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from llmtop.collectors.metrics_http import MAX_BYTES, NotHttpError, Page
+from llmtop.collectors.metrics_text import names
+from llmtop.model import NS_PER_S, Engine, Unknown
+from llmtop.text import clean, shorten
+from llmtop.vocabulary import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HEAD = 256
+"""Characters that tell what kind of page it is."""
+_SAID = 100
+"""Characters of an error's text that are shown."""
+_GOES_ON = "llmtop goes on asking"
+KEY_REMEDY = "give llmtop the key: LLMTOP_METRICS_TOKEN=KEY, or --metrics-header 'Name: value'"
+_GATEWAY = (502, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A look at one URL that brought no metrics: what came instead (`vocabulary.ENDPOINT_ANSWER`), and why."""
+
+    url: str
+    answer: int
+    why: Unknown
+
+
+def shown(url: str) -> str:
+    """A URL as people write it: a Unix socket by its path.
+
+    >>> shown("http+unix://%2Frun%2Fv.sock/metrics"), shown("http://127.0.0.1:8000/metrics")
+    ('/metrics of unix:/run/v.sock', 'http://127.0.0.1:8000/metrics')
+    """
+    parts = urlsplit(url)
+    return f"{parts.path} of unix:{clean(unquote(parts.netloc))}" if parts.scheme == "http+unix" else clean(url)
+
+
+def by_hand(url: str) -> str:
+    """The command that asks for the same page."""
+    parts = urlsplit(url)
+    if parts.scheme == "http+unix":
+        return f"curl -i --unix-socket {clean(unquote(parts.netloc))} http://localhost{parts.path}"
+    return f"curl {'-ki' if parts.scheme == 'https' else '-i'} {clean(url)}"
+
+
+def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_answered: bool) -> Failure:
+    """No answer at all.
+
+    Args:
+        url: What was asked.
+        error: What came of it.
+        has_answered: Metrics have come from there before: so it is the server's own port, and in HTTP.
+    """
+    at = shown(url)
+    match error:
+        case ConnectionRefusedError() | FileNotFoundError():
+            return _failure(url, Answer.REFUSED, f"nothing listens at {at}", f"it may still be starting: {_GOES_ON}")
+        case TimeoutError():
+            return silent(url, 0, has_answered=has_answered)
+        case ssl.SSLError():
+            said = clean(error.reason or str(error))
+            if "CERTIFICATE_REQUIRED" in said.replace(" ", "_").upper():
+                why = f"{at} wants a client's certificate, and llmtop has none"
+                return _failure(url, Answer.UNREACHABLE, why, "let /metrics through without one")
+            return _failure(url, Answer.NOT_HTTP, f"TLS with {at} fails: {said}", by_hand(url))
+        case PermissionError() if urlsplit(url).scheme == "http+unix":
+            why = f"the socket of {at} belongs to another user"
+            return _failure(url, Answer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
+        case PermissionError():
+            why = "the server has a network of its own (a container), which only root may enter"
+            return _failure(url, Answer.UNREACHABLE, why, "run llmtop with sudo, or inside the container")
+        case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
+            why = f"{at} closes the connection without an answer"
+            return _failure(url, Answer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
+        case OSError():
+            why = f"{at} cannot be reached: {error.strerror or error}"
+            return _failure(url, Answer.UNREACHABLE, why, by_hand(url))
+        case NotHttpError():
+            why = f"{at} does not speak HTTP ({clean(str(error))})"
+            return _failure(url, Answer.NOT_HTTP, why, "it is no metrics port: which one does the server's log name?")
+        case _:
+            why = f"{at} does not answer in HTTP ({type(error).__name__})"
+            return _failure(url, Answer.NOT_HTTP, why, by_hand(url))
+
+
+def silent(url: str, waited_ns: int, *, has_answered: bool) -> Failure:
+    """Connected or not, nothing came; `waited_ns` is 0 where the time was up."""
+    said = f"has not answered for {waited_ns / NS_PER_S:.0f} s" if waited_ns else "did not answer in time"
+    remedy = (
+        "its front end is stuck or has more to do than it can: see the API server's threads"
+        if has_answered
+        else f"it may be starting, stuck, or no HTTP port: {_GOES_ON}"
+    )
+    return _failure(url, Answer.SILENT, f"{shown(url)} {said}", remedy)
+
+
+def refused(url: str, page: Page, engine: Engine | None, *, has_key: bool) -> Failure:
+    """An answer that is no page of metrics by its status or size."""
+    at, title = shown(url), engine.title if engine is not None else "the server"
+    if page.is_cut:
+        why = f"{at} is longer than {MAX_BYTES >> 20} MiB, which no server's metrics are"
+        return _failure(url, Answer.STRANGE, why, by_hand(url))
+    status = page.status
+    if page.location:
+        why, remedy = f"{at} sends us elsewhere, to {clean(page.location)}", "llmtop talks to the server only"
+    elif status in (404, 501):  # llama-server answers 501 without --metrics
+        why = f"{title} serves no metrics at {at} ({status})"
+        remedy = engine.metrics_remedy if engine is not None else by_hand(url)
+    elif status in (401, 403):
+        why = f"{at} refuses the key that llmtop was given ({status})" if has_key else f"{at} wants a key ({status})"
+        remedy = KEY_REMEDY
+    elif status == 503:
+        why = f"{at} is not ready (503){_first_line(page)}"
+        remedy = f"it may still be loading its model, or be overloaded: {_GOES_ON}"
+    elif status in _GATEWAY:
+        why = f"a proxy answers at {at}, and cannot reach the server ({status})"
+        remedy = "attach to a process of the server itself; is it alive?"
+    else:
+        why = f"{at} answers with status {status}{_first_line(page)}"
+        remedy = f"its log says why: {by_hand(url)}"
+    return _failure(url, status, why, remedy)
+
+
+def strange(url: str, text: str, engine: Engine | None) -> Failure:
+    """Status 200 and no metrics: only a page of foreign metrics may mean that the server's own are off."""
+    at, seen = shown(url), ", ".join(names(text))
+    if seen:
+        remedy = engine.metrics_remedy if engine is not None else by_hand(url)
+        why = f"{at} has none of the names that llmtop knows, but {seen}"
+        return _failure(url, Answer.STRANGE, why, remedy or by_hand(url))
+    start = text[:_HEAD].lstrip().lower()
+    if not start:
+        what, remedy = (
+            "the page is empty",
+            "no metric is registered: can the server write to PROMETHEUS_MULTIPROC_DIR?",
+        )
+    elif start.startswith(("<!doctype", "<html", "<?xml")):
+        what, remedy = "a web page (HTML)", "a proxy or another program has this port: attach to the server itself"
+    elif start[0] in "{[":
+        what, remedy = "JSON", f"an API answers here, not the metrics: {by_hand(url)}"
+    else:
+        what, remedy = "nothing that is a metric", f"see what comes: {by_hand(url)}"
+    return _failure(url, Answer.STRANGE, f"{at} has none of the names that llmtop knows, but {what}", remedy)
+
+
+def likeliest(problems: Sequence[Failure]) -> Failure:
+    """The one that tells most: an answer in HTTP before a silence, a silence before a refusal."""
+    return min(problems, key=lambda one: (one.answer < 100, one.answer == Answer.NOT_HTTP))
+
+
+def _first_line(page: Page) -> str:
+    text = page.body.decode("utf-8", "replace").strip()
+    first = text.split("\n", 1)[0] if not text.startswith("<") else ""
+    return f": {shorten(clean(first), _SAID)}" if first else ""
+
+
+def _failure(url: str, answer: int, reason: str, remedy: str) -> Failure:
+    return Failure(url, answer, Unknown(reason, remedy))
