@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,8 +26,8 @@ from llmtop.tui.driver import TerminalDriver
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
-from llmtop.tui.screens.help import HelpScreen
-from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote
+from llmtop.tui.screens.help import HelpScreen, key_name
+from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote
 from llmtop.tui.update import NarrowUpdate
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.await_complete import AwaitComplete
     from textual.color import Color
+    from textual.dom import DOMNode
     from textual.screen import Screen
 
     from llmtop.model import Issue
@@ -71,6 +73,13 @@ class LlmtopApp(App[int]):
         Binding("q", "quit", "quit", tooltip="Leave"),
         Binding("question_mark", "help", "help", key_display="?", tooltip="This list"),
         Binding("s", "save_screen", "screenshot", show=False, tooltip="Save the screen as SVG and as text"),
+        # Before all screens, and before fields that take text.
+        Binding(
+            "ctrl+c", "interrupt", "leave", show=False, priority=True, tooltip="Copy what is marked, or else leave"
+        ),
+        Binding(
+            "ctrl+z", "suspend_process", "stop", show=False, priority=True, tooltip="Stop; fg in the shell goes on"
+        ),
     ]
 
     def __init__(self) -> None:
@@ -79,7 +88,8 @@ class LlmtopApp(App[int]):
         super().__init__(driver_class=TerminalDriver, ansi_color=True if colors == 0 else None)
         self.register_theme(_THEME)
         self.theme = "ansi-dark" if colors <= 16 else _THEME.name
-        self.ascii_only = is_ascii_only(os.environ, getattr(sys.__stderr__, "encoding", None))
+        stream = drawn_on(sys.__stdout__, sys.__stderr__) or sys.__stderr__
+        self.ascii_only = is_ascii_only(os.environ, getattr(stream, "encoding", None))
         self._glyphs = ASCII if self.ascii_only else MONO if colors == 0 else UNICODE
         self.issues: list[Issue] = []
         self.fault: Exception | None = None
@@ -159,14 +169,29 @@ class LlmtopApp(App[int]):
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen))
 
+    def action_interrupt(self) -> None:
+        """Copy what the mouse has marked; where nothing is marked, leave as from any program of a shell."""
+        marked = self.screen.get_selected_text()
+        if marked:
+            self.copy_to_clipboard(marked)
+            self.screen.clear_selection()
+        else:
+            self.exit(return_code=128 + signal.SIGINT)
+
+    def action_suspend_process(self) -> None:
+        """Give the terminal back to the shell until it brings the program to the foreground again."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.suspend()
+
     def action_save_screen(self) -> None:
         """Write the screen as SVG and as text, never beside an input, and say where."""
         folder = Path(os.environ.get("LLMTOP_SCREENSHOTS") or Path.home())
         stem = folder / f"llmtop-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stem.with_suffix(".svg").write_text(self.export_screenshot(), encoding="utf-8")
-            stem.with_suffix(".txt").write_text(self.screen_text(), encoding="utf-8")
+            write_whole(
+                {stem.with_suffix(".svg"): self.export_screenshot(), stem.with_suffix(".txt"): self.screen_text()}
+            )
         except OSError as error:
             self.notify(f"no screenshot: {clean(str(error))}", severity="error", markup=False)
         else:
@@ -177,9 +202,48 @@ class LlmtopApp(App[int]):
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips()) + "\n"
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette's commands: Textual's own, without its screenshot (ours also writes text)."""
-        hidden = {"Screenshot", "Keys"}
-        return (command for command in super().get_system_commands(screen) if command.title not in hidden)
+        """The palette's commands: all that a key does on the screen, by pane, and Textual's colours."""
+        found: dict[str, SystemCommand] = {}
+        for active in screen.active_bindings.values():
+            if active.enabled:
+                self._add_command(found, "", active.binding, active.node)
+        for pane in screen.query("*"):
+            if isinstance(pane, Pane) and pane.number:
+                for _, binding in pane._bindings:
+                    self._add_command(found, f"{pane.number} {pane.title}: ", binding, pane)
+        yield from found.values()
+        yield from (one for one in super().get_system_commands(screen) if one.title == "Theme")
+
+    def _add_command(self, found: dict[str, SystemCommand], head: str, binding: Binding, node: DOMNode) -> None:
+        text = binding.tooltip or binding.description
+        title = f"{head}{text}"
+        if text and not any(known == title or (head and known == text) for known in found):
+            found[title] = SystemCommand(title, f"key: {key_name(binding.key)}", self._runner(binding.action, node))
+
+    def _runner(self, action: str, node: DOMNode) -> Callable[[], Awaitable[bool]]:
+        def run() -> Awaitable[bool]:
+            if isinstance(node, Pane):
+                node.focus()
+            return self.run_action(action, node)
+
+        return run
+
+
+def write_whole(texts: Mapping[Path, str]) -> None:
+    """Write files, all of them whole: on a full disk nothing of them is left.
+
+    Raises:
+        OSError: One could not be written.
+    """
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            written.append(path)
+            path.write_text(text, encoding="utf-8")
+    except OSError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def give_back_memory() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import select
 import signal
+import sys
 import termios
 import threading
 import time
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from textual import events
 from textual.drivers.linux_driver import LinuxDriver
+
+from llmtop.tui.terminal import drawn_on
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -34,6 +37,8 @@ _AFRESH: Final = b"\x18\x1b[?2026l"
 """Ends an escape sequence that was cut short (CAN, ECMA-48) and a frame whose end was dropped (synchronised output)."""
 _AT_MOST: Final = 4096
 """Bytes that a terminal's emptied buffer surely takes; what restores the terminal is the last hundred of them."""
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+"""Signals that end the program in order, with the exit code that a shell gives them."""
 _PATIENCE_S: Final = 2.0
 """How long the end waits for the terminal to read once a signal asked for it; Docker kills after 10 s."""
 
@@ -116,7 +121,7 @@ def _open_again(descriptor: int) -> int:
 
 
 class _Hold:
-    """What is taken while the terminal shows the app: its output, two signals, and a thread that sees it hang up.
+    """What is taken while the terminal shows the app: its output, the signals that end it, a thread that sees hang-ups.
 
     Args:
         end: Ends the app, with the number of the signal to tell of; may be called in any thread.
@@ -132,7 +137,7 @@ class _Hold:
         self._watch = threading.Thread(target=self._await_hang_up, name="terminal-hang-up", daemon=True)
         self._watch.start()
         # Not the loop's own handlers: those wait their turn behind a write that waits for the terminal.
-        self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGHUP)}
+        self._handlers = {number: signal.signal(number, self._on_signal) for number in _ENDING}
 
     def hang_up(self) -> None:
         """The terminal is gone."""
@@ -163,11 +168,14 @@ class _Hold:
 
 
 class TerminalDriver(LinuxDriver):
-    """Ends the app with the shell's exit code for a signal: SIGTERM, SIGHUP, and a terminal that hangs up without."""
+    """Ends the app with the shell's exit code for a signal, and a terminal that hangs up without one as for SIGHUP.
+
+    It draws on standard error, or on standard output where errors go to a file.
+    """
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        self._stream = cast("TextIO", self._file)  # a missing one was refused before
+        self._stream = drawn_on(sys.__stdout__, sys.__stderr__) or cast("TextIO", sys.__stderr__)
         self._hold: _Hold | None = None
         self._may_ask = False
         self._is_answered = threading.Event()
@@ -207,6 +215,13 @@ class TerminalDriver(LinuxDriver):
         if self.input_tty and not self.exit_event.is_set():
             self._is_answered.wait(max(0.0, self._asked_at_s + _LONGEST_STAY_S - time.monotonic()))
         super().disable_input()
+
+    def suspend(self) -> None:
+        """Stop all that stands in the foreground, as Ctrl+Z does where the terminal itself heeds it; `fg` goes on.
+
+        Whoever started the program and waits for it (make, sudo) would else hold the shell's prompt back.
+        """
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def run_input_thread(self) -> None:
         try:

@@ -22,28 +22,35 @@ def guard() -> str | None:
 
     Called before anything imports `textual`.
     """
-    why = refusal(os.environ, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    why = refusal(os.environ, sys.__stdin__, sys.__stdout__)
     if why is None:
         set_defaults(os.environ)
-        _survive_encoding(sys.__stderr__)
+        _survive_encoding(drawn_on(sys.__stdout__, sys.__stderr__))
     return why
 
 
+def drawn_on(stdout: TextIO | None, stderr: TextIO | None) -> TextIO | None:
+    """The stream that the screen is drawn on: standard error, as Textual does, unless that goes to a file."""
+    return next((one for one in (stderr, stdout) if _is_terminal(one)), None)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
 def _survive_encoding(stream: TextIO | None) -> None:
-    """Textual draws on standard error, whose default is to write escapes for what it cannot encode."""
+    """The default of standard error is to write escapes for what it cannot encode."""
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="replace")
 
 
-def refusal(
-    environment: Mapping[str, str], stdin: TextIO | None, stdout: TextIO | None, stderr: TextIO | None
-) -> str | None:
+def refusal(environment: Mapping[str, str], stdin: TextIO | None, stdout: TextIO | None) -> str | None:
     """Why no screen can be drawn here, with what to use instead; None when one can."""
     instead = "use `llmtop snapshot --json` or `llmtop report FILE` instead"
     if environment.get("TERM", "") == "dumb":
         return f"TERM=dumb cannot show a screen; {instead}, or set TERM to what your terminal is"
-    for name, stream in (("standard input", stdin), ("standard output", stdout), ("standard error", stderr)):
-        if stream is None or stream.closed or not stream.isatty():
+    for name, stream in (("standard input", stdin), ("standard output", stdout)):
+        if not _is_terminal(stream):
             return f"{name} is not a terminal; {instead}"
     return None
 
@@ -67,12 +74,24 @@ def is_remote(environment: Mapping[str, str]) -> bool:
 def is_ascii_only(environment: Mapping[str, str], encoding: str | None) -> bool:
     """Whether to keep to ASCII: the encoding is not UTF-8, the console's font lacks blocks, or the user says so.
 
+    Python takes the locales C and POSIX for UTF-8 (PEP 538, PEP 540): who asks for one by name wants ASCII. Where no
+    locale is named at all, as in most containers, the terminal mostly knows UTF-8.
+
     >>> is_ascii_only({}, "ascii"), is_ascii_only({"TERM": "linux"}, "utf-8"), is_ascii_only({}, "UTF-8")
     (True, True, False)
+    >>> is_ascii_only({"LC_ALL": "C"}, "utf-8"), is_ascii_only({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "utf-8")
+    (True, True)
     """
-    if environment.get("LLMTOP_ASCII", "0") not in ("", "0"):
+    if environment.get("LLMTOP_ASCII", "0") not in ("", "0") or _locale(environment) in ("C", "POSIX"):
         return True
     return environment.get("TERM") == "linux" or (encoding or "ascii").lower() not in _UTF8
+
+
+def _locale(environment: Mapping[str, str]) -> str:
+    """The locale that was asked for, without the LC_CTYPE that Python sets where that was C."""
+    of_text = environment.get("LC_CTYPE", "")
+    named = (environment.get("LC_ALL"), "" if of_text == "C.UTF-8" else of_text, environment.get("LANG"), of_text)
+    return next((name for name in named if name), "")
 
 
 def color_depth(environment: Mapping[str, str]) -> int:

@@ -196,12 +196,16 @@ def choose() -> Target | None:
 
 
 def ask(servers: Sequence[Target]) -> Target:
-    """Let the user choose one of several servers."""
+    """Let the user choose one of several servers.
+
+    Raises:
+        SystemExit: The user left without one.
+    """
     from llmtop.tui.screens.choose import choose_target
 
     target = choose_target(servers)
     if target is None:
-        raise KeyboardInterrupt
+        raise SystemExit(0)
     return target
 
 

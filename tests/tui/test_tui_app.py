@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
+import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -16,9 +18,13 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widgets import Static
 
+from llmtop.analysis.stall_tree import Order
 from llmtop.tui.app import LlmtopApp, give_back_memory
+from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
+from tests.tui.live_app import fixed_app, running
+from tests.tui.test_tui_driver import until
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -32,12 +38,45 @@ def small(*what: str) -> list[str]:
     return [sys.executable, "-m", "tests.tui.small_app", *what]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_restores_the_terminal(terminal: TerminalFactory, number: signal.Signals) -> None:
     program = terminal(small(), cwd=ROOT)
     program.wait_for("内核")
     program.signal(number)
     assert program.wait_exit() == 128 + number
+    assert program.unrestored() == []
+
+
+def test_ctrl_c_leaves(terminal: TerminalFactory) -> None:
+    program = terminal(small(), cwd=ROOT)
+    program.wait_for("ready")
+    program.press("ctrl+c")
+    assert program.wait_exit() == 128 + signal.SIGINT
+    assert program.unrestored() == []
+
+
+def test_ctrl_z_stops_and_the_foreground_goes_on(terminal: TerminalFactory) -> None:
+    program = terminal(["sh", "-c", '"$@"; echo ended $?', "sh", *small()], cwd=ROOT)
+    program.wait_for("ready")
+    program.press("ctrl+z")
+    (inner,) = psutil.Process(program.pid).children()
+    until(lambda: inner.status() == psutil.STATUS_STOPPED)
+    until(program.restored)
+    os.killpg(program.pid, signal.SIGCONT)
+    program.wait_for("ready")
+    program.press("q")
+    program.wait_for("ended 0")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []
+
+
+def test_errors_may_go_to_a_file(terminal: TerminalFactory, tmp_path: Path) -> None:
+    log = tmp_path / "err.log"
+    program = terminal(small("file"), cwd=ROOT, stderr=log)
+    program.wait_for("ready")
+    program.press("x")
+    assert program.wait_exit() == 1
+    assert log.read_text() == "llmtop: report.ncu-rep is truncated; copy it again\n"
     assert program.unrestored() == []
 
 
@@ -86,8 +125,9 @@ def test_no_color_means_no_colour_codes(terminal: TerminalFactory) -> None:
     assert {int(code) for code in codes} <= {0, 1, 2, 3, 4, 7, 39, 49}  # weights, and the default colours
 
 
-def test_an_ascii_terminal_gets_ascii(terminal: TerminalFactory) -> None:
-    program = terminal(small(), cwd=ROOT, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "C"}])
+def test_an_ascii_terminal_gets_ascii(terminal: TerminalFactory, locale: dict[str, str]) -> None:
+    program = terminal(small(), cwd=ROOT, env=locale)
     program.wait_for("ready")
     program.press("q")
     assert program.wait_exit() == 0
@@ -119,6 +159,21 @@ async def test_help_lists_every_key_once() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert "content" in app.screen_text()
+
+
+async def test_the_palette_has_what_every_key_does() -> None:
+    """The keys of the panes too that have not the focus; running one gives its pane the focus."""
+    app = fixed_app()
+    async with running(app) as pilot:
+        commands = {one.title: one for one in app.get_system_commands(app.screen)}
+        assert {"Zoom the focused pane, or back", "Leave", "This list", "Theme"} < commands.keys()
+        title = "5 Stall flame: Levels by thread, state, waits, CPU, inverted"
+        assert commands[title].help == "key: f"
+        await commands[title].callback()
+        await pilot.pause()
+        flame = app.live.pane(StallFlamePane)
+        assert (app.focused, flame.wanted.order) == (flame, Order.BY_STATE)
+        assert not {"Maximize", "Screenshot", "Keys"} & commands.keys()
 
 
 async def test_the_palette_opens_without_a_second_screenshot_command() -> None:
@@ -155,6 +210,18 @@ async def test_a_screenshot_that_cannot_be_written_says_so(tmp_path: Path, monke
         await pilot.press("s")
         await pilot.pause()
         assert [notice.severity for notice in app._notifications] == ["error"]
+
+
+def test_on_a_full_disk_no_broken_file_is_left(tmp_path: Path) -> None:
+    """A limit on a file's size ends a write as a full disk does: after a part of it."""
+    code = (
+        "import resource, sys; from pathlib import Path; from llmtop.tui.app import write_whole\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); folder = Path(sys.argv[1])\n"
+        "try: write_whole({folder / 'a.svg': 'x', folder / 'a.txt': 'y' * 9999})\n"
+        "except OSError as error: print(type(error).__name__, sorted(folder.iterdir()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "OSError []\n"
 
 
 @pytest.mark.parametrize("theme", ["llmtop", "textual-light", "ansi-dark"])

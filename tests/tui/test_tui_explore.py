@@ -19,7 +19,8 @@ from llmtop.tui.panes import stalls
 from llmtop.tui.panes.kernels import KernelScreen
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import explore
-from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
+from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
+from llmtop.tui.screens.help import HelpScreen
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -146,6 +147,22 @@ async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert "[1 Kernels]" in app.screen_text()
+
+
+async def test_help_and_screenshot_work_over_the_details_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("enter", "s")
+        await settle(pilot)
+        assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".txt"}
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert isinstance(app.screen, HelpScreen)
+        assert "Back to the list" in app.screen_text()
+        await pilot.press("q", "q")
+        assert isinstance(app.screen, ExploreScreen)
 
 
 async def test_stalls_turn_into_an_icicle_that_keys_walk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from llmtop.session import Session
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live import LiveApp, News
+from llmtop.tui.screens.live_screen import LiveScreen
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, SyntheticCollector, live_trace
 from tests.tui.live_app import fixed_app, press, running, session_of
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
@@ -31,6 +32,36 @@ async def wait_until(pilot: Pilot[Any], is_so: Callable[[], bool], seconds: floa
 
 def shown_numbers(app: LiveApp) -> list[int]:
     return [number for number, pane in app.live.panes.items() if pane.display and pane.size.area]
+
+
+async def test_tab_goes_to_the_next_pane_also_where_one_is_alone() -> None:
+    app = fixed_app()
+    async with running(app, (40, 12)) as pilot:
+        seen = []
+        for _ in app.live.panes:
+            await press(pilot, "tab")
+            seen += shown_numbers(app)
+        assert sorted(seen) == sorted(app.live.panes)
+        assert seen[-1] == 1
+        await press(pilot, "shift+tab")
+        assert shown_numbers(app) == [seen[-2]]
+    async with running(fixed_app(), (120, 40), keys=("2", "z", "tab")) as pilot:
+        live = pilot.app.screen
+        assert isinstance(live, LiveScreen)
+        assert (live.where.number, live.where.is_zoomed) == (3, True)
+
+
+async def test_zoom_keeps_a_pane_that_only_its_digit_brought() -> None:
+    """At 80x24 the flame has no place: 5 shows it alone, and z must not undo that."""
+    app = fixed_app()
+    async with running(app, (80, 24), keys=("5", "z")) as pilot:
+        assert shown_numbers(app) == [5]
+        await press(pilot, "z")
+        assert 5 not in shown_numbers(app)
+        await press(pilot, "5", "2")
+        assert 1 in shown_numbers(app)
+        await press(pilot, "5", "escape")
+        assert 1 in shown_numbers(app)
 
 
 # -- what is where ---------------------------------------------------------------------------------------------

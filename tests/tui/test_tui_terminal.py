@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from llmtop.tui.gate import FIRST_TIMEOUT_S, LAST_TIMEOUT_S, FrameGate
-from llmtop.tui.terminal import color_depth, is_ascii_only, is_remote, refusal, set_defaults
+from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote, refusal, set_defaults
 
 
 class Tty(io.StringIO):
@@ -26,17 +26,16 @@ class FakeClock:
 
 
 def test_a_terminal_is_accepted() -> None:
-    assert refusal({"TERM": "xterm"}, Tty(), Tty(), Tty()) is None
+    assert refusal({"TERM": "xterm"}, Tty(), Tty()) is None
 
 
 @pytest.mark.parametrize(
     ("environment", "streams", "said"),
     [
-        ({"TERM": "dumb"}, (Tty(), Tty(), Tty()), "TERM=dumb"),
-        ({}, (io.StringIO(), Tty(), Tty()), "standard input"),
-        ({}, (Tty(), io.StringIO(), Tty()), "standard output"),
-        ({}, (Tty(), Tty(), io.StringIO()), "standard error"),
-        ({}, (Tty(), Tty(), None), "standard error"),
+        ({"TERM": "dumb"}, (Tty(), Tty()), "TERM=dumb"),
+        ({}, (io.StringIO(), Tty()), "standard input"),
+        ({}, (Tty(), io.StringIO()), "standard output"),
+        ({}, (Tty(), None), "standard output"),
     ],
 )
 def test_no_terminal_is_refused_with_a_way_on(
@@ -47,6 +46,14 @@ def test_no_terminal_is_refused_with_a_way_on(
     assert said in why
     assert "llmtop snapshot --json" in why
     assert "\n" not in why
+
+
+def test_the_screen_is_drawn_where_errors_do_not_go_to_a_file() -> None:
+    out, err = Tty(), Tty()
+    assert drawn_on(out, err) is err
+    assert drawn_on(out, io.StringIO()) is out
+    assert drawn_on(out, None) is out
+    assert drawn_on(None, None) is None
 
 
 def test_what_the_user_has_set_stays() -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from llmtop.analysis.kernels import (
     Grouping,
@@ -24,6 +23,7 @@ from llmtop.model import Quantity, Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, ReportPane, TextPane, table_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.roofline import draw_roofline
+from llmtop.tui.screens.base import Dialog
 from llmtop.units import duration, percent, quantity
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class LaunchRooflinePane(ReportPane[RooflineView]):
         return draw_roofline(view, width, height, look)
 
 
-class KernelScreen(ModalScreen[None]):
+class KernelScreen(Dialog):
     """All that a report holds of one launch."""
 
     DEFAULT_CSS = """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
@@ -20,7 +21,12 @@ class ChooseApp(App[Target | None]):
     """A list of servers; Enter takes one."""
 
     TITLE = "llmtop"
-    BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("escape", "quit", "Quit")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("q", "quit", "Quit"),
+        ("escape", "quit", "Quit"),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+    ]
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, servers: Sequence[Target]) -> None:
@@ -36,6 +42,15 @@ class ChooseApp(App[Target | None]):
     def on_mount(self) -> None:
         """Draw all of it anew where the program goes on after it was stopped."""
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
+
+    def action_interrupt(self) -> None:
+        """Leave as from any program of a shell."""
+        self.exit(return_code=128 + signal.SIGINT)
+
+    def action_suspend_process(self) -> None:
+        """Give the terminal back to the shell until it brings the program to the foreground again."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.suspend()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Leave with the chosen server."""

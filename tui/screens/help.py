@@ -10,11 +10,11 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import VirtualTable
+from llmtop.tui.screens.base import Dialog
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -102,7 +102,7 @@ _WIDEST = 60
 """Columns of the texts; longer ones go on in the next line."""
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog):
     """Every key that does something on the screen below, and what the columns there mean.
 
     Args:

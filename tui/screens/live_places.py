@@ -241,10 +241,15 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """Where the user is: on a pane, in it alone, or in the event log."""
+    """Where the user is: on a pane, in it alone, or in the event log.
+
+    Attributes:
+        is_lent: The pane has the screen to itself only because it has no place beside the others.
+    """
 
     number: int = 1
     is_zoomed: bool = False
+    is_lent: bool = False
     is_log_open: bool = False
     is_heatmap: bool = False
 

@@ -73,6 +73,8 @@ class LiveScreen(FullScreen):
         Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
         # Before the table's own binding: its filter is cleared first, here.
         Binding("escape", "live", "live", show=False, priority=True, tooltip="Back to now, and out of a zoomed pane"),
+        Binding("tab", "step_pane(1)", "next", show=False, tooltip="The next pane, or the one before (Shift)"),
+        Binding("shift+tab", "step_pane(-1)", "last", show=False, tooltip="The next pane, or the one before (Shift)"),
         Binding("n", "next_gpu", "next GPU", show=False, tooltip="The next GPU in roofline and lanes, then all"),
         *(
             Binding(
@@ -214,6 +216,8 @@ class LiveScreen(FullScreen):
         """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
         room, place = self._room, self._place
         self._of_use = self._find_of_use()
+        if self.where.is_lent and self.where.number in self._of_use:  # there is a place for it now
+            self.where = replace(self.where, is_zoomed=False, is_lent=False)
         has_table = self.where.is_zoomed and not self.where.is_log_open and not isinstance(self._rows(), Unknown)
         form = form_of(self.where, has_table=has_table)
         shown = shown_panes(self.where, form, self._of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
@@ -240,11 +244,22 @@ class LiveScreen(FullScreen):
     def action_pane(self, number: int) -> None:
         """Focus a pane; where one is alone on the screen, it takes that one's place."""
         if number in self.panes:
-            is_zoomed = self.where.is_zoomed or number not in self._of_use
-            self._go(Focus(number, is_zoomed=is_zoomed))
+            was_zoomed = self.where.is_zoomed and not self.where.is_lent
+            is_lent = not was_zoomed and number not in self._of_use
+            self._go(Focus(number, is_zoomed=was_zoomed or is_lent, is_lent=is_lent))
+
+    def action_step_pane(self, step: int) -> None:
+        """The pane after or before the one in focus, also where only one is shown at a time."""
+        is_alone = self.where.is_zoomed or self._room.is_small
+        order = [place.number for place in PLACES if place.number in (self.panes if is_alone else self._of_use)]
+        at = order.index(self.where.number) if self.where.number in order else -step
+        self.action_pane(order[(at + step) % len(order)])
 
     def action_zoom(self) -> None:
         """Give the focused pane the whole screen, or take it back."""
+        if self.where.is_lent:  # it has the screen already: with its digit, for want of a place
+            self.where = replace(self.where, is_lent=False)
+            return
         number = self.where.number
         if self.where.is_zoomed and number not in self._of_use:
             number = min(self._of_use)
@@ -328,6 +343,7 @@ class LiveScreen(FullScreen):
         elif self.time.back_to_now():
             self.refresh_trace()
         elif self.where.is_zoomed:
+            self.where = replace(self.where, is_lent=False)
             self.action_zoom()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -1,0 +1,32 @@
+"""Which of several servers to watch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llmtop.cli.live import ask
+from llmtop.tui.screens import choose
+from llmtop.tui.screens.choose import ChooseApp
+from tests.live_traces import TARGET
+
+SERVERS = (TARGET, replace(TARGET, root_pid=77, title="SGLang"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "chosen", "code"),
+    [(("down", "enter"), SERVERS[1], 0), (("q",), None, 0), (("escape",), None, 0), (("ctrl+c",), None, 130)],
+)
+async def test_a_key_chooses_or_leaves(keys: tuple[str, ...], chosen: object, code: int) -> None:
+    app = ChooseApp(SERVERS)
+    async with app.run_test(size=(80, 10)) as pilot:
+        await pilot.press(*keys)
+    assert (app.return_value, app.return_code or 0) == (chosen, code)
+
+
+def test_who_leaves_without_one_has_done_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "choose_target", lambda _: None)
+    with pytest.raises(SystemExit) as left:
+        ask(SERVERS)
+    assert left.value.code == 0
