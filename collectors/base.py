@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
@@ -23,6 +24,16 @@ class Check:
     state: str | Unknown
 
 
+class Probes(StrEnum):
+    """How closely the kernel is asked about a server: what `--probes` says."""
+
+    FULL = "full"
+    """All that fits the budget."""
+    LIGHT = "light"
+    """What costs least: threads on and off the CPU, and counts of system calls; no stacks, no library calls."""
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class Aim:
     """What collectors of a server are told beside the server itself.
@@ -32,12 +43,14 @@ class Aim:
         find_urls: Where the metrics are by now; a server that is still starting has no port yet.
         headers: What the metrics endpoint wants besides: a key.
         last_line: The newest line of the output of a server that llmtop has launched; empty without one.
+        probes: How closely the kernel is asked.
     """
 
     engines: Sequence[Engine]
     find_urls: Callable[[], Sequence[str]] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     last_line: Callable[[], str] = str
+    probes: Probes = Probes.FULL
 
 
 class Collector(Protocol):

@@ -117,6 +117,7 @@ class HelpedCollector:
     Args:
         budget: Share of one core that looking may cost the server, and again all others.
         stacks: Whether stacks are taken.
+        is_light: Look at what costs least alone: no stacks, no library calls.
         interval_s: Time between the helper's looks; by default `interval_s` of the class.
     """
 
@@ -136,12 +137,14 @@ class HelpedCollector:
         *,
         budget: float = DEFAULT_BUDGET,
         stacks: bool = True,
+        is_light: bool = False,
         interval_s: float | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._processes = Processes({target.pid, target.root_pid, *(one.pid for one in target.processes)})
         self._budget = budget
-        self._wants_stacks = stacks
+        self._wants_stacks = stacks and not is_light
+        self._is_light = is_light
         self._interval_s = self.interval_s if interval_s is None else interval_s
         self._clock = clock
         self._helper: HelperProcess | None = None
@@ -201,8 +204,9 @@ class HelpedCollector:
             self._state = _EXITED
             return
         options = ["--interval", f"{self._interval_s}", "--budget", f"{self._budget}"]
+        flags = ["--stacks"] * self._wants_stacks + ["--light"] * self._is_light
         self._helper = HelperProcess(
-            [*map(str, pids), *options, *(["--stacks"] if self._wants_stacks else [])],
+            [*map(str, pids), *options, *flags],
             sudo=self._by_sudo(),
             program=self.program,
         )

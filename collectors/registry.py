@@ -40,7 +40,7 @@ def _proc(target: Target, aim: Aim) -> Collector:
 def _tracer(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.tracers import TracerCollector
 
-    return TracerCollector(target)
+    return TracerCollector(target, probes=aim.probes)
 
 
 def _python(target: Target, aim: Aim) -> Collector:

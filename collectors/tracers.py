@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from llmtop.collectors.base import Check, Collector
+from llmtop.collectors.base import Check, Collector, Probes
 from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ CHOICE = "LLMTOP_TRACER"
 OFF = "LLMTOP_NO_EBPF"
 """Set to anything, no tracer is used but one that `CHOICE` names, and that one only if it loads no probes: perf."""
 NONE = "none"
+LIGHT, SWITCHED_OFF = "ebpf.light", "ebpf.off"
+"""Under these names it is said to be missing what `--probes` has left out."""
+_LEFT_OUT = Unknown("left out by --probes light", "--probes full, the default")
+_SWITCHED_OFF = Unknown("switched off by --probes off", "--probes full, the default, or light")
 
 
 class TracingCollector(Collector, Protocol):
@@ -37,25 +41,25 @@ class Tracer:
     """One way to look: its name for people, and what makes its collector."""
 
     name: str
-    make: Callable[[Target, bool], TracingCollector]
+    make: Callable[[Target, Probes], TracingCollector]
 
 
-def _bcc(target: Target, stacks: bool) -> TracingCollector:
+def _bcc(target: Target, probes: Probes) -> TracingCollector:
     from llmtop.collectors.ebpf.collector import EbpfCollector
 
-    return EbpfCollector(target, stacks=stacks)
+    return EbpfCollector(target, is_light=probes is Probes.LIGHT)
 
 
-def _bpftrace(target: Target, stacks: bool) -> TracingCollector:
+def _bpftrace(target: Target, probes: Probes) -> TracingCollector:
     from llmtop.collectors.bpftrace.collector import BpftraceCollector
 
-    return BpftraceCollector(target, stacks=stacks)
+    return BpftraceCollector(target, is_light=probes is Probes.LIGHT)
 
 
-def _perf(target: Target, stacks: bool) -> TracingCollector:
+def _perf(target: Target, probes: Probes) -> TracingCollector:
     from llmtop.collectors.perf.collector import PerfCollector
 
-    return PerfCollector(target, stacks=stacks)
+    return PerfCollector(target, is_light=probes is Probes.LIGHT)
 
 
 TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("bpftrace", _bpftrace), Tracer("perf", _perf))
@@ -75,14 +79,14 @@ class TracerCollector:
         self,
         target: Target,
         *,
-        stacks: bool = True,
+        probes: Probes = Probes.FULL,
         tracers: tuple[Tracer, ...] | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._target = target
-        self._wants_stacks = stacks
+        self._probes = probes
         self._clock = clock
-        self._left = list(chosen() if tracers is None else tracers)
+        self._left = [] if probes is Probes.OFF else list(chosen() if tracers is None else tracers)
         self._reasons: dict[str, Unknown] = {}
         """Why the tracers before the current one are not used, by name, best first."""
         self._tracer: Tracer | None = None
@@ -123,7 +127,8 @@ class TracerCollector:
     def poll(self) -> Trace:
         now = self._clock()
         if self._collector is None:
-            return Trace(Origin("live"), now, now, missing=(Missing(self.name, self._why_none()),))
+            off = (Missing(SWITCHED_OFF, _SWITCHED_OFF),) if self._probes is Probes.OFF else ()
+            return Trace(Origin("live"), now, now, missing=(Missing(self.name, self._why_none()), *off))
         trace = self._collector.poll()
         why = self._collector.unavailable
         if why is not None:
@@ -135,7 +140,7 @@ class TracerCollector:
         """Take the first tracer that knows of no reason against it."""
         while self._left and self._collector is None:
             tracer = self._left.pop(0)
-            collector = tracer.make(self._target, self._wants_stacks)
+            collector = tracer.make(self._target, self._probes)
             why = collector.missing()
             if why is None:
                 self._tracer, self._collector = tracer, collector
@@ -182,6 +187,8 @@ class TracerCollector:
         missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
         if self._reasons:
             missing = (*missing, Missing("tracer", self._why_fallback()))
+        if self._probes is Probes.LIGHT:
+            missing = (*missing, *(Missing(what, _LEFT_OUT) for what in (LIGHT, "stacks", "library calls")))
         return replace(trace, missing=missing, issues=(*trace.issues, *issues), marks=(*trace.marks, *marks))
 
     def _as_ours(self, missing: Missing, tracer: str) -> Missing:
@@ -197,6 +204,8 @@ class TracerCollector:
         return Unknown(f"{self._tracer.name} looks in place of {_reasons(self._reasons)}", remedies[0])
 
     def _why_none(self) -> Unknown:
+        if self._probes is Probes.OFF:
+            return _SWITCHED_OFF
         if not self._reasons:
             return _why_nothing_chosen()
         remedies = dict.fromkeys(why.remedy for why in self._reasons.values() if why.remedy)

@@ -29,7 +29,7 @@ from llmtop.collectors.bpftrace.script import Plan, script
 from llmtop.collectors.bpftrace.sleeps import Sleeps
 from llmtop.collectors.bpftrace.symbols import Symbols
 from llmtop.collectors.ebpf.helper import protocol, system
-from llmtop.collectors.ebpf.helper.governor import HERTZ, Governor, Load
+from llmtop.collectors.ebpf.helper.governor import HERTZ, LIGHT, Governor, Load
 from llmtop.collectors.ebpf.helper.protocol import Link
 from llmtop.collectors.ebpf.helper.system import UnavailableError
 
@@ -64,8 +64,13 @@ class Helper:
         cpus = os.cpu_count() or 1
         self._keys = max(_LEAST_KEYS, min(_MOST_KEYS, _MOST_ENTRIES // cpus))
         self._governor = Governor(
-            options.budget, stacks=options.stacks, cpus=cpus, ladder=LADDER, ns_per_hit=NS_PER_HIT
+            options.budget,
+            stacks=options.stacks,
+            cpus=cpus,
+            ladder=LADDER[-len(LIGHT) :] if options.light else LADDER,
+            ns_per_hit=NS_PER_HIT,
         )
+        self._wants_libraries = not options.light
         self._libraries = Libraries(options.budget * 1e9, (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]))
         self._symbols = Symbols()
         self._calls, self._library_calls, self._sleeps = Calls(), LibraryCalls(), Sleeps(self._symbols)
@@ -78,13 +83,17 @@ class Helper:
         self._last_switches = _context_switches()
         self._last_ns = 0
         self._looks_taken = 0
-        self._libraries.look(self._pids)
+        self._look_for_libraries()
         self._names_all = runner.names_by_process(runner.version(path))
         self._plan = self._next_plan()
         self._started_s = time.monotonic()
         self._run: Bpftrace | None = None
         self._looks = Looks()
         self._first_looks: list[Look] = []
+
+    def _look_for_libraries(self) -> None:
+        if self._wants_libraries:
+            self._libraries.look(self._pids)
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -207,7 +216,7 @@ class Helper:
     def _report(self, look: Look) -> dict[str, Any]:
         self._looks_taken += 1
         if self._looks_taken % _LOOK_EVERY == 0:
-            self._libraries.look(self._pids)
+            self._look_for_libraries()
         self._lost += self._fullness() >= 1
         elapsed_ns = max(1, look.t_ns - self._last_ns)
         self._last_ns = look.t_ns

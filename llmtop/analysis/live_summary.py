@@ -47,6 +47,7 @@ class Header:
         gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU.
         self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
         probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
+        probes: "light" or "off" where the user has asked for fewer.
     """
 
     title: str
@@ -59,6 +60,7 @@ class Header:
     self_cpu: float | Unknown
     self_rss: float | Unknown
     probe_hits: float | Unknown = 0.0
+    probes: str = ""
 
 
 def header(trace: Trace, target: Target | None) -> Header:
@@ -74,6 +76,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         self_cpu=own_cpu(trace),
         self_rss=latest(trace, "self", v.SELF_RSS),
         probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
+        probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
     )
 
 

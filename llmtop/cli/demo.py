@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
             if args.server_only:
                 return serve(server, args.seconds, may_end=args.incident is not None)
             dtype = live.dtype(server.description["dtype"])
-            return live.watch(live.find(server.pid), seconds=args.seconds, interval=args.interval, dtype=dtype)
+            target = live.find(server.pid)
+            return live.watch(target, seconds=args.seconds, interval=args.interval, dtype=dtype, probes=args.probes)
 
 
 def incident(text: str) -> Incident | str:

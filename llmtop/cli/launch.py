@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
+from llmtop.collectors.base import Probes
 from llmtop.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +38,15 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         return pass_through(command)
     live.refuse_unfit_terminal()
-    return watch(command, args.seconds, args.interval, args.metrics_header)
+    return watch(command, args.seconds, args.interval, args.metrics_header, args.probes)
 
 
 def watch(
-    command: Sequence[str], seconds: float | None, interval: float, headers: Sequence[tuple[str, str]] = ()
+    command: Sequence[str],
+    seconds: float | None,
+    interval: float,
+    headers: Sequence[tuple[str, str]] = (),
+    probes: Probes = Probes.FULL,
 ) -> int:
     """Show the live screen of the command.
 
@@ -55,7 +60,9 @@ def watch(
             target = live.find(launched.pid)
         except TargetError:
             return ended_at_once(launched)
-        screen_code = live.watch(target, launched=launched, seconds=seconds, interval=interval, headers=headers)
+        screen_code = live.watch(
+            target, launched=launched, seconds=seconds, interval=interval, headers=headers, probes=probes
+        )
         code = launched.poll()
     return screen_code or (code or 0)
 

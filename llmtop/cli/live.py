@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop.collectors.base import Probes
 from llmtop.errors import TargetError
 from llmtop.model import Unknown
 
@@ -47,7 +48,7 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
     )
     parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
-    add_ebpf_argument(parser)
+    add_probes_argument(parser)
     add_header_argument(parser)
 
 
@@ -63,17 +64,18 @@ def add_header_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class _Without(argparse.Action):
-    """Switches a collector off the way its users do: by its variable in the environment."""
-
-    def __call__(self, *_: object) -> None:
-        os.environ[str(self.const)] = "1"
-
-
-def add_ebpf_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the off switch of the probes."""
+def add_probes_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare how closely the kernel is asked about the server."""
     parser.add_argument(
-        "--no-ebpf", nargs=0, const="LLMTOP_NO_EBPF", action=_Without, help="attach no probes (docs/ebpf.md)"
+        "--probes",
+        type=Probes,
+        choices=tuple(Probes),
+        default=Probes.FULL,
+        help="probes in the kernel: full is all that fits the budget, light has no stacks and no library calls "
+        "(default full; docs/ebpf.md)",
+    )
+    parser.add_argument(
+        "--no-ebpf", dest="probes", action="store_const", const=Probes.OFF, help="the same as --probes off"
     )
 
 
@@ -81,7 +83,14 @@ def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
     refuse_unfit_terminal()
     target = find(args.attach, may_ask=True) if args.attach is not None else choose()
-    return watch(target, seconds=args.seconds, interval=args.interval, dtype=args.dtype, headers=args.metrics_header)
+    return watch(
+        target,
+        seconds=args.seconds,
+        interval=args.interval,
+        dtype=args.dtype,
+        headers=args.metrics_header,
+        probes=args.probes,
+    )
 
 
 def watch(
@@ -92,6 +101,7 @@ def watch(
     interval: float = 1.0,
     dtype: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
+    probes: Probes = Probes.FULL,
 ) -> int:
     """Show the live screen until the user leaves it.
 
@@ -102,11 +112,12 @@ def watch(
         interval: Seconds between polls.
         dtype: What the server computes in, where it does not say.
         headers: Sent when its metrics are read.
+        probes: How closely the kernel is asked.
     """
     refuse_unfit_terminal()
     from llmtop.tui.screens.live import watch_session
 
-    session = live_session(target, interval, launched=launched, dtype=dtype, headers=headers)
+    session = live_session(target, interval, launched=launched, dtype=dtype, headers=headers, probes=probes)
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 
@@ -117,6 +128,7 @@ def live_session(
     launched: Launched | None = None,
     dtype: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
+    probes: Probes = Probes.FULL,
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
     from llmtop.collectors.registry import host_collectors
@@ -126,7 +138,7 @@ def live_session(
     if target is None:
         return Session(host_collectors(), Origin("live"), interval_s=interval)
     target = told_dtype(target, dtype)
-    following = _Following(target, dtype, launched, metrics_headers(headers))
+    following = _Following(target, dtype, launched, metrics_headers(headers), probes)
     return Session(host_collectors(), Origin("live"), interval_s=interval, target=target, following=following)
 
 
@@ -140,11 +152,17 @@ class _Following:
     """The target's whereabouts, and the collectors that look at it there."""
 
     def __init__(
-        self, target: Target, dtype: str | None, launched: Launched | None, headers: Mapping[str, str]
+        self,
+        target: Target,
+        dtype: str | None,
+        launched: Launched | None,
+        headers: Mapping[str, str],
+        probes: Probes,
     ) -> None:
         from llmtop.servers.follow import Follower
 
         self._headers = headers
+        self._probes = probes
         self._launched = launched
         self._follower = Follower(target, launched=launched.pid if launched is not None else None, dtype=dtype)
 
@@ -156,7 +174,8 @@ class _Following:
         from llmtop.collectors.registry import target_collectors
         from llmtop.servers.registry import ENGINES
 
-        return target_collectors(target, Aim(ENGINES, self._follower.urls, self._headers, self._last_line))
+        aim = Aim(ENGINES, self._follower.urls, self._headers, self._last_line, self._probes)
+        return target_collectors(target, aim)
 
     def _last_line(self) -> str:
         lines = self._launched.lines(1) if self._launched is not None else ()

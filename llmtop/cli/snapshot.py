@@ -9,8 +9,8 @@ import time
 
 from llmtop.cli.live import (
     add_dtype_argument,
-    add_ebpf_argument,
     add_header_argument,
+    add_probes_argument,
     find,
     live_session,
     process_id,
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
     parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
     add_dtype_argument(parser)
-    add_ebpf_argument(parser)
+    add_probes_argument(parser)
     add_header_argument(parser)
     parser.add_argument(
         "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
     interval_s = min(window_s / 3, _LOOKS_EVERY_S)
-    session = live_session(target, interval_s, dtype=args.dtype, headers=args.metrics_header)
+    session = live_session(target, interval_s, dtype=args.dtype, headers=args.metrics_header, probes=args.probes)
     session.ask(PYTHON_FRAMES, args.python)
     session.start()
     try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 import pytest
 
 from llmtop.cli import live
 from llmtop.cli.run import run
+from llmtop.collectors.base import Aim, Probes
+from llmtop.collectors.registry import target_collectors
+from llmtop.model import Target
 
 
 def test_told_dtype_counts_for_more_than_what_was_found() -> None:
@@ -54,11 +58,17 @@ def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["doctor"]) == 130
 
 
-def test_probes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LLMTOP_NO_EBPF", raising=False)
+def test_how_closely_the_kernel_is_asked() -> None:
     parser = argparse.ArgumentParser()
     live.add_arguments(parser)
-    parser.parse_args([])
-    assert "LLMTOP_NO_EBPF" not in os.environ
-    parser.parse_args(["--no-ebpf"])
-    assert os.environ["LLMTOP_NO_EBPF"] == "1"
+    for argv, probes in (([], Probes.FULL), (["--probes", "light"], Probes.LIGHT), (["--no-ebpf"], Probes.OFF)):
+        assert parser.parse_args(argv).probes is probes
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--probes", "heavy"])
+
+
+def test_what_the_user_asks_for_reaches_the_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr("llmtop.collectors.tracers.TracerCollector", lambda target, **more: made.append(more))
+    target_collectors(Target(1, 1, "process", "", ()), Aim((), probes=Probes.LIGHT))
+    assert made == [{"probes": Probes.LIGHT}]

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from llmtop.collectors.tracers import CHOICE, NONE, OFF, Tracer, TracerCollector, TracingCollector, chosen
+from llmtop.collectors.base import Probes
+from llmtop.collectors.tracers import (
+    CHOICE,
+    LIGHT,
+    NONE,
+    OFF,
+    SWITCHED_OFF,
+    Tracer,
+    TracerCollector,
+    TracingCollector,
+    chosen,
+)
 from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -24,10 +35,9 @@ class FakeCollector:
 
     period_s = 0.25
 
-    def __init__(self, name: str, *, missing: Unknown | None = None, stacks: bool = True) -> None:
+    def __init__(self, name: str, *, missing: Unknown | None = None) -> None:
         self.name = name
         self.why = missing
-        self.stacks = stacks
         self.unavailable: Unknown | None = None
         self.traces: list[Trace] = []
         self.lives: list[str] = []
@@ -49,16 +59,16 @@ class FakeCollector:
 
 
 def tracer_of(collector: FakeCollector) -> Tracer:
-    def make(target: Target, stacks: bool) -> TracingCollector:
+    def make(target: Target, probes: Probes) -> TracingCollector:
         assert target is TARGET
         return collector
 
     return Tracer(collector.name, make)
 
 
-def tracing(*collectors: FakeCollector, stacks: bool = True) -> TracerCollector:
+def tracing(*collectors: FakeCollector, probes: Probes = Probes.FULL) -> TracerCollector:
     tracers = tuple(tracer_of(collector) for collector in collectors)
-    return TracerCollector(TARGET, tracers=tracers, stacks=stacks, clock=lambda: 100)
+    return TracerCollector(TARGET, tracers=tracers, probes=probes, clock=lambda: 100)
 
 
 def reading(value: float, t_ns: int = 10) -> Reading:
@@ -158,6 +168,21 @@ def test_series_of_what_has_ended_have_no_gap() -> None:
         collector.poll()
         bcc.unavailable = NO_BCC
         assert collector.poll().readings == ()
+
+
+def test_what_light_probes_leave_out_is_said() -> None:
+    with tracing(FakeCollector("bcc"), probes=Probes.LIGHT) as collector:
+        told = missing(collector.poll())
+    assert set(told) == {LIGHT, "stacks", "library calls"}
+    assert set(told.values()) == {"left out by --probes light (--probes full, the default)"}
+
+
+def test_without_probes_no_tracer_is_made() -> None:
+    bcc = FakeCollector("bcc")
+    with tracing(bcc, probes=Probes.OFF) as collector:
+        assert str(collector.missing()).startswith("switched off by --probes off")
+        assert set(missing(collector.poll())) == {"ebpf", SWITCHED_OFF}
+    assert bcc.lives == []
 
 
 @pytest.mark.parametrize("name", ["bcc", "bpftrace", "perf"])

@@ -113,8 +113,10 @@ def _own_cost(view: Header) -> list[Field]:
     if not isinstance(view.self_cpu, Unknown) and not isinstance(view.self_rss, Unknown):
         cpu = round(view.self_cpu * 200) / 2
         fields.append((5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")]))
-    if not isinstance(view.probe_hits, Unknown) and view.probe_hits >= 1:
-        fields.append((9, [("probes ", "dim"), (f"{_rough(view.probe_hits)} hits/s", "text")]))
+    hits = 0.0 if isinstance(view.probe_hits, Unknown) else view.probe_hits
+    words = [*([view.probes] if view.probes else []), *([f"{_rough(hits)} hits/s"] if hits >= 1 else [])]
+    if words:
+        fields.append((9, [("probes ", "dim"), (" ".join(words), "text")]))
     return fields
 
 

@@ -41,7 +41,7 @@ class Helper:
     def __init__(self, options: argparse.Namespace) -> None:
         self._bpf = load_bcc()
         self._symbols = Symbols(self._bpf)
-        self._stacks = options.stacks and not options.light
+        self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
         self._governor = Governor(
             options.budget if options.light else options.budget - library_budget,

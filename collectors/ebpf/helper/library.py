@@ -38,6 +38,8 @@ class _Function:
     kind: str
     raw: tuple[int, ...] = (0, 0)
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    compared: int = 0
+    """Calls counted while all functions were: by these it is told from others that it contains."""
     is_duplicate: bool = False
     """Without probes for good: its calls are counted in the driver."""
 
@@ -337,12 +339,15 @@ class Library:
             for kind in process.sampling.steady - before:
                 self._hold_kind(pid, process, kind)
         elif sum(rates.values()) > self._account.budget_ns:
-            self._drop_duplicates(pid, process)
+            self._drop_duplicates(pid, process, inside)
         process.observe(time.monotonic_ns())
 
-    def _drop_duplicates(self, pid: int, process: _Process) -> None:
-        """Of what is counted in the driver too only the name is lost."""
-        found = [process.functions[name] for name in duplicates(self._raw(process))]
+    def _drop_duplicates(self, pid: int, process: _Process, counts: dict[str, int]) -> None:
+        """Of what is counted in the driver too only the name is lost. `counts` are of a time when all was counted."""
+        for name, count in counts.items():
+            process.functions[name].compared += count
+        compared = {name: one.compared for name, one in process.functions.items()}
+        found = [process.functions[name] for name in duplicates(compared)]
         fresh = [one for one in found if not one.is_duplicate]
         for one in fresh:
             one.is_duplicate = True
@@ -375,7 +380,6 @@ class Library:
         self._account.spend(sum(rates.values()) * elapsed_s, time.monotonic())
         for kind in steady - process.sampling.steady:
             self._release(pid, process, kind)
-        self._drop_duplicates(pid, process)
         self._absorb()
         self._end_calls(pid, process, steady - process.sampling.steady)
         process.observe(time.monotonic_ns())

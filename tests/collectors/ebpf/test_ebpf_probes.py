@@ -194,6 +194,17 @@ def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
     assert not {"cuLaunchKernel", "cuStreamSynchronize"} & set(names)
 
 
+def test_light_probes_count_calls_and_follow_threads(workload: Path) -> None:
+    with Workload(workload, "nanosleep") as program, probing(program.pid, options=["--light"]) as probes:
+        program.start()
+        program.account()
+        report = probes.next()
+    assert probes.slept(program.pid, program.pid)
+    count, errors, ns, slots = probes.calls(program.pid)["clock_nanosleep"]
+    assert (count > 10, errors, ns, slots) == (True, 0, 0, {})
+    assert (report["probed"], report["running"], report["shed"], report["missing"]) == (0, [], "", {})
+
+
 @measured_again
 def test_two_thousand_threads_fit_and_cost_no_seconds(workload: Path) -> None:
     """Each of them sleeps and makes calls: that must find room in the tables, and be read quickly."""
