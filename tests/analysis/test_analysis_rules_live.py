@@ -107,20 +107,52 @@ def test_compute_bound() -> None:
     assert not found(compute_bound, gpu(dram=35, tensor=50))
 
 
-def test_kv_bound_needs_all_three() -> None:
+def test_kv_bound_needs_preemptions_and_a_shortage() -> None:
     values = server(kv=0.98, waiting=12, preemptions=0.5)
     finding = only(found(kv_bound, values))
     assert finding.message == "KV-bound: KV cache 98 %, 30 preemptions/min, 12 waiting"
     assert finding.severity is Severity.ERROR
-    for weaker in ({"kv": 0.8}, {"waiting": 0.0}, {"preemptions": 0.0}):
-        assert not found(kv_bound, values | server(**weaker))
-    for gone in values:
-        assert not found(kv_bound, {key: value for key, value in values.items() if key != gone})
+    for weaker in ({"kv": 0.5}, {"waiting": 0.0}, {"preemptions": 0.2}):
+        assert found(kv_bound, values | server(**weaker))
+    for too_weak in ({"kv": 0.5, "waiting": 0.0}, {"preemptions": 0.0}, {"preemptions": 0.05}):
+        assert not found(kv_bound, values | server(**too_weak))
+    assert not found(kv_bound, {key: value for key, value in values.items() if key[1] is not v.SERVER_PREEMPTIONS})
+
+
+def test_kv_bound_is_said_at_once() -> None:
+    """Two looks in which three requests were thrown out: no need to wait for a mean."""
+    finding = only(findings_of(kv_bound, trace(server(kv=0.85, waiting=255, preemptions=6.0), ticks=2)))
+    assert finding.message == "KV-bound: KV cache 85 %, 360 preemptions/min, 255 waiting"
+    assert finding.evidence[0] == "preemptions 6 in 1 s (test)"
+
+
+def test_kv_bound_never_advises_what_makes_it_worse() -> None:
+    """Where requests are thrown out, no rule says to let more in."""
+    values = server(kv=0.85, waiting=[2, 100, 255], running=1, preemptions=6.0)
+    actions = [finding.action for finding in diagnose(trace(values)).findings]
+    assert actions
+    assert not any("more requests" in action or "raise the batch" in action for action in actions), actions
+
+
+def test_kv_bound_is_over_when_nobody_is_thrown_out_any_more() -> None:
+    stopped = [6.0] * 10 + [0.0] * 30
+    assert not findings_of(kv_bound, trace(server(kv=0.97, waiting=5, preemptions=stopped), ticks=40))
 
 
 def test_queue_growth() -> None:
     finding = only(found(queue_growth, server(waiting=[2, 8, 16], running=64)))
-    assert finding.message == "the queue grows: 2 to 16 waiting, 64 running"
+    assert finding.message == "the queue grows: 2 to 16 waiting in 29 s, 64 running; no more than 64 run at once"
+
+
+def test_queue_growth_says_how_long_it_was_seen_and_what_running_did() -> None:
+    values = server(waiting=[2, 8, 16], running=[99, 60, 33])
+    finding = only(findings_of(queue_growth, trace(values, ticks=12)))
+    assert finding.message.startswith("the queue grows: 2 to 16 waiting in 11 s, 33 running")
+    assert finding.evidence[:2] == ("waiting 2 to 16 in 11 s (test)", "running 99 to 33 in 11 s (test)")
+
+
+def test_queue_growth_of_a_moment_is_none() -> None:
+    assert not findings_of(queue_growth, trace(server(waiting=[2, 8, 16], running=64), ticks=5))
 
 
 @pytest.mark.parametrize(

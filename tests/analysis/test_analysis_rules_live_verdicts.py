@@ -17,12 +17,15 @@ from llmtop.analysis.rules import (
     gpu_bound,
     idle_polling,
     kv_bound,
+    queue_standing,
     run_queue_starvation,
     straggler,
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import Finding, Missing, Severity, Track, TrackKind, Unknown
+from llmtop.model import Fact, Finding, Missing, Severity, Track, TrackKind, Unknown
+from llmtop.servers.registry import BY_KIND
+from llmtop.settings import facts, told
 from tests.analysis.verdict_scenes import (
     API,
     API_BOUND,
@@ -36,6 +39,7 @@ from tests.analysis.verdict_scenes import (
     KV_FULL,
     ON_DISK,
     POLLING,
+    SATURATED,
     STARVED,
     STRAGGLER,
     THROTTLED,
@@ -545,9 +549,72 @@ def test_ranks_are_compared_by_their_processes_calls_too() -> None:
 # -- 7: KV cache ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("usage", "speaks"), [(0.949, False), (0.951, True)])
-def test_kv_bound_from_95_per_cent_on(usage: float, speaks: bool) -> None:
-    assert bool(found(kv_bound, KV_FULL.but(kv=usage))) == speaks
+@pytest.mark.parametrize(
+    ("usage", "waiting", "speaks"), [(0.3, 1.0, True), (0.79, 0.0, False), (0.81, 0.0, True), (0.99, 255.0, True)]
+)
+def test_kv_bound_at_any_gauge_with_a_queue(usage: float, waiting: float, speaks: bool) -> None:
+    assert bool(found(kv_bound, KV_FULL.but(kv=usage, waiting=waiting))) == speaks
+
+
+# -- 8: a queue that stands ----------------------------------------------------------------------------------------
+
+
+def settings_of(command: str) -> dict[str, Fact]:
+    return facts(BY_KIND["vllm"], told(BY_KIND["vllm"], command.split(), {}, lambda _: None), {}, "0.26.0")
+
+
+def test_saturated_says_how_long_requests_wait() -> None:
+    finding = only(queue_standing, SATURATED)
+    assert finding.message.startswith("saturated: 57 requests wait, for 2.90 s on average")
+    assert finding.evidence[:2] == ("waiting 57 requests (metrics)", "mean time queued 2.90 s (metrics, last minute)")
+
+
+def test_without_latencies_the_queue_says_how_long_it_takes() -> None:
+    finding = only(queue_standing, SATURATED.but(queued_s=None))
+    assert "a queue of 57 at 20.0 req/s finished (metrics) is 2.9 s" in finding.evidence[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "speaks"),
+    [
+        ({"waiting": 1.9}, False),
+        ({"waiting": (0.0, 57.0)}, True),
+        ({"waiting": (57.0, 0.0)}, False),
+        ({"queued_s": 0.4, "waiting": 4.0}, False),
+        ({"seconds": 6}, False),
+    ],
+)
+def test_saturated_needs_a_queue_that_stands_and_a_long_wait(change: dict[str, object], speaks: bool) -> None:
+    assert bool(found(queue_standing, SATURATED.but(**change))) == speaks
+
+
+@pytest.mark.parametrize(
+    ("change", "limit", "advice"),
+    [
+        ({"facts": settings_of("vllm serve m"), "kv": 0.97}, "the KV cache is full", "--kv-cache-dtype fp8"),
+        (
+            {"facts": settings_of("vllm serve m --max-num-seqs 64"), "gpus": (30.0,)},
+            "all 64 places are taken",
+            "let more requests run at once (--max-num-seqs)",
+        ),
+        ({"facts": settings_of("vllm serve m --max-num-seqs 64"), "kv": 0.85}, "all 64 places", "would be thrown out"),
+        ({"facts": settings_of("vllm serve m --max-num-seqs 64"), "dram": 80.0}, "all 64 places", "quantise"),
+        ({"facts": settings_of("vllm serve m --max-num-seqs 128")}, "the GPU is busy", "replica"),
+        ({"facts": settings_of("vllm serve m --max-num-seqs 128"), "gpus": (20.0,)}, "too slow", "threads"),
+    ],
+)
+def test_saturated_names_what_is_at_its_limit(change: dict[str, object], limit: str, advice: str) -> None:
+    finding = only(queue_standing, SATURATED.but(**change))
+    assert limit in finding.message, finding.message
+    assert advice in finding.action, finding.action
+    assert len(finding.evidence) >= 3
+
+
+def test_more_at_once_is_never_advised_where_kv_or_gpu_are_short() -> None:
+    told = settings_of("vllm serve m --max-num-seqs 64")
+    shortages: tuple[dict[str, object], ...] = ({"kv": 0.85}, {"kv": 0.97}, {"gpus": (95.0,)})
+    for short in shortages:
+        assert "more requests run" not in only(queue_standing, SATURATED.but(facts=told, **short)).action
 
 
 def test_kv_bound_tells_the_command_for_its_metrics() -> None:

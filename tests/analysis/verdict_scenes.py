@@ -65,6 +65,8 @@ class Scene:
         seconds: How long it has been looked at.
         silent_for: For how many seconds no source has said anything.
         facts: More facts of the server: what it is set to.
+        finished: Requests a second.
+        queued_s: Mean time in the queue of those that finished.
     """
 
     threads: Sequence[Thread] = (Thread(),)
@@ -90,6 +92,8 @@ class Scene:
     seconds: int = SECONDS
     silent_for: int = 0
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    finished: float = 0.0
+    queued_s: float | None = None
 
     def but(self, **changes: object) -> Scene:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -134,6 +138,11 @@ class Scene:
         yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
         yield "server:1", v.bucket(v.SERVER_ITL, float("inf")), 100.0, "metrics"
         yield "server:1", v.total(v.SERVER_ITL), _at(self.itl, is_now) * 100, "metrics"
+        if self.finished:
+            yield "server:1", v.SERVER_REQUESTS, self.finished, "metrics"
+        if self.queued_s is not None:
+            yield "server:1", v.bucket(v.SERVER_QUEUE_TIME, float("inf")), self.finished, "metrics"
+            yield "server:1", v.total(v.SERVER_QUEUE_TIME), self.queued_s * self.finished, "metrics"
         if self.throttled is not None:
             yield "process:7", v.CGROUP_THROTTLED, self.throttled, "cpu.stat"
             yield "process:7", v.CGROUP_PERIODS_THROTTLED, 10.0 * (self.throttled > 0), "cpu.stat"
@@ -262,6 +271,14 @@ GPU_BOUND_ASLEEP = Scene(
 GPU_BOUND_UNSEEN = Scene(threads=(API, Thread(on_cpu=0.99)), gpus=(97.0,), probed=False)
 STRAGGLER = Scene(threads=ranks(0.7, 0.68, 0.25, 0.72), gpus=(91.0, 90.0, 92.0, 91.0), waiting=0.0)
 KV_FULL = Scene(threads=GPU_BOUND_SPINNING.threads, gpus=(94.0,), kv=0.99, preemptions=0.4, waiting=14.0, running=64.0)
+KV_THRASHING = Scene(
+    threads=CPU_ONLY.threads, gpus=(), probed=False, kv=0.85, preemptions=371 / 60, waiting=255.0, running=1.0
+)
+"""Preempting keeps the gauge low, and what was thrown out is computed again: the engine never rests."""
+SATURATED = Scene(
+    threads=GPU_BOUND_SPINNING.threads, gpus=(94.0,), waiting=57.0, running=64.0, kv=0.5, finished=20.0, queued_s=2.9
+)
+"""Clients that send their next request when they have an answer: the queue stands at their number."""
 POLLING = Scene(
     threads=(Thread("scheduler", on_cpu=0.97, yields=400_000),), gpus=(0.0,), running=0.0, waiting=0.0, tokens=0.0
 )
@@ -305,6 +322,14 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     "gpu-bound, no probes": (GPU_BOUND_UNSEEN, frozenset({"gpu-bound"})),
     "straggler": (STRAGGLER, frozenset({"straggler"})),
     "kv-bound": (KV_FULL, frozenset({"kv-bound"})),
+    "kv-bound at any gauge": (KV_THRASHING, frozenset({"kv-bound"})),
+    "kv-bound, gpu busy": (
+        GPU_BOUND_SPINNING.but(kv=0.86, preemptions=43 / 60, waiting=8.0),
+        frozenset({"kv-bound"}),
+    ),
+    "saturated": (SATURATED, frozenset({"queue-standing", "gpu-bound"})),
+    "saturated, no latencies": (SATURATED.but(queued_s=None), frozenset({"queue-standing", "gpu-bound"})),
+    "a short queue, soon served": (SATURATED.but(waiting=3.0, queued_s=0.12), frozenset({"gpu-bound"})),
     "kv-bound and starved": (
         STARVED.but(kv=0.99, preemptions=0.4, waiting=14.0),
         frozenset({"kv-bound", "run-queue-starvation"}),

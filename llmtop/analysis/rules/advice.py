@@ -33,8 +33,12 @@ def less_arithmetic(trace: Trace) -> str:
 
 def more_room_in_kv(trace: Trace) -> str:
     """What keeps running requests from being thrown out of the KV cache."""
+    return one_of(change(trace, Feature.MAX_RUNNING, "let fewer requests run at once"), room_in_kv(trace))
+
+
+def room_in_kv(trace: Trace) -> str:
+    """What lets more requests fit into the KV cache."""
     return one_of(
-        change(trace, Feature.MAX_RUNNING, "let fewer requests run at once"),
         switch_on(trace, Feature.KV_CACHE_DTYPE, "quantise the KV cache"),
         change(trace, Feature.MAX_LENGTH, "shorten the longest context"),
         change(trace, Feature.GPU_MEMORY_SHARE, "give KV more of the GPU's memory"),

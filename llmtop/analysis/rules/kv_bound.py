@@ -2,52 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_rate, server_track
+from llmtop.analysis.readings import counter_increase, latest, server_track
+from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.advice import more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import known, means, metrics_command, says
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, says
 from llmtop.analysis.rules.needs import is_watched, lacks_server
-from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.analysis.rates import Increase
 
 id = "kv-bound"
 summary = "KV cache exhausted: preempted requests are recomputed, latency tails grow."
-source = "NVIDIA AIPerf guide, server metrics (KV above 0.9 is the limit, preemptions are memory pressure)"
+source = "NVIDIA AIPerf guide, server metrics (preemptions are memory pressure); vLLM documentation, Preemption"
 
-_FULL = 0.95
 _WINDOW_NS = 60 * NS_PER_S
 """Preemptions come in bursts: a minute catches them."""
+_LEAST = 3.0
+"""Requests: one that did not fit is an accident."""
+_GAUGES = (v.SERVER_KV_USAGE, v.SERVER_WAITING, v.SERVER_RUNNING)
+_NEAR_FULL = 0.8
+"""Preempting frees blocks, so a cache that is too small shows less than full on average."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """KV at its limit, preemptions counted, requests waiting: all three."""
+    """Requests are thrown out now, and others wait (or the cache is nearly full): whatever its gauge says.
+
+    A preemption proves by itself that no block was left. It is said as soon as three are counted.
+    """
     server = server_track(trace)
     if server is None:
         yield from unjudged(id, lacks_server(trace)) if is_watched(trace) else ()
         return
-    values = means(trace, server.id, (v.SERVER_KV_USAGE, v.SERVER_WAITING))
-    preempted = counter_rate(trace, server.id, v.SERVER_PREEMPTIONS, _WINDOW_NS)
-    rate = known(preempted)
-    if values is None or rate is None:
-        why = preempted if isinstance(preempted, Unknown) else None
-        yield from unjudged(id, lacks_server(trace, v.SERVER_KV_USAGE, v.SERVER_WAITING), why)
+    preempted = counter_increase(trace, server.id, v.SERVER_PREEMPTIONS, _WINDOW_NS)
+    now = counter_increase(trace, server.id, v.SERVER_PREEMPTIONS, WINDOW_NS)
+    if isinstance(preempted, Unknown) or isinstance(now, Unknown):
+        why = preempted if isinstance(preempted, Unknown) else now
+        yield from unjudged(id, why if isinstance(why, Unknown) else None)
         return
-    usage, waiting = values
-    if usage >= _FULL and rate > 0 and waiting > 0:
-        per_minute = rate * 60
-        yield Finding(
-            rule=id,
-            severity=Severity.ERROR,
-            subject=server.name,
-            message=f"KV-bound: KV cache {usage * 100:.0f} %, {per_minute:.0f} preemptions/min, {waiting:.0f} waiting",
-            evidence=(
-                says(trace, server.id, v.SERVER_KV_USAGE, usage),
-                says(trace, server.id, v.SERVER_PREEMPTIONS, per_minute, "/min"),
-                says(trace, server.id, v.SERVER_WAITING, waiting),
-            ),
-            action=more_room_in_kv(trace),
-            next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
-            source=source,
-        )
+    gauges = {one: value for one in _GAUGES if (value := known(latest(trace, server.id, one))) is not None}
+    is_short = gauges.get(v.SERVER_WAITING, 0) >= 1 or gauges.get(v.SERVER_KV_USAGE, 0) >= _NEAR_FULL
+    if preempted.amount >= _LEAST and now.amount > 0 and is_short:
+        yield _finding(trace, server, preempted, gauges)
+
+
+def _finding(trace: Trace, server: Track, preempted: Increase, gauges: Mapping[Metric, float]) -> Finding:
+    per_minute = preempted.per_second * 60
+    counted = (
+        f"{preempted.amount:.0f} in {preempted.seconds:.0f} s ({source_of(trace, server.id, v.SERVER_PREEMPTIONS)})"
+    )
+    told = [f"KV cache {gauges[one] * 100:.0f} %" for one in (v.SERVER_KV_USAGE,) if one in gauges]
+    told += [f"{per_minute:.0f} preemptions/min"]
+    told += [f"{gauges[one]:.0f} waiting" for one in (v.SERVER_WAITING,) if one in gauges]
+    return Finding(
+        rule=id,
+        severity=Severity.ERROR,
+        subject=server.name,
+        message="KV-bound: " + ", ".join(told),
+        evidence=(
+            f"{v.SERVER_PREEMPTIONS.title} {counted}",
+            *(says(trace, server.id, metric, value) for metric, value in gauges.items()),
+        ),
+        action=more_room_in_kv(trace),
+        next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
+        source=source,
+    )

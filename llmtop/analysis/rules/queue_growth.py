@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, one_of
-from llmtop.analysis.readings import history, latest, server_track
-from llmtop.analysis.rules.advice import more_room_in_kv
+from llmtop.analysis.readings import history, server_track
+from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import known, metrics_command, says
+from llmtop.analysis.rules.evidence import metrics_command
+from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.needs import is_watched, lacks_requests
-from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, Unknown
 
 id = "queue-growth"
 summary = "More requests come than the server finishes."
@@ -20,15 +22,31 @@ source = "NVIDIA AIPerf guide, server metrics (waiting grows with running flat: 
 _WINDOW_NS = 60 * NS_PER_S
 _LEAST_SAMPLES = 9
 """Three in each third of the window."""
+_LEAST_S = 5.0
 _LEAST_GROWTH = 3.0
 """Requests: less than this is noise of arrivals."""
-_TOO_FEW = Unknown(f"fewer than {_LEAST_SAMPLES} readings of the queue yet", "wait some seconds")
+_TOO_FEW = Unknown(f"fewer than {_LEAST_SAMPLES} readings of the queue over {_LEAST_S:.0f} s yet", "wait some seconds")
 _FLAT = 0.1
-"""Running may change by this share and still count as flat."""
+"""Running may rise by this share and still count as not rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Thirds:
+    """The means of a gauge over the thirds of the seconds that it was read in."""
+
+    first: float
+    middle: float
+    last: float
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """How it went, without a claim that it was steady."""
+        return " to ".join(dict.fromkeys((f"{self.first:.0f}", f"{self.last:.0f}")))
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """Waiting rises from third to third of the last minute; running does not."""
+    """Waiting rises from third to third of the last minute, or of what was seen of it; running does not."""
     server = server_track(trace)
     if server is None:
         yield from unjudged(id, lacks_requests(trace)) if is_watched(trace) else ()
@@ -38,38 +56,32 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if waiting is None or running is None:
         yield from unjudged(id, lacks_requests(trace) or _TOO_FEW)
         return
-    rises = waiting[0] < waiting[1] < waiting[2] and waiting[2] - waiting[0] >= _LEAST_GROWTH
-    if rises and running[2] > 0 and running[2] <= running[0] * (1 + _FLAT):
-        yield Finding(
-            rule=id,
-            severity=Severity.WARNING,
-            subject=server.name,
-            message=f"the queue grows: {waiting[0]:.0f} to {waiting[2]:.0f} waiting, {running[2]:.0f} running",
-            evidence=(
-                says(trace, server.id, v.SERVER_WAITING, waiting[2] - waiting[0], title="waiting grew in a minute by"),
-                says(trace, server.id, v.SERVER_RUNNING, running[2], title="running, flat at"),
-            ),
-            action=_action(trace, server.id),
-            next_command=metrics_command(server, "running|waiting|queue"),
-            source=source,
-        )
+    rises = waiting.first < waiting.middle < waiting.last and waiting.last - waiting.first >= _LEAST_GROWTH
+    if rises and running.last > 0 and running.last <= running.first * (1 + _FLAT):
+        yield _finding(trace, server, waiting, running)
 
 
-def _thirds(trace: Trace, track: str, metric: Metric) -> tuple[float, float, float] | None:
-    values = [value for _, value in history(trace, track, metric, _WINDOW_NS) if value is not None]
-    if len(values) < _LEAST_SAMPLES:
+def _finding(trace: Trace, server: Track, waiting: _Thirds, running: _Thirds) -> Finding:
+    held = limit(trace, server.id)
+    over = f"{waiting.seconds:.0f} s"
+    where = (source_of(trace, server.id, metric) for metric in (v.SERVER_WAITING, v.SERVER_RUNNING))
+    told = (f"waiting {waiting.text} in {over}", f"running {running.text} in {over}")
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=server.name,
+        message=f"the queue grows: {waiting.text} waiting in {over}, {running.last:.0f} running; {held.name}",
+        evidence=(*(f"{text} ({who})" for text, who in zip(told, where, strict=True)), *held.evidence),
+        action=held.action,
+        next_command=metrics_command(server, "running|waiting|queue"),
+        source=source,
+    )
+
+
+def _thirds(trace: Trace, track: str, metric: Metric) -> _Thirds | None:
+    samples = [(t_ns, value) for t_ns, value in history(trace, track, metric, _WINDOW_NS) if value is not None]
+    seconds = (samples[-1][0] - samples[0][0]) / NS_PER_S if samples else 0.0
+    if len(samples) < _LEAST_SAMPLES or seconds < _LEAST_S:
         return None
-    n = len(values) // 3
-    return _mean(values[:n]), _mean(values[n:-n]), _mean(values[-n:])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _action(trace: Trace, track: str) -> str:
-    usage = known(latest(trace, track, v.SERVER_KV_USAGE))
-    if usage is not None and usage < 0.9:
-        more = change(trace, Feature.MAX_RUNNING, "let more requests run at once")
-        return f"KV is at {usage * 100:.0f} % only: {one_of(more, 'look for the CPU-side limit')}"
-    return f"send less load, add a replica, or {more_room_in_kv(trace)}"
+    values, n = [value for _, value in samples], len(samples) // 3
+    return _Thirds(fmean(values[:n]), fmean(values[n:-n]), fmean(values[-n:]), seconds)

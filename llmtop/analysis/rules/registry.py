@@ -25,6 +25,7 @@ from llmtop.analysis.rules import (
     launch_gaps,
     memory_bound_decode,
     queue_growth,
+    queue_standing,
     run_queue_starvation,
     straggler,
     tool_advice,
@@ -63,11 +64,19 @@ FAULTS: tuple[Rule, ...] = (*CAUSES, kv_bound, straggler, clocks_capped)
 
 HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
 
+_EXPLAINED: dict[str, tuple[Rule, ...]] = {
+    cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
+    queue_growth.id: (kv_bound,),
+    queue_standing.id: (kv_bound, queue_growth, *CAUSES),
+}
+"""By rule, those that say why it is so where they fire."""
+
 RULES: tuple[Rule, ...] = (
     # live: what the server waits for
     kv_bound,
     *CAUSES,
     queue_growth,
+    queue_standing,
     straggler,
     clocks_capped,
     *HEALTHY,
@@ -90,7 +99,7 @@ _GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     """The rules whose findings, where they are more than information, explain or contradict what this one says."""
-    return FAULTS if rule in HEALTHY else ()
+    return FAULTS if rule in HEALTHY else _EXPLAINED.get(rule.id, ())
 
 
 @dataclass(frozen=True, slots=True)

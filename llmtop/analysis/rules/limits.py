@@ -1,0 +1,106 @@
+"""What keeps more requests from running at once: the KV cache, the most that the server lets run, or its speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.configuration import Setting, change, one_of, setting
+from llmtop.analysis.readings import history, latest
+from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, room_in_kv
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, known, recent_mean, says
+from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
+from llmtop.analysis.stragglers import server_gpus
+from llmtop.model import Feature, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Trace
+
+_FULL = 0.9
+"""Share of KV blocks in use from which no further request fits (NVIDIA AIPerf guide, server metrics)."""
+_ROOM = 0.8
+_AT_MOST = 0.97
+"""Running requests of the most that may run, on average over the window: between two steps a place is free."""
+_STEADY = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is at its limit, the lines of evidence for it, and what helps."""
+
+    name: str
+    evidence: tuple[str, ...]
+    action: str
+
+
+def limit(trace: Trace, server: str) -> Limit:
+    """What a queue of this server waits for."""
+    return _kv(trace, server) or _places(trace, server) or _speed(trace)
+
+
+def _kv(trace: Trace, server: str) -> Limit | None:
+    usage = recent_mean(trace, server, v.SERVER_KV_USAGE)
+    if usage is None or usage < _FULL:
+        return None
+    return Limit("the KV cache is full", (says(trace, server, v.SERVER_KV_USAGE, usage),), room_in_kv(trace))
+
+
+def _places(trace: Trace, server: str) -> Limit | None:
+    """As many run as may: by what the server was told, or because their number does not move."""
+    running = recent_mean(trace, server, v.SERVER_RUNNING)
+    told = setting(trace, Feature.MAX_RUNNING)
+    if running is None or running < 1:
+        return None
+    if isinstance(told, Setting) and not isinstance(told.value, str):
+        if running < _AT_MOST * told.value:
+            return None
+        name = f"all {told.value:.0f} places are taken"
+        evidence = f"at most {told.value:.0f} requests run at once ({told.source})"
+    elif _stands_still(trace, server, v.SERVER_RUNNING, running):
+        name = f"no more than {running:.0f} run at once"
+        evidence = f"running stands at {running:.0f} ({_why(told)})"
+    else:
+        return None
+    return Limit(name, (evidence, *_says_gpu(trace)), _more_places(trace, server))
+
+
+def _why(told: Setting | Unknown) -> str:
+    return f"the most it lets run is not known: {told.reason}" if isinstance(told, Unknown) else str(told.value)
+
+
+def _stands_still(trace: Trace, track: str, metric: Metric, level: float) -> bool:
+    values = [value for _, value in history(trace, track, metric, WINDOW_NS) if value is not None]
+    return len(values) > 2 and max(values) - min(values) <= max(_STEADY * level, 0.5)
+
+
+def _more_places(trace: Trace, server: str) -> str:
+    """More at once only where what they need is there: KV blocks, and a GPU that is not at its limit."""
+    usage = known(latest(trace, server, v.SERVER_KV_USAGE))
+    if usage is not None and usage >= _ROOM:
+        return f"KV is at {usage * 100:.0f} %, so more at once would be thrown out: {room_in_kv(trace)}"
+    if is_gpu_busy(trace, GPU_IDLE_PERCENT):
+        return _speed(trace).action
+    more = change(trace, Feature.MAX_RUNNING, "let more requests run at once")
+    return one_of(more, "send less load", "add a replica")
+
+
+def _speed(trace: Trace) -> Limit:
+    if not is_gpu_busy(trace, GPU_IDLE_PERCENT):
+        action = "send less load, add a replica, or look at what the engine's threads do (pane 4)"
+        return Limit("the server is too slow for its load", _says_gpu(trace), action)
+    tracks = [track.id for track in server_gpus(trace)]
+    dram, tensor = (max((recent_mean(trace, one, m) or 0.0 for one in tracks), default=0.0) for m in _UNITS)
+    if max(dram, tensor) < BOUND_PERCENT:
+        return Limit("the GPU is busy", _says_gpu(trace), "send less load, or add GPUs or a replica")
+    fewer = fewer_bytes(trace) if dram > tensor else less_arithmetic(trace)
+    name = "the GPU's memory is at its limit" if dram > tensor else "the GPU's arithmetic is at its limit"
+    return Limit(name, _says_gpu(trace), f"{fewer}, add a replica, or send less load")
+
+
+_UNITS = (v.GPU_DRAM, v.GPU_TENSOR)
+
+
+def _says_gpu(trace: Trace) -> tuple[str, ...]:
+    activity = gpu_activity(trace)
+    return () if activity is None else (activity.text,)

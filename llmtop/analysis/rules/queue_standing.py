@@ -1,0 +1,107 @@
+"""A queue that does not go away: more comes than is finished, whether or not the clients go on adding to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from llmtop import vocabulary as v
+from llmtop.analysis.histograms import distribution
+from llmtop.analysis.readings import counter_rate, history, latest, server_track
+from llmtop.analysis.readings import source as source_of
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
+from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.needs import is_watched, lacks_requests
+from llmtop.analysis.rules.signals import Signal
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
+from llmtop.units import quantity
+
+id = "queue-standing"
+summary = "The server is saturated: a queue stands, and requests wait in it for long."
+source = "NVIDIA AIPerf guide, server metrics (waiting); Little (1961), L = lambda W; TTFT below 500 ms is acceptable"
+
+_LEAST_SECONDS = 8.0
+_LEAST_WAITING = 2.0
+_LONG_S = 0.5
+"""A wait of more than the time that a first token may take (seed: TTFT below 500 ms is generally acceptable)."""
+_LATENCY_NS = 60 * NS_PER_S
+_NO_WAIT = Unknown("how long requests wait is not told, and none were finished", "look for longer")
+
+
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
+    """Two wait at least, never none, in all of the window; and they wait longer than a first token may take.
+
+    Clients that send their next request when they have their answer keep a queue of one length: it does not grow.
+    """
+    server = server_track(trace)
+    if server is None:
+        yield from unjudged(id, lacks_requests(trace)) if is_watched(trace) else ()
+        return
+    waiting = _standing(trace, server.id)
+    if waiting is None:
+        yield from unjudged(id, lacks_requests(trace))
+        return
+    if waiting < _LEAST_WAITING:
+        return
+    wait = _wait(trace, server.id, waiting)
+    if wait is None:
+        yield from unjudged(id, _NO_WAIT)
+    elif wait.value >= _LONG_S:
+        held, running = limit(trace, server.id), recent_mean(trace, server.id, v.SERVER_RUNNING)
+        says_running = () if running is None else (says(trace, server.id, v.SERVER_RUNNING, running),)
+        yield Finding(
+            rule=id,
+            severity=Severity.WARNING,
+            subject=server.name,
+            message=f"saturated: {waiting:.0f} requests wait, for {quantity(wait.value, 's')} on average; {held.name}",
+            evidence=(says(trace, server.id, v.SERVER_WAITING, waiting), wait.text, *says_running, *held.evidence),
+            action=held.action,
+            next_command=metrics_command(server, "running|waiting|queue|first_token"),
+            source=source,
+        )
+
+
+def _standing(trace: Trace, track: str) -> float | None:
+    """How many wait on average since there was last none; 0 where that was just now; None where it is not read.
+
+    Only the last `WINDOW_NS` are looked at.
+    """
+    samples = [(t_ns, value) for t_ns, value in history(trace, track, v.SERVER_WAITING, WINDOW_NS) if value is not None]
+    if isinstance(latest(trace, track, v.SERVER_WAITING), Unknown) or not _lasts(samples):
+        return None
+    last_none = max((i for i, (_, value) in enumerate(samples) if value < 1), default=-1)
+    standing = samples[last_none + 1 :]
+    return fmean(value for _, value in standing) if _lasts(standing) else 0.0
+
+
+def _lasts(samples: Sequence[tuple[int, float]]) -> bool:
+    return len(samples) > 2 and samples[-1][0] - samples[0][0] >= _LEAST_SECONDS * NS_PER_S
+
+
+def _wait(trace: Trace, track: str, waiting: float) -> Signal | None:
+    """Seconds in the queue on average: as the server tells, or to a first token, or from how fast it is emptied."""
+    told = (_mean(trace, track, metric, words) for metric, words in _LATENCIES)
+    longest = max((one for one in told if one is not None), key=lambda one: one.value, default=None)
+    finished = known(counter_rate(trace, track, v.SERVER_REQUESTS, WINDOW_NS))
+    if (longest is not None and longest.value >= _LONG_S) or not finished:
+        return longest
+    where = source_of(trace, track, v.SERVER_REQUESTS)
+    rate = quantity(finished, "req/s")
+    queue = Signal(
+        waiting / finished, f"a queue of {waiting:.0f} at {rate} finished ({where}) is {waiting / finished:.2g} s"
+    )
+    return queue if longest is None else max(queue, longest, key=lambda one: one.value)
+
+
+_LATENCIES = ((v.SERVER_QUEUE_TIME, "mean time queued"), (v.SERVER_TTFT, "mean time to first token"))
+
+
+def _mean(trace: Trace, track: str, metric: Metric, words: str) -> Signal | None:
+    """Of those that came through in the last minute: the ones that wait still will have waited longer."""
+    seen = distribution(trace, track, metric, _LATENCY_NS)
+    mean = None if isinstance(seen, Unknown) else seen.mean
+    if mean is None:
+        return None
+    where = source_of(trace, track, v.total(metric))
+    return Signal(mean, f"{words} {quantity(mean, 's')} ({where}, last minute)")
