@@ -9,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule, Unjudged
 from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
+from llmtop.vocabulary import Answer, ProcessState
 
 START_NS = 500 * NS_PER_S
 SECONDS = 90
@@ -54,6 +55,7 @@ class Scene:
         gpus: SM activity of each GPU in %; none for a machine without.
         running, waiting: Requests; None where the server has no endpoint.
         itl: Mean inter-token latency in seconds.
+        latencies: How often that is observed, of the usual.
         throttled: Seconds throttled per second, or None where the cgroup cannot be read.
         gil_waits: By process, waits of 5 ms in vain per second.
         looks_per_s: Of py-spy.
@@ -67,6 +69,10 @@ class Scene:
         facts: More facts of the server: what it is set to.
         finished: Requests a second.
         queued_s: Mean time in the queue of those that finished.
+        states: By process, a ProcessState: these processes make up the server, the first of them is its root.
+        ended: By PID, the role of a part that ended five seconds ago, and how (empty where that is not known).
+        answer: An Answer or an HTTP status of the metrics endpoint; None where nothing asks.
+        answer_s: How long it took.
     """
 
     threads: Sequence[Thread] = (Thread(),)
@@ -79,6 +85,7 @@ class Scene:
     preemptions: float = 0.0
     tokens: Level = 900.0
     itl: Level = 0.02
+    latencies: Level = 1.0
     throttled: float | None = 0.0
     pressure: float = 0.0
     cores: int = 0
@@ -91,6 +98,10 @@ class Scene:
     gauges: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
     seconds: int = SECONDS
     silent_for: int = 0
+    states: Mapping[int, Level] = field(default_factory=dict)
+    ended: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    answer: Level | None = None
+    answer_s: Level = 0.005
     facts: Mapping[str, Fact] = field(default_factory=dict)
     finished: float = 0.0
     queued_s: float | None = None
@@ -131,23 +142,32 @@ class Scene:
         if self.waiting is not None:
             found["server:1", v.SERVER_WAITING] = self.waiting
         found["server:1", v.SERVER_KV_USAGE] = self.kv
+        for pid, state in self.states.items():
+            found[f"process:{pid}", v.PROCESS_STATE] = state
+        if self.answer is not None:
+            found["endpoint:1", v.ENDPOINT_ANSWER] = self.answer
+            found["endpoint:1", v.ENDPOINT_TIME] = self.answer_s
         return found
 
     def _counters(self, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
         yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
         yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
-        yield "server:1", v.bucket(v.SERVER_ITL, float("inf")), 100.0, "metrics"
-        yield "server:1", v.total(v.SERVER_ITL), _at(self.itl, is_now) * 100, "metrics"
         if self.finished:
             yield "server:1", v.SERVER_REQUESTS, self.finished, "metrics"
         if self.queued_s is not None:
             yield "server:1", v.bucket(v.SERVER_QUEUE_TIME, float("inf")), self.finished, "metrics"
             yield "server:1", v.total(v.SERVER_QUEUE_TIME), self.queued_s * self.finished, "metrics"
+        seen = 100 * _at(self.latencies, is_now)
+        yield "server:1", v.bucket(v.SERVER_ITL, float("inf")), seen, "metrics"
+        yield "server:1", v.total(v.SERVER_ITL), _at(self.itl, is_now) * seen, "metrics"
         if self.throttled is not None:
             yield "process:7", v.CGROUP_THROTTLED, self.throttled, "cpu.stat"
             yield "process:7", v.CGROUP_PERIODS_THROTTLED, 10.0 * (self.throttled > 0), "cpu.stat"
         for thread in self.threads:
             yield from self._thread(thread, is_now)
+        for pid in self.states:
+            busy = sum(_at(thread.on_cpu, is_now) for thread in self.threads if thread.pid == pid)
+            yield f"process:{pid}", v.PROCESS_CPU, busy, "/proc/PID/stat"
         if self.probed:
             yield from self._probes()
 
@@ -195,16 +215,33 @@ class Scene:
                 count = 100.0 if upper >= ns else 0.0
                 yield f"process:{pid}", v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper), count, "eBPF"
 
+    def _end_of(self, pid: int, role: str, how: str) -> Track:
+        root = next(iter(self.states), pid)
+        facts: dict[str, Fact] = {
+            "pid": pid,
+            "role": role,
+            "root": root,
+            "ended_ns": START_NS + (self.seconds - 5) * NS_PER_S,
+            "how": how or Unknown("its exit status is not known"),
+        }
+        if how in ("exit code 0", "killed by SIGTERM"):
+            facts["is_regular"] = 1
+        return Track(f"ended:{pid}/1", TrackKind.ENDED, role, facts=facts)
+
     def _tracks(self) -> dict[str, Track]:
         found = [Track("host", TrackKind.HOST, "host", facts={"cores": self.cores} if self.cores else {})]
         if self.running is not None or self.waiting is not None:
             facts = {"url": "http://127.0.0.1:1/metrics", **self.facts}
             found.append(Track("server:1", TrackKind.SERVER, "vLLM :1", facts=facts))
+        if self.answer is not None:
+            found.append(Track("endpoint:1", TrackKind.ENDPOINT, ":1", facts={"url": "http://127.0.0.1:1/metrics"}))
+        found += [self._end_of(pid, *end) for pid, end in self.ended.items()]
         ids = (*(f"gpu:{i}" for i in range(len(self.gpus))), *self.more_gpus)
         found += [Track(id, TrackKind.GPU, "H100") for id in ids]
         for thread in self.threads:
             role = thread.role
-            found.append(Track(f"process:{thread.pid}", TrackKind.PROCESS, role, facts={"role": role}))
+            part = {"part": 1, "root": next(iter(self.states))} if thread.pid in self.states else {}
+            found.append(Track(f"process:{thread.pid}", TrackKind.PROCESS, role, facts={"role": role, **part}))
             name = thread.name or (role or "python3")
             found.append(Track(thread.track, TrackKind.THREAD, name, f"process:{thread.pid}", {"role": role}))
             for i in range(len(self.gpus)):
@@ -307,6 +344,14 @@ IDLE = Scene(threads=(API, Thread(on_cpu=0.01)), gpus=(0.0,), running=0.0, waiti
 WELL = Scene(threads=(API, Thread(on_cpu=0.35, launches=500, sync=0.2)), gpus=(58.0,))
 BUSY_BUT_FED = STARVED.but(gpus=(96.0,))
 
+ALIVE = WELL.but(states={5: ProcessState.ALIVE, 7: ProcessState.ALIVE}, answer=Answer.METRICS)
+STUCK = ALIVE.but(
+    threads=(API, Thread(on_cpu=(0.35, 0.0), asleep_in="futex")), gpus=(0.0,), tokens=(900.0, 0.0), latencies=(1.0, 0.0)
+)
+"""Nothing comes out any more, and the requests still run."""
+ENGINE_KILLED = ALIVE.but(threads=(API,), gpus=(0.0,), tokens=0.0, ended={7: ("EngineCore", "killed by SIGKILL")})
+EXITED = Scene(threads=(), gpus=(0.0,), running=None, waiting=None, ended={5: ("APIServer", "killed by SIGKILL")})
+
 SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     "starved": (STARVED, frozenset({"run-queue-starvation"})),
     "throttled": (THROTTLED, frozenset({"cgroup-throttled"})),
@@ -352,5 +397,39 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     "idle": (IDLE, frozenset()),
     "well": (WELL, frozenset()),
     "short of CPUs, but the GPU is fed": (BUSY_BUT_FED, frozenset()),
+    "alive": (ALIVE, frozenset()),
+    "alive and idle": (ALIVE.but(running=0.0, tokens=0.0, gpus=(0.0,)), frozenset()),
+    "exited": (EXITED, frozenset({"process-gone"})),
+    "engine killed": (ENGINE_KILLED, frozenset({"process-gone"})),
+    "engine killed, queue full": (ENGINE_KILLED.but(waiting=20.0, kv=0.99), frozenset({"process-gone"})),
+    "engine killed while the API server works": (
+        ENGINE_KILLED.but(threads=(API_BOUND.threads[0],)),
+        frozenset({"process-gone"}),
+    ),
+    "engine stopped": (
+        ALIVE.but(states={5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.STOPPED)}, gpus=(0.0,)),
+        frozenset({"process-stopped"}),
+    ),
+    "frozen": (
+        ALIVE.but(states={5: ProcessState.FROZEN, 7: ProcessState.ALIVE}, gpus=(0.0,)),
+        frozenset({"process-stopped"}),
+    ),
+    "engine hung in the kernel": (
+        STUCK.but(states={5: ProcessState.ALIVE, 7: ProcessState.UNINTERRUPTIBLE}),
+        frozenset({"process-hung"}),
+    ),
+    "engine deadlocked": (STUCK, frozenset({"engine-hung"})),
+    "collective hangs": (
+        STUCK.but(threads=(API, Thread(on_cpu=0.99, launches=1.0, sync=0.98)), gpus=(100.0,), dram=0.2, tensor=0.0),
+        frozenset({"engine-hung"}),
+    ),
+    "endpoint refused": (ALIVE.but(answer=(Answer.METRICS, Answer.REFUSED)), frozenset({"endpoint-dead"})),
+    "endpoint hangs": (
+        ALIVE.but(answer=(Answer.METRICS, Answer.SILENT), answer_s=(0.005, 9.0)),
+        frozenset({"endpoint-dead"}),
+    ),
+    "endpoint fails": (ALIVE.but(answer=(Answer.METRICS, 500)), frozenset({"endpoint-failing"})),
+    "endpoint is a web page": (ALIVE.but(answer=(Answer.METRICS, Answer.STRANGE)), frozenset({"endpoint-failing"})),
+    "endpoint slow": (ALIVE.but(answer_s=1.4), frozenset({"endpoint-slow"})),
 }
 """By name: the scene, and all the rules that must speak on it."""

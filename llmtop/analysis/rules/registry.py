@@ -12,6 +12,10 @@ from llmtop.analysis.rules import (
     clocks_capped,
     compute_bound,
     cpu_bound,
+    endpoint_dead,
+    endpoint_failing,
+    endpoint_slow,
+    engine_hung,
     engine_starved,
     gil_bound,
     gpu_bound,
@@ -24,6 +28,9 @@ from llmtop.analysis.rules import (
     kv_bound,
     launch_gaps,
     memory_bound_decode,
+    process_gone,
+    process_hung,
+    process_stopped,
     queue_growth,
     queue_standing,
     run_queue_starvation,
@@ -40,6 +47,15 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.rules.base import Rule
     from llmtop.model import Trace
+
+LIFELESS: tuple[Rule, ...] = (process_gone, process_stopped, process_hung, engine_hung)
+"""The server, or what it cannot do without, does not work at all: why it is slow is no question then."""
+
+MUTE: tuple[Rule, ...] = (endpoint_dead, endpoint_failing)
+"""The server's own numbers are those of before."""
+
+LIVENESS: tuple[Rule, ...] = (*LIFELESS, *MUTE, endpoint_slow)
+"""Above all others."""
 
 CAUSES: tuple[Rule, ...] = (
     cgroup_throttled,
@@ -59,7 +75,7 @@ _MUCH_MORE = 2.0
 """A cause further from the root leads where it explains more than so many times as much of the time: threads that fight
 for the GIL queue for a CPU too, 4 to 7 % of the time beside 82 % in futex."""
 
-FAULTS: tuple[Rule, ...] = (*CAUSES, kv_bound, straggler, clocks_capped)
+FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, straggler, clocks_capped)
 """What may stand beside each other; none of it beside a verdict that all is well."""
 
 HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
@@ -72,6 +88,8 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
 """By rule, those that say why it is so where they fire."""
 
 RULES: tuple[Rule, ...] = (
+    # live: whether it lives
+    *LIVENESS,
     # live: what the server waits for
     kv_bound,
     *CAUSES,
@@ -93,13 +111,21 @@ RULES: tuple[Rule, ...] = (
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
+_OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing)
 _SUBJECTS = (TrackKind.SERVER, TrackKind.THREAD, TrackKind.GPU)
 _GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
 def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     """The rules whose findings, where they are more than information, explain or contradict what this one says."""
-    return FAULTS if rule in HEALTHY else _EXPLAINED.get(rule.id, ())
+    if rule in LIFELESS:
+        return ()
+    if rule in LIVENESS:
+        return LIFELESS
+    if rule in HEALTHY:
+        return FAULTS
+    mute = MUTE if rule in _OF_ITS_NUMBERS else ()
+    return (*LIFELESS, *mute, *_EXPLAINED.get(rule.id, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,182 @@
+"""The metrics endpoint: dead, failing, hanging or slow, of a server whose processes live."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.liveness.fault import Fault, for_s
+from llmtop.analysis.liveness.processes import parts
+from llmtop.analysis.readings import FRESH_NS
+from llmtop.model import NS_PER_S, Severity, TrackKind, Unknown
+from llmtop.vocabulary import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.model import Series, Trace, Track
+
+DEAD, FAILING, SLOW = "endpoint-dead", "endpoint-failing", "endpoint-slow"
+SILENT_S = 1.5
+"""Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds."""
+_LONGER = 3.0
+SLOW_S = 1.0
+"""A page that takes so long, three times in a row, waits its turn behind requests that do too."""
+_LOOKS = 3
+_FIRST_HTTP = 100
+_SERVER_ERROR = 500
+_NOT_READY = (501, 503)
+"""llama-server answers 501 without --metrics, and servers that load their model 503."""
+_LOST = {
+    Answer.REFUSED: "nothing listens at {url} any more, though {who} lives",
+    Answer.NOT_HTTP: "{url} does not answer in HTTP any more",
+    Answer.UNREACHABLE: "{url} cannot be reached any more, though {who} lives",
+    Answer.STRANGE: "{url} answers, and not with metrics any more",
+}
+
+
+_REFUSED = "it shuts down, or its front end failed: its log says which; clients get no connection"
+
+
+def endpoint_faults(trace: Trace) -> tuple[Fault, ...]:
+    """What is wrong with the endpoints of a server that lives; of one that has exited, that says all."""
+    return tuple(fault for track in trace.tracks_of(TrackKind.ENDPOINT) for fault in _faults(trace, track))
+
+
+def _faults(trace: Trace, track: Track) -> Iterator[Fault]:
+    answers, times = trace.get(track.id, v.ENDPOINT_ANSWER), trace.get(track.id, v.ENDPOINT_TIME)
+    if answers is None or answers.last is None or trace.end_ns - (answers.last_t_ns or 0) > FRESH_NS:
+        return
+    answer, since = int(answers.last), _failing_since(answers)
+    if answer == Answer.METRICS:
+        yield from _slow(trace, track, answers, times)
+    elif answer == Answer.SILENT:
+        yield from _silent(trace, track, answers, times, since)
+    elif _has_answered(answers, trace, track) or _is_broken(answers):
+        yield _lost(trace, track, answer, since)
+
+
+def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
+    """Whether metrics have come from there: a server that starts has nothing to lose yet."""
+    port = track.id.partition(":")[2]
+    return f"server:{port}" in trace.tracks or any(value == Answer.METRICS for value in answers.values)
+
+
+def _is_broken(answers: Series) -> bool:
+    """It never gave metrics, and says itself, more than once, that this is an error."""
+    answer = int(answers.last or 0)
+    return answer >= _SERVER_ERROR and answer not in _NOT_READY and _count_last(answers) > 1
+
+
+def _lost(trace: Trace, track: Track, answer: int, since: int) -> Fault:
+    url, said = _url(track), track.facts.get("said")
+    remedy = said.remedy if isinstance(said, Unknown) else ""
+    living = next((part.name for part in parts(trace)), "the server")
+    if answer >= _FIRST_HTTP:
+        text, rule, state = f"{url} answers with status {answer} instead of metrics", FAILING, "ENDPOINT FAILING"
+    else:
+        is_dead = answer in (Answer.REFUSED, Answer.UNREACHABLE)
+        rule, state = (DEAD, "ENDPOINT DEAD") if is_dead else (FAILING, "ENDPOINT FAILING")
+        text = _LOST[Answer(answer)].format(url=url, who=living)
+    return Fault(
+        rule,
+        state,
+        "metrics endpoint",
+        f"{text}, for {for_s(since, trace.end_ns)}",
+        (
+            f"{said.reason if isinstance(said, Unknown) else text} (GET {url})",
+            f"alive: {', '.join(part.name for part in parts(trace)[:3]) or 'not known'} (/proc)",
+        ),
+        _REFUSED if answer == Answer.REFUSED else remedy or "its log says why",
+        f"curl -si {url} | head",
+        since,
+        is_whole=False,
+    )
+
+
+def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, since: int) -> Iterator[Fault]:
+    """Named while the answer is still out."""
+    waited = max((times.last or 0.0) if times is not None else 0.0, (trace.end_ns - since) / NS_PER_S)
+    usual = _usual_s(answers, times)
+    has_answered = _has_answered(answers, trace, track)
+    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else FRESH_NS / NS_PER_S):
+        return
+    url = _url(track)
+    yield Fault(
+        DEAD,
+        "ENDPOINT HANGS",
+        "metrics endpoint",
+        f"{url} has not answered for {waited:.0f} s: the front end is stuck, or has far more to do than it can",
+        (
+            f"waited {waited:.1f} s for it so far (GET {url})",
+            f"it took {usual * 1000:.0f} ms before (GET {url})" if has_answered else f"it never answered (GET {url})",
+        ),
+        "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
+        f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {url}",
+        since,
+        is_whole=False,
+        severity=Severity.ERROR if has_answered else Severity.WARNING,
+    )
+
+
+def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> Iterator[Fault]:
+    took = _good_times(answers, times)[-_LOOKS:]
+    if len(took) < _LOOKS or min(took) < SLOW_S:
+        return
+    url = _url(track)
+    yield Fault(
+        SLOW,
+        "ENDPOINT SLOW",
+        "metrics endpoint",
+        f"the front end takes {took[-1]:.1f} s to answer: every request waits as long before it is looked at",
+        (
+            f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})",
+            f"numbers of the server are as old as that, or older (GET {url})",
+        ),
+        "its event loop has no time: add API server processes (vLLM --api-server-count), or take load off it",
+        f"curl -s -o /dev/null -w '%{{time_total}}\\n' {url}",
+        trace.end_ns,
+        is_whole=False,
+        severity=Severity.WARNING,
+    )
+
+
+def _good_times(answers: Series, times: Series | None) -> list[float]:
+    """How long the pages took that came, in seconds."""
+    if times is None:
+        return []
+    good = {t for t, answer in answers.newest(_REMEMBERED).known if answer == Answer.METRICS}
+    return [took for t, took in times.newest(_REMEMBERED).known if t in good]
+
+
+_REMEMBERED = 60
+
+
+def _usual_s(answers: Series, times: Series | None) -> float:
+    good = _good_times(answers, times)
+    return median(good) if good else 0.0
+
+
+def _failing_since(answers: Series) -> int:
+    """When the last metrics came, or else the first look."""
+    since = answers.last_t_ns or 0
+    for t, value in zip(reversed(answers.times), reversed(answers.values), strict=True):
+        if value == Answer.METRICS:
+            break
+        since = t
+    return since
+
+
+def _count_last(answers: Series) -> int:
+    """How many looks in a row came to the same."""
+    count = 0
+    for value in reversed(answers.values):
+        if value != answers.last:
+            break
+        count += 1
+    return count
+
+
+def _url(track: Track) -> str:
+    return str(track.facts.get("url", track.name))

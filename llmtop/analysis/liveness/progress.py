@@ -1,0 +1,167 @@
+"""Tokens stand still while requests run: is the engine hung, or does it work on something long?
+
+A counter that stands still proves nothing: a long prompt, a compilation and weights that are loaded look the same. What
+tells them apart is whether anything works: a hung engine takes no CPU, and its GPU does nothing, or spins in a
+collective that touches neither memory nor tensor cores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.liveness.fault import Fault, for_s
+from llmtop.analysis.liveness.processes import is_front, parts
+from llmtop.analysis.rates import increase
+from llmtop.analysis.readings import latest, server_track, source
+from llmtop.analysis.stragglers import server_gpus
+from llmtop.model import NS_PER_S, TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Trace, Track
+
+STALLED = "engine-hung"
+RESTING_NS = 2 * NS_PER_S
+"""Nothing at all works for so long: steps take milliseconds, and those that take seconds keep a CPU or a GPU busy."""
+SPINNING_NS = 10 * NS_PER_S
+"""The GPU spins and moves nothing: a collective whose other ranks do not come. Stragglers come within milliseconds."""
+_RESTS = 0.02
+"""Of a core, of all processes that drive GPUs together: timers and heartbeats take less."""
+_GPU_RESTS_PERCENT = 5.0
+_GPU_SPINS_PERCENT = 50.0
+_MOVES_NOTHING_PERCENT = 2.0
+_PROGRESS: tuple[Metric, ...] = (
+    v.SERVER_OUTPUT_TOKENS,
+    v.SERVER_PROMPT_TOKENS,
+    v.SERVER_STEPS,
+    v.SERVER_REQUESTS,
+    v.SERVER_FAILURES,
+    *(v.bucket(one, math.inf) for one in (v.SERVER_TTFT, v.SERVER_ITL, v.SERVER_E2E)),
+)
+"""What grows when anything comes out of an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What shows that nothing works: a line of evidence, and what it is taken for."""
+
+    text: str
+    meaning: str
+
+
+def progress_faults(trace: Trace) -> tuple[Fault, ...]:
+    """At most one: requests run, nothing comes of them, and nothing works on them."""
+    server = server_track(trace)
+    if server is None:
+        return ()
+    running = _running(trace, server)
+    since = None if running is None else _still_since(trace, server)
+    if running is None or since is None:
+        return ()
+    rest = _rest(trace, trace.end_ns - since)
+    return () if rest is None else (_fault(trace, server, running, since, rest),)
+
+
+def _running(trace: Trace, server: Track) -> float | None:
+    """How many requests run; None where none does or it is not known."""
+    value = latest(trace, server.id, v.SERVER_RUNNING)
+    return None if isinstance(value, Unknown) or value < 1 else value
+
+
+def _still_since(trace: Trace, server: Track) -> int | None:
+    """Since when nothing has come out while requests ran; None where something does, or it is not known.
+
+    All counters are of one page: two looks and `RESTING_NS` between them are needed, and the newest must be of now.
+    """
+    running = trace.get(server.id, v.SERVER_RUNNING)
+    moves = [one for metric in _PROGRESS if (one := trace.get(server.id, metric)) is not None and one.last is not None]
+    if running is None or not any(one.metric == v.SERVER_OUTPUT_TOKENS for one in moves):
+        return None
+    newest = running.last_t_ns or 0
+    since = 0
+    for series in (*moves,):
+        last = series.last
+        start = newest
+        for t, value in zip(reversed(series.times), reversed(series.values), strict=True):
+            if value != last:
+                break
+            start = t
+        since = max(since, start)
+    idle = [t for t, value in running.known if value < 1 and t > since]
+    since = max([since, *idle])
+    return since if newest - since >= RESTING_NS and trace.end_ns - newest <= RESTING_NS else None
+
+
+def _rest(trace: Trace, still_ns: int) -> _Rest | None:
+    """What shows that nothing works on the requests; None where something may."""
+    sm = _gpu_percent(trace, v.GPU_SM, still_ns)
+    busy = sm if sm is not None else _gpu_percent(trace, v.GPU_UTIL, still_ns)
+    if busy is not None and busy >= _GPU_RESTS_PERCENT:
+        return _spinning(trace, sm, still_ns)
+    if busy is None and _waits_for_unseen_gpu(trace):
+        return None
+    cores = _cores_used(trace, min(still_ns, SPINNING_NS))
+    if cores is None or cores > _RESTS:
+        return None
+    gpu = f", GPU {busy:.0f} % busy (NVML)" if busy is not None else ""
+    return _Rest(
+        f"engine and workers take {cores:.1%} of a core (/proc){gpu}", "it waits for something that never comes"
+    )
+
+
+def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _Rest | None:
+    dram, tensor = (_gpu_percent(trace, metric, SPINNING_NS) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
+    if sm is None or dram is None or tensor is None or still_ns < SPINNING_NS:
+        return None
+    if sm < _GPU_SPINS_PERCENT or max(dram, tensor) > _MOVES_NOTHING_PERCENT:
+        return None
+    text = f"SM {sm:.0f} %, DRAM {dram:.1f} %, tensor {tensor:.1f} % (GPM)"
+    return _Rest(text, "its GPUs spin in a collective whose other ranks do not come")
+
+
+def _gpu_percent(trace: Trace, metric: Metric, window_ns: int) -> float | None:
+    """The busiest of the server's GPUs, on average; None where it is not known."""
+    means = []
+    for gpu in server_gpus(trace):
+        series = trace.get(gpu.id, metric)
+        values = [x for _, x in series.between(trace.end_ns - window_ns, trace.end_ns).known] if series else []
+        means += [sum(values) / len(values)] if values else []
+    return max(means, default=None)
+
+
+def _waits_for_unseen_gpu(trace: Trace) -> bool:
+    """A thread sleeps in a GPU's driver, and what the GPU does is not known."""
+    causes = (v.ThreadCause.GPU_DRIVER, v.ThreadCause.CUDA_SYNC)
+    return any(track.facts.get("state") in causes for track in trace.tracks_of(TrackKind.THREAD))
+
+
+def _cores_used(trace: Trace, window_ns: int) -> float | None:
+    """Of all processes but the front ends: compilers that the engine started work for it."""
+    used = 0.0
+    own = [track for track in trace.tracks_of(TrackKind.PROCESS) if not is_front(str(track.facts.get("role", "")))]
+    for track in own or trace.tracks_of(TrackKind.PROCESS):
+        grown = increase(trace.get(track.id, v.PROCESS_CPU), window_ns, trace.end_ns)
+        if isinstance(grown, Unknown):
+            return None
+        used += grown.per_second / NS_PER_S
+    return used if own or parts(trace) else None
+
+
+def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest) -> Fault:
+    engine = next((part for part in parts(trace) if not part.is_front), None)
+    pid = str(engine.pid) if engine is not None else "PID"
+    where = source(trace, server.id, v.SERVER_OUTPUT_TOKENS)
+    still = for_s(since, trace.end_ns)
+    return Fault(
+        STALLED,
+        "ENGINE HUNG",
+        engine.role if engine is not None else server.name,
+        f"no token for {still} while {running:.0f} requests run, and nothing works: {rest.meaning}",
+        (f"tokens and requests stand still since {still}, running {running:.0f} ({where})", rest.text),
+        "see where its threads wait (the command below, on each rank), then restart it; an XID stands in the log (e). "
+        "Some older versions go on counting requests that clients have dropped: then it only rests",
+        f"py-spy dump --nonblocking --pid {pid}",
+        since,
+    )
