@@ -312,7 +312,7 @@ class PrometheusCollector:
             return unread
         doing = progress(self._target, self._last_line)
         if self._target.kind == "process":
-            return replace(_NO_SERVER, reason=f"{_NO_SERVER.reason}, or not yet: {doing}") if doing else _NO_SERVER
+            return replace(_NO_SERVER, reason=f"{_NO_SERVER.reason}, or not yet ({doing})") if doing else _NO_SERVER
         return Unknown(
             f"{self._target.title} listens on no port yet" + (f": {doing}" if doing else ""),
             "it may still be loading its model: llmtop goes on looking",

@@ -6,6 +6,13 @@ with what, and how to go on.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.model import Target
+
 
 class LlmtopError(Exception):
     """A fault with a sentence for the user.
@@ -25,6 +32,18 @@ class UsageError(LlmtopError):
 
 class TargetError(LlmtopError):
     """The process or server to attach to is at fault: gone, not ours to read, or not a server."""
+
+
+class SeveralServersError(TargetError):
+    """More than one server runs below a process.
+
+    Attributes:
+        servers: Those to choose from.
+    """
+
+    def __init__(self, message: str, servers: Sequence[Target]) -> None:
+        super().__init__(message)
+        self.servers = tuple(servers)
 
 
 class FileError(LlmtopError):

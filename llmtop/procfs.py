@@ -113,6 +113,11 @@ def command(argv: Sequence[str]) -> str:
     return " ".join(rest or argv).strip()
 
 
+def is_interpreter(program: str) -> bool:
+    """Whether a path or name is that of a Python interpreter."""
+    return _INTERPRETER.match(program) is not None
+
+
 def name(pid: int, proc: Path = PROC) -> str:
     """The short name (at most 15 bytes); empty when the process is gone."""
     return (read_text(f"{proc}/{pid}/comm") or "").rstrip("\n")

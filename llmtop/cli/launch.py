@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from llmtop.cli import live
 from llmtop.collectors.base import Probes
-from llmtop.errors import TargetError, UsageError
+from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llmtop.model import Target
     from llmtop.servers.launch import Launched
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -56,24 +57,39 @@ def watch(
     from llmtop.servers.launch import Launched
 
     with Launched(command) as launched:
-        try:
-            target = live.find(launched.pid)
-        except TargetError:
+        target = first_target(launched)
+        if target is None:
             return ended_at_once(launched)
         screen_code = live.watch(
             target, launched=launched, seconds=seconds, interval=interval, headers=headers, probes=probes
         )
         code = launched.poll()
+        launched.close(lambda said: print(f"llmtop: {said}", file=sys.stderr, flush=True))
     return screen_code or (code or 0)
 
 
+def first_target(launched: Launched) -> Target | None:
+    """What to watch first: the command, or what it has left running; None when it has ended without leaving any."""
+    from llmtop import procfs
+    from llmtop.servers.recognise import find_servers
+
+    try:
+        return live.find(launched.pid)
+    except SeveralServersError as several:
+        return several.servers[0]
+    except TargetError:
+        below = procfs.below(launched.supervisor_pid)
+        return next(iter(find_servers(among=below)), None) or next((live.find(pid) for pid in below), None)
+
+
 def ended_at_once(launched: Launched) -> int:
-    """What a command printed that was over before there was anything to watch."""
+    """Print what a command said that was over before there was anything to watch; its exit code is llmtop's."""
     code = launched.wait(1.0)
     launched.close()
     for line in launched.lines(100):
         print(line, file=sys.stderr)
-    raise TargetError(f"{launched.argv[0]} ended at once with exit code {code}")
+    print(f"llmtop: {launched.argv[0]} ended at once with exit code {code}", file=sys.stderr)
+    return 1 if code is None else code
 
 
 def pass_through(command: Sequence[str]) -> int:

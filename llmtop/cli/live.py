@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.collectors.base import Probes
-from llmtop.errors import TargetError
+from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Following:
         self._headers = headers
         self._probes = probes
         self._launched = launched
-        self._follower = Follower(target, launched=launched.pid if launched is not None else None, dtype=dtype)
+        self._follower = Follower(target, launched=launched, dtype=dtype)
 
     def look(self) -> Move | None:
         return self._follower.look()
@@ -189,7 +189,7 @@ def find(pid: int, *, may_ask: bool = False) -> Target:
         pid: Any process of it, or one that started it.
         may_ask: Where several run below the process, let the user choose one on the screen.
     """
-    from llmtop.servers.recognise import SeveralServersError, find_target
+    from llmtop.servers.recognise import find_target
 
     try:
         return find_target(pid)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Fact, Severity, Target
 from llmtop.servers import listening
 from llmtop.servers.recognise import command_of, find_servers, find_target, is_server, told_port
+
+if TYPE_CHECKING:
+    from llmtop.servers.launch import Launched
 
 PLAIN = "process"
 """The kind of a target that is no known server."""
@@ -27,6 +31,8 @@ _LEAST_AGE_TICKS = _TICKS
 """A server may start anew as soon as its end is under way: so much before it was last seen alive."""
 _CLIENTS = frozenset({"docker", "podman", "nerdctl", "systemd-run", "srun"})
 """Programs that have others start what they are told to: the server is then none of their descendants."""
+_WORDS = 3
+"""Such a program stands at the front of a command, perhaps behind sudo or env."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class Follower:
         self,
         target: Target,
         *,
-        launched: int | None = None,
+        launched: Launched | None = None,
         dtype: Fact | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         proc: Path = procfs.PROC,
@@ -76,11 +82,10 @@ class Follower:
         self._clock = clock
         self._dtype = dtype
         self._asked_ns = clock()
-        self._launched = launched
-        parent = procfs.stat(launched, proc) if launched is not None else None
-        self._supervisor = parent.parent if parent is not None else None
+        self._supervisor = launched.supervisor_pid if launched is not None else None
         """Adopts what the launched command leaves behind, so that all of it is found below."""
-        self._is_client = launched is not None and self._has_client((launched,))
+        self._is_client = launched is not None and _is_client(launched.argv)
+        """Whether the launched command has others start what it is told to."""
         self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS
         self._alive_ticks = self._since_ticks
         self._searched_ns = 0
@@ -166,7 +171,8 @@ class Follower:
         target = self._target
         below = self._below()
         servers = find_servers(self._proc, below) if any(is_server(pid, self._proc) for pid in below) else []
-        self._is_client |= self._launched is not None and self._has_client(below)
+        if self._supervisor is not None:
+            self._is_client |= any(_is_client(procfs.arguments(pid, self._proc)) for pid in below)
         if not servers and self._is_client and self._is_time_to_search():
             servers = self._elsewhere(self._since_ticks)
             if len(servers) > 1:
@@ -182,10 +188,6 @@ class Follower:
         if self._supervisor is not None:
             return procfs.below(self._supervisor, self._proc)
         return [root, *procfs.below(root, self._proc)]
-
-    def _has_client(self, pids: Collection[int]) -> bool:
-        words = (word for pid in pids for word in procfs.arguments(pid, self._proc)[:3])
-        return any(word.rpartition("/")[2] in _CLIENTS for word in words)
 
     # -- after its end -----------------------------------------------------------------------------------------
 
@@ -251,6 +253,10 @@ class Follower:
             return False
         self._searched_ns = now
         return True
+
+
+def _is_client(command: Sequence[str]) -> bool:
+    return any(word.rpartition("/")[2] in _CLIENTS for word in command[:_WORDS])
 
 
 def _network(pid: int, proc: Path) -> str | None:

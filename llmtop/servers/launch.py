@@ -12,14 +12,17 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.lines import MAX_LINES, Lines
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+_MOMENT_S = 1.0
+_NAMED = 3
 GRACE_S = 10.0
 """Time between SIGTERM and SIGKILL: servers give running requests some seconds to finish."""
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
@@ -77,6 +80,11 @@ class Launched:
         self.close()
 
     @property
+    def supervisor_pid(self) -> int:
+        """The process that everything the command starts is below, also what has detached itself."""
+        return self._supervisor.pid
+
+    @property
     def line_count(self) -> int:
         """Complete lines of output so far: it changes when there is something new to draw."""
         return self._output.count
@@ -100,10 +108,21 @@ class Launched:
         with contextlib.suppress(OSError):
             self._send({"signal": int(number)})
 
-    def close(self) -> None:
-        """End the command and all it started: SIGTERM, then SIGKILL after the grace. Returns when all are gone."""
+    def close(self, say: Callable[[str], None] | None = None) -> None:
+        """End the command and all it started: SIGTERM, then SIGKILL after the grace. Returns when all are gone.
+
+        Args:
+            say: Told what is waited for where that takes longer than a moment.
+        """
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._supervisor.wait(_MOMENT_S)
+        except subprocess.TimeoutExpired:
+            if say is not None and (left := procfs.below(self._supervisor.pid)):
+                named = ", ".join(f"{clean(procfs.name(pid))} ({pid})" for pid in left[:_NAMED])
+                more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+                say(f"{named}{more} got SIGTERM and has not ended; SIGKILL follows {self._grace_s:g} s after that")
         try:
             self._supervisor.wait(self._grace_s + 5)
         except subprocess.TimeoutExpired:  # a descendant hangs in the kernel where even SIGKILL waits

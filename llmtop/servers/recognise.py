@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmtop import procfs
-from llmtop.errors import TargetError
+from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.registry import BY_KIND, ENGINES
@@ -20,21 +20,11 @@ _GPU = re.compile(r"/dev/nvidia(\d+)\Z")
 _NOT_OURS = "its files belong to another user"
 _CERTIFICATE = ("--ssl-certfile", "--ssl-cert-file", "--tls-cert")
 """With one of these a server speaks TLS: vLLM and SGLang; llama-server; TGI's router."""
+_SUPERVISOR = "/servers/supervise.py"
+"""Runs what is launched, and adopts what that leaves behind (`llmtop.servers.supervise`)."""
+_FRONT = "APIServer"
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
-
-
-class SeveralServersError(TargetError):
-    """More than one server runs below a process.
-
-    Attributes:
-        servers: Those to choose from, by PID of their roots.
-    """
-
-    def __init__(self, pid: int, servers: Sequence[Target]) -> None:
-        named = ", ".join(f"{one.root_pid} ({_in_short(one)})" for one in servers)
-        super().__init__(f"{len(servers)} servers run below process {pid}; attach to one of them: {named}")
-        self.servers = tuple(servers)
 
 
 def _in_short(server: Target) -> str:
@@ -116,8 +106,8 @@ def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> 
     members = [pid for pid in seen if pid not in ours and _classify(pid, proc)]
     above = {one for pid in members for one in (pid, *family.ancestors(pid)) if one not in ours}
     member_by_pid = {pid: member for pid in above if (member := _classify(pid, proc))}
-    roots = sorted({_topmost(pid, family, member_by_pid) for pid in members})
-    return {root: member_by_pid[root].engine for root in roots}
+    tops = sorted({_topmost(pid, family, member_by_pid) for pid in members})
+    return {_spawner(top, member_by_pid[top], family, proc): member_by_pid[top].engine for top in tops}
 
 
 def _classify(pid: int, proc: Path) -> _Member | None:
@@ -143,14 +133,31 @@ def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | N
     above = [(p, member) for p in line if p != ours and (member := _classify(p, proc))]
     if above:
         root, member = above[-1]
-        return root, member.engine
+        return _spawner(root, member, family, proc), member.engine
     below = _roots(family, family.descendants(pid), proc)
     if len(below) > 1:
-        raise SeveralServersError(pid, [_server(root, root, engine, family, proc) for root, engine in below.items()])
+        servers = [_server(root, root, engine, family, proc) for root, engine in below.items()]
+        named = ", ".join(f"{one.root_pid} ({_in_short(one)})" for one in servers)
+        said = f"{len(servers)} servers run below process {pid}; attach to one of them: {named}"
+        raise SeveralServersError(said, servers)
     if below:
         return next(iter(below.items()))
     engine = _by_library(pid, proc)
     return (pid, engine) if engine is not None else None
+
+
+def _spawner(root: int, member: _Member, family: procfs.Family, proc: Path) -> int:
+    """The front end of an engine that was started from a program of the user's own, which no command line tells.
+
+    What does not face clients was spawned by what does, and that is the Python program above it.
+    """
+    parent = family.parents.get(root, 0)
+    is_front = not (member.engine.backs and re.match(member.engine.backs, member.role))
+    if is_front or parent <= 1 or parent == os.getpid():
+        return root
+    program = procfs.read_link(f"{proc}/{parent}/exe") or next(iter(procfs.arguments(parent, proc)), "")
+    is_adopted = any(argument.endswith(_SUPERVISOR) for argument in procfs.arguments(parent, proc))
+    return parent if procfs.is_interpreter(program) and not is_adopted else root
 
 
 def _by_library(pid: int, proc: Path) -> Engine | None:
@@ -176,7 +183,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
         root_pid=root,
         kind=engine.kind,
         title=engine.title,
-        processes=tuple(_process(member, engine, proc) for member in members),
+        processes=tuple(_process(member, root, proc) for member in members),
         ports=tuple(dict.fromkeys(where[1] for where in addresses if not isinstance(where, str))),
         metrics_urls=listening.metrics_urls(engine, addresses, scheme),
         model=facts.model,
@@ -210,12 +217,14 @@ def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
     )
 
 
-def _process(pid: int, engine: Engine, proc: Path) -> TargetProcess:
+def _process(pid: int, root: int, proc: Path) -> TargetProcess:
     member = _classify(pid, proc)
     command = procfs.command(procfs.arguments(pid, proc))
     name = _shown_name(pid, proc)
     if member is not None:
         return TargetProcess(pid, member.role, name)
+    if pid == root:
+        return TargetProcess(pid, _FRONT, name)
     spawned = _MULTIPROCESSING.search(command)
     return TargetProcess(pid, (spawned["what"] or "spawn") if spawned else name, name)
 
@@ -240,6 +249,7 @@ def _addresses(
     found, complete = listening.listeners(members, proc)
     if found or complete:
         roles = {pid: member.role for pid in members if (member := _classify(pid, proc)) is not None}
+        roles.setdefault(root, _FRONT)
         backs = [pid for pid, role in roles.items() if engine.backs and re.match(engine.backs, role)]
         return listening.worth_asking(found, engine, configured, roles.keys() - set(backs), backs), ()
     why = Unknown(

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from llmtop.cli.demo import port
-from llmtop.cli.launch import ended_at_once
+from llmtop.cli.launch import ended_at_once, first_target
 from llmtop.cli.run import run
-from llmtop.errors import TargetError
 from llmtop.servers.launch import Launched
 
 DEADLINE_S = 30.0
@@ -89,9 +88,26 @@ def test_a_command_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[st
 def test_what_a_command_said_before_it_ended_at_once_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with Launched(["sh", "-c", "echo missing model >&2; exit 4"]) as launched:
         assert launched.wait(DEADLINE_S) == 4
-        with pytest.raises(TargetError, match="sh ended at once with exit code 4"):
-            ended_at_once(launched)
-    assert capsys.readouterr().err == "missing model\n"
+        assert ended_at_once(launched) == 4
+    assert capsys.readouterr().err == "missing model\nllmtop: sh ended at once with exit code 4\n"
+
+
+def test_what_does_not_heed_the_end_is_named() -> None:
+    said: list[str] = []
+    with Launched(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"], grace_s=1.5) as launched:
+        until(lambda: launched.lines(1) == ("ready",))
+        launched.close(said.append)
+    assert re.match(rf"sh \({launched.pid}\).* got SIGTERM and has not ended; SIGKILL follows 1.5 s", said[0])
+
+
+def test_what_a_command_leaves_running_is_watched() -> None:
+    with Launched(["sh", "-c", "setsid sleep 1000 & exit 0"], grace_s=0.1) as launched:
+        assert launched.wait(DEADLINE_S) == 0
+        target = first_target(launched)
+        assert target is not None
+        assert "sleep" in target.title
+        os.kill(target.root_pid, signal.SIGKILL)
+        until(lambda: first_target(launched) is None)
 
 
 def test_the_demo_serves_until_a_signal_and_leaves_nothing() -> None:

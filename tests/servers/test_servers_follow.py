@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.errors import TargetError
+from llmtop.errors import SeveralServersError, TargetError
+from llmtop.model import Target
 from llmtop.servers.follow import SEARCH_NS, Follower, Move
 from llmtop.servers.launch import Launched
-from llmtop.servers.recognise import SeveralServersError, find_target
+from llmtop.servers.recognise import find_target
 from tests.collectors.processes import Fake, eventually, tree
 
 SERVE = ("/usr/bin/python3", "/opt/bin/vllm", "serve", "m")
@@ -135,7 +136,7 @@ def test_a_port_that_opens_late_is_known_at_the_next_look(programs: Programs, po
     gate = subprocess.Popen([sys.executable, "-c", code, *programs.command(port)], stdin=subprocess.PIPE)
     programs.running.append(gate)
     assert gate.stdin is not None
-    follower = Follower(find_target(gate.pid), launched=gate.pid, clock=lambda: 0)
+    follower = Follower(find_target(gate.pid), clock=lambda: 0)
     assert not follower.urls()
     gate.stdin.write(b"x")
     gate.stdin.close()
@@ -148,7 +149,7 @@ def test_the_server_of_a_launched_shell_is_found_when_it_comes(programs: Program
     shell = f"sleep 0.2; {' '.join(programs.command(port))}; true"
     with Launched(["sh", "-c", shell], grace_s=0.1) as launched:
         target = find_target(launched.pid)
-        follower = Follower(target, launched=launched.pid, clock=Clock())
+        follower = Follower(target, launched=launched, clock=Clock())
         move = eventually(follower.look, "the server")
 
         assert target.kind == "process"
@@ -160,7 +161,8 @@ def test_the_server_of_a_launched_shell_is_found_when_it_comes(programs: Program
 def test_a_launched_server_that_detaches_itself_is_found(programs: Programs, port: int) -> None:
     shell = f"setsid {' '.join(programs.command(port))} & exit 0"
     with Launched(["sh", "-c", shell], grace_s=0.1) as launched:
-        follower = Follower(find_target(os.getpid()), launched=launched.pid, clock=Clock())
+        command = Target(launched.pid, launched.pid, "process", "sh", ())
+        follower = Follower(command, launched=launched, clock=Clock())
         move = eventually(lambda: next((one for one in seen(follower) if one.said), None), "the server")
 
         assert move.target.kind == "vllm"

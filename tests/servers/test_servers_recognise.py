@@ -382,3 +382,18 @@ def test_listening_ports_are_seen_without_rights(vllm: Running) -> None:
 
     assert listening.is_listening(pid, vllm.ports["api"])
     assert not listening.is_listening(pid, 1)
+
+
+def test_the_program_that_started_an_engine_is_its_front_end() -> None:
+    core = Fake("core", ("VLLM::EngineCore",), (Fake("worker", ("VLLM::Worker_TP0",)),))
+    own = Fake("own", ("python3", "-c", "serve()", "serve", "my-model"), (core,), listen=True)
+    with tree(Fake("shell", ("bash", "run.sh"), (own,))) as running:
+        for key in ("own", "core", "worker"):
+            target = find_target(running.pids[key])
+            assert target.root_pid == running.pids["own"]
+            assert roles(target, running)["own"] == "APIServer"
+            assert target.ports == (running.ports["own"],)
+            assert target.model == "my-model"
+        found = {target.root_pid for target in find_servers()}
+        assert running.pids["own"] in found
+        assert running.pids["core"] not in found
