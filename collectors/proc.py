@@ -11,9 +11,11 @@ import itertools
 import math
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from llmtop import procfs, settings
@@ -65,6 +67,7 @@ _NAMES_TOLD = 3
 _NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT = "/proc/PID/stat"
+_TOOLS = ("perf", "py-spy", "gdb")
 
 
 @dataclass(slots=True)
@@ -499,9 +502,7 @@ def _marks(what: str, processes: Sequence[_Process], now: int, severity: Severit
 
 
 def _read_host(news: _News, now: int) -> None:
-    news.tracks["host"] = Track(
-        "host", TrackKind.HOST, clean(platform.node()) or "host", facts={"cores": os.cpu_count() or 0}
-    )
+    news.tracks["host"] = Track("host", TrackKind.HOST, clean(platform.node()) or "host", facts=_host_facts())
     for metric, value, source in (
         (v.HOST_CPU_PRESSURE, _pressure(), "/proc/pressure/cpu"),
         (v.HOST_LOAD, _load(), "/proc/loadavg"),
@@ -510,6 +511,13 @@ def _read_host(news: _News, now: int) -> None:
             news.missing.append(Missing(f"host/{metric.name}", value))
         else:
             news.readings.append(Reading("host", metric, now, value, source))
+
+
+@lru_cache(maxsize=1)
+def _host_facts() -> dict[str, Fact]:
+    """What does not change, and what advice must know: whether we are root, and which tools can be run."""
+    found = [tool for tool in _TOOLS if shutil.which(tool)]
+    return {"cores": os.cpu_count() or 0, "is_root": int(os.geteuid() == 0), "tools": " ".join(found)}
 
 
 def _pressure() -> float | Unknown:

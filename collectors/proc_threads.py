@@ -87,6 +87,8 @@ class Thread:
     state: str = ""
     wchan: str = ""
     cause: ThreadCause | None = None
+    cpus: str = ""
+    """The CPUs that it may run on, as the kernel lists them: "0-15,32"."""
     switches: tuple[int, int] | None = None
     samples: int = 0
     samples_by_cause: dict[ThreadCause, int] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class Thread:
             facts["state"] = self.cause.value if self.cause is not None else "sleeping"
         if self.wchan:
             facts["wchan"] = self.wchan
+        if self.cpus:
+            facts["cpus"] = self.cpus
         shown = (self.name, *(str(fact) for fact in facts.values()))
         if shown == self.shown:
             return None
@@ -187,6 +191,8 @@ class Thread:
         status = procfs.read_bytes(f"{self.tid}/status", task)
         if status is None:
             return
+        listed = status.rpartition(b"\nCpus_allowed_list:")[2]
+        self.cpus = listed.split(b"\n", 1)[0].strip().decode("ascii", "replace")
         _, _, tail = status.rpartition(b"\nvoluntary_ctxt_switches:")
         numbers = tail.split()  # "12 nonvoluntary_ctxt_switches: 3"
         if len(numbers) == 3:

@@ -37,6 +37,12 @@ def _proc(target: Target, aim: Aim) -> Collector:
     return ProcCollector(target, aim.engines)
 
 
+def _consumers(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.consumers import ConsumersCollector
+
+    return ConsumersCollector(target)
+
+
 def _tracer(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.tracers import TracerCollector
 
@@ -59,7 +65,7 @@ def _prometheus(target: Target, aim: Aim) -> Collector:
 
 OF_THE_HOST: tuple[Callable[[], Collector], ...] = (_nvml, _dcgm, _self_cost)
 """What looks at this machine, whichever server is watched."""
-OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (_proc, _tracer, _python, _prometheus)
+OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (_proc, _consumers, _tracer, _python, _prometheus)
 """What looks at one server: made anew when another one takes its place."""
 
 

@@ -80,6 +80,8 @@ class TrackKind(StrEnum):
     ENDPOINT = "endpoint"
     """Where a server's metrics are asked for, whether it answers or not."""
     PROCESS = "process"
+    NEIGHBOUR = "neighbour"
+    """A process outside the server that uses CPUs."""
     ENDED = "ended"
     """A part of the server that has ended while it was watched."""
     THREAD = "thread"

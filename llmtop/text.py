@@ -65,3 +65,26 @@ def redact(command_line: str) -> str:
     """
     hidden = _SECRET_FLAG.sub(rf"\1\2{REDACTED}", command_line)
     return _SECRET_VARIABLE.sub(rf"\1={REDACTED}", hidden)
+
+
+_CONTAINER = re.compile(
+    r"(?:(docker|libpod|crio|cri-containerd|containerd)[-:])?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?\Z"
+)
+_RUNTIMES = {"libpod": "podman", "cri-containerd": "containerd"}
+
+
+def group_name(path: str) -> str:
+    """What people call a cgroup: the container, or the unit that systemd made it for; empty for the root group.
+
+    >>> group_name("/system.slice/docker-" + "3f2a91b0c7d1" + 52 * "0" + ".scope")
+    'docker 3f2a91b0c7d1'
+    >>> group_name("/docker/" + "3f2a91b0c7d1" + 52 * "0"), group_name("/user.slice/session-3.scope"), group_name("/")
+    ('docker 3f2a91b0c7d1', 'session-3.scope', '')
+    """
+    parts = path.strip("/").split("/")
+    for i in range(len(parts) - 1, -1, -1):
+        if (found := _CONTAINER.match(parts[i])) is not None:
+            above = parts[i - 1] if i else ""
+            runtime = found[1] or (above if above in ("docker", "libpod") else "container")
+            return f"{_RUNTIMES.get(runtime, runtime)} {found[2]}"
+    return parts[-1]

@@ -245,6 +245,16 @@ CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup 
 CGROUP_PERIODS_THROTTLED = Metric("cgroup.periods_throttled", "periods", counter=True)
 HOST_CPU_PRESSURE = Metric("host.cpu_pressure", "%", title="CPU pressure (PSI some, 10 s)")
 HOST_LOAD = Metric("host.load", "1", title="load average, 1 min")
+HOST_CPU = Metric("host.cpu", "cores", title="CPUs in use")
+HOST_CPU_UNSEEN = Metric("host.cpu_unseen", "cores", title="CPUs in use by no process that is seen")
+"""Processes in other PID namespaces than llmtop's, or that came and went without a parent that counts them."""
+HOST_STEAL = Metric("host.steal", "%", title="CPU time stolen")
+"""Of all CPUs' time, what the hypervisor gave to other virtual machines while this one wanted it."""
+HOST_INTERRUPTS = Metric("host.interrupts", "%", title="CPU time in interrupts")
+
+# Processes outside the server that use CPUs, on tracks "neighbour:<pid>" with the facts pid and cgroup (its name).
+NEIGHBOUR_CPU = Metric("neighbour.cpu", "cores", title="CPU")
+"""A mean since the last look, 2 to 10 s ago. Its ended children that nobody saw are in it."""
 
 # llmtop itself, on track "self".
 SELF_CPU = Metric("self.cpu", "ns", counter=True, title="own CPU")

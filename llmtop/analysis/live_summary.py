@@ -13,6 +13,7 @@ from llmtop.analysis.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.idle_causes import IdleCauses, idle_causes
+from llmtop.analysis.neighbours import host, neighbours
 from llmtop.analysis.python_frames import is_python, join_python
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
 from llmtop.analysis.readings import target_gpus as target_gpus
@@ -190,6 +191,13 @@ def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
     for key, metric in (("cpu_pressure_percent", v.HOST_CPU_PRESSURE), ("load_1min", v.HOST_LOAD)):
         is_read = trace.get("host", metric) is not None
         facts[key] = _fact(latest(trace, "host", metric) if is_read or target else NO_TARGET)
+    if target is not None:
+        facts["cpu_consumers"] = [
+            {"name": one.name, "pids": list(one.pids), "cgroup": one.group, "cores": round(one.cores, 3)}
+            for one in neighbours(trace)
+        ]
+        for key, metric in (("steal_percent", v.HOST_STEAL), ("cpu_in_use_cores", v.HOST_CPU)):
+            facts[key] = _fact(host(trace, metric))
     return facts
 
 

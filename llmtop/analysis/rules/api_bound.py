@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop.analysis.configuration import change, one_of
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests, slow_scrape
@@ -76,7 +77,7 @@ def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Find
             "send token IDs or shorter prompts",
             "stream in larger pieces",
         ),
-        next_command=f"py-spy record --nonblocking -d 10 -o api.svg --pid {busiest.row.pid}",
+        next_command=commands.profile(trace, busiest.row.pid, "api"),
         source=source,
         share=busiest.shares.working,
     )

@@ -12,7 +12,8 @@ from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import Signal, slower
 from llmtop.analysis.rules.thread_signals import drivers, held_off
-from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.text import group_name
 
 id = "cgroup-throttled"
 summary = "The cgroup's CPU quota is used up: the kernel stops all of the server's threads for the rest of each period."
@@ -40,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.ERROR if share >= _SEVERE else Severity.WARNING,
             subject=track.name,
-            message=f"CPU quota exhausted: threads throttled {share:.2g} s per second",
+            message=f"CPU quota exhausted: threads throttled {share:.2g} s per second" + _of_group(track),
             evidence=(*_quota(trace, track.id, throttled), harm.text),
             action="raise the CPU limit, or cap thread pools to it (OMP_NUM_THREADS, "
             "TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM)",
@@ -49,6 +50,14 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             source=source,
             share=min(1.0, share),
         )
+
+
+def _of_group(track: Track) -> str:
+    """Whose quota it is: " (docker 3f2a91b0c7d1, 2 cores)"."""
+    group, quota = track.facts.get("cgroup", ""), track.facts.get("cpu_quota", "")
+    known_parts = (group_name(group) if isinstance(group, str) else "", quota if isinstance(quota, str) else "")
+    named = ", ".join(part for part in known_parts if part)
+    return f" ({named})" if named else ""
 
 
 def _harm(trace: Trace) -> Signal | None:

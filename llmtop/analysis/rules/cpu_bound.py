@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.configuration import one_of, switch_on
 from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.signals import (
@@ -27,6 +28,7 @@ from llmtop.analysis.rules.thread_signals import (
     engine,
     says_in_sync,
     says_on_cpu,
+    says_own_cost,
     spins,
 )
 from llmtop.model import Feature, Finding, Severity, Trace
@@ -65,7 +67,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
             action=_action(trace),
-            next_command=f"py-spy record --nonblocking -d 10 -o engine.svg --pid {bound.row.pid}",
+            next_command=commands.profile(trace, bound.row.pid, "engine"),
             source=source,
             share=bound.shares.working,
         )
@@ -112,5 +114,6 @@ def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
         yield says_in_sync(trace, bound)
     yield from says_waiting(trace)
     yield from says_idle(trace)
+    yield from says_own_cost(trace)
     if not gpu_tracks(trace):
         yield "no GPU is seen on this machine (NVML)"

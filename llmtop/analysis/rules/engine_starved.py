@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
+from llmtop.analysis.neighbours import says_who
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.rules.needs import (
@@ -23,6 +25,7 @@ from llmtop.analysis.rules.signals import (
 )
 from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
+    RUN_QUEUE_SHARE,
     Watched,
     drivers,
     fronts,
@@ -96,14 +99,15 @@ def _finding(trace: Trace, thread: Watched | None) -> Finding:
     gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
     count = "" if load is None else load.text.partition(" (")[0]
     spent = () if thread is None else (says_spent(trace, thread), *_others(trace, thread))
+    crowd = says_who(trace) if thread is not None and thread.shares.run_queue >= RUN_QUEUE_SHARE else ()
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject="engine" if thread is None else thread.name,
         message=f"{_says(thread)} ({gpu}{count})",
-        evidence=(*spent, *(signal.text for signal in signals), *says_idle(trace)),
+        evidence=(*spent, *(signal.text for signal in signals), *says_idle(trace), *crowd),
         action=_action(thread),
-        next_command=f"py-spy dump --nonblocking --pid {'PID' if thread is None else thread.row.pid}",
+        next_command="" if thread is None else commands.stacks(trace, thread.row.pid),
         source=source,
         share=None if thread is None else thread.shares.blocked_total,
     )

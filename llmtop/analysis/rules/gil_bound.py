@@ -9,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
@@ -66,7 +67,7 @@ def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watche
             "tokenising and detokenising in their own",
             "no Python callbacks per token",
         ),
-        next_command=f"py-spy record --gil --nonblocking -d 10 -o gil.svg --pid {pid}",
+        next_command=commands.profile(trace, pid, "gil", "--gil "),
         source=source,
         share=sum(one.blocked_on((v.ThreadCause.FUTEX,)) for one in rivals) / len(rivals),
     )

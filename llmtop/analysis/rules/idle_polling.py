@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import switch_on
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, gpu_activity, is_loaded, no_requests
@@ -36,7 +37,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         message=f"idle polling: {_names(polling)} at {cores * 100:.0f} % of a core, asking for work when there is none",
         evidence=(*(says_on_cpu(trace, thread) for thread in polling[:4]), nothing_to_do),
         action=_action(trace),
-        next_command=f"py-spy dump --nonblocking --pid {polling[0].row.pid}",
+        next_command=commands.stacks(trace, polling[0].row.pid),
         source=source,
     )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import vocabulary as v
+from llmtop.analysis.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
@@ -13,11 +16,12 @@ from llmtop.analysis.rules.thread_signals import (
     crowding,
     drivers,
     held_off,
+    says_own_cost,
     says_spent,
     threads,
     tireless_front,
 )
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Severity, Trace, Unknown
 
 id = "run-queue-starvation"
 summary = "The engine loop waits for a CPU: every step is late by that much."
@@ -26,6 +30,12 @@ source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.2277
 _MOST = 0.5
 """Share of the machine's cores that the server uses, up to which its own threads cannot be what crowds them; and of the
 time that loops wait for input, from which they wait for the thread that takes requests."""
+
+
+_NOTABLE = 0.2
+"""Share of what server and neighbours use together, from which a neighbour is in the server's way."""
+_A_CORE_FREE = 0.5
+"""Cores at rest, of the whole machine, from which a thread that waits for a CPU could have had another one."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -47,17 +57,21 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.WARNING,
             subject=late.name,
-            message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time" + _idle(trace, waiting),
+            message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time"
+            + (f" ({who})" if (who := _who(trace, late)) else "")
+            + _idle(trace, waiting),
             evidence=(
                 wait.text,
                 says_spent(trace, late),
                 *says_waiting(trace),
                 *says_idle(trace),
                 *crowd,
+                *says_who(trace),
+                *says_own_cost(trace),
                 *_says_cores(trace),
             ),
-            action=_action(trace),
-            next_command=f"sudo perf sched record -p {late.row.pid} -- sleep 5 && sudo perf sched latency",
+            action=_action(trace, late),
+            next_command=commands.queueing(trace, late.row.pid),
             source=source,
             share=wait.value,
         )
@@ -78,10 +92,42 @@ def _idle(trace: Trace, waiting: bool | None) -> str:
     return f", GPU {activity.value:.0f} % busy" if waiting and activity is not None else ""
 
 
-def _action(trace: Trace) -> str:
-    """Whether the server's own threads are too many, or other programs take its CPUs."""
+def _who(trace: Trace, late: Watched) -> str:
+    """Who has the CPU meanwhile, in half a sentence; empty where that is not known."""
+    if _is_pinned(trace, late):
+        return f"it may run on CPU {_cpus(trace, late)} only, others are free"
+    stolen = host(trace, v.HOST_STEAL)
+    if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
+        return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     own, all_cores = _cores(trace)
-    if own < all_cores * _MOST:
+    found = neighbours(trace)
+    if found and found[0].cores >= _NOTABLE * (own + found[0].cores):
+        return f"{found[0].name} takes {found[0].cores:.2g}" + (f" of {all_cores:.0f} cores" if all_cores else " cores")
+    return ""
+
+
+def _is_pinned(trace: Trace, late: Watched) -> bool:
+    """Whether it may not run where there is room: its affinity or cpuset leaves CPUs out, and one of these is free."""
+    allowed, (own, all_cores) = count_cpus(_cpus(trace, late)), _cores(trace)
+    used = host(trace, v.HOST_CPU)
+    in_use = own if isinstance(used, Unknown) else used
+    return 0 < allowed < all_cores and in_use <= all_cores - _A_CORE_FREE
+
+
+def _cpus(trace: Trace, late: Watched) -> str:
+    return str(trace.tracks[late.track].facts.get("cpus", ""))
+
+
+def _action(trace: Trace, late: Watched) -> str:
+    """Whether the server's own threads are too many, or other programs take its CPUs, or it may not have others."""
+    if _is_pinned(trace, late):
+        return f"let it run on more CPUs: taskset -apc 0-{_cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
+    stolen = host(trace, v.HOST_STEAL)
+    if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
+        return "the host of this virtual machine has too little: dedicated CPUs, or another host"
+    own, all_cores = _cores(trace)
+    others = neighbours_cores(trace)
+    if own < all_cores * _MOST if others is None else others >= _NOTABLE * (own + others) > 0:
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
     at_least = " (at least 2 + one per GPU)" if gpu_tracks(trace) else ""
     return f"give the server more cores{at_least}, cap thread pools (OMP_NUM_THREADS), or move neighbours away"
@@ -94,6 +140,6 @@ def _says_cores(trace: Trace) -> tuple[str, ...]:
 
 def _cores(trace: Trace) -> tuple[float, float]:
     """How many cores the server uses, and how many there are; 0 where that is not known."""
-    host = trace.tracks.get("host")
-    count = host.facts.get("cores", 0) if host is not None else 0
+    machine = trace.tracks.get("host")
+    count = machine.facts.get("cores", 0) if machine is not None else 0
     return sum(thread.shares.on_cpu for thread in threads(trace)), float(count) if isinstance(count, int) else 0.0

@@ -10,6 +10,7 @@ from statistics import median
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
+from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import is_watched, lacks_gauges
@@ -52,11 +53,11 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         if elsewhere is not None:
             own = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
             told.update(own)
-            yield _late(late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in own])
+            yield _late(trace, late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in own])
     yield from (_departs(gpu, reason) for gpu, reason in departing.items() if gpu not in told)
 
 
-def _late(late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[str]) -> Finding:
+def _late(trace: Trace, late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[str]) -> Finding:
     usual = median(peer.waits for peer in peers)
     waits = f"waits {percent(100 * late.waits)} of the time in CUDA and NCCL, its peers {percent(100 * usual)}"
     return Finding(
@@ -66,7 +67,7 @@ def _late(late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[st
         message=f"{late.thread.name} is late: it {waits}",
         evidence=(f"{late.thread.name} {waits} ({late.source})", elsewhere, *gpus),
         action="all other ranks wait for this one: see what it does instead, and pin it to free cores near its GPU",
-        next_command=f"py-spy dump --nonblocking --pid {late.thread.row.pid}",
+        next_command=commands.stacks(trace, late.thread.row.pid),
         source=source,
     )
 

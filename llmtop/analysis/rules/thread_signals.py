@@ -15,10 +15,10 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.thread_probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
 from llmtop.analysis.threads import Shares, api_threads, engine_thread, threads_view
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.units import percent
+from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.threads import ThreadRow
     from llmtop.model import Trace
@@ -50,6 +50,9 @@ _DOES_ANYTHING = 0.01
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 """Calls per second on a CPU."""
 _SWITCHES_PER_S = 10.0
+_OWN_CORES = 0.05
+_OWN_HITS_PER_S = 10_000.0
+"""A probe takes a microsecond and more of the thread that it interrupts: this many take 1 % of one."""
 _PRESSURE_PERCENT = 10.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
 _LATENCY_NS = 4e6
@@ -182,6 +185,16 @@ def spins(trace: Trace, thread: Watched) -> bool:
         for kind in _SPIN_LIMITS
     }
     return any(count >= _SPIN_LIMITS[kind] * cpu_s > 0 for kind, count in asked.items())
+
+
+def says_own_cost(trace: Trace) -> Iterator[str]:
+    """What llmtop itself takes, where that is enough to be in the way: its CPU time, and how often its probes run."""
+    used = increase(trace.get("self", v.SELF_CPU), WINDOW_NS, trace.end_ns)
+    hits = increase(trace.get("self", v.SELF_PROBE_HITS), WINDOW_NS, trace.end_ns)
+    cores = 0.0 if isinstance(used, Unknown) else used.per_second / NS_PER_S
+    rate = 0.0 if isinstance(hits, Unknown) else hits.per_second
+    if cores >= _OWN_CORES or rate >= _OWN_HITS_PER_S:
+        yield f"llmtop itself: {percent(100 * cores)} of a core, probes {quantity(rate, 'hits/s')} (own counters)"
 
 
 def gil_waits(trace: Trace, pid: int) -> Signal | None:

@@ -1,0 +1,205 @@
+"""Who else takes this machine's CPUs: processes outside the server, time stolen by the hypervisor, interrupts.
+
+One read of /proc/PID/stat for each process of the machine. It is done every ten seconds while nothing queues for a CPU,
+every two when something does, and never so often that it takes more than `MAX_SHARE` of a core.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Target, Trace, Track, TrackKind, Unknown
+from llmtop.text import clean, group_name
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from llmtop.collectors.base import Clock
+
+CALM_NS = 10 * NS_PER_S
+CROWDED_NS = 2 * NS_PER_S
+FIRST_NS = NS_PER_S
+"""From the first look to the second: rates need two."""
+MAX_SHARE = 0.002
+"""Of one core. 500 processes take 7 ms: once in 3.5 s."""
+SHOWN = 16
+LEAST_CORES = 0.02
+_CROWDED_PERCENT = 2.0
+"""PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_STAT = "/proc/PID/stat"
+
+
+class _Seen(NamedTuple):
+    """What a process has used by now, in clock ticks; `children` is what its ended children had used."""
+
+    start: int
+    parent: int
+    ticks: int
+    children: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """All processes at one moment, and the machine's own sums in ticks."""
+
+    t_ns: int
+    processes: Mapping[int, _Seen]
+    machine: Mapping[str, int]
+
+
+class ConsumersCollector:
+    """Watches the processes that are not the server's nor llmtop's own.
+
+    Args:
+        target: The server: it and all its descendants are left out.
+    """
+
+    name = "consumers"
+    period_s = 0.5
+
+    def __init__(self, target: Target, proc: Path = procfs.PROC, clock: Clock = time.monotonic_ns) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._server = {target.root_pid, *(one.pid for one in target.processes)}
+        self._last: _Look | None = None
+        self._next_ns = 0
+        self._shown: frozenset[str] = frozenset()
+
+    def missing(self) -> Unknown | None:
+        if procfs.read_bytes(f"{self._proc}/stat") is None:
+            return Unknown("/proc/stat cannot be read", "mount it: mount -t proc proc /proc")
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass  # nothing is held between polls
+
+    def poll(self) -> Trace:
+        start = self._clock()
+        if start < self._next_ns:
+            return Trace(Origin("live"), start, start)
+        look = _Look(start, dict(_processes(self._proc)), _machine(self._proc))
+        before, self._last = self._last, look
+        took_ns = self._clock() - start
+        usual_ns = FIRST_NS if before is None else CROWDED_NS if _is_crowded(self._proc) else CALM_NS
+        self._next_ns = start + max(usual_ns, int(took_ns / MAX_SHARE))
+        return self._told(before, look) if before is not None else Trace(Origin("live"), start, start)
+
+    def _told(self, before: _Look, look: _Look) -> Trace:
+        seconds = (look.t_ns - before.t_ns) / NS_PER_S
+        cores = {pid: ticks * _TICK_S / seconds for pid, ticks in _grown(before.processes, look.processes).items()}
+        ours = set(_descendants(look.processes, {*self._server, os.getpid()}))
+        others = sorted(
+            (pid for pid in cores if pid not in ours and cores[pid] >= LEAST_CORES), key=lambda p: -cores[p]
+        )
+        tracks = {f"neighbour:{pid}": self._track(pid, look.processes[pid]) for pid in others[:SHOWN]}
+        readings = [
+            Reading(f"neighbour:{pid}", v.NEIGHBOUR_CPU, look.t_ns, cores[pid], _STAT) for pid in others[:SHOWN]
+        ]
+        gone, self._shown = self._shown - tracks.keys(), frozenset(tracks)
+        sums = _shares(before.machine, look.machine, seconds, sum(cores.values()))
+        readings += [Reading("host", metric, look.t_ns, value, "/proc/stat") for metric, value in sums]
+        now = self._clock()
+        return Trace(Origin("live"), look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
+
+    def _track(self, pid: int, seen: _Seen) -> Track:
+        group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
+        name = clean(seen.name)
+        return Track(f"neighbour:{pid}", TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
+
+
+def _group(memberships: str) -> str:
+    """The path of a process's cgroup: of the unified hierarchy, which stands last, or of the first that has one."""
+    paths = [line.split(":", 2)[2] for line in memberships.splitlines() if line.count(":") >= 2]
+    return next((path for path in reversed(paths) if path.strip("/")), "")
+
+
+def _processes(proc: Path) -> Iterator[tuple[int, _Seen]]:
+    for pid in procfs.pids(proc):
+        content = procfs.read_bytes(f"{proc}/{pid}/stat")
+        if content is None:
+            continue  # it has ended
+        end = content.rfind(b")")
+        fields = content[end + 2 :].split(None, 20)
+        try:
+            user, system, ended_user, ended_system = map(int, fields[11:15])
+            parent, start = int(fields[1]), int(fields[19])
+        except (IndexError, ValueError):
+            continue
+        name = content[content.find(b"(") + 1 : end].decode("utf-8", "surrogateescape")
+        yield pid, _Seen(start, parent, user + system, ended_user + ended_system, name)
+
+
+def _machine(proc: Path) -> dict[str, int]:
+    """The first line of /proc/stat (proc_stat(5)): ticks of all CPUs together since the boot."""
+    line = (procfs.read_bytes(f"{proc}/stat") or b"").split(b"\n", 1)[0].split()
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    return dict(zip(names, map(int, line[1:9]), strict=False))
+
+
+def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, int]:
+    """Ticks used in between by process; what children used that came and went unseen counts as their parent's."""
+    ended: dict[int, int] = {}
+    for pid, old in before.items():
+        if pid not in now or now[pid].start != old.start:
+            ended[old.parent] = ended.get(old.parent, 0) + old.ticks + old.children
+    grown = {}
+    for pid, seen in now.items():
+        old_one = before.get(pid)
+        is_new = old_one is None or old_one.start != seen.start
+        old = _Seen(seen.start, seen.parent, 0, 0, "") if is_new or old_one is None else old_one
+        unseen = seen.children - old.children - ended.get(pid, 0)
+        grown[pid] = seen.ticks - old.ticks + max(0, unseen)
+    return grown
+
+
+def _descendants(processes: Mapping[int, _Seen], roots: set[int]) -> Iterator[int]:
+    children: dict[int, list[int]] = {}
+    for pid, seen in processes.items():
+        children.setdefault(seen.parent, []).append(pid)
+    waiting, known = list(roots), set(roots)
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        fresh = [child for child in children.get(pid, ()) if child not in known]
+        known.update(fresh)
+        waiting += fresh
+
+
+def _shares(
+    before: Mapping[str, int], now: Mapping[str, int], seconds: float, visible: float
+) -> Iterator[tuple[Metric, float]]:
+    """Of all CPUs' time: stolen, in interrupts (%), in use (cores), and in use by no process that is seen (cores)."""
+    grown = {name: max(0, value - before.get(name, 0)) for name, value in now.items()}
+    total = sum(grown.values())
+    if not total:
+        return
+    if "steal" in grown:
+        yield v.HOST_STEAL, 100 * grown["steal"] / total
+    interrupts = grown.get("irq", 0) + grown.get("softirq", 0)
+    yield v.HOST_INTERRUPTS, 100 * interrupts / total
+    programs = sum(grown.get(name, 0) for name in ("user", "nice", "system")) * _TICK_S / seconds
+    yield v.HOST_CPU, programs + interrupts * _TICK_S / seconds
+    yield v.HOST_CPU_UNSEEN, max(0.0, programs - visible)
+
+
+def _is_crowded(proc: Path) -> bool:
+    """Whether tasks queue for CPUs: by the pressure, or by how many are runnable where there is none."""
+    content = procfs.read_text(f"{proc}/pressure/cpu")
+    if content is not None and content.startswith("some avg10="):
+        return float(content[11:].split(None, 1)[0]) >= _CROWDED_PERCENT
+    runnable = (procfs.read_text(f"{proc}/loadavg") or "0 0 0 0/0").split()[3].partition("/")[0]
+    return int(runnable) > (os.cpu_count() or 1)

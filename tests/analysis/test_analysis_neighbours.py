@@ -1,0 +1,142 @@
+"""Who takes the CPUs, in words, and in the verdict that a thread waits for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.neighbours import neighbours
+from llmtop.analysis.rules import commands, cpu_bound, run_queue_starvation
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackKind
+from tests.analysis.verdict_scenes import API, CPU_BOUND, STARVED, THROTTLED, Thread, findings_of
+
+CROWDED = STARVED.but(threads=(API, Thread(on_cpu=0.5, run_queue=0.4, asleep_in="futex")), cores=4, pressure=40.0)
+
+
+def beside(
+    trace: Trace, *others: tuple[int, str, float, str], steal: float = 0.0, in_use: float = 4.0, unseen: float = 0.0
+) -> Trace:
+    """The trace with processes outside the server: (pid, name, cores, cgroup)."""
+    end = trace.end_ns - 3 * NS_PER_S
+    sums = {v.HOST_STEAL: steal, v.HOST_CPU: in_use, v.HOST_CPU_UNSEEN: unseen}
+    series = {("host", metric.name): Series.of("host", metric, "/proc/stat", [(end, x)]) for metric, x in sums.items()}
+    tracks = dict(trace.tracks)
+    for pid, name, cores, group in others:
+        id = f"neighbour:{pid}"
+        tracks[id] = Track(id, TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": group})
+        series[id, v.NEIGHBOUR_CPU.name] = Series.of(id, v.NEIGHBOUR_CPU, "/proc/PID/stat", [(end, cores)])
+    return replace(trace, tracks=tracks, series={**trace.series, **series})
+
+
+def with_facts(trace: Trace, track: str, **facts: Fact) -> Trace:
+    one = trace.tracks[track]
+    return replace(trace, tracks={**trace.tracks, track: replace(one, facts={**one.facts, **facts})})
+
+
+def starved(trace: Trace) -> Finding:
+    (finding,) = findings_of(run_queue_starvation, trace)
+    return finding
+
+
+def test_processes_of_one_name_and_cgroup_are_one() -> None:
+    trace = beside(
+        CROWDED.trace(), (40, "cc1", 0.9, "ci.service"), (41, "cc1", 0.8, "ci.service"), (42, "cc1", 0.3, "")
+    )
+    assert [one.text for one in neighbours(trace)] == [
+        "cc1 (2 processes, pid 40 ..., ci.service) 1.7 cores",
+        "cc1 (pid 42) 0.3 cores",
+    ]
+
+
+def test_the_servers_own_processes_are_no_neighbours() -> None:
+    assert not neighbours(beside(CROWDED.trace(), (7, "EngineCore", 0.9, "")))
+
+
+def test_a_thread_that_waits_for_a_cpu_is_told_with_who_has_it() -> None:
+    finding = starved(beside(CROWDED.trace(), (4242, "stress-ng", 1.8, "docker 3f2a91b0c7d1")))
+    assert finding.message == (
+        "EngineCore waits for a CPU 40 % of the time (stress-ng takes 1.8 of 4 cores), GPU 55 % busy"
+    )
+    assert (
+        "outside the server: stress-ng (pid 4242, docker 3f2a91b0c7d1) 1.8 cores (/proc/PID/stat)" in finding.evidence
+    )
+    assert finding.action.startswith("others take the CPUs")
+
+
+@pytest.mark.parametrize("others", [[], [(9, "cron", 0.05, "")]])
+def test_neighbours_that_rest_are_not_accused(others: Sequence[tuple[int, str, float, str]]) -> None:
+    finding = starved(beside(CROWDED.trace(), *others))
+    assert "others take" not in finding.action
+    assert "cron takes" not in finding.message
+
+
+def test_stolen_time_is_the_hosts() -> None:
+    finding = starved(beside(CROWDED.trace(), (4242, "stress-ng", 1.8, ""), steal=22.0))
+    assert "(the hypervisor takes 22 % of all CPU time)" in finding.message
+    assert "CPU time stolen 22 % of all CPUs (/proc/stat)" in finding.evidence
+    assert "virtual machine" in finding.action
+
+
+def test_what_is_in_other_containers_is_said_to_be_unseen() -> None:
+    finding = starved(beside(CROWDED.trace(), unseen=2.5))
+    assert any("CPUs in use by no process that is seen" in line and "2.5 cores" in line for line in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "in_use", "is_pinned"), [("3", 1.2, True), ("3", 3.9, False), ("0-3", 1.2, False), ("", 1.2, False)]
+)
+def test_an_affinity_that_leaves_free_cpus_out_is_the_cause(cpus: str, in_use: float, is_pinned: bool) -> None:
+    finding = starved(beside(with_facts(CROWDED.trace(), "thread:7/7", cpus=cpus), in_use=in_use))
+    assert ("it may run on CPU 3 only, others are free" in finding.message) == is_pinned
+    assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-3 7") == is_pinned
+
+
+def test_a_quota_is_told_with_whose_it_is() -> None:
+    path = "/system.slice/docker-" + "3f2a91b0c7d1" + 52 * "0" + ".scope"
+    trace = with_facts(THROTTLED.trace(), "process:7", cgroup=path, cpu_quota="2 cores")
+    assert diagnose(trace).findings[0].message.endswith("0.65 s per second (docker 3f2a91b0c7d1, 2 cores)")
+
+
+def test_llmtops_own_part_is_in_the_evidence_where_it_matters() -> None:
+    trace = CPU_BOUND.trace()
+    (calm,) = findings_of(cpu_bound, trace)
+    assert not any("llmtop itself" in line for line in calm.evidence)
+    times = (trace.end_ns - 15 * NS_PER_S, trace.end_ns)
+    grown = {v.SELF_CPU: 15 * 0.08 * NS_PER_S, v.SELF_PROBE_HITS: 15 * 60_000.0}
+    series = {
+        ("self", metric.name): Series.of("self", metric, "getrusage", [(times[0], 0.0), (times[1], value)])
+        for metric, value in grown.items()
+    }
+    (finding,) = findings_of(cpu_bound, replace(trace, series={**trace.series, **series}))
+    assert "llmtop itself: 8.0 % of a core, probes 60000 hits/s (own counters)" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "sudo perf sched record"),
+        ({"is_root": 1, "tools": "perf"}, "perf sched record"),
+        ({"is_root": 0, "tools": "perf py-spy"}, "sudo perf sched record"),
+        ({"is_root": 1, "tools": ""}, "ps -eo"),
+    ],
+)
+def test_the_next_command_runs_here(facts: dict[str, Fact], said: str) -> None:
+    assert starved(with_facts(CROWDED.trace(), "host", **facts)).next_command.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tools", "said"),
+    [
+        ("vllm", "py-spy", "py-spy dump --nonblocking --pid 7"),
+        ("llamacpp", "py-spy gdb", "gdb -p 7 -batch"),
+        ("llamacpp", "py-spy", "grep . /proc/7/task/*/comm /proc/7/task/*/wchan"),
+        ("vllm", "", "grep . /proc/7/task/*/comm"),
+    ],
+)
+def test_py_spy_is_for_python(kind: str, tools: str, said: str) -> None:
+    trace = with_facts(CROWDED.trace(), "host", is_root=1, tools=tools)
+    assert commands.stacks(with_facts(trace, "process:7", engine_kind=kind), 7).startswith(said)

@@ -1,0 +1,194 @@
+"""Who takes the CPUs: a made-up /proc with known numbers, and this machine's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.collectors.consumers import CALM_NS, CROWDED_NS, FIRST_NS, ConsumersCollector
+from llmtop.model import NS_PER_S, Metric, Target, TargetProcess, Trace, Unknown
+from tests.collectors.processes import eventually
+
+HERTZ = os.sysconf("SC_CLK_TCK")
+SERVER = Target(100, 100, "vllm", "vLLM", (TargetProcess(100, "APIServer", "vllm"),))
+
+
+class Machine:
+    """A folder that looks like /proc, and a clock that is moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 0
+        (folder / "pressure").mkdir()
+        self.cpu()
+        self.pressure(0.0)
+
+    def clock(self) -> int:
+        return self.now
+
+    def process(
+        self,
+        pid: int,
+        name: str,
+        seconds: float,
+        *,
+        parent: int = 1,
+        ended: float = 0.0,
+        start: int = 5,
+        group: str = "",
+    ) -> None:
+        ticks, children = int(seconds * HERTZ), int(ended * HERTZ)
+        folder = self.folder / str(pid)
+        folder.mkdir(exist_ok=True)
+        fields = f"S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 {children} 0 20 0 1 0 {start} 0 0"
+        (folder / "stat").write_text(f"{pid} ({name}) {fields}")
+        (folder / "cgroup").write_text(f"0::/{group}\n")
+
+    def ends(self, pid: int) -> None:
+        for file in (self.folder / str(pid)).iterdir():
+            file.unlink()
+        (self.folder / str(pid)).rmdir()
+
+    def cpu(self, user: float = 0, idle: float = 0, softirq: float = 0, steal: float = 0) -> None:
+        parts = (user, 0, 0, idle, 0, 0, softirq, steal)
+        line = " ".join(str(int(part * HERTZ)) for part in parts)
+        (self.folder / "stat").write_text(f"cpu  {line} 0 0\ncpu0 1 2 3\n")
+
+    def pressure(self, percent: float) -> None:
+        (self.folder / "pressure" / "cpu").write_text(f"some avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def collector(machine: Machine) -> ConsumersCollector:
+    return ConsumersCollector(SERVER, machine.folder, machine.clock)
+
+
+def cores(trace: Trace) -> Mapping[str, float | None]:
+    found = {one.track: one.value for one in trace.readings if one.metric == v.NEIGHBOUR_CPU}
+    return {trace.tracks[track].name: value for track, value in found.items()}
+
+
+def host(trace: Trace, metric: Metric) -> float | None:
+    (value,) = (one.value for one in trace.readings if (one.track, one.metric) == ("host", metric))
+    return value
+
+
+def later(machine: Machine, collector: ConsumersCollector, seconds: float) -> Trace:
+    machine.now += int(seconds * NS_PER_S)
+    return collector.poll()
+
+
+def test_the_others_are_named_with_their_cgroup_and_the_server_is_not(
+    machine: Machine, collector: ConsumersCollector
+) -> None:
+    machine.process(100, "vllm", 10.0)
+    machine.process(101, "VLLM::EngineCore", 10.0, parent=100)
+    machine.process(200, "stress ) ng\x1b[1m", 5.0, group="docker/" + "3f2a91b0c7d1" + 52 * "0")
+    machine.process(300, "cron", 1.0)
+    assert not collector.poll().readings
+    machine.process(100, "vllm", 11.0)
+    machine.process(101, "VLLM::EngineCore", 12.0, parent=100)
+    machine.process(200, "stress ) ng\x1b[1m", 8.6, group="docker/" + "3f2a91b0c7d1" + 52 * "0")
+    trace = later(machine, collector, 2)
+    (track,) = trace.tracks.values()
+    assert track.id == "neighbour:200"
+    assert dict(track.facts) == {"pid": 200, "cgroup": "docker 3f2a91b0c7d1"}
+    assert "\x1b" not in track.name
+    assert list(cores(trace).values()) == [pytest.approx(1.8)]
+
+
+def test_one_that_rests_again_is_gone(machine: Machine, collector: ConsumersCollector) -> None:
+    machine.process(200, "batch", 0.0)
+    collector.poll()
+    machine.process(200, "batch", 1.0)
+    assert cores(later(machine, collector, 2)) == {"batch": pytest.approx(0.5)}
+    trace = later(machine, collector, 20)
+    assert not trace.tracks
+    assert trace.gone == ("neighbour:200",)
+
+
+def test_children_that_come_and_go_count_as_their_parents(machine: Machine, collector: ConsumersCollector) -> None:
+    """Those that were seen before they ended have been counted already."""
+    machine.process(200, "make", 0.0)
+    machine.process(201, "cc1", 3.0, parent=200)
+    collector.poll()
+    machine.ends(201)
+    machine.process(200, "make", 0.0, ended=3.0 + 2.0)
+    assert cores(later(machine, collector, 2)) == {"make": pytest.approx(1.0)}
+
+
+def test_a_pid_that_is_used_again_starts_from_zero(machine: Machine, collector: ConsumersCollector) -> None:
+    machine.process(200, "old", 50.0, start=5)
+    collector.poll()
+    machine.process(200, "new", 0.5, start=9)
+    assert cores(later(machine, collector, 1)) == {"new": pytest.approx(0.5)}
+
+
+def test_what_the_cpus_are_lost_to_beside_processes(machine: Machine, collector: ConsumersCollector) -> None:
+    machine.process(200, "batch", 0.0)
+    collector.poll()
+    machine.process(200, "batch", 1.0)
+    machine.cpu(user=6.0, idle=10.0, softirq=2.0, steal=2.0)
+    trace = later(machine, collector, 2)
+    assert host(trace, v.HOST_STEAL) == pytest.approx(10.0)
+    assert host(trace, v.HOST_INTERRUPTS) == pytest.approx(10.0)
+    assert host(trace, v.HOST_CPU) == pytest.approx(4.0)
+    assert host(trace, v.HOST_CPU_UNSEEN) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(("percent", "wait_ns"), [(0.0, CALM_NS), (30.0, CROWDED_NS)])
+def test_it_looks_more_often_when_tasks_queue(
+    machine: Machine, collector: ConsumersCollector, percent: float, wait_ns: int
+) -> None:
+    machine.pressure(percent)
+    collector.poll()
+    assert not later(machine, collector, FIRST_NS / NS_PER_S - 0.1).readings
+    machine.cpu(user=1.0)
+    assert later(machine, collector, 0.1).readings
+    machine.cpu(user=2.0)
+    assert not later(machine, collector, wait_ns / NS_PER_S - 0.1).readings
+    assert later(machine, collector, 0.1).readings
+
+
+def test_a_look_that_takes_long_is_taken_rarely(machine: Machine) -> None:
+    """20 ms, which is 0.2 % of a core every 10 s."""
+    ticking = iter(range(0, 10**12, 20_000_000))
+    collector = ConsumersCollector(SERVER, machine.folder, lambda: next(ticking))
+    collector.poll()
+    polls = 1
+    while not collector.poll().readings:
+        polls += 1
+        machine.cpu(user=float(polls))
+    assert polls == pytest.approx(10 / 0.02, rel=0.02)
+
+
+def test_without_proc_it_says_so(tmp_path: Path) -> None:
+    assert isinstance(ConsumersCollector(SERVER, tmp_path).missing(), Unknown)
+
+
+def test_a_real_neighbour_is_found() -> None:
+    collector = ConsumersCollector(SERVER)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as program:
+        try:
+            # Descendants of llmtop, as this one is, are its own.
+            seen = eventually(lambda: _sees(collector, program.pid), "the neighbour")
+        finally:
+            program.kill()
+    assert seen
+
+
+def _sees(collector: ConsumersCollector, pid: int) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1 << 22)
+        return f"neighbour:{pid}" in collector.poll().tracks
