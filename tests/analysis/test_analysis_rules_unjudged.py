@@ -53,8 +53,7 @@ def test_a_short_look_says_how_long_it_was() -> None:
 @pytest.mark.parametrize(
     ("names", "rules"),
     [
-        (("server.waiting",), {"queue-growth", "kv-bound"}),
-        (("server.kv_usage",), {"kv-bound"}),
+        (("server.waiting",), {"queue-growth"}),
         (("server.preemptions",), {"kv-bound"}),
         (("gpu.dram",), {"memory-bound-decode", "compute-bound"}),
         (("gpu.clock_reasons",), {"clocks-capped"}),
