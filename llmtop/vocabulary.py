@@ -188,6 +188,8 @@ class ThreadCause(StrEnum):
     EXITED = "exited"
     UNINTERRUPTIBLE = "uninterruptible"
     OTHER = "other"
+    UNSEEN = "unseen"
+    """Asleep while no probe looked at what in (system calls were shed, say): no cause, and never shown as one."""
 
 
 # What probes in the kernel count (collectors/ebpf). Sums over the time a probe was attached, which the OBSERVED

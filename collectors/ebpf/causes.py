@@ -23,7 +23,7 @@ def file_of(pid: int, descriptor: int) -> str | None:
 
 
 def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: FileOf = file_of) -> ThreadCause:
-    """The call first, then the state it sleeps in."""
+    """The call first, then the state it sleeps in. Where neither was looked at, it is UNSEEN: no cause is made up."""
     if state & ~_IN_SYNC in (4, 8):
         return ThreadCause.STOPPED
     if state & _IN_SYNC:
@@ -32,4 +32,4 @@ def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: Fi
         found = cause_of_syscall(f"{call} {descriptor:x}", lambda number: file_of(pid, number))
         if found is not None:
             return found
-    return _STATES.get(state, ThreadCause.OTHER)
+    return _STATES.get(state, ThreadCause.OTHER if call != _NO_CALL else ThreadCause.UNSEEN)

@@ -144,8 +144,8 @@ def cause_of(frames: Sequence[Frame], state: str) -> ThreadCause:
     """What a thread sleeps in, by the kernel's functions that it went to sleep from, innermost first.
 
     >>> frames = [Frame(1 << 63, name, "") for name in ("__schedule", "schedule", "futex_wait_queue", "do_futex")]
-    >>> cause_of(frames, "S").value, cause_of([], "D").value
-    ('futex', 'uninterruptible')
+    >>> cause_of(frames, "S").value, cause_of([], "D").value, cause_of([], "S").value
+    ('futex', 'uninterruptible', 'unseen')
     """
     if state in _STOPPED:
         return ThreadCause.STOPPED
@@ -157,7 +157,9 @@ def cause_of(frames: Sequence[Frame], state: str) -> ThreadCause:
             waits_for_disk |= frame.symbol.startswith("io_schedule")
         elif (cause := cause_of_wchan(frame.symbol)) is not None:
             return cause
-    return ThreadCause.DISK if waits_for_disk else _by_state(state)
+    if waits_for_disk:
+        return ThreadCause.DISK
+    return _by_state(state) if frames or state == "D" else ThreadCause.UNSEEN
 
 
 def _by_state(state: str) -> ThreadCause:

@@ -39,6 +39,9 @@ NOT_SAMPLED = "not sampled"
 _LEAST_COVERED = 0.5
 """Measured sleeps that make up less than this of a cell's blocked time do not speak for the rest of it."""
 
+_CLOSE = 0.02
+"""Of a cell: clocks and probes are read at different moments."""
+
 Doing: TypeAlias = "Mapping[str, float]"
 """Shares of a cell by what was done (WORKING ... BLOCKED + cause); they sum to 1."""
 
@@ -85,6 +88,9 @@ def thread_cells(trace: Trace, thread: str, grid: Grid, series: ProbeSeries | No
     sync = _sync_cells(trace, thread, series, grid)
     sleeps = _measured_sleeps(trace, thread, series, grid)
     samples = _sampled_causes(trace, thread, series, grid)
+    told = [_speaks_for(*cell) for cell in zip(sleeps, on_cpu, queued, strict=True)]
+    if any(samples):  # else the little that was seen is all there is
+        sleeps = [slept if is_told else None for slept, is_told in zip(sleeps, told, strict=True)]
     cells = tuple(
         None
         if ran is None or waited is None
@@ -97,7 +103,7 @@ def thread_cells(trace: Trace, thread: str, grid: Grid, series: ProbeSeries | No
     return ThreadCells(
         grid,
         cells,
-        are_causes_exact=_mostly_known(sleeps, read),
+        are_causes_exact=_mostly_known([is_told or None for is_told in told], read),
         knows_polling=_mostly_known(polling, read),
         knows_sync=_mostly_known(sync, read),
     )
@@ -136,6 +142,12 @@ def _doing(
     }
     doing |= {f"{BLOCKED}{cause}": share for cause, share in blocked.items()}
     return {what: share for what, share in doing.items() if share > 0}
+
+
+def _speaks_for(slept: Mapping[str, float] | None, ran: float | None, waited: float | None) -> bool:
+    """Whether the probes saw in what the thread slept for most of its blocked time; it may be that they shed that."""
+    blocked = max(0.0, 1.0 - ((ran or 0.0) + (waited or 0.0)) / NS_PER_S)
+    return slept is not None and sum(slept.values()) >= _LEAST_COVERED * blocked - _CLOSE
 
 
 def _mostly_known(cells: Sequence[object], read: Sequence[int]) -> bool:

@@ -41,6 +41,7 @@ on sched_yield (vllm-project/vllm issue 19036), SGLang's idle scheduler made 11,
 
 _FEWEST_SPINS = 1_000
 """Fewer in a whole window are no polling: at the lower limit they pass a fifth of a second."""
+_NO_CAUSES = (v.ThreadCause.RUNNING, v.ThreadCause.UNSEEN)
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch")
 """What probes on launches are on; of calls within calls one is enough."""
@@ -87,8 +88,7 @@ def probe_series(trace: Trace) -> ProbeSeries:
             labels[track].append(label)
     for labels in (found.sampled, found.exact):
         for causes in labels.values():
-            if v.ThreadCause.RUNNING in causes:
-                causes.remove(v.ThreadCause.RUNNING)
+            causes[:] = [cause for cause in causes if cause not in _NO_CAUSES]
     found.spinning.update(map(process_of, found.spins))
     for calls in found.spin_calls.values():
         calls[:] = [call for call in calls if call == "sched_yield" or call.endswith("(no wait)")]

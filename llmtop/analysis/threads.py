@@ -54,7 +54,8 @@ class Shares:
             nothing tells.
         in_cuda_sync: The share spent within synchronising CUDA and NCCL calls, spinning (then it is a part of
             `on_cpu`) or asleep (then of `blocked`); None where no probe on those libraries tells.
-        are_causes_exact: Whether `blocked` is measured at each sleep; else its causes were sampled.
+        are_causes_exact: Whether most of `blocked` was measured at each sleep within this window; else its causes
+            were sampled.
     """
 
     on_cpu: float
@@ -276,18 +277,19 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
     running, waiting = running / excess, waiting / excess
     blocked = max(0.0, 1.0 - running - waiting)
     measured = exact_causes(trace, track, series.exact.get(track, []), window_ns)
-    if not measured and blocked > _CLOSE:
-        measured = None  # it slept, and no probe saw it
+    is_exact = measured is not None and (blocked <= _CLOSE or sum(measured.values()) >= _MOSTLY * blocked)
+    causes = () if measured is None else _measured(measured, blocked)
+    if not is_exact:  # no probes, or it slept and they did not see in what: they shed what tells
+        sampled = _sampled(trace, track, window_ns, series.sampled, blocked)
+        causes = sampled if not causes or sampled[0][0] != NOT_SAMPLED else causes
     polling = polling_share(trace, track, series, window_ns)
     return Shares(
         running,
         waiting,
-        _sampled(trace, track, window_ns, series.sampled, blocked)
-        if measured is None
-        else _measured(measured, blocked),
+        causes,
         None if polling is None else min(running, polling),
         cuda_sync_share(trace, track, series, window_ns),
-        are_causes_exact=measured is not None,
+        are_causes_exact=is_exact,
     )
 
 

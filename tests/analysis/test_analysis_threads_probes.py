@@ -60,6 +60,25 @@ def test_measured_causes_stand_before_sampled_ones() -> None:
 def test_what_the_measured_causes_leave_has_a_name() -> None:
     shares = shares_of(Probed(HALF, probes={blocked("futex"): 0.1}).trace())
     assert dict(shares.blocked) == pytest.approx({"futex": 0.1, NOT_SEEN: 0.3})
+    assert not shares.are_causes_exact
+
+
+def test_probes_that_shed_what_tells_the_cause_are_not_called_exact() -> None:
+    """System calls cost too much: sleeps are still timed, but not in what. The samples of /proc go on."""
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "epoll")): 1.0}
+    causes = {blocked("futex"): lambda s: 0.4 if s < 4 else 0.0, blocked("unseen"): lambda s: 0.0 if s < 4 else 0.4}
+    shares = shares_of(Probed(HALF, counters=sampled, probes=causes).trace())
+    assert dict(shares.blocked) == pytest.approx({"epoll": 0.4})
+    assert not shares.are_causes_exact
+
+
+def test_probes_that_came_back_are_exact_again_and_the_rest_is_not_seen() -> None:
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "epoll")): 1.0}
+    causes = {blocked("futex"): lambda s: 0.0 if s < 5 else 0.4, blocked("unseen"): lambda s: 0.4 if s < 5 else 0.0}
+    shares = shares_of(Probed(HALF, counters=sampled, probes=causes).trace())
+    assert dict(shares.blocked)["futex"] == pytest.approx(0.32, abs=0.01)
+    assert dict(shares.blocked)[NOT_SEEN] == pytest.approx(0.08, abs=0.01)
+    assert shares.are_causes_exact
 
 
 def test_probes_that_looked_for_half_the_time_speak_for_all_of_it() -> None:

@@ -79,7 +79,7 @@ def test_a_thread_that_ran_since_it_was_looked_at_did_not_sleep_from_the_start()
 
 def test_a_lost_wake_up_makes_no_latency() -> None:
     sums = account(switch(200, ME, "S", 0), switch(700, 0, "R", ME))
-    assert sums.blocked == {(ME, ThreadCause.OTHER): 500}
+    assert sums.blocked == {(ME, ThreadCause.UNSEEN): 500}
     assert not sums.queued
 
 
@@ -115,7 +115,7 @@ def test_a_thread_that_ends_is_left_alone() -> None:
         (("schedule", "do_signal_stop"), "T", ThreadCause.STOPPED),
         (("schedule", "something_new"), "D", ThreadCause.UNINTERRUPTIBLE),
         (("schedule", "something_new"), "S", ThreadCause.OTHER),
-        ((), "S", ThreadCause.OTHER),
+        ((), "S", ThreadCause.UNSEEN),
     ],
 )
 def test_causes(names: tuple[str, ...], state: str, cause: ThreadCause) -> None:
