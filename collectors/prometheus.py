@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
@@ -27,6 +27,7 @@ from llmtop.collectors.loading import progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.collectors.scrape_pace import SLOW_NS, Pace
+from llmtop.collectors.slots import Running, Slots, slots_of
 from llmtop.model import (
     NS_PER_S,
     Engine,
@@ -72,9 +73,12 @@ _SAME_IN_OTHER_WORDS = {
     v.SERVER_PREFIX_HIT_RATE: v.SERVER_PREFIX_HITS,
     v.SERVER_PREFIX_HITS: v.SERVER_PREFIX_HIT_RATE,
     v.SERVER_PREFIX_QUERIES: v.SERVER_PREFIX_HIT_RATE,
+    v.SERVER_OUTPUT_RATE: v.SERVER_OUTPUT_TOKENS,
 }
 """Not missed where the other is there: servers have counters or a rate."""
-_ALL = tuple(m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server."))
+_ALL = tuple(
+    m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server.") and m not in v.ENDED.values()
+)
 _UNANSWERED = (Answer.NOT_HTTP, Answer.UNREACHABLE, Answer.REFUSED, Answer.SILENT)
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
@@ -91,6 +95,9 @@ class _Connected:
     pages: int = 0
     is_introduced: bool = False
     """Whether it was asked for its version and model."""
+    running: Running = field(default_factory=Running)
+    why_no_slots: Unknown | None = None
+    """Once it has refused them it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +107,14 @@ class _Scrape:
     Attributes:
         t_ns: When its first byte came: its numbers are of then, however late it is read.
         took_ns: From asking for it to its last byte.
+        slots: The requests that run, of a server that tells them on another page.
     """
 
     connected: _Connected
     exposition: Exposition
     t_ns: int
     took_ns: int
+    slots: Slots | Unknown | None = None
 
 
 class _Job:
@@ -255,6 +264,7 @@ class PrometheusCollector:
         return answer
 
     def _ask(self, url: str) -> _Scrape | Failure:
+        started = self._clock()
         page = self._page(url)
         if isinstance(page, Failure):
             return page
@@ -263,8 +273,8 @@ class PrometheusCollector:
         if isinstance(known, Failure):
             return known
         connected, exposition = known
-        scrape = _Scrape(connected, exposition, page.t_ns or self._clock(), self._took_ns)
-        self._pace.took(scrape.took_ns)
+        scrape = _Scrape(connected, exposition, page.t_ns or self._clock(), self._took_ns, self._slots(connected))
+        self._pace.took(self._clock() - started)
         self._ask_besides(connected, exposition, scrape.took_ns)
         return scrape
 
@@ -359,10 +369,8 @@ class PrometheusCollector:
 
     def _get(self, connected: _Connected, path: str) -> Any:
         """A JSON document of the server; None when there is none."""
-        url = connected.url
-        base = url.removesuffix(next((end for end in connected.engine.metrics_paths if url.endswith(end)), ""))
         try:
-            page = self._fetch(base + path)
+            page = self._fetch(_base(connected) + path)
             return json.loads(page.body) if page.status == 200 else None
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             return None
@@ -383,6 +391,36 @@ class PrometheusCollector:
             return Trace(Origin("live"), now, now, tracks=tracks, readings=looks[1:], missing=self._missing)
         missing = (Missing("server", failure.why), *(one for one in self._missing if one.what != "server"))
         return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=missing)
+
+    def _of_slots(
+        self, scrape: _Scrape, readings: Sequence[Reading], unread: Mapping[Metric, Unknown]
+    ) -> Iterable[tuple[Metric, float | Unknown]]:
+        """What the requests that run add to counters that know only of those that ended."""
+        ended = next((each.value for each in readings if each.metric is v.SERVER_OUTPUT_TOKENS_ENDED), None)
+        slots = scrape.slots
+        if slots is None or ended is None:
+            return
+        if isinstance(slots, Unknown):
+            why = unread[v.SERVER_OUTPUT_TOKENS].reason
+            yield v.SERVER_OUTPUT_TOKENS, Unknown(f"{why}, and {slots.reason}", slots.remedy)
+            return
+        yield v.SERVER_OUTPUT_TOKENS, scrape.connected.running.count(ended, slots.decoded)
+
+    def _slots(self, connected: _Connected) -> Slots | Unknown | None:
+        """The requests that run now, where there is a page of them; a server that refuses it is not asked again."""
+        if not connected.engine.slots_path or connected.why_no_slots is not None:
+            return connected.why_no_slots
+        url = _base(connected) + connected.engine.slots_path
+        try:
+            page = self._fetch(url)
+        except (OSError, http.client.HTTPException) as error:
+            return Unknown(f"{url} did not answer ({type(error).__name__})")
+        if page.status == 200:
+            return slots_of(page.body)
+        why = Unknown(f"{url} answers with status {page.status}", connected.engine.slots_remedy)
+        if page.status in (401, 403, 404, 501):
+            connected.why_no_slots = why
+        return why
 
     def _failed(self, problem: Failure | Unknown, now: int, took_ns: int) -> Trace:
         """No numbers this time: histories get a gap, and the moment is marked."""
@@ -413,6 +451,14 @@ class PrometheusCollector:
                 unread[metric] = read
             else:
                 readings += (Reading(track_id, each, t_ns, value, source) for each, value, source in read)
+                if (ended := v.ENDED.get(metric)) is not None and read[0][0] is ended:
+                    unread[metric] = Unknown(f"{engine.title} counts a request's {metric.title} when it ends, at once")
+        for metric, running in self._of_slots(scrape, readings, unread):
+            if isinstance(running, Unknown):
+                unread[metric] = running
+            else:
+                unread.pop(metric, None)
+                readings.append(Reading(track_id, metric, t_ns, running, f"{engine.title} {engine.slots_path}"))
         marks = (Mark(now, "server", track_id, "metrics are back"),) if self._is_lost else ()
         self._is_lost = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
@@ -436,6 +482,12 @@ class PrometheusCollector:
         )
 
 
+def _base(connected: _Connected) -> str:
+    """Its address, without the path of the metrics."""
+    url = connected.url
+    return url.removesuffix(next((end for end in connected.engine.metrics_paths if url.endswith(end)), ""))
+
+
 def engine_of(text: str, engines: Iterable[Engine], kind: str) -> Engine | None:
     """Whose metrics a text holds: of the engines whose prefixes occur, the one of `kind`, else the most frequent."""
     counts = {engine.kind: 0 for engine in engines}
@@ -451,7 +503,8 @@ def engine_of(text: str, engines: Iterable[Engine], kind: str) -> Engine | None:
 
 
 def _wanted(engine: Engine) -> set[str]:
-    plain = {key(sample.name) for samples in engine.names.values() for sample in samples}
+    families = (*engine.names.values(), *engine.means.values())
+    plain = {key(name) for samples in families for sample in samples for name in (sample.name, *sample.plus)}
     parts = {
         key(sample.name + suffix)
         for samples in engine.distributions.values()
@@ -470,7 +523,10 @@ def _read(engine: Engine, metric: Metric, exposition: Exposition) -> _Values | U
         for sample in engine.names[metric]:
             chosen = _chosen(exposition.samples.get(key(sample.name), ()), sample)
             if chosen:
-                return [(metric, _folded(metric, chosen, engine.replicas, sample.scale), chosen[0].name)]
+                told = v.ENDED[metric] if sample.at_end else metric
+                more = (key(name) for name in sample.plus if key(name) in exposition.samples)
+                parts = [chosen, *(exposition.samples[name] for name in more)]
+                return [(told, _added(metric, parts, engine.replicas, sample.scale), chosen[0].name)]
         return _absent(engine, engine.names[metric], exposition)
     if metric in engine.distributions:
         for sample in engine.distributions[metric]:
@@ -478,7 +534,20 @@ def _read(engine: Engine, metric: Metric, exposition: Exposition) -> _Values | U
             if values:
                 return values
         return _absent(engine, engine.distributions[metric], exposition)
+    if metric in engine.means:
+        return _mean(metric, engine, exposition)
     return Unknown(f"{engine.title} exports no {metric.title}")
+
+
+def _mean(metric: Metric, engine: Engine, exposition: Exposition) -> _Values | Unknown:
+    """A latency of which only the sum and the number are counted: a histogram of one bucket, without an end."""
+    values: _Values = []
+    for part, sample in zip((v.total(metric), v.bucket(metric, math.inf)), engine.means[metric], strict=True):
+        chosen = _chosen(exposition.samples.get(key(sample.name), ()), sample)
+        if not chosen:
+            return _absent(engine, (sample,), exposition)
+        values.append((part, _folded(metric, chosen, engine.replicas, sample.scale), chosen[0].name))
+    return values
 
 
 def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -> Unknown:
@@ -492,6 +561,15 @@ def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -
 def _chosen(samples: Sequence[ExposedSample], wanted: Sample) -> list[ExposedSample]:
     where = wanted.where.items()
     return [sample for sample in samples if all(sample.labels.get(label, "") in values for label, values in where)]
+
+
+def _added(
+    metric: Metric, parts: Iterable[Iterable[ExposedSample]], replicas: Sequence[str], scale: float
+) -> float | None:
+    """The sum of what one number is divided into; None when a part has no value, for it would be too small."""
+    values = [_folded(metric, part, replicas, scale) for part in parts]
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: Sequence[str], scale: float) -> float | None:
@@ -554,6 +632,7 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
     if connected.version is not None:
         facts["version"] = connected.version
     told: dict[str, str] = {}
+    facts |= {v.remark_of(metric): remark for metric, remark in engine.remarks.items()}
     for name, labels in engine.info.items():
         for sample in exposition.samples.get(key(name), ())[:1]:
             told |= {label: sample.labels[label] for label in labels if label in sample.labels}

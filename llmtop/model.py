@@ -505,11 +505,18 @@ class Sample:
         where: Only samples whose labels have one of these values: {"finished_reason": ("error", "abort")}; a
             label that is not there counts as empty, as in PromQL.
         scale: What turns the server's unit into the metric's: 1e-3 for milliseconds.
+        plus: Further names that are added where they are there: the server divides what the metric means.
+        at_end: This counter moves when a request ends, by all that the request was: it tells nothing of a request
+            that runs, and is never read as the metric itself but as that "of requests that ended"
+            (`vocabulary.ENDED`). All other counters move as the work is done: with each step, or when a prompt is
+            done.
     """
 
     name: str
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scale: float = 1.0
+    plus: tuple[str, ...] = ()
+    at_end: bool = False
 
 
 class Feature(StrEnum):
@@ -601,6 +608,10 @@ class Engine:
         metrics_remedy: What turns its metrics on.
         names: Where each number is; the first sample that is there wins, so newer names stand first.
         distributions: Likewise for histograms.
+        means: Latencies of which only a counter of the sum and one of the number are there, in this order.
+        remarks: What a number leaves out, in a few words: "aborts not counted".
+        slots_path: A JSON page of the requests that run, with the tokens of each so far (llama-server's /slots), and
+            what turns it on.
         replicas: Labels over which a number is repeated, not divided: the ranks of one tensor-parallel group.
         model_labels: Labels whose value is the model's name.
         info: Names whose labels tell something of the server's set-up, with the labels worth showing.
@@ -621,6 +632,10 @@ class Engine:
     metrics_remedy: str = ""
     names: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
     distributions: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
+    means: Mapping[Metric, tuple[Sample, Sample]] = field(default_factory=dict)
+    remarks: Mapping[Metric, str] = field(default_factory=dict)
+    slots_path: str = ""
+    slots_remedy: str = ""
     port_flags: tuple[str, ...] = ("--port",)
     port_variable: str = ""
     model_flags: tuple[str, ...] = ("--model",)

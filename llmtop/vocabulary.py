@@ -89,6 +89,16 @@ SERVER_KV_USAGE = Metric("server.kv_usage", "ratio", title="KV cache")
 SERVER_PREEMPTIONS = Metric("server.preemptions", "requests", counter=True, title="preemptions")
 SERVER_PROMPT_TOKENS = Metric("server.prompt_tokens", "tokens", counter=True, title="prompt tokens")
 SERVER_OUTPUT_TOKENS = Metric("server.output_tokens", "tokens", counter=True, title="output tokens")
+SERVER_OUTPUT_TOKENS_ENDED = Metric(
+    "server.output_tokens_ended", "tokens", counter=True, title="output tokens of requests that ended"
+)
+SERVER_PROMPT_TOKENS_ENDED = Metric(
+    "server.prompt_tokens_ended", "tokens", counter=True, title="prompt tokens of requests that ended"
+)
+ENDED = {SERVER_OUTPUT_TOKENS: SERVER_OUTPUT_TOKENS_ENDED, SERVER_PROMPT_TOKENS: SERVER_PROMPT_TOKENS_ENDED}
+"""What a counter that moves only when a request ends is read as (`Sample.at_end`): no rate of the moment."""
+SERVER_OUTPUT_RATE = Metric("server.output_rate", "tok/s", title="output rate")
+"""A server's own mean over its last steps."""
 SERVER_REQUESTS = Metric("server.requests", "requests", counter=True, title="requests finished")
 SERVER_FAILURES = Metric("server.failures", "requests", counter=True, title="requests failed")
 SERVER_PREFIX_QUERIES = Metric("server.prefix_queries", "tokens", counter=True, title="prefix queries")
@@ -278,6 +288,11 @@ def bucket(metric: Metric, upper: float) -> Metric:
     ('server.ttft|0.5', 'server.ttft|inf')
     """
     return Metric(f"{metric.name}|{upper:g}", "1", counter=True)
+
+
+def remark_of(metric: Metric) -> str:
+    """The fact of a server's track that says what its number leaves out ("aborts not counted")."""
+    return f"{metric.name}.remark"
 
 
 def total(metric: Metric) -> Metric:

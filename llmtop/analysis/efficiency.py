@@ -32,6 +32,7 @@ from llmtop.analysis.readings import (
 )
 from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
 from llmtop.analysis.roofline_rates import rates_history, why_no_rates
+from llmtop.analysis.tokens import output_tokens, prompt_tokens
 from llmtop.model import NS_PER_S, Quantity, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -94,16 +95,19 @@ def computed_tokens_per_s(trace: Trace) -> Quantity | Unknown:
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    prompt = counter_rate(trace, server.id, v.SERVER_PROMPT_TOKENS, WINDOW_NS)
-    output = counter_rate(trace, server.id, v.SERVER_OUTPUT_TOKENS, WINDOW_NS)
+    prompt = prompt_tokens(trace, server.id, WINDOW_NS)
+    output = output_tokens(trace, server.id, WINDOW_NS)
     if isinstance(output, Unknown):
         return output
     if isinstance(prompt, Unknown):
         return prompt
+    note = f" ({output.note})" if output.note else ""
     cached = counter_rate(trace, server.id, v.SERVER_PREFIX_HITS, WINDOW_NS)
     if isinstance(cached, Unknown):
-        return Quantity(prompt + output, "tokens/s", "prompt and output tokens, cached prompts among them")
-    return Quantity(max(0.0, prompt - cached) + output, "tokens/s", "prompt tokens not cached, and output tokens")
+        origin = f"prompt and output tokens{note}, cached prompts among them"
+        return Quantity(prompt.per_second + output.per_second, "tokens/s", origin)
+    computed = max(0.0, prompt.per_second - cached) + output.per_second
+    return Quantity(computed, "tokens/s", f"prompt tokens not cached, and output tokens{note}")
 
 
 def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
@@ -214,13 +218,13 @@ def _steps_per_s(trace: Trace, server: str) -> Quantity | Unknown:
 
 
 def _steps_by_batch(trace: Trace, server: str, why_not: Unknown) -> Quantity | Unknown:
-    output = counter_rate(trace, server, v.SERVER_OUTPUT_TOKENS, WINDOW_NS)
+    output = output_tokens(trace, server, WINDOW_NS)
     batch = mean(trace, server, v.SERVER_RUNNING, WINDOW_NS)
     if isinstance(output, Unknown) or isinstance(batch, Unknown):
         return why_not
-    if not batch or not output:
+    if not batch or not output.per_second:
         return _NO_TOKENS
-    return Quantity(output / batch, "steps/s", "a step per output token of each running request")
+    return Quantity(output.per_second / batch, "steps/s", "a step per output token of each running request")
 
 
 # Measured
@@ -230,10 +234,10 @@ def _joules_per_token(trace: Trace, gpus: Sequence[Track]) -> Result:
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    tokens = counter_rate(trace, server.id, v.SERVER_OUTPUT_TOKENS, WINDOW_NS)
-    if isinstance(tokens, Unknown):
-        return tokens
-    if not tokens:
+    output = output_tokens(trace, server.id, WINDOW_NS)
+    if isinstance(output, Unknown):
+        return output
+    if not output.per_second:
         return _NO_TOKENS
     powers = [_watts(trace, track.id) for track in gpus]
     watts = _total(power if isinstance(power, Unknown) else float(power.value) for power in powers)
@@ -241,7 +245,9 @@ def _joules_per_token(trace: Trace, gpus: Sequence[Track]) -> Result:
         return watts
     sources = dict.fromkeys(power.source for power in powers if isinstance(power, Quantity))
     number = f"{len(gpus)} GPUs" if len(gpus) > 1 else "1 GPU"
-    return Quantity(watts / tokens, "J/token", f"{' and '.join(sources)} of {number}, over output tokens")
+    note = f" ({output.note})" if output.note else ""
+    origin = f"{' and '.join(sources)} of {number}, over output tokens{note}"
+    return Quantity(watts / output.per_second, "J/token", origin)
 
 
 def _watts(trace: Trace, gpu: str) -> Quantity | Unknown:

@@ -178,7 +178,8 @@ def growths(series: Series, hold_ns: int = HOLD_NS) -> Iterator[tuple[int, int, 
 
 
 def _of_server(trace: Trace, track: Track) -> Iterator[Event]:
-    tokens, preemptions = trace.get(track.id, v.SERVER_OUTPUT_TOKENS), trace.get(track.id, v.SERVER_PREEMPTIONS)
+    tokens = trace.get(track.id, v.SERVER_OUTPUT_TOKENS) or trace.get(track.id, v.SERVER_OUTPUT_TOKENS_ENDED)
+    preemptions = trace.get(track.id, v.SERVER_PREEMPTIONS)
     for t in falls(tokens) if tokens is not None else ():
         yield Event(t, track.name, "restarted", "its counters began again", "", Severity.WARNING)
     for start, end, amount in growths(preemptions) if preemptions is not None else ():

@@ -22,6 +22,7 @@ from llmtop.analysis.readings import (
 )
 from llmtop.analysis.thread_probes import library_watch
 from llmtop.analysis.threads import Shares, ThreadRow, engine_thread
+from llmtop.analysis.tokens import output_history
 from llmtop.analysis.views import Lane, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
 
@@ -101,9 +102,9 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         yield _absent("tokens", "tok/s", why)
         yield _absent("waiting", "requests", why)
         return
-    samples = rate_history(trace, track.id, v.SERVER_OUTPUT_TOKENS, window_ns)
+    samples, where = output_history(trace, track.id, window_ns)
     why_not = None if samples else why_absent(trace, track.id, v.SERVER_OUTPUT_TOKENS)
-    yield Lane("tokens", "tok/s", source(trace, track.id, v.SERVER_OUTPUT_TOKENS), samples, why_not=why_not)
+    yield Lane("tokens", "tok/s", where, samples, why_not=why_not)
     yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns)
 
 

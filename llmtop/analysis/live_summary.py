@@ -259,6 +259,8 @@ def _points(gpu: str, view: RooflineView) -> Iterator[Json]:
 
 def _stat(stat: Stat) -> dict[str, Json]:
     shown: dict[str, Json] = {"value": _fact(stat.value), "unit": stat.unit, "source": stat.source}
+    if stat.note:
+        shown["note"] = stat.note
     if stat.mean is not None:
         shown["mean"] = _fact(stat.mean)
     if stat.bounds is not None:

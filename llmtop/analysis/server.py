@@ -21,6 +21,7 @@ from llmtop.analysis.readings import (
     source,
     why_kind_missing,
 )
+from llmtop.analysis.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackKind, Unknown
 from llmtop.units import count, quantity
 
@@ -46,6 +47,8 @@ class Stat:
         concept: The key in JSON: "output_tokens_per_s".
         history: (t_ns, value) samples for a graph; empty where a graph would mean nothing.
         bounds: Of a quantile: between what it lies. Where these are too far apart for a value, `value` says so.
+        note: What the number leaves out or how it was come by, in a few words; empty where there is nothing to say.
+        is_estimate: It is shown with "~".
         mean: Of a quantile: the exact mean of the same observations, where the server tells their sum.
     """
 
@@ -57,6 +60,8 @@ class Stat:
     history: Samples = ()
     bounds: Quantile | None = None
     mean: float | None = None
+    note: str = ""
+    is_estimate: bool = False
 
     @property
     def text(self) -> str:
@@ -65,6 +70,8 @@ class Stat:
             return self.bounds.text(self.unit)
         if isinstance(self.value, Unknown):
             return "–"
+        if self.is_estimate:
+            return f"~{quantity(self.value, self.unit)}"
         if self.unit in _COUNTS and self.value == round(self.value):
             return f"{count(self.value) if self.unit == 'requests' else round(self.value)} {self.unit}"
         return quantity(self.value, self.unit)
@@ -132,20 +139,21 @@ class _Maker:
     latency_window_ns: int
 
     def load(self) -> Iterable[Stat]:
-        yield self.rate(*_OUTPUT)
+        yield self.output()
         for gauge in _GAUGES:
             yield self.gauge(*gauge)
 
     def all(self) -> Iterable[Stat]:
-        yield self.rate_graph(*_OUTPUT)
-        yield self.rate_graph("prompt_tokens_per_s", "prompt", v.SERVER_PROMPT_TOKENS, "tok/s")
+        yield replace(self.output(), history=output_history(self.trace, self.track, HISTORY_NS)[0])
+        yield self.prompt()
         for concept, title, metric, unit in _GAUGES:
             stat = self.gauge(concept, title, metric, unit)
             yield replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
         yield self.preemptions()
         yield self.prefix_hit()
         yield self.rate_graph("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
-        yield self.rate_graph("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
+        failed = self.rate_graph("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
+        yield replace(failed, note=self.remark(v.SERVER_FAILURES))
         yield from self.latencies()
 
     def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> Stat:
@@ -153,6 +161,25 @@ class _Maker:
 
     def gauge(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
         return self.stat(concept, title, metric, latest(self.trace, self.track, metric), unit)
+
+    def output(self) -> Stat:
+        told = output_tokens(self.trace, self.track, self.rate_window_ns)
+        return self.tokens("output_tokens_per_s", "output", told)
+
+    def prompt(self) -> Stat:
+        told = prompt_tokens(self.trace, self.track, self.rate_window_ns)
+        stat = self.tokens("prompt_tokens_per_s", "prompt", told)
+        return replace(stat, history=rate_history(self.trace, self.track, v.SERVER_PROMPT_TOKENS, HISTORY_NS))
+
+    def tokens(self, concept: str, title: str, told: TokenRate | Unknown) -> Stat:
+        if isinstance(told, Unknown):
+            return Stat(concept, title, told, "tok/s")
+        value, is_estimate = told.per_second, told.is_estimate
+        return Stat(concept, title, value, "tok/s", told.source, note=told.note, is_estimate=is_estimate)
+
+    def remark(self, metric: Metric) -> str:
+        fact = self.trace.tracks[self.track].facts.get(v.remark_of(metric), "")
+        return "" if isinstance(fact, Unknown) else str(fact)
 
     def rate(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
         value = counter_rate(self.trace, self.track, metric, self.rate_window_ns)
@@ -208,7 +235,6 @@ class _Maker:
         return Stat(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
 
 
-_OUTPUT = ("output_tokens_per_s", "output", v.SERVER_OUTPUT_TOKENS, "tok/s")
 _GAUGES = (
     ("running", "running", v.SERVER_RUNNING, "requests"),
     ("waiting", "waiting", v.SERVER_WAITING, "requests"),

@@ -18,6 +18,7 @@ ENGINE = replace(
     library="",
     metrics_remedy="",
     version_path="",
+    remarks={},
     knobs={
         Feature.PREFIX_CACHING: Knob(
             switches={"--no-prefix-caching": "off"},

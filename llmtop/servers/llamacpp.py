@@ -40,6 +40,7 @@ KNOBS = {
     Feature.API_SERVERS: Knob(flags=("--threads-http",), change="--threads-http"),
 }
 """Read in the server's documentation. Its CUDA graphs have no flag."""
+_PROMPTS = Sample("llamacpp_prompt_tokens", plus=("llamacpp_prompt_tokens_cached",))
 ENGINE = Engine(
     kind="llamacpp",
     title="llama.cpp",
@@ -52,10 +53,19 @@ ENGINE = Engine(
         v.SERVER_RUNNING: (Sample("llamacpp_requests_processing"),),
         v.SERVER_WAITING: (Sample("llamacpp_requests_deferred"),),
         v.SERVER_KV_USAGE: (Sample("llamacpp_kv_cache_usage_ratio"),),  # removed from newer builds
-        v.SERVER_PROMPT_TOKENS: (Sample("llamacpp_prompt_tokens"),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("llamacpp_tokens_predicted"),),
+        # Those computed, with each batch (older builds: when a prompt is done), and those that its cache held.
+        v.SERVER_PROMPT_TOKENS: (_PROMPTS,),
+        # When a request ends, by all its tokens; /slots has those of the requests that run.
+        v.SERVER_OUTPUT_TOKENS: (Sample("llamacpp_tokens_predicted", at_end=True),),
         v.SERVER_STEPS: (Sample("llamacpp_n_decode"),),
+        v.SERVER_PREFIX_HITS: (Sample("llamacpp_prompt_tokens_cached"),),  # at a prompt's start; newer builds
+        v.SERVER_PREFIX_QUERIES: (_PROMPTS,),
     },
+    means={
+        v.SERVER_ITL: (Sample("llamacpp_tokens_predicted_seconds"), Sample("llamacpp_tokens_predicted")),  # at the end
+    },
+    slots_path="/slots",
+    slots_remedy="start llama-server with --slots, without --no-slots",
     model_flags=("--model", "-m", "--hf-repo", "-hf"),
     alias_flags=("--alias", "-a"),
     knobs=KNOBS,

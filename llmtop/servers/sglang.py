@@ -5,6 +5,8 @@ from __future__ import annotations
 from llmtop import vocabulary as v
 from llmtop.model import Default, Engine, Feature, Knob, Role, Sample
 
+_TOKENS = "sglang_realtime_tokens"
+_PREFILL = {"mode": ("prefill_compute", "prefill_cache")}
 _ALL_PRIORITIES = {"priority": ("",)}
 """With priority scheduling the queues are written once as a whole and once more for each priority."""
 
@@ -90,12 +92,17 @@ ENGINE = Engine(
         v.SERVER_WAITING: (Sample("sglang_num_queue_reqs", _ALL_PRIORITIES),),
         v.SERVER_KV_USAGE: (Sample("sglang_token_usage"),),
         v.SERVER_PREEMPTIONS: (Sample("sglang_num_retracted_requests"),),  # 0.5.8; gauges before, no counter
-        v.SERVER_PROMPT_TOKENS: (Sample("sglang_prompt_tokens"),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("sglang_generation_tokens"),),
+        # With each step since 0.5.8; the other counters move when a request ends, in all releases.
+        v.SERVER_PROMPT_TOKENS: (Sample(_TOKENS, _PREFILL), Sample("sglang_prompt_tokens", at_end=True)),
+        v.SERVER_OUTPUT_TOKENS: (
+            Sample(_TOKENS, {"mode": ("decode",)}),
+            Sample("sglang_generation_tokens", at_end=True),
+        ),
+        v.SERVER_OUTPUT_RATE: (Sample("sglang_gen_throughput"),),
         v.SERVER_REQUESTS: (Sample("sglang_num_requests"),),
         v.SERVER_FAILURES: (Sample("sglang_num_aborted_requests"),),
-        v.SERVER_PREFIX_QUERIES: (Sample("sglang_prompt_tokens"),),
-        v.SERVER_PREFIX_HITS: (Sample("sglang_cached_tokens"),),
+        v.SERVER_PREFIX_QUERIES: (Sample(_TOKENS, _PREFILL), Sample("sglang_prompt_tokens")),
+        v.SERVER_PREFIX_HITS: (Sample(_TOKENS, {"mode": ("prefill_cache",)}), Sample("sglang_cached_tokens")),
         v.SERVER_PREFIX_HIT_RATE: (Sample("sglang_cache_hit_rate"),),
         v.SERVER_FLOPS: (Sample("sglang_estimated_flops_per_gpu"),),
         v.SERVER_READ_BYTES: (Sample("sglang_estimated_read_bytes_per_gpu"),),

@@ -73,9 +73,10 @@ ENGINE = Engine(
     names={
         v.SERVER_RUNNING: (Sample("tgi_batch_current_size"),),
         v.SERVER_WAITING: (Sample("tgi_queue_size"),),
-        # There are no token counters: these grow when a request ends, by all its tokens at once.
-        v.SERVER_PROMPT_TOKENS: (Sample("tgi_request_input_length_sum"),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("tgi_request_generated_tokens_sum"),),
+        # There are no token counters: these grow when a request ends, by all its tokens. Batches are counted as they
+        # are done, so that steps and running requests tell about how many tokens come.
+        v.SERVER_PROMPT_TOKENS: (Sample("tgi_request_input_length_sum", at_end=True),),
+        v.SERVER_OUTPUT_TOKENS: (Sample("tgi_request_generated_tokens_sum", at_end=True),),
         v.SERVER_REQUESTS: (Sample("tgi_request_success"),),
         v.SERVER_FAILURES: (Sample("tgi_request_failure"),),
         v.SERVER_STEPS: (Sample("tgi_batch_inference_count"),),

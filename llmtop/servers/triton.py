@@ -31,6 +31,14 @@ ENGINE = Engine(
         v.SERVER_REQUESTS: (Sample("nv_inference_request_success"),),
         v.SERVER_FAILURES: (Sample("nv_inference_request_failure"),),
     },
+    # No tokens are counted; requests and the sums of their times, when they end.
+    means={
+        v.SERVER_E2E: (Sample("nv_inference_request_duration_us", scale=1e-6), Sample("nv_inference_request_success")),
+        v.SERVER_QUEUE_TIME: (
+            Sample("nv_inference_queue_duration_us", scale=1e-6),
+            Sample("nv_inference_request_success"),
+        ),
+    },
     distributions={v.SERVER_TTFT: (Sample("nv_inference_first_response_histogram_ms", scale=1e-3),)},
     model_flags=("--model-repository", "--model-store"),
     model_labels=("model",),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from llmtop import vocabulary as v
 from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
 
+# Output tokens are counted with each step, prompt tokens when a prompt is done (with its first output token), as are
+# the times to a first token and between tokens; requests and their other times are counted when they end. Requests
+# that a client aborts are not counted at all by the engine V1: they leave its books without having ended.
 NAMES = {
     v.SERVER_RUNNING: (Sample("vllm_num_requests_running"),),
     v.SERVER_WAITING: (Sample("vllm_num_requests_waiting"),),
@@ -143,6 +146,7 @@ ENGINE = Engine(
     metrics_remedy="start vLLM without --disable-log-stats",
     names=NAMES,
     distributions=DISTRIBUTIONS,
+    remarks={v.SERVER_FAILURES: "aborts not counted"},
     model_flags=("--model",),
     model_after=("serve",),
     info={

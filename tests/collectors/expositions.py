@@ -187,3 +187,13 @@ nv_inference_first_response_histogram_ms_bucket{{{labels},le="+Inf"}} 6
 nv_inference_first_response_histogram_ms_sum{{{labels}}} 900
 nv_inference_first_response_histogram_ms_count{{{labels}}} 6
 """
+
+
+def trtllm() -> str:
+    """TensorRT-LLM's trtllm-serve with return_perf_metrics."""
+    labels = 'engine_type="undefined",model_name="undefined"'
+    return f"""# TYPE trtllm_generation_tokens_total counter
+trtllm_generation_tokens_total{{{labels}}} 77.0
+# TYPE trtllm_num_requests_running gauge
+trtllm_num_requests_running{{{labels}}} 2.0
+"""

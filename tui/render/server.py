@@ -132,7 +132,9 @@ def _number(
         role = "bad"
     elif warn is not None and stat.value > warn:
         role = "warn"
-    return _Cell(label, short, ((stat.text, role),), stat.values, high)
+    parts: tuple[Part, ...] = ((stat.text, role),)
+    noted: tuple[Part, ...] = (*parts, (f"  {stat.note}", "dim")) if stat.note else parts
+    return _Cell(label, short, noted, stat.values, high, shorter=(parts,))
 
 
 def _queue(running: Stat, waiting: Stat) -> _Cell:
