@@ -579,6 +579,7 @@ class Knob:
             "none" mean on and off without being listed.
         defaults: The newest version's first.
         change: How people change it: "--max-num-seqs", "start without --enforce-eager"; empty where they cannot.
+        undo: Said in place of `change` of what was told: what is free by default and better left so.
         since: The first version that has `change`.
     """
 
@@ -589,6 +590,7 @@ class Knob:
     words: Mapping[str, Value] = field(default_factory=dict)
     defaults: tuple[Default, ...] = ()
     change: str = ""
+    undo: str = ""
     since: str = ""
 
 

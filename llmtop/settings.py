@@ -79,8 +79,9 @@ def facts(
         found[f"setting.{feature}"] = fact
         if where:
             found[f"setting.{feature}.source"] = where
-        if knob.change and _has(knob.since, version):
-            found[f"setting.{feature}.change"] = knob.change
+        change = knob.undo if knob.undo and f"told.{feature}" in told else knob.change
+        if change and _has(knob.since, version):
+            found[f"setting.{feature}.change"] = change
     return found
 
 

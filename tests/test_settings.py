@@ -128,6 +128,12 @@ def test_no_server_is_given_another_s_flags() -> None:
     assert "--max-running-requests" in changes
 
 
+def test_what_was_told_and_is_better_left_is_undone() -> None:
+    assert "setting.kv_blocks.change" not in settled("vllm", "vllm serve m", labels={"num_gpu_blocks": "27000"})
+    found = settled("vllm", "vllm serve m --num-gpu-blocks-override 40", labels={"num_gpu_blocks": "40"})
+    assert found["setting.kv_blocks.change"] == "start without --num-gpu-blocks-override"
+
+
 def test_files_and_variables() -> None:
     config = {"max-num-seqs": "32", "enforce-eager": "true", "async-scheduling": "false"}
     found = settled("vllm", "vllm serve m", "0.26.0", config=config)

@@ -110,7 +110,11 @@ KNOBS = {
     Feature.GPU_MEMORY_SHARE: Knob(
         flags=("--gpu-memory-utilization",), labels=("gpu_memory_utilization",), change="--gpu-memory-utilization"
     ),
-    Feature.KV_BLOCKS: Knob(flags=("--num-gpu-blocks-override",), labels=("num_gpu_blocks",)),
+    Feature.KV_BLOCKS: Knob(
+        flags=("--num-gpu-blocks-override",),
+        labels=("num_gpu_blocks",),
+        undo="start without --num-gpu-blocks-override",
+    ),
     Feature.KV_BLOCK_SIZE: Knob(flags=("--block-size",), labels=("block_size",)),
     Feature.TENSOR_PARALLEL: Knob(
         flags=("--tensor-parallel-size", "-tp"), defaults=(Default(1),), change="--tensor-parallel-size"
@@ -152,7 +156,6 @@ ENGINE = Engine(
     info={
         "vllm_cache_config_info": (
             *("num_gpu_blocks", "block_size", "cache_dtype", "gpu_memory_utilization", "enable_prefix_caching"),
-            "num_gpu_blocks_override",
         )
     },
     version_path="/version",

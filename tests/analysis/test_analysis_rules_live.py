@@ -100,6 +100,31 @@ def test_one_finding_for_all_gpus_alike() -> None:
     assert len([line for line in finding.evidence if line.startswith("GPU ")]) == 8
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (gpu(dram=48, tensor=6, sm=62), "DRAM 77 %, tensor 10 % while the GPU works (62 % of the time)"),
+        (gpu(dram=48, tensor=6, sm=98), "DRAM 48 %, tensor 6 %"),
+        (gpu(dram=61, tensor=8, sm=97), "DRAM 61 %, tensor 8 %"),
+        (gpu(dram=20, tensor=3, sm=25), "DRAM 80 %, tensor 12 % while the GPU works (25 % of the time)"),
+        (gpu(dram=30, tensor=5, sm=58), ""),
+        (gpu(dram=20, tensor=3, sm=15), ""),
+        (gpu(dram=48, tensor=30, sm=98), ""),
+    ],
+)
+def test_memory_bound_is_judged_over_the_time_at_work(values: Values, says: str) -> None:
+    """The first four: decode of OPT-1.3B and 2.7B (Recasens et al.), and loads in bursts."""
+    assert [one.message.removeprefix("memory-bound decode: ") for one in found(memory_bound_decode, values)] == (
+        [says] if says else []
+    )
+
+
+def test_compute_bound_is_judged_over_the_time_at_work() -> None:
+    finding = only(found(compute_bound, gpu(dram=15, tensor=35, sm=50)))
+    assert finding.message == "compute-bound: tensor 70 %, DRAM 30 % while the GPU works (50 % of the time)"
+    assert finding.evidence == ("GPU 0: tensor 35 % (test), DRAM 15 % (test), SM 50 % (test)",)
+
+
 def test_compute_bound() -> None:
     finding = only(found(compute_bound, gpu(dram=35, tensor=72)))
     assert finding.message == "compute-bound: tensor 72 %, DRAM 35 %"
@@ -163,13 +188,17 @@ def test_queue_does_not_grow(waiting: list[float], running: list[float]) -> None
     assert not found(queue_growth, server(waiting=waiting, running=running))
 
 
-def clocks(mask: int, *, power: float = 400, limit: float = 700, heat: float = 60) -> Values:
+def clocks(
+    mask: int, *, power: float = 400, limit: float = 700, heat: float = 60, memory: float | None = None
+) -> Values:
+    hbm: Values = {} if memory is None else {("gpu:0", v.GPU_TEMPERATURE_MEMORY): memory}
     return {
         ("gpu:0", v.GPU_CLOCK_REASONS): float(mask),
         ("gpu:0", v.GPU_POWER): power,
         ("gpu:0", v.GPU_POWER_LIMIT): limit,
         ("gpu:0", v.GPU_TEMPERATURE): heat,
         ("gpu:0", v.GPU_SM_CLOCK): 1410.0,
+        **hbm,
     }
 
 
@@ -179,7 +208,11 @@ def clocks(mask: int, *, power: float = 400, limit: float = 700, heat: float = 6
         (clocks(0x04, power=697), "power cap: 697 W, SM clock 1410 MHz", Severity.INFO),
         (clocks(0x20, heat=88), "thermal slowdown: 88.0 °C, SM clock 1410 MHz", Severity.ERROR),
         (clocks(0x40 | 0x08, heat=91), "thermal slowdown: 91.0 °C, SM clock 1410 MHz", Severity.ERROR),
-        (clocks(0x80), "power brake: 400 W, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x80 | 0x08), "power brake: 400 W, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x08), "hardware slowdown: 400 W, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x20, heat=78, memory=96), "memory too hot: 96.0 °C, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x40, heat=84, memory=97), "memory too hot: 97.0 °C, SM clock 1410 MHz", Severity.ERROR),
+        (clocks(0x20, heat=84, memory=88), "thermal slowdown: 84.0 °C, SM clock 1410 MHz", Severity.ERROR),
     ],
 )
 def test_clocks_capped(values: Values, message: str, severity: Severity) -> None:
@@ -187,7 +220,9 @@ def test_clocks_capped(values: Values, message: str, severity: Severity) -> None
     assert (finding.message, finding.severity) == (message, severity)
 
 
-@pytest.mark.parametrize("values", [clocks(0), clocks(0x01), clocks(0x04), clocks(0x20)])
+@pytest.mark.parametrize(
+    "values", [clocks(0), clocks(0x01), clocks(0x04), clocks(0x20), clocks(0x20, memory=70), clocks(0, memory=97)]
+)
 def test_clocks_not_capped_without_the_second_signal(values: Values) -> None:
     assert not found(clocks_capped, values)
 

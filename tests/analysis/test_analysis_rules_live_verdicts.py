@@ -379,7 +379,7 @@ def test_cpu_bound_never_rests(on_cpu: float, speaks: bool) -> None:
 
 
 def test_polling_is_not_work() -> None:
-    scene = last(CPU_BOUND_UNSEEN.but(probed=True), yields=400_000)
+    scene = last(CPU_BOUND_UNSEEN.but(probed=True, dram=10.0), yields=400_000)
     assert not found(cpu_bound, scene)
     assert not diagnose(scene.trace()).findings
 

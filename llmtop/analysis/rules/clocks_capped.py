@@ -21,6 +21,10 @@ _OFTEN = 0.5
 """Share of the samples in which a reason must stand."""
 _NEAR_LIMIT = 0.95
 _HOT_CELSIUS = 80.0
+_HOT_MEMORY_CELSIUS = 85.0
+_MOST_MEMORY_CELSIUS = 95.0
+"""The highest temperature at which HBM may run (NVIDIA H100 PCIe product brief, PB-11133): from there on it is what
+slows the GPU, however hot the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,27 @@ _CAPS = (
         "check airflow, fans and the neighbours' load; the clock comes back when the GPU is cooler",
     ),
     _Cap(
+        "memory too hot",
+        0x20 | 0x40,
+        v.GPU_TEMPERATURE_MEMORY,
+        Severity.ERROR,
+        "HBM slows the whole GPU while the core is still cool: check airflow and heat sink, lower the power limit "
+        "(nvidia-smi -pl), spread the load; a GPU that alone is hot has a fault",
+    ),
+    _Cap(
         "power brake",
-        0x08 | 0x80,  # HW slowdown, external power brake
+        0x80,  # external power brake
         v.GPU_POWER,
         Severity.ERROR,
         "check the power supply and its cables: the board itself slows the clock",
+    ),
+    _Cap(
+        "hardware slowdown",
+        0x08,  # stands beside 0x40 or 0x80 where the driver knows which
+        v.GPU_POWER,
+        Severity.ERROR,
+        "heat, an external brake or too high a power draw halves the clock; the driver does not say which: compare "
+        "temperatures and power with a GPU that is well, and check supply and cables",
     ),
     _Cap(
         "power cap",
@@ -94,16 +114,34 @@ def _agrees(trace: Trace, track: str, cap: _Cap) -> bool:
     limit = known(mean(trace, track, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1))
     if value is None:
         return False
-    if cap.witness is v.GPU_TEMPERATURE:
-        return value >= _HOT_CELSIUS
-    return cap.name == "power brake" or (limit is not None and value >= limit * _NEAR_LIMIT)
+    if cap.witness in (v.GPU_TEMPERATURE, v.GPU_TEMPERATURE_MEMORY):
+        return _is_hottest(trace, track, cap.witness)
+    return cap.severity is Severity.ERROR or (limit is not None and value >= limit * _NEAR_LIMIT)
+
+
+def _is_hottest(trace: Trace, track: str, witness: Metric) -> bool:
+    """Whether it is this part of the GPU that is too hot: memory at its limit, else the core, else memory."""
+    core, memory = (
+        known(mean(trace, track, metric, WINDOW_NS, at_least=1)) or 0.0
+        for metric in (v.GPU_TEMPERATURE, v.GPU_TEMPERATURE_MEMORY)
+    )
+    is_memory = memory >= _MOST_MEMORY_CELSIUS or (core < _HOT_CELSIUS and memory >= _HOT_MEMORY_CELSIUS)
+    return is_memory if witness is v.GPU_TEMPERATURE_MEMORY else not is_memory and core >= _HOT_CELSIUS
+
+
+def _reason(cap: _Cap) -> str:
+    """The driver has one word for both kinds of heat."""
+    return "thermal slowdown" if cap.witness is v.GPU_TEMPERATURE_MEMORY else cap.name
 
 
 def _finding(trace: Trace, tracks: list[str], cap: _Cap) -> Finding:
     first = tracks[0]
     witness = known(mean(trace, first, cap.witness, WINDOW_NS, at_least=1)) or 0.0
     clock = known(mean(trace, first, v.GPU_SM_CLOCK, WINDOW_NS, at_least=1))
-    evidence = [f"clock reason: {cap.name} (NVML)", says(trace, first, cap.witness, witness)]
+    evidence = [f"clock reason: {_reason(cap)} (NVML)", says(trace, first, cap.witness, witness)]
+    if cap.witness is v.GPU_TEMPERATURE_MEMORY:
+        core = known(mean(trace, first, v.GPU_TEMPERATURE, WINDOW_NS, at_least=1))
+        evidence += [] if core is None else [says(trace, first, v.GPU_TEMPERATURE, core)]
     if clock is not None:
         evidence.append(says(trace, first, v.GPU_SM_CLOCK, clock))
     at = "" if clock is None else f", SM clock {clock:.0f} MHz"

@@ -17,17 +17,18 @@ source = "Williams et al., Roofline (2009); NVIDIA Nsight Compute, SpeedOfLight 
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """Tensor activity at its limit and above DRAM activity."""
-    tracks, together, evidence = gpus_where(trace, (v.GPU_TENSOR, v.GPU_DRAM), _is_compute_bound)
-    if not tracks:
+    """Tensor activity at its limit while the GPU works, and above DRAM activity."""
+    found = gpus_where(trace, (v.GPU_TENSOR, v.GPU_DRAM), _is_compute_bound)
+    if found is None:
         yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_TENSOR, v.GPU_DRAM))
     else:
         yield Finding(
             rule=id,
             severity=Severity.INFO,
-            subject=gpu_names(tracks),
-            message=f"compute-bound{on_gpus(tracks)}: tensor {together[0]:.0f} %, DRAM {together[1]:.0f} %",
-            evidence=evidence,
+            subject=gpu_names(found.tracks),
+            message=f"compute-bound{on_gpus(found.tracks)}: tensor {found.percents[0]:.0f} %, "
+            f"DRAM {found.percents[1]:.0f} %{found.when}",
+            evidence=found.evidence,
             action=less_arithmetic(trace),
             next_command="ncu --section SpeedOfLight --section ComputeWorkloadAnalysis "
             "--target-processes all --launch-count 50 -o prefill -- COMMAND",
@@ -35,6 +36,6 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         )
 
 
-def _is_compute_bound(values: tuple[float, ...]) -> bool:
-    tensor, dram = values
+def _is_compute_bound(at_work: tuple[float, ...], _: float | None) -> bool:
+    tensor, dram = at_work
     return tensor >= BOUND_PERCENT and tensor > dram

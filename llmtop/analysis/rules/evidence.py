@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from llmtop import vocabulary as v
 from llmtop.analysis.readings import gpu_tracks, latest, mean, source
 from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
 from llmtop.units import quantity
@@ -71,18 +74,64 @@ def on_gpus(tracks: Sequence[str]) -> str:
     return f" on {len(tracks)} GPUs" if len(tracks) > 1 else ""
 
 
-def gpus_where(
-    trace: Trace, metrics: Sequence[Metric], is_so: Callable[[tuple[float, ...]], bool]
-) -> tuple[list[str], tuple[float, ...], tuple[str, ...]]:
-    """GPUs whose means over the window satisfy a condition: their tracks, the means over them, and the evidence.
+WORKS_PERCENT = 20.0
+"""SM activity below this: what little the GPU did tells of copies as much as of kernels."""
+_NEARLY_ALWAYS_PERCENT = 90.0
 
-    The ranks of one server do the same work: eight findings that say one thing would hide the others.
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """GPUs of one kind, with how busy some of their units were while their SMs worked.
+
+    Attributes:
+        tracks: Their ids.
+        percents: By unit, over the time in which SMs were active, on average over the GPUs.
+        sm_percent: How much of the time that was; None where it is not known, and all of the time is judged.
+        evidence: A line for each GPU, with what was measured.
     """
-    found = [(track.id, values) for track in gpu_tracks(trace) if (values := means(trace, track.id, metrics))]
-    hits = [(track, values) for track, values in found if is_so(values)]
-    together = tuple(sum(column) / len(hits) for column in zip(*(values for _, values in hits), strict=True))
-    evidence = []
-    for track, values in hits:
-        shown = ", ".join(says(trace, track, *pair) for pair in zip(metrics, values, strict=True))
-        evidence.append(f"{gpu_names([track])}: {shown}")
-    return [track for track, _ in hits], together, tuple(evidence)
+
+    tracks: list[str]
+    percents: tuple[float, ...]
+    sm_percent: float | None
+    evidence: tuple[str, ...]
+
+    @property
+    def when(self) -> str:
+        """What a message adds where that was not nearly all of the time."""
+        rests = self.sm_percent is not None and self.sm_percent < _NEARLY_ALWAYS_PERCENT
+        return f" while the GPU works ({self.sm_percent:.0f} % of the time)" if rests else ""
+
+
+def gpus_where(
+    trace: Trace, metrics: Sequence[Metric], is_so: Callable[[tuple[float, ...], float | None], bool]
+) -> AtWork | None:
+    """GPUs whose units were so busy while they worked; None where there is none.
+
+    A load in bursts leaves the GPU idle between them, which says nothing of what it waits for at work: the mean of a
+    unit is divided by the mean of SM activity. The ranks of one server do the same work: eight findings that say one
+    thing would hide the others.
+    """
+    found = [(one.id, *at_work) for one in gpu_tracks(trace) if (at_work := _at_work(trace, one.id, metrics))]
+    hits = [one for one in found if is_so(one[1], one[2])]
+    if not hits:
+        return None
+    percents = tuple(fmean(column) for column in zip(*(values for _, values, _ in hits), strict=True))
+    sms = [sm for _, _, sm in hits if sm is not None]
+    evidence = tuple(_says_units(trace, track, metrics) for track, _, _ in hits)
+    return AtWork([track for track, _, _ in hits], percents, fmean(sms) if sms else None, evidence)
+
+
+def _at_work(trace: Trace, track: str, metrics: Sequence[Metric]) -> tuple[tuple[float, ...], float | None] | None:
+    values, sm = means(trace, track, metrics), recent_mean(trace, track, v.GPU_SM)
+    if values is None or sm is None:
+        return None if values is None else (values, None)
+    if sm < WORKS_PERCENT:
+        return None
+    share = 1.0 if sm >= _NEARLY_ALWAYS_PERCENT else sm / 100
+    return tuple(min(100.0, value / share) for value in values), sm
+
+
+def _says_units(trace: Trace, track: str, metrics: Sequence[Metric]) -> str:
+    seen = ((one, recent_mean(trace, track, one)) for one in (*metrics, v.GPU_SM))
+    shown = (says(trace, track, metric, value) for metric, value in seen if value is not None)
+    return f"{gpu_names([track])}: {', '.join(shown)}"

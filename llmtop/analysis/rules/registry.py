@@ -84,6 +84,8 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
     queue_growth.id: (kv_bound,),
     queue_standing.id: (kv_bound, queue_growth, *CAUSES),
+    memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
+    compute_bound.id: CAUSES,
 }
 """By rule, those that say why it is so where they fire."""
 
