@@ -408,7 +408,7 @@ class ProcCollector:
 
         Their clocks go on by themselves: what is read later is as exact, over a longer time.
         """
-        least, turns = 0, 1
+        least, turns, now = 0, 1, self._clock()
         threads = list(self._all_threads())
         if len(threads) > MANY_THREADS:
             least = max(1, heapq.nlargest(CLOSE_LOOKS, (thread.activity_ns for thread in threads))[-1])
@@ -416,8 +416,12 @@ class ProcCollector:
             reason = f"of {len(threads)} threads the busiest are read at each poll, the others once in {turns} polls"
             news.missing.append(Missing("thread.idle", Unknown(reason)))
         self._turn = (self._turn + 1) % turns
+
+        def is_due(one: Thread) -> bool:
+            return not one.rests(now) and (one.activity_ns >= least or one.tid % turns == self._turn)
+
         for process in self._processes.values():
-            self._read_threads_of(process, news, lambda one: one.activity_ns >= least or one.tid % turns == self._turn)
+            self._read_threads_of(process, news, is_due)
 
     def _all_threads(self) -> Iterable[Thread]:
         return (thread for process in self._processes.values() for thread in process.threads.values())

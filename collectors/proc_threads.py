@@ -18,6 +18,9 @@ SAMPLED = "sampled at each poll"
 _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
     cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
 }
+_STILL_LOOKS, REST_NS = 4, 1_900_000_000
+"""A thread that has not run in so many looks is read every two seconds: most of a server sleep
+for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 _PATIENCE = 50
 """Wait channels read as 0 before this kernel is believed never to name any."""
 
@@ -82,6 +85,8 @@ class Thread:
     wait_ns: int = 0
     slices: int = 0
     has_run: bool = True
+    still_looks: int = 0
+    """How often it had not run since the look before."""
     activity_ns: int = 0
     """Time on a CPU or queued for one since the last poll."""
     state: str = ""
@@ -107,9 +112,14 @@ class Thread:
         if slices < self.slices:  # the id is another thread's by now
             self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
         self.has_run = slices != self.slices or run != self.run_ns
+        self.still_looks = 0 if self.has_run else self.still_looks + 1
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices
         return True
+
+    def rests(self, now: int) -> bool:
+        """Whether it sleeps on and on and was read a moment ago."""
+        return self.still_looks >= _STILL_LOOKS and now - self.sampled_ns < REST_NS
 
     def look(self, task: int, witnesses: Witnesses) -> None:
         """Read name, state and cause.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmtop import vocabulary as v
 from llmtop.analysis.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
@@ -15,11 +15,12 @@ from llmtop.analysis.rates import step_increase
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from llmtop.analysis.grid import Cells
     from llmtop.model import Series, Trace
 
+_Any = TypeVar("_Any")
 NOT_SEEN = "not seen by the probes"
 """Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
 LEAST_OBSERVED = 0.5
@@ -59,6 +60,7 @@ class ProbeSeries:
         spinning: Processes with a thread whose spins are counted.
         sees_libraries: Whether the library calls of some process are looked at.
         sees_launches: Whether no probe on launches is missing.
+        of_process: Kept while one trace is looked at.
     """
 
     sampled: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -68,6 +70,8 @@ class ProbeSeries:
     spinning: set[str] = field(default_factory=set)
     sees_libraries: bool = False
     sees_launches: bool = True
+    of_process: dict[tuple[str, str, int], Any] = field(default_factory=dict)
+    """What is the same for all threads of a process, and a server has hundreds: see `_once`."""
 
 
 def probe_series(trace: Trace) -> ProbeSeries:
@@ -129,20 +133,20 @@ def launch_rate(trace: Trace, threads: Iterable[str], window_ns: int) -> float |
     return total
 
 
-def exact_causes(trace: Trace, thread: str, causes: list[str], window_ns: int) -> dict[str, float] | None:
+def exact_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int) -> dict[str, float] | None:
     """Share of the time in which the probes looked that the thread slept, by cause; None where none looked.
 
     Sleep that goes on is told late where there are hundreds of threads, so the window ends when the thread was last
     told of.
     """
-    series = {cause: trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)) for cause in causes}
-    last_told = max((one.last_t_ns or 0 for one in series.values() if one is not None), default=0)
-    end_ns = max(last_told, trace.end_ns - _LAST_TOLD_NS)
-    observed = step_increase(
-        trace.get(process_of(thread), v.SCHEDULER_OBSERVED), trace.end_ns - window_ns, trace.end_ns
-    )
+    observed = _observed_ns(trace, process_of(thread), probes, window_ns)
     if observed < LEAST_OBSERVED * window_ns:
         return None
+    series = {
+        cause: trace.series.get((thread, f"{v.THREAD_BLOCKED.name}|{cause}")) for cause in probes.exact.get(thread, ())
+    }
+    last_told = max((one.last_t_ns or 0 for one in series.values() if one is not None), default=0)
+    end_ns = max(last_told, trace.end_ns - _LAST_TOLD_NS)
     grown = {cause: step_increase(one, end_ns - window_ns, end_ns) for cause, one in series.items()}
     return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0}
 
@@ -154,8 +158,17 @@ def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int
     is not known, so the share is a lower bound.
     """
     grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
-    known = [share for share in polling_cells(trace, thread, series, grid) if share is not None]
-    return min(1.0, sum(known) / len(known)) if len(known) >= LEAST_OBSERVED * grid.cells else None
+    kinds, process = series.spins.get(thread, ()), process_of(thread)
+    if not kinds or not _has_spun(trace, thread, kinds, grid):
+        share = _once(series, "unspun", process, window_ns, lambda: _share_of(_unspun(trace, process, series, grid)))
+        return share if not kinds or series.sees_launches else None
+    return _share_of(polling_cells(trace, thread, series, grid))
+
+
+def _share_of(cells: Cells) -> float | None:
+    """The mean of what is known, where that is most of it."""
+    known = [share for share in cells if share is not None]
+    return min(1.0, sum(known) / len(known)) if len(known) >= LEAST_OBSERVED * len(cells) else None
 
 
 def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Cells:
@@ -166,12 +179,12 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
     """
     kinds = series.spins.get(thread, ())
     process = process_of(thread)
-    if not _are_spins_told(trace, process, series, grid) or (kinds and not series.sees_launches):
+    if kinds and not series.sees_launches:
         return (None,) * grid.cells
-    calls = trace.get(process, v.SYSCALL_OBSERVED)
     if not _has_spun(trace, thread, kinds, grid):
-        watched = on_grid(probe_steps(None, calls, grid.start_ns, grid.end_ns), grid)
-        return tuple(None if nothing is None else 0.0 for nothing in watched)
+        return _unspun(trace, process, series, grid)
+    if not _are_spins_told(trace, process, series, grid):
+        return (None,) * grid.cells
     before = _STILL_NS // grid.step_ns
     longer = Grid(grid.start_ns - before * grid.step_ns, grid.step_ns, grid.cells + before)
     shares: list[float | None] = []
@@ -181,6 +194,36 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
         is_known = ran is not None and (seen is not None or is_polling)
         shares.append((ran if is_polling else 0.0) if is_known else None)
     return tuple(shares[before:])
+
+
+def _unspun(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> Cells:
+    """The cells of a thread that has not spun: 0 wherever that would have been seen."""
+    if not _are_spins_told(trace, process, series, grid):
+        return (None,) * grid.cells
+    calls = trace.get(process, v.SYSCALL_OBSERVED)
+    watched = on_grid(probe_steps(None, calls, grid.start_ns, grid.end_ns), grid)
+    return tuple(None if nothing is None else 0.0 for nothing in watched)
+
+
+def _observed_ns(trace: Trace, process: str, series: ProbeSeries, window_ns: int) -> float:
+    """For how long the scheduler's probes have looked at a process within the window."""
+    start_ns, watch = trace.end_ns - window_ns, trace.get(process, v.SCHEDULER_OBSERVED)
+    return _once(series, "observed", process, window_ns, lambda: step_increase(watch, start_ns, trace.end_ns))
+
+
+def _watched_ns(trace: Trace, process: str, series: ProbeSeries, window_ns: int) -> float:
+    """For how long waits for the GPU would have been seen within the window."""
+    start_ns, watch = trace.end_ns - window_ns, sync_watch(trace, process, series)
+    return _once(series, "watched", process, window_ns, lambda: step_increase(watch, start_ns, trace.end_ns))
+
+
+def _once(series: ProbeSeries, what: str, process: str, window_ns: int, make: Callable[[], _Any]) -> _Any:
+    """What is the same for all threads of a process, made for the first of them."""
+    key = (what, process, window_ns)
+    if key not in series.of_process:
+        series.of_process[key] = make()
+    made: _Any = series.of_process[key]
+    return made
 
 
 def _polling_seen(
@@ -219,7 +262,7 @@ def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: i
     None where no probe looks at them, or for less than half of the window.
     """
     start_ns = trace.end_ns - window_ns
-    watched_ns = step_increase(sync_watch(trace, process_of(thread), series), start_ns, trace.end_ns)
+    watched_ns = _watched_ns(trace, process_of(thread), series, window_ns)
     if watched_ns < LEAST_OBSERVED * window_ns:
         return None
     return min(1.0, step_increase(trace.get(thread, v.THREAD_CUDA_SYNC), start_ns, trace.end_ns) / watched_ns)

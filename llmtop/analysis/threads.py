@@ -276,7 +276,7 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
     excess = max(1.0, running + waiting)
     running, waiting = running / excess, waiting / excess
     blocked = max(0.0, 1.0 - running - waiting)
-    measured = exact_causes(trace, track, series.exact.get(track, []), window_ns)
+    measured = exact_causes(trace, track, series, window_ns)
     is_exact = measured is not None and (blocked <= _CLOSE or sum(measured.values()) >= _MOSTLY * blocked)
     causes = () if measured is None else _measured(measured, blocked)
     if not is_exact:  # no probes, or it slept and they did not see in what: they shed what tells
