@@ -270,6 +270,8 @@ class ProcCollector:
         self._announce(process, now, news)
         for metric, value in (
             (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
+            (v.PROCESS_SYSTEM, stat.system_ticks * _NS_PER_TICK),
+            (v.PROCESS_FAULTS, stat.faults),
             (v.PROCESS_RSS, stat.rss_pages * _PAGE),
             (v.PROCESS_THREADS, stat.threads),
             (v.PROCESS_STATE, self._state(process, stat)),

@@ -26,6 +26,8 @@ class Stat(NamedTuple):
         cpu_ticks: Fields 14 and 15: user and system time in clock ticks.
         start_ticks: Field 22: with the PID, it names a process for good; a PID alone is used again.
         rss_pages: Field 24.
+        system_ticks: Field 15: the part of `cpu_ticks` in the kernel.
+        faults: Field 10: pages that were touched for the first time, or again after they were given back.
     """
 
     state: str
@@ -34,6 +36,8 @@ class Stat(NamedTuple):
     threads: int
     start_ticks: int
     rss_pages: int
+    system_ticks: int = 0
+    faults: int = 0
 
 
 def read_bytes(path: str | Path, dir_fd: int | None = None) -> bytes | None:
@@ -61,8 +65,8 @@ def parse_stat(content: bytes) -> Stat | None:
 
     The name in parentheses may hold spaces and parentheses itself, so fields are counted from the last one.
 
-    >>> parse_stat(b"7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 3 2 0 0 20 0 4 0 99 1 5 0")
-    Stat(state='S', parent=1, cpu_ticks=5, threads=4, start_ticks=99, rss_pages=5)
+    >>> parse_stat(b"7 (a) b) S 1 7 7 0 -1 0 8 0 0 0 3 2 0 0 20 0 4 0 99 1 5 0")
+    Stat(state='S', parent=1, cpu_ticks=5, threads=4, start_ticks=99, rss_pages=5, system_ticks=2, faults=8)
     """
     fields = content[content.rfind(b")") + 2 :].split()
     try:
@@ -73,6 +77,8 @@ def parse_stat(content: bytes) -> Stat | None:
             int(fields[17]),
             int(fields[19]),
             int(fields[21]),
+            int(fields[12]),
+            int(fields[7]),
         )
     except (IndexError, ValueError):
         return None

@@ -144,6 +144,9 @@ class Answer(IntEnum):
 # pid, role, root, ended_ns, how (in words, or Unknown), and where they hold is_regular, is_oom, is_zombie (1), parent
 # (of a zombie) and words (the kernel's own).
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
+PROCESS_SYSTEM = Metric("process.system", "ns", counter=True, title="CPU time in the kernel")
+PROCESS_FAULTS = Metric("process.faults", "faults", counter=True, title="page faults")
+"""Minor ones: memory touched for the first time, or again after it was given back."""
 PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
 PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
 PROCESS_STATE = Metric("process.state", "code", title="state")

@@ -23,7 +23,7 @@ from llmtop.analysis.rules import (
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import Fact, Finding, Missing, Severity, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Missing, Series, Severity, Track, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND
 from llmtop.settings import facts, told
 from tests.analysis.verdict_scenes import (
@@ -734,6 +734,41 @@ def test_without_probes_the_largest_share_leads_all_the_same() -> None:
     (finding,) = diagnose(herd(main, 6, probed=False, pressure=20.0).trace()).findings
     assert finding.message.startswith("EngineCore waits: 82 % futex, 12 % CPU, 6 % queue")
     assert any("7 threads take turns on 1.00 cores" in line for line in finding.evidence)
+
+
+def test_on_a_crowded_machine_a_herd_is_judged_by_the_loop_and_not_by_its_busiest_thread() -> None:
+    main = Thread(on_cpu=0.08, run_queue=0.15, asleep_in="futex")
+    rivals = (Thread(tid=8 + i, name=f"detok-{i}", on_cpu=0.15, run_queue=0.43, asleep_in="futex") for i in range(6))
+    scene = ON_DISK.but(threads=(API, main, *rivals), gpus=(12.0,), probed=False, pressure=60.0)
+    (finding,) = diagnose(scene.trace()).findings
+    assert finding.message.startswith("EngineCore waits: 77 % futex, 15 % queue, 8 % CPU")
+
+
+def test_a_helper_that_never_rests_is_what_the_loop_waits_for() -> None:
+    helper = Thread(tid=8, name="output", on_cpu=0.98)
+    scene = CPU_BOUND_UNSEEN.but(threads=(API, Thread(on_cpu=0.1, asleep_in="futex"), helper))
+    (finding,) = diagnose(scene.trace()).findings
+    assert (finding.rule, finding.subject) == ("cpu-bound", "EngineCore/output")
+
+
+@pytest.mark.parametrize(
+    ("system", "faults", "words"),
+    [(0.7, 250_000.0, "fresh memory"), (0.7, 100.0, "the kernel works for it"), (0.2, 250_000.0, "cut CPU work")],
+)
+def test_work_in_the_kernel_is_told_from_the_engines_own(system: float, faults: float, words: str) -> None:
+    trace = CPU_BOUND.trace()
+    times = (trace.end_ns - 15 * NS_PER_S, trace.end_ns)
+    rates = {v.PROCESS_CPU: NS_PER_S, v.PROCESS_SYSTEM: system * NS_PER_S, v.PROCESS_FAULTS: faults}
+    series = {
+        ("process:7", metric.name): Series.of(
+            "process:7", metric, "/proc/PID/stat", [(times[0], 0), (times[1], 15 * n)]
+        )
+        for metric, n in rates.items()
+    }
+    (finding,) = findings_of(cpu_bound, replace(trace, series={**trace.series, **series}))
+    assert words in finding.action
+    said = f"EngineCore: 70 % of its process's CPU time in the kernel, {faults:g} page faults/s (/proc/PID/stat)"
+    assert (said in finding.evidence) == (system > 0.5)
 
 
 def test_a_large_part_in_the_run_queue_leads_over_the_rest() -> None:

@@ -346,7 +346,7 @@ def test_a_process_name_never_shifts_the_fields(name: bytes, numbers: list[int])
 
     # Fields of proc_pid_stat(5) are counted from 1; the numbers here begin with field 4.
     assert procfs.parse_stat(line) == procfs.Stat(
-        "S", numbers[0], numbers[10] + numbers[11], numbers[16], numbers[18], numbers[20]
+        "S", numbers[0], numbers[10] + numbers[11], numbers[16], numbers[18], numbers[20], numbers[11], numbers[6]
     )
 
 

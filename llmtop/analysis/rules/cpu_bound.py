@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of, switch_on
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.readings import counter_rate, gpu_tracks
+from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
+    Signal,
     gpu_activity,
     is_gpu_waiting,
     is_loaded,
@@ -32,7 +36,7 @@ from llmtop.analysis.rules.thread_signals import (
     spins,
 )
 from llmtop.model import Feature, Finding, Severity, Trace
-from llmtop.units import percent
+from llmtop.units import percent, quantity
 
 id = "cpu-bound"
 summary = "The engine computes on its CPU while the GPU has nothing to do: scheduling, sampling, launching kernels."
@@ -40,6 +44,9 @@ source = "vLLM RFC 6854 (5 to 13 ms of GPU idle time a step from CPU work), issu
 
 _MOST = 0.5
 """Share of the time at work: more than this, and it is what a step is made of."""
+_MANY_FAULTS_PER_S = 100_000.0
+"""To give a process a page of 4 KiB, zero it and take it back costs the kernel 1 to 5 us: this many are a tenth to half
+of a core, and where half of the time goes by in the kernel they are why."""
 _HARDLY = 0.1
 """Share of the time in which a loop waits for the GPU, up to which the GPU cannot be what holds it up."""
 
@@ -66,14 +73,35 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
             + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
-            action=_action(trace),
+            action=_action(trace, bound),
             next_command=commands.profile(trace, bound.row.pid, "engine"),
             source=source,
             share=bound.shares.working,
         )
 
 
-def _action(trace: Trace) -> str:
+def _in_kernel(trace: Trace, bound: Watched) -> Signal | None:
+    """Half of the process's CPU time and more goes by in the kernel: what it asks for there is the cause."""
+    process = f"process:{bound.row.pid}"
+    used, system, faults = (
+        known(counter_rate(trace, process, metric, WINDOW_NS))
+        for metric in (v.PROCESS_CPU, v.PROCESS_SYSTEM, v.PROCESS_FAULTS)
+    )
+    if not used or system is None or system < _MOST * used:
+        return None
+    text = f"{bound.name}: {100 * system / used:.0f} % of its process's CPU time in the kernel"
+    text += f", {quantity(faults, 'page faults/s')}" if faults is not None else ""
+    return Signal(faults or 0.0, f"{text} ({source_of(trace, process, v.PROCESS_SYSTEM)})")
+
+
+def _action(trace: Trace, bound: Watched) -> str:
+    if (kernel := _in_kernel(trace, bound)) is not None:
+        if kernel.value >= _MANY_FAULTS_PER_S:
+            return (
+                "it touches fresh memory at every step: keep buffers, let the allocator keep them "
+                "(MALLOC_TRIM_THRESHOLD_, jemalloc), use huge pages"
+            )
+        return "the kernel works for it: see its system calls (pane 8), copies, files, processes that it starts"
     less = one_of(
         switch_on(trace, Feature.CUDA_GRAPHS, "CUDA graphs"),
         switch_on(trace, Feature.ASYNC_SCHEDULING, "async scheduling"),
@@ -112,6 +140,8 @@ def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
     yield says_on_cpu(trace, bound)
     if bound.shares.in_cuda_sync is not None:
         yield says_in_sync(trace, bound)
+    if (kernel := _in_kernel(trace, bound)) is not None:
+        yield kernel.text
     yield from says_waiting(trace)
     yield from says_idle(trace)
     yield from says_own_cost(trace)

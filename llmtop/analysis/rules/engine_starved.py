@@ -27,9 +27,9 @@ from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
     RUN_QUEUE_SHARE,
     Watched,
-    drivers,
     fronts,
     loop,
+    loops,
     says_spent,
     spent_text,
     threads,
@@ -70,14 +70,14 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
     A loop that waits for a thread of the API server that never rests is explained by that one.
     """
-    loops = drivers(trace)
-    if not is_watched(trace) or any(thread.shares.blocked_total < _ASLEEP for thread in loops):
+    known = loops(trace)
+    if not is_watched(trace) or any(thread.shares.blocked_total < _ASLEEP for thread in known):
         return
     yield from unjudged(
         id, lacks_requests(trace), lacks_activity(trace), None if has_gpu(trace) else lacks_threads(trace)
     )
     thread = loop(trace)
-    if work_at_hand(trace) is None or _may_work(trace) or not (loops or has_gpu(trace)):
+    if work_at_hand(trace) is None or _may_work(trace) or not (known or has_gpu(trace)):
         return
     if thread is None or thread.input_wait < _ASLEEP or tireless_front(trace) is None:
         yield _finding(trace, thread)

@@ -14,8 +14,8 @@ from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idl
 from llmtop.analysis.rules.thread_signals import (
     Watched,
     crowding,
-    drivers,
     held_off,
+    loops,
     says_own_cost,
     says_spent,
     threads,
@@ -79,10 +79,10 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 def _late(trace: Trace) -> Watched | None:
     """The loop that waits most for a CPU; or the thread that takes requests, where the loops wait for it."""
-    loops = drivers(trace)
-    late = max(loops, key=lambda thread: thread.shares.run_queue, default=None)
+    waiting = loops(trace)
+    late = max(waiting, key=lambda thread: thread.shares.run_queue, default=None)
     front = tireless_front(trace)
-    if front is None or late is None or not all(thread.input_wait >= _MOST for thread in loops):
+    if front is None or late is None or not all(thread.input_wait >= _MOST for thread in waiting):
         return late
     return max(front, late, key=lambda thread: thread.shares.run_queue)
 

@@ -18,7 +18,7 @@ from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from llmtop.analysis.threads import ThreadRow
     from llmtop.model import Trace
@@ -123,11 +123,23 @@ def loop(trace: Trace) -> Watched | None:
     A helper beside it may be busier: one that holds a lock, or fills a queue. What is waited for is not what waits.
     """
     first = engine(trace)
-    if first is None or not any(part in first.row.role.casefold() for part in _LOOPS):
-        return first
-    own = (thread for thread in threads(trace) if thread.row.pid == thread.row.tid == first.row.pid)
-    main = next(own, first)
-    return main if main.awake >= _DOES_ANYTHING else first
+    return None if first is None else _loop_of(first, _mains(trace))
+
+
+def loops(trace: Trace) -> tuple[Watched, ...]:
+    """The same of each process that runs the model: what the time of a step is made of."""
+    mains = _mains(trace)
+    return tuple(_loop_of(thread, mains) for thread in drivers(trace))
+
+
+def _mains(trace: Trace) -> Mapping[int, Watched]:
+    return {thread.row.pid: thread for thread in threads(trace) if thread.row.pid == thread.row.tid}
+
+
+def _loop_of(busiest: Watched, mains: Mapping[int, Watched]) -> Watched:
+    main = mains.get(busiest.row.pid)
+    is_loop = any(part in busiest.row.role.casefold() for part in _LOOPS)
+    return main if is_loop and main is not None and main.awake >= _DOES_ANYTHING else busiest
 
 
 def drivers(trace: Trace) -> tuple[Watched, ...]:
