@@ -21,11 +21,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def progress(target: Target, last_line: Callable[[], str] = str) -> str:
     """Half a sentence of what can be seen of a server's start from outside; empty for a process that is gone."""
-    root = procfs.stat(target.root_pid)
-    if root is None:
+    age_s = age(target)
+    if age_s is None:
         return ""
     pids = [target.root_pid, *procfs.below(target.root_pid)]
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - root.start_ticks / _TICKS
     parts = [f"started {age_s:.0f} s ago"]
     if read := max((bytes_read(pid) for pid in pids), default=0):
         weights = target.facts.get("weights_bytes")
@@ -37,6 +36,12 @@ def progress(target: Target, last_line: Callable[[], str] = str) -> str:
     if line := last_line():
         parts.append(f"log: {shorten(clean(line), _LINE)}")
     return ", ".join(parts)
+
+
+def age(target: Target) -> float | None:
+    """Seconds since a server's root process began; None when it is gone."""
+    root = procfs.stat(target.root_pid)
+    return None if root is None else time.clock_gettime(time.CLOCK_BOOTTIME) - root.start_ticks / _TICKS
 
 
 def bytes_read(pid: int) -> int:

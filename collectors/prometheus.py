@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
-from llmtop.collectors.loading import progress
+from llmtop.collectors.loading import age, progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.collectors.scrape_pace import SLOW_NS, Pace
@@ -196,6 +196,8 @@ class PrometheusCollector:
         self._shown: tuple[str, set[Metric]] | None = None
         """Track and metrics of the last good scrape."""
         self._is_lost = False
+        self._was_awaited = False
+        """There was nothing to read when it was first asked for: the server was starting."""
 
     def missing(self) -> Unknown | None:
         kind = self._target.kind
@@ -426,6 +428,7 @@ class PrometheusCollector:
         """No numbers this time: histories get a gap, and the moment is marked."""
         why = problem if isinstance(problem, Unknown) else problem.why
         self._missing = (Missing("server", why),)
+        self._was_awaited |= self._shown is None
         tracks: dict[str, Track] = {}
         looks: tuple[Reading, ...] = ()
         if isinstance(problem, Failure):
@@ -438,6 +441,13 @@ class PrometheusCollector:
         mark = Mark(now, "server", track_id, f"metrics lost: {why.reason}", Severity.WARNING)
         readings = (*looks, *gaps)
         return Trace(Origin("live"), now, now, tracks=tracks, readings=readings, marks=(mark,), missing=self._missing)
+
+    def _welcome(self) -> Iterable[str]:
+        """What the first page after a time without any is said to be."""
+        if self._is_lost:
+            yield "metrics are back"
+        elif self._was_awaited and (age_s := age(self._target)) is not None:
+            yield f"{self._target.title} is ready: first metrics {age_s:.0f} s after its start"
 
     def _answered(self, scrape: _Scrape, now: int) -> Trace:
         connected, exposition, t_ns = scrape.connected, scrape.exposition, scrape.t_ns
@@ -459,8 +469,8 @@ class PrometheusCollector:
             else:
                 unread.pop(metric, None)
                 readings.append(Reading(track_id, metric, t_ns, running, f"{engine.title} {engine.slots_path}"))
-        marks = (Mark(now, "server", track_id, "metrics are back"),) if self._is_lost else ()
-        self._is_lost = False
+        marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
+        self._is_lost = self._was_awaited = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
         self._missing = tuple(
             Missing(f"{track_id}/{metric.name}", why)

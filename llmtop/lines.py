@@ -17,6 +17,9 @@ _ESCAPES = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)"
     r"|\x1b[ -/]*[0-~]?"
 )
+# Processes that share an output write these in front of each line, and the line after: between the two another
+# process's line may come (vLLM). Only the last one is of the text that follows.
+_OTHERS_PREFIX = re.compile(r"^(?:\([\w:.-]+ pid=\d+\) ?)+(?=\([\w:.-]+ pid=\d+\) )")
 
 
 class Lines:
@@ -55,6 +58,8 @@ def plain(line: str) -> str:
     'INFO ready'
     >>> plain("10 %\r50 %\rloaded")
     'loaded'
+    >>> plain("(APIServer pid=7) (EngineCore pid=9) INFO ready")
+    '(EngineCore pid=9) INFO ready'
     """
-    visible = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    visible = _OTHERS_PREFIX.sub("", _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2])
     return clean(visible.expandtabs(8))[:MAX_LINE_CHARACTERS]

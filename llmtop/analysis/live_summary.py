@@ -67,7 +67,7 @@ class Header:
 def header(trace: Trace, target: Target | None) -> Header:
     """The header's facts; without a target only GPUs and llmtop's own cost are known."""
     return Header(
-        title=target.title if target else "GPUs",
+        title=_title(trace, target) if target else "GPUs",
         model=model_of(trace, target),
         dtype=target.dtype if target else NO_TARGET,
         pid=target.root_pid if target else None,
@@ -89,6 +89,20 @@ def model_of(trace: Trace, target: Target | None) -> Fact:
         return target.model
     facts = (track.facts.get("model", target.model) for track in trace.tracks_of(TrackKind.SERVER))
     return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
+
+
+def version_of(trace: Trace, target: Target | None) -> Fact:
+    """The server's version, as it says it over HTTP."""
+    if target is None:
+        return NO_TARGET
+    told = (track.facts.get("version") for track in trace.tracks_of(TrackKind.SERVER))
+    return next((version for version in told if version is not None), Unknown(f"{target.title} does not tell it"))
+
+
+def _title(trace: Trace, target: Target) -> str:
+    """The server with its version: what is known of it, and what is amiss, depends on that."""
+    version = version_of(trace, target)
+    return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
 
 
 def lost_target(trace: Trace, target: Target | None) -> Unknown | None:
@@ -208,6 +222,7 @@ def _target(trace: Trace, target: Target | None) -> Json:
         "pid": target.pid,
         "root_pid": target.root_pid,
         "kind": target.kind,
+        "version": _fact(version_of(trace, target)),
         "model": _fact(model_of(trace, target)),
         "dtype": _fact(target.dtype),
         "ports": list(target.ports),

@@ -123,10 +123,19 @@ def _view(
 ) -> ServerView | Unknown:
     track = server_track(trace)
     if track is None:
-        return why_kind_missing(trace, TrackKind.SERVER)
+        return _with_gpu_memory(why_kind_missing(trace, TrackKind.SERVER), trace)
     chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
     stats = {stat.concept: stat for stat in chosen}
     return ServerView(track.id, track.name, track.facts, stats, trace.why_missing(track.id, "server"))
+
+
+def _with_gpu_memory(why: Unknown, trace: Trace) -> Unknown:
+    """Of a server that gives no numbers yet: how much GPU memory it has taken, which tells how far it has come."""
+    own = {track.id.partition(":")[2] for track in trace.tracks_of(TrackKind.PROCESS)}
+    gpu_processes = (one for one in trace.tracks_of(TrackKind.GPU_PROCESS) if one.id.rpartition(":")[2] in own)
+    held = [latest(trace, one.id, v.GPU_PROCESS_MEMORY) for one in gpu_processes]
+    total = sum(one for one in held if not isinstance(one, Unknown))
+    return replace(why, reason=f"{why.reason}; it holds {quantity(total, 'bytes')} of GPU memory") if total else why
 
 
 @dataclass(frozen=True, slots=True)

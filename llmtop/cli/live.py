@@ -131,12 +131,17 @@ def live_session(
     probes: Probes = Probes.FULL,
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
+    from llmtop import procfs
     from llmtop.collectors.registry import host_collectors
-    from llmtop.model import Origin
+    from llmtop.model import Missing, Origin, Trace
     from llmtop.session import Session
 
     if target is None:
-        return Session(host_collectors(), Origin("live"), interval_s=interval)
+        session = Session(host_collectors(), Origin("live"), interval_s=interval)
+        if procfs.is_hidden(1):
+            hidden = Missing("target", Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo"))
+            session.recorder.append("target", Trace(Origin("live"), missing=(hidden,)))
+        return session
     target = told_dtype(target, dtype)
     following = _Following(target, dtype, launched, metrics_headers(headers), probes)
     return Session(host_collectors(), Origin("live"), interval_s=interval, target=target, following=following)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import vocabulary as v
 from llmtop.analysis.server import ServerView, server_load, server_view
-from llmtop.model import NS_PER_S, Issue, Missing, Origin, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown
 from tests.live_traces import NOTHING, START_NS, Scene, live_trace, without
 
 
@@ -111,3 +112,20 @@ def test_counts_read_as_counts() -> None:
 def test_history_reaches_back_two_minutes() -> None:
     times = [t for t, _ in view_of(live_trace(ticks=200)).stats["running"].history]
     assert (times[0], times[-1]) == (START_NS + 79 * NS_PER_S, START_NS + 199 * NS_PER_S)
+
+
+def test_gpu_memory_of_a_server_that_gives_no_numbers_yet_is_told() -> None:
+    loading = Track("process:7", TrackKind.PROCESS, "EngineCore")
+    on_gpu = [Track(f"gpu:{gpu}/process:{pid}", TrackKind.GPU_PROCESS, "x") for gpu, pid in ((0, 7), (1, 7), (0, 8))]
+    series = [Series.of(one.id, v.GPU_PROCESS_MEMORY, "NVML", [(START_NS, 1024.0**3)]) for one in on_gpu]
+    trace = Trace(
+        Origin("live"),
+        START_NS,
+        START_NS,
+        tracks={one.id: one for one in (loading, *on_gpu)},
+        series={(one.track, one.metric.name): one for one in series},
+        missing=(Missing("server", Unknown("vLLM listens on no port yet", "wait")),),
+    )
+
+    said = "vLLM listens on no port yet; it holds 2.00 GiB of GPU memory"
+    assert server_view(trace) == Unknown(said, "wait")

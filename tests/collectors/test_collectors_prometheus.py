@@ -22,6 +22,7 @@ from urllib.parse import quote
 import pytest
 
 from llmtop import vocabulary as v
+from llmtop.collectors import prometheus
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
@@ -31,6 +32,15 @@ from tests.collectors import expositions
 from tests.collectors.metrics_server import MetricsServer, metrics_server, send
 
 TRACK = "server:8000"
+IMPATIENT_S = 0.02
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a loaded machine a page may take longer to be read than a poll waits: here a poll is of the page."""
+    monkeypatch.setattr(prometheus, "PATIENCE_S", 30.0)
+
+
 URL = "http://127.0.0.1:8000/metrics"
 
 
@@ -399,7 +409,9 @@ def test_urls_are_looked_for_again_until_the_port_opens() -> None:
     for seconds in (0, 1, 600):
         assert "listens on no port yet" in reason(after(seconds)).reason
     found.append("http://127.0.0.1:9000/metrics")
-    assert "server:9000" in after(1).tracks, "at the next poll, however long it took to come"
+    ready = after(1)
+    assert "server:9000" in ready.tracks, "at the next poll, however long it took to come"
+    assert re.fullmatch(r"vLLM is ready: first metrics \d+ s after its start", ready.marks[0].text)
     assert len(looks) == 4
     after(1)
     assert len(looks) == 4, "not while it is reading"
@@ -645,7 +657,7 @@ def until_page(collector: PrometheusCollector) -> Trace:
     return trace
 
 
-def test_a_hang_is_said_and_a_late_answer_still_counts(server: MetricsServer) -> None:
+def test_a_hang_is_said_and_a_late_answer_still_counts(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
 
     def late(handler: BaseHTTPRequestHandler) -> None:
@@ -656,7 +668,9 @@ def test_a_hang_is_said_and_a_late_answer_still_counts(server: MetricsServer) ->
     with PrometheusCollector(target("vllm", server.url), ENGINES, clock) as collector:
         assert collector.poll().readings
         server.pages["/metrics"] = late
-        first = collector.poll()
+        monkeypatch.setattr(prometheus, "PATIENCE_S", IMPATIENT_S)
+        while not (first := collector.poll()).readings:  # its thread has not begun to ask
+            pass
         assert not first.missing or first.why_missing("server") is None, "a page may take a while"
         clock.now += 1_900_000_000
         hung = collector.poll()
@@ -726,10 +740,12 @@ def test_ports_that_do_not_speak_http_are_asked_once(server: MetricsServer, gree
     assert len(asked) == 1
 
 
-def test_the_only_port_is_waited_for_even_when_it_is_silent() -> None:
+def test_the_only_port_is_waited_for_even_when_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "PATIENCE_S", IMPATIENT_S)
     clock = Clock()
     with silent_port() as (silent, asked), PrometheusCollector(target("vllm", silent), ENGINES, clock) as collector:
-        collector.poll()
+        while not collector.poll().readings:  # its thread has not begun to ask
+            pass
         clock.now += 2_000_000_000
         trace = collector.poll()
         assert "may be starting, stuck, or no HTTP port" in str(trace.why_missing("server"))

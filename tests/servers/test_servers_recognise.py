@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -397,3 +399,14 @@ def test_the_program_that_started_an_engine_is_its_front_end() -> None:
         found = {target.root_pid for target in find_servers()}
         assert running.pids["own"] in found
         assert running.pids["core"] not in found
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_process_that_proc_hides_is_not_said_to_be_gone() -> None:
+    look = f"{sys.executable} -c 'from llmtop import procfs; print(procfs.is_hidden(1), procfs.is_hidden(4194305))'"
+    mounted = f"mount -t proc -o hidepid=2 proc /proc && setpriv --reuid 65534 --regid 65534 --clear-groups {look}"
+    looked = subprocess.run(["unshare", "-m", "sh", "-c", mounted], capture_output=True, text=True, check=False)
+    if "mount:" in looked.stderr:
+        pytest.skip("this machine does not let root mount /proc anew")
+
+    assert looked.stdout == "True False\n"
