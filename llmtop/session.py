@@ -54,6 +54,8 @@ KEEP_STACKS_NS = 10 * NS_PER_S
 """How often the stacks of the moment are kept for later."""
 OLD_STACKS_NS = 120 * NS_PER_S
 """From this age on, one in `STACKS_WINDOW_NS` is kept: still all of the time, in half the memory (4 MB in 10 min)."""
+SWEEP_NS = 10 * NS_PER_S
+"""How often all columns are looked through for samples that have left the window."""
 _SLACKS = range(48, 112, 8)
 """Samples that may be out of the window before a column is cut: cutting then costs next to nothing per sample. They
 differ, so that not all columns are copied at the same moment, while traces still hold the old ones."""
@@ -107,6 +109,11 @@ class Recorder:
         self._origin = origin
         self._window_ns = int(window_s * NS_PER_S)
         self._columns: dict[tuple[str, str], _Column] = {}
+        self._series: dict[tuple[str, str], Series] = {}
+        """The columns as the last trace had them."""
+        self._moved: dict[tuple[str, str], _Column] = {}
+        """Those that have changed since; of the thousands that probes make, most have not."""
+        self._swept_ns = 0
         self._tracks: dict[str, Track] = {}
         self._stacks = _Stacks()
         self._missing: dict[str, tuple[Missing, ...]] = {}
@@ -126,7 +133,7 @@ class Recorder:
             self._start_ns = self._start_ns or trace.start_ns or trace.end_ns
             self._tracks.update(trace.tracks)
             for reading in trace.readings:
-                self._column(collector, reading).append(reading)
+                self._append(self._column(collector, reading), reading)
             self._missing[collector] = trace.missing
             if trace.stacks:
                 self._stacks.replace(collector, trace.end_ns, trace.stacks)
@@ -145,7 +152,7 @@ class Recorder:
             self._end_ns = max(self._end_ns, t_ns)
             for (track, _), column in self._columns.items():
                 if column.owner == collector:
-                    column.append(Reading(track, column.metric, t_ns, None, column.source))
+                    self._append(column, Reading(track, column.metric, t_ns, None, column.source))
 
     def retire(self, collectors: Collection[str], t_ns: int) -> None:
         """End what collectors have said of a server that another one takes the place of.
@@ -167,15 +174,14 @@ class Recorder:
         """The window as it stands, without copying a sample."""
         with self._lock:
             oldest = self._end_ns - self._window_ns
-            for column in self._columns.values():
-                column.forget_before(oldest)
+            self._renew_series(oldest)
             stacks_end_ns, stacks = self._stacks.at(self._end_ns)
             return Trace(
                 origin=self._origin,
                 start_ns=max(self._start_ns, oldest),
                 end_ns=self._end_ns,
                 tracks=dict(self._tracks),
-                series={key: _frozen(key[0], column) for key, column in self._columns.items()},
+                series=dict(self._series),
                 stacks=stacks,
                 marks=tuple(mark for mark in self._marks if mark.t_ns >= oldest),
                 issues=tuple(self._issues.values()),
@@ -183,6 +189,20 @@ class Recorder:
                 stacks_end_ns=stacks_end_ns,
                 past_stacks=self._stacks.past(oldest),
             )
+
+    def _append(self, column: _Column, reading: Reading) -> None:
+        column.append(reading)
+        if column.frozen is None:
+            self._moved[reading.track, reading.metric.name] = column
+
+    def _renew_series(self, oldest_ns: int) -> None:
+        """Bring the series up to date with the columns; those that stand still lose their oldest samples later."""
+        if self._end_ns - self._swept_ns >= SWEEP_NS:
+            self._swept_ns, self._moved = self._end_ns, dict(self._columns)
+        for key, column in self._moved.items():
+            column.forget_before(oldest_ns)
+            self._series[key] = _frozen(key[0], column)
+        self._moved.clear()
 
     def _column(self, collector: str, reading: Reading) -> _Column:
         key = (reading.track, reading.metric.name)
@@ -208,10 +228,12 @@ class Recorder:
             self._tracks.pop(track, None)
         for key in [key for key in self._columns if key[0] in ended]:
             del self._columns[key]
+            for book in (self._series, self._moved):
+                book.pop(key, None)
 
 
 def _frozen(track: str, column: _Column) -> Series:
-    """The column as it stands; of the thousands that probes make, most have not moved since the last time."""
+    """The column as it stands."""
     if column.frozen is None:
         column.frozen = Series(
             track,
