@@ -14,6 +14,7 @@ from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.neighbours import host, neighbours
+from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.python_frames import is_python, join_python
 from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
 from llmtop.analysis.readings import target_gpus as target_gpus
@@ -154,6 +155,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "gpus": [_gpu(trace, track) for track in gpu_tracks(trace)],
         "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
+        "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
         "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
@@ -293,6 +295,16 @@ def _bounds(bounds: Quantile) -> dict[str, Json]:
 def _sides(bounds: Quantile) -> dict[str, float]:
     """Its bounds; a side without one is left out."""
     return {key: side for key, side in (("low", bounds.low), ("high", bounds.high)) if math.isfinite(side)}
+
+
+def _objective(one: Judged) -> dict[str, Json]:
+    limits: dict[str, Json] = {"objective": one.objective.title, "limit_s": one.objective.limit_s}
+    met = _fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
+    if one.seen is None:
+        return limits | {"is_met": met}
+    high = one.seen.high if math.isfinite(one.seen.high) else None
+    seen: dict[str, Json] = {"low_s": one.seen.low, "high_s": high, "observations": round(one.observations)}
+    return limits | {"is_met": met, **seen, "source": one.source}
 
 
 def _thread(row: ThreadRow) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import Setting, configuration
 from llmtop.analysis.histograms import Distribution, Quantile, distribution, in_order
+from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.readings import (
     counter_increase,
     counter_rate,
@@ -93,6 +94,7 @@ class ServerView:
     lost: Unknown | None = None
     """Why its endpoint does not answer now; what is still shown is of the window before."""
     configuration: Mapping[Feature, Setting | Unknown] = field(default_factory=dict)
+    objectives: tuple[Judged, ...] = ()
 
     def value(self, concept: str) -> float | Unknown:
         """The value of a concept."""
@@ -110,7 +112,11 @@ def server_view(
 ) -> ServerView | Unknown:
     """Everything the server's endpoint tells, or why there is no endpoint; kept for the newest traces."""
     view = _view(trace, _Maker.all, rate_window_ns, latency_window_ns)
-    return view if isinstance(view, Unknown) else replace(view, configuration=configuration(trace))
+    return (
+        view
+        if isinstance(view, Unknown)
+        else replace(view, configuration=configuration(trace), objectives=judged(trace, latency_window_ns))
+    )
 
 
 def server_load(trace: Trace) -> ServerView | Unknown:

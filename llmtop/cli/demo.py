@@ -57,7 +57,14 @@ def run(args: argparse.Namespace) -> int:
                 return serve(server, args.seconds, may_end=args.incident is not None)
             dtype = live.dtype(server.description["dtype"])
             target = live.find(server.pid)
-            return live.watch(target, seconds=args.seconds, interval=args.interval, dtype=dtype, probes=args.probes)
+            return live.watch(
+                target,
+                seconds=args.seconds,
+                interval=args.interval,
+                dtype=dtype,
+                probes=args.probes,
+                objectives=live.objectives(args),
+            )
 
 
 def incident(text: str) -> Incident | str:

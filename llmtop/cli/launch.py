@@ -17,9 +17,9 @@ from llmtop.collectors.base import Probes
 from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from llmtop.model import Target
+    from llmtop.model import Fact, Target
     from llmtop.servers.launch import Launched
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         return pass_through(command)
     live.refuse_unfit_terminal()
-    return watch(command, args.seconds, args.interval, args.metrics_header, args.probes)
+    return watch(command, args.seconds, args.interval, args.metrics_header, args.probes, live.objectives(args))
 
 
 def watch(
@@ -48,6 +48,7 @@ def watch(
     interval: float,
     headers: Sequence[tuple[str, str]] = (),
     probes: Probes = Probes.FULL,
+    objectives: Mapping[str, Fact] | None = None,
 ) -> int:
     """Show the live screen of the command.
 
@@ -61,7 +62,13 @@ def watch(
         if target is None:
             return ended_at_once(launched)
         screen_code = live.watch(
-            target, launched=launched, seconds=seconds, interval=interval, headers=headers, probes=probes
+            target,
+            launched=launched,
+            seconds=seconds,
+            interval=interval,
+            headers=headers,
+            probes=probes,
+            objectives=objectives,
         )
         code = launched.poll()
         launched.close(lambda said: print(f"llmtop: {said}", file=sys.stderr, flush=True))

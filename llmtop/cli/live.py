@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from llmtop.collectors.base import Collector
-    from llmtop.model import Target
+    from llmtop.model import Fact, Target
     from llmtop.servers.follow import Move
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
@@ -50,6 +50,47 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
     add_probes_argument(parser)
     add_header_argument(parser)
+    add_objective_arguments(parser)
+
+
+def add_objective_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what latencies were promised."""
+    for key, what, usual in (("ttft", "time to the first token", "500/200"), ("itl", "time between tokens", "50/25")):
+        parser.add_argument(
+            f"--{key}-slo",
+            metavar="P99[/P50]",
+            type=objective,
+            help=f"objective for the {what} in ms, p99 and, after a slash, p50 (default {usual}); 0 for none",
+        )
+
+
+def objectives(args: argparse.Namespace) -> dict[str, Fact]:
+    """What the user said of objectives, as facts of a trace's origin."""
+    from llmtop.analysis.objectives import FACT
+
+    told = {key: getattr(args, f"{key}_slo") for key in ("ttft", "itl")}
+    return {
+        f"{FACT}.{key}.{quantile}": limit_s
+        for key, limits in told.items()
+        if limits is not None
+        for quantile, limit_s in zip(("p99", "p50"), limits, strict=True)
+    }
+
+
+def objective(text: str) -> tuple[float, float]:
+    """An argparse type: milliseconds for p99 and p50, in seconds; 0 is none.
+
+    >>> objective("800"), objective("500/200"), objective("0")
+    ((0.8, 0.0), (0.5, 0.2), (0.0, 0.0))
+    """
+    words = text.split("/")
+    try:
+        limits = [float(word) / 1000 for word in words]
+    except ValueError:
+        limits = [-1.0]
+    if len(limits) > 2 or not all(0 <= limit < 1e6 for limit in limits):
+        raise argparse.ArgumentTypeError(f"{text!r} is not milliseconds for p99, or for p99 and p50 as 500/200")
+    return limits[0], limits[1] if len(limits) > 1 else 0.0
 
 
 def add_header_argument(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         headers=args.metrics_header,
         probes=args.probes,
+        objectives=objectives(args),
     )
 
 
@@ -102,6 +144,7 @@ def watch(
     dtype: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
     probes: Probes = Probes.FULL,
+    objectives: Mapping[str, Fact] | None = None,
 ) -> int:
     """Show the live screen until the user leaves it.
 
@@ -113,11 +156,14 @@ def watch(
         dtype: What the server computes in, where it does not say.
         headers: Sent when its metrics are read.
         probes: How closely the kernel is asked.
+        objectives: What `objectives` made of the command line.
     """
     refuse_unfit_terminal()
     from llmtop.tui.screens.live import watch_session
 
-    session = live_session(target, interval, launched=launched, dtype=dtype, headers=headers, probes=probes)
+    session = live_session(
+        target, interval, launched=launched, dtype=dtype, headers=headers, probes=probes, objectives=objectives
+    )
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 
@@ -129,6 +175,7 @@ def live_session(
     dtype: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
     probes: Probes = Probes.FULL,
+    objectives: Mapping[str, Fact] | None = None,
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
     from llmtop import procfs
@@ -136,15 +183,16 @@ def live_session(
     from llmtop.model import Missing, Origin, Trace
     from llmtop.session import Session
 
+    origin = Origin("live", facts=objectives or {})
     if target is None:
-        session = Session(host_collectors(), Origin("live"), interval_s=interval)
+        session = Session(host_collectors(), origin, interval_s=interval)
         if procfs.is_hidden(1):
             hidden = Missing("target", Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo"))
             session.recorder.append("target", Trace(Origin("live"), missing=(hidden,)))
         return session
     target = told_dtype(target, dtype)
     following = _Following(target, dtype, launched, metrics_headers(headers), probes)
-    return Session(host_collectors(), Origin("live"), interval_s=interval, target=target, following=following)
+    return Session(host_collectors(), origin, interval_s=interval, target=target, following=following)
 
 
 def metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:

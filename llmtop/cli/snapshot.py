@@ -10,9 +10,11 @@ import time
 from llmtop.cli.live import (
     add_dtype_argument,
     add_header_argument,
+    add_objective_arguments,
     add_probes_argument,
     find,
     live_session,
+    objectives,
     process_id,
     seconds,
 )
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dtype_argument(parser)
     add_probes_argument(parser)
     add_header_argument(parser)
+    add_objective_arguments(parser)
     parser.add_argument(
         "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
     )
@@ -44,7 +47,14 @@ def run(args: argparse.Namespace) -> int:
     target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
     interval_s = min(window_s / 3, _LOOKS_EVERY_S)
-    session = live_session(target, interval_s, dtype=args.dtype, headers=args.metrics_header, probes=args.probes)
+    session = live_session(
+        target,
+        interval_s,
+        dtype=args.dtype,
+        headers=args.metrics_header,
+        probes=args.probes,
+        objectives=objectives(args),
+    )
     session.ask(PYTHON_FRAMES, args.python)
     session.start()
     try:

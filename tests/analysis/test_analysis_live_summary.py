@@ -23,6 +23,7 @@ KEYS = [
     "gpus",
     "roofline",
     "server",
+    "objectives",
     "threads",
     "syscalls",
     "stacks",

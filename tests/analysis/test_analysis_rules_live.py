@@ -261,7 +261,7 @@ def test_every_finding_has_evidence_an_action_and_a_source() -> None:
 
 def test_findings_are_gravest_first() -> None:
     findings = diagnose(live_trace(Scene(values={"server.kv_usage": 0.98}))).findings
-    assert [finding.rule for finding in findings] == ["kv-bound", "memory-bound-decode"]
+    assert [finding.rule for finding in findings] == ["kv-bound", "objective-missed", "memory-bound-decode"]
 
 
 class _Broken:

@@ -35,6 +35,21 @@ def test_interval_that_cannot_be_kept_is_refused(text: str) -> None:
         live.interval(text)
 
 
+@pytest.mark.parametrize("text", ["soon", "-1", "1/2/3", "nan", "", "/"])
+def test_objective_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="500/200"):
+        live.objective(text)
+
+
+def test_objectives_that_were_told_travel_with_the_trace() -> None:
+    parser = argparse.ArgumentParser()
+    live.add_objective_arguments(parser)
+    told = live.objectives(parser.parse_args(["--ttft-slo", "800/300"]))
+    assert told == {"objective.ttft.p99": 0.8, "objective.ttft.p50": 0.3}
+    session = live.live_session(None, 1.0, objectives=told)
+    assert session.trace().origin.facts == told
+
+
 def test_fault_of_its_own_is_one_line_unless_debugging(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

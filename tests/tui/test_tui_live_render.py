@@ -17,7 +17,7 @@ from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
-from llmtop.model import NS_PER_S, Finding, Issue, Severity, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Issue, Severity, Unknown
 from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
@@ -69,6 +69,24 @@ def test_server_with_room_adds_graphs() -> None:
         "queued   avg 170ms/500ms-1s     prefix   41 %",
         "e2e      –                      failed   0 req/s        ▁▁▁▁▁▁",
     ]
+
+
+def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:
+    told: dict[str, Fact] = {
+        "engine_kind": "vllm",
+        "setting.max_running": 64,
+        "setting.max_running.source": "--max-num-seqs 64",
+    }
+    trace = live_trace(STEADY)
+    track = replace(trace.tracks["server:8000"], facts={**trace.tracks["server:8000"].facts, **told})
+    view = server_view(replace(trace, tracks={**trace.tracks, track.id: track}))
+    assert isinstance(view, ServerView)
+    lines = text(draw_server(view, 110, 30, LOOK))
+    assert lines[2].endswith("avg 260 ms late")
+    assert "missed      TTFT p99 1 to 2.5 s, objective 500 ms, of 2280 (vLLM metrics)" in lines
+    assert "kept        ITL p99 30 to 50 ms, objective 50 ms, of 2280 (vLLM metrics)" in lines
+    assert any(line.startswith("cannot tell TTFT p50 100 to 250 ms, objective 200 ms") for line in lines)
+    assert lines[lines.index("set to") + 1] == "requests at once, at most 64  --max-num-seqs 64"
 
 
 def test_server_with_more_room_says_why_numbers_are_missing() -> None:

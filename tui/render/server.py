@@ -63,7 +63,9 @@ def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[S
         row = [_draw_cell(cell, cell_width, look) for cell in cells[start : start + roomy]]
         joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
         strips.append(joined.adjust_cell_length(width, look.style("text")))
-    return (strips + _reasons(view, width, look) + _configuration(view, width, look))[:height]
+    for more in (_reasons, _objectives, _configuration):
+        strips += more(view, width, look)
+    return strips[:height]
 
 
 def _columns(count: int, width: int, height: int) -> int:
@@ -81,8 +83,8 @@ def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
     return [
         _number("output", "out", stat["output_tokens_per_s"]),
         (_queue if is_roomy else _tight_queue)(stat["running"], stat["waiting"]),
-        _latency("TTFT", "TTFT", stat["ttft_p50"], stat["ttft_p99"]),
-        _latency("ITL", "ITL", stat["itl_p50"], stat["itl_p99"]),
+        _promised(_latency("TTFT", "TTFT", stat["ttft_p50"], stat["ttft_p99"]), "ttft", view),
+        _promised(_latency("ITL", "ITL", stat["itl_p50"], stat["itl_p99"]), "itl", view),
         _number("KV cache", "KV", stat["kv_usage"], high=1.0, warn=0.9, bad=0.95),
         _number("prompt", "in", stat["prompt_tokens_per_s"]),
         _number("preempt", "pre", stat["preemptions_per_min"], bad=0.0),
@@ -167,6 +169,38 @@ def _latency(label: str, short: str, middle: Stat, tail: Stat) -> _Cell:
     full = (("p50 ", "dim"), *median, *late, ("  ", "dim"), *mean) if mean else (*median, *late)
     spaced, squeezed = (*lead, *late), _squeezed((*lead, (" p99 ", "dim"), late[1]))
     return _Cell(label, short, full, shorter=(spaced, squeezed, _squeezed((*lead, ("/", "dim"), late[1])), lead))
+
+
+def _promised(cell: _Cell, key: str, view: ServerView) -> _Cell:
+    """With a word behind, where there is room, once the objectives of this latency were judged; late ones are red."""
+    verdicts = [one.is_met for one in view.objectives if one.objective.key == key]
+    is_late = False in verdicts
+    if not is_late and (not verdicts or not all(one is True for one in verdicts)):
+        return cell
+    mark: Part = (" late", "bad") if is_late else (" ok", "good")
+    shown = [_reddened(form) if is_late else form for form in (cell.parts, *cell.shorter)]
+    forms = [form for one in shown for form in ((*one, mark), one)]
+    return replace(cell, parts=forms[0], shorter=tuple(forms[1:]))
+
+
+def _reddened(parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple((text, "bad" if role == "value" else role) for text, role in parts)
+
+
+def _objectives(view: ServerView, width: int, look: Look) -> list[Strip]:
+    """Each objective and whether it is kept; what cannot be told says why."""
+    if not any(one.seen is not None for one in view.objectives):
+        return []
+    strips = [blank(width, look)]
+    for one in view.objectives:
+        word, role = (
+            ("cannot tell", "dim")
+            if isinstance(one.is_met, Unknown)
+            else (("kept", "good") if one.is_met else ("missed", "bad"))
+        )
+        why = f"  {one.is_met.reason}" if isinstance(one.is_met, Unknown) else ""
+        strips.append(line([(pad(word, 12, look), role), (one.text, "text"), (why, "dim")], width, look))
+    return strips
 
 
 def _squeezed(parts: Sequence[Part]) -> tuple[Part, ...]:

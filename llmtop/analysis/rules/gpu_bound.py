@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis.objectives import missed
 from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -48,12 +49,18 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.INFO,
             subject=loops[0].name,
-            message=f"GPU-bound, healthy: the server waits for the GPU ({activity.by.title} {activity.value:.0f} %)",
+            message=f"GPU-bound{_praise(trace)}: the server waits for the GPU "
+            f"({activity.by.title} {activity.value:.0f} %)",
             evidence=(*says_waiting(trace), *evidence),
             action=_action(trace),
             next_command="ncu --section SpeedOfLight --target-processes all --launch-count 50 -o step -- COMMAND",
             source=source,
         )
+
+
+def _praise(trace: Trace) -> str:
+    """A server that keeps the GPU busy is well, as long as it does what was promised."""
+    return "" if missed(trace) else ", healthy"
 
 
 def _evidence(trace: Trace, loops: list[Watched]) -> tuple[str, ...]:

@@ -1,0 +1,153 @@
+"""Requests take longer than was promised: how much of them, and what their time goes into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from llmtop import vocabulary as v
+from llmtop.analysis.configuration import change, one_of, switch_on
+from llmtop.analysis.histograms import distribution
+from llmtop.analysis.objectives import WINDOW_NS, Judged, judged
+from llmtop.analysis.rates import increase
+from llmtop.analysis.readings import server_track
+from llmtop.analysis.readings import source as source_of
+from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.evidence import metrics_command
+from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
+from llmtop.model import Feature, Finding, Metric, Severity, Trace, Track, Unknown
+from llmtop.units import two_digits
+
+id = "objective-missed"
+summary = "First tokens, or the time between tokens, are later than the objectives allow."
+source = "Machine Learning Systems, Performance Engineering (TTFT 500 / 200 ms, ITL 50 / 25 ms; tails against means)"
+
+_MOST = 0.5
+"""Share of the time to the first token from which that is what it is made of."""
+_TAIL = 4.0
+"""A p99 of so many medians is a tail: what is slow is not the step itself, but what comes between."""
+_PREFILLS = 0.2
+"""Requests in prefill on average, from which steps of decode share their time with prompts."""
+
+
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
+    """One for each latency of which an objective is missed; a median alone, which few promise, is information."""
+    server = server_track(trace)
+    if server is None:
+        return
+    for _, several in groupby(judged(trace), key=lambda one: one.objective.key):
+        verdicts = list(several)
+        if any(one.is_met is False for one in verdicts):
+            yield _finding(trace, server, verdicts)
+        else:
+            untold = (one.is_met for one in verdicts[:1] if one.seen is not None)
+            yield from unjudged(id, *(why for why in untold if isinstance(why, Unknown)))
+
+
+def _finding(trace: Trace, server: Track, verdicts: list[Judged]) -> Finding:
+    late = [one for one in verdicts if one.is_met is False]
+    is_first = verdicts[0].objective.key == "ttft"
+    made_of, action = _first_token(trace, server.id) if is_first else _gaps(trace, server.id, verdicts)
+    said = ", ".join(f"p{one.objective.percent} {_seen(one)} ({_limit(one)})" for one in late)
+    name = verdicts[0].objective.title.partition(" ")[0]
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING if any(one.objective.percent > 50 for one in late) else Severity.INFO,
+        subject=server.name,
+        message=f"{name} misses its objective: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
+        evidence=(*(one.text for one in verdicts if one.seen is not None), *_tail(verdicts), *made_of[1:]),
+        action=action,
+        next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
+        source=source,
+    )
+
+
+def _seen(one: Judged) -> str:
+    return "–" if one.seen is None else one.seen.text("s")
+
+
+def _limit(one: Judged) -> str:
+    return two_digits(one.objective.limit_s, "s")
+
+
+def _tail_ratio(verdicts: list[Judged]) -> float:
+    """How many medians a p99 is at least; 0 where the buckets do not tell."""
+    by_percent = {one.objective.percent: one.seen for one in verdicts if one.seen is not None}
+    middle, tail = by_percent.get(50), by_percent.get(99)
+    return tail.low / middle.high if middle is not None and tail is not None and 0 < middle.high < float("inf") else 0.0
+
+
+def _tail(verdicts: list[Judged]) -> tuple[str, ...]:
+    ratio = _tail_ratio(verdicts)
+    return (f"a tail: p99 is {ratio:.0f} times the median at least (the bounds above)",) if ratio >= _TAIL else ()
+
+
+# -- what it is made of: the words for the message, then the evidence; and what helps -------------------------------
+
+
+def _first_token(trace: Trace, track: str) -> tuple[tuple[str, ...], str]:
+    whole = _mean(trace, track, v.SERVER_TTFT, "mean time to first token")
+    queued, prefill = (_mean(trace, track, *part) for part in _PARTS)
+    parts = tuple(one.text for one in (whole, queued, prefill) if one is not None)
+    if whole is None or not whole.value:
+        return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
+    shares = {
+        name: one.value / whole.value for name, one in (("queue", queued), ("prefill", prefill)) if one is not None
+    }
+    if shares.get("queue", 0) >= _MOST:
+        held = limit(trace, track)
+        return (f"most of it in the queue, {held.name}", *parts, *held.evidence), held.action
+    if shares.get("prefill", 0) >= _MOST:
+        return ("most of it in prefill", *parts), _quicker_prefill(trace)
+    if len(shares) == 2 and sum(shares.values()) < _MOST:
+        more = change(trace, Feature.API_SERVERS, "add API server processes")
+        action = f"look at the API server (tokenising, HTTP): {one_of(more, 'shorter prompts')}"
+        return ("most of it outside of the engine", *parts), action
+    return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
+
+
+_PARTS = ((v.SERVER_QUEUE_TIME, "mean time queued"), (v.SERVER_PREFILL_TIME, "mean prefill time"))
+
+
+def _quicker_prefill(trace: Trace) -> str:
+    return one_of(switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks"), less_arithmetic(trace))
+
+
+def _gaps(trace: Trace, track: str, verdicts: list[Judged]) -> tuple[tuple[str, ...], str]:
+    preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), WINDOW_NS, trace.end_ns)
+    if not isinstance(preempted, Unknown) and preempted.amount > 0:
+        where = source_of(trace, track, v.SERVER_PREEMPTIONS)
+        said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
+        return ("requests are preempted", said), more_room_in_kv(trace)
+    prompts = _prefills(trace, track)
+    if prompts is not None and prompts.value >= _PREFILLS and _tail_ratio(verdicts) >= _TAIL:
+        smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")
+        chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
+        cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
+        action = one_of(chunks, smaller, cached, "prefill on servers of its own")
+        return ("prompts are computed in between", prompts.text), action
+    mean = _mean(trace, track, v.SERVER_ITL, "mean time between tokens")
+    slow = () if mean is None else (mean.text,)
+    if is_gpu_busy(trace, GPU_IDLE_PERCENT):
+        fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
+        return ("the GPU is busy", *slow), one_of(fewer, fewer_bytes(trace))
+    return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
+
+
+def _prefills(trace: Trace, track: str) -> Signal | None:
+    """How many requests are in prefill on average: seconds of prefill per second."""
+    grown = increase(trace.get(track, v.total(v.SERVER_PREFILL_TIME)), WINDOW_NS, trace.end_ns)
+    if isinstance(grown, Unknown):
+        return None
+    where = source_of(trace, track, v.total(v.SERVER_PREFILL_TIME))
+    return Signal(grown.per_second, f"in prefill {grown.per_second:.2g} requests on average ({where})")
+
+
+def _mean(trace: Trace, track: str, metric: Metric, words: str) -> Signal | None:
+    seen = distribution(trace, track, metric, WINDOW_NS)
+    mean = None if isinstance(seen, Unknown) else seen.mean
+    if mean is None:
+        return None
+    return Signal(mean, f"{words} {two_digits(mean, 's')} ({source_of(trace, track, v.total(metric))})")

@@ -1,0 +1,137 @@
+"""Objectives: what was promised, what was seen, and what bounds cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis.objectives import judged, missed, objectives
+from llmtop.analysis.rules import objective_missed
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.session import Recorder
+from tests.analysis.verdict_scenes import findings_of
+
+SERVER = Track("server:1", TrackKind.SERVER, "vLLM :1", facts={"url": "http://127.0.0.1:1/metrics"})
+UPPERS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, math.inf)
+Latencies = Mapping[Metric, Sequence[float]]
+
+
+def trace(latencies: Latencies, facts: Mapping[str, Fact] | None = None, counters: Latencies | None = None) -> Trace:
+    """All observations fall between two looks, a minute apart; counters go from the first value to the second."""
+    recorder = Recorder(Origin("live", facts=facts or {}))
+    for second in range(0, 61, 5):
+        t = (second + 1) * NS_PER_S
+        readings = []
+        for metric, values in latencies.items():
+            seen = values if second >= 30 else ()
+            for upper in UPPERS:
+                count = float(sum(1 for value in seen if value <= upper))
+                readings.append(Reading("server:1", v.bucket(metric, upper), t, count, "histogram"))
+            readings.append(Reading("server:1", v.total(metric), t, float(sum(seen)), "histogram"))
+        for metric, (before, after) in (counters or {}).items():
+            readings.append(Reading("server:1", metric, t, after if second >= 30 else before, "metrics"))
+        recorder.append("test", Trace(Origin("live"), t, t, tracks={SERVER.id: SERVER}, readings=tuple(readings)))
+    return recorder.freeze()
+
+
+def verdicts(seen: Trace) -> dict[str, bool | Unknown]:
+    return {one.objective.title: one.is_met for one in judged(seen)}
+
+
+def only(seen: Trace) -> Finding:
+    (finding,) = findings_of(objective_missed, seen)
+    return finding
+
+
+def test_the_defaults() -> None:
+    promised = {one.title: one.limit_s for one in objectives(trace({}))}
+    assert promised == {"TTFT p99": 0.5, "TTFT p50": 0.2, "ITL p99": 0.05, "ITL p50": 0.025}
+
+
+def test_those_that_were_told_count() -> None:
+    told: dict[str, Fact] = {"objective.ttft.p99": 2.0, "objective.ttft.p50": 0.0, "objective.itl.p50": 0.0}
+    assert {one.title: one.limit_s for one in objectives(trace({}, told))} == {"TTFT p99": 2.0, "ITL p99": 0.05}
+
+
+def test_met() -> None:
+    seen = trace({v.SERVER_TTFT: [0.09] * 200, v.SERVER_ITL: [0.009] * 5000})
+    assert verdicts(seen) == {"TTFT p99": True, "TTFT p50": True, "ITL p99": True, "ITL p50": True}
+    assert missed(seen) == ()
+    assert not findings_of(objective_missed, seen)
+
+
+def test_missed() -> None:
+    seen = trace({v.SERVER_TTFT: [0.09] * 190 + [2.0] * 10})
+    assert verdicts(seen)["TTFT p99"] is False
+    assert verdicts(seen)["TTFT p50"] is True
+    finding = only(seen)
+    assert finding.severity is Severity.WARNING
+    assert finding.message.startswith("TTFT misses its objective: p99 ")
+    assert "(500 ms)" in finding.message
+    assert "p50" not in finding.message
+    assert any(line.startswith("TTFT p99 ") and "of 200" in line for line in finding.evidence)
+    assert len(finding.evidence) >= 2
+    assert all("(" in line for line in finding.evidence)
+
+
+def test_a_bound_that_cannot_decide_says_so() -> None:
+    """All between 0.1 and 0.25 s: whether the median is below 0.2 s is not told, the p99 is below 0.5 s for sure."""
+    seen = trace({v.SERVER_TTFT: [0.12] * 50 + [0.24] * 50})
+    assert verdicts(seen)["TTFT p99"] is True
+    assert isinstance(verdicts(seen)["TTFT p50"], Unknown)
+    assert not findings_of(objective_missed, seen)
+
+
+def test_one_late_request_breaks_no_promise() -> None:
+    alone = verdicts(trace({v.SERVER_TTFT: [0.09] * 20 + [2.0]}))["TTFT p99"]
+    assert isinstance(alone, Unknown)
+    assert alone.reason.startswith("1 of 21 was later")
+    assert verdicts(trace({v.SERVER_TTFT: [0.09] * 20 + [2.0] * 2}))["TTFT p99"] is False
+
+
+def test_without_observations_nothing_is_judged() -> None:
+    assert all(isinstance(met, Unknown) for met in verdicts(trace({v.SERVER_TTFT: []})).values())
+    assert judged(Trace(Origin("live"))) == ()
+
+
+def test_a_median_alone_is_information() -> None:
+    finding = only(trace({v.SERVER_ITL: [0.04] * 1000}))
+    assert finding.severity is Severity.INFO
+    assert "p50" in finding.message
+    assert "p99" not in finding.message
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({v.SERVER_QUEUE_TIME: [2.0] * 100, v.SERVER_PREFILL_TIME: [0.1] * 100}, "most of it in the queue"),
+        ({v.SERVER_QUEUE_TIME: [0.01] * 100, v.SERVER_PREFILL_TIME: [2.0] * 100}, "most of it in prefill"),
+        ({v.SERVER_QUEUE_TIME: [0.01] * 100, v.SERVER_PREFILL_TIME: [0.1] * 100}, "most of it outside of the engine"),
+    ],
+)
+def test_what_the_time_to_the_first_token_is_made_of(parts: Latencies, words: str) -> None:
+    finding = only(trace({v.SERVER_TTFT: [2.2] * 100, **parts}))
+    assert words in finding.message
+    assert "mean time to first token 2.2 s (histogram)" in finding.evidence
+
+
+def test_a_tail_of_gaps_from_preemptions() -> None:
+    seen = trace({v.SERVER_ITL: [0.009] * 900 + [0.9] * 100}, counters={v.SERVER_PREEMPTIONS: (0.0, 40.0)})
+    finding = only(seen)
+    assert "requests are preempted" in finding.message
+    assert any(line.startswith("a tail: p99 is ") for line in finding.evidence)
+
+
+def test_a_tail_of_gaps_from_prompts_in_between() -> None:
+    finding = only(trace({v.SERVER_ITL: [0.009] * 900 + [0.3] * 100, v.SERVER_PREFILL_TIME: [0.5] * 60}))
+    assert "prompts are computed in between" in finding.message
+    assert any(line.startswith("in prefill 0.5 requests on average") for line in finding.evidence)
+
+
+def test_nothing_is_healthy_beside_a_missed_objective() -> None:
+    seen = trace({v.SERVER_TTFT: [2.0] * 100})
+    assert not any("healthy" in finding.message for finding in diagnose(seen).findings)
