@@ -1,4 +1,6 @@
-"""NVIDIA GPUs through NVML, GPM included; everything in the one thread that polls, because a driver call can hang.
+"""NVIDIA GPUs through NVML, GPM included. Every call of the driver can hang: one that does costs its GPU alone.
+
+Loading the library can hang too, and takes the whole process with it: `llmtop.collectors.gpus` has this run in another.
 
 Tracks "gpu:<index>" carry the facts index, name, uuid, pci_bus_id, minor, driver, memory_total (bytes), bus_width_bits,
 max_memory_mhz, max_sm_mhz, compute_capability ("9.0"), sm_count, mig ("enabled"/"disabled"), gpm ("supported"),
@@ -7,7 +9,7 @@ pcie_max_generation, pcie_max_width, nvlinks (how many it has), ecc ("enabled"/"
 Tracks "gpu:<index>/mig:<number>" are MIG instances; `llmtop.vocabulary` lists what they carry.
 Tracks "gpu:<index>/process:<host pid>" are processes on a GPU, with the facts pid, kind, mig (the instances it is in)
 and container_pid (its PID in its own namespace where that is another; Unknown where a host PID means nothing here).
-Marks are of the kinds "gpu-lost", "gpu-back", "xid" and "gpu-event".
+Marks are of the kinds "gpu-lost", "gpu-back", "gpu-hung", "xid" and "gpu-event".
 
 Read-only: no call here changes the state of a GPU.
 """
@@ -15,22 +17,27 @@ Read-only: no call here changes the state of a GPU.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.kernel_log import KernelLog
+from llmtop.collectors.nvml_calls import Calls
 from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_events import Events
 from llmtop.collectors.nvml_gpu import Gpu
 from llmtop.collectors.nvml_news import Due, News, Pace
-from llmtop.model import NS_PER_S, Metric, Missing, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType, TracebackType
 
     from llmtop.collectors.base import Clock
+    from llmtop.collectors.nvml_calls import Call
+    from llmtop.model import Metric
 
 SLOW_NS = 5 * NS_PER_S
 """How often slow values are read, and a lost or a new GPU is looked for."""
@@ -38,10 +45,45 @@ COSTLY_NS, COSTLY_FIRST_NS = 5 * NS_PER_S, NS_PER_S
 """How often energy and shares are read; the second time comes soon, so that a short look has a rate too."""
 LINKS_NS = 10 * NS_PER_S
 """How often errors of NVLinks are read: 8 ms of CPU time for 18 links."""
-_LONG_POLL_NS = 3 * NS_PER_S
-"""After a poll that hung for so long slow values are due at once: what they were is over (`llmtop.session`)."""
+_PATIENCE_S = 0.4
+"""A call that takes longer goes on beside the others: GPM of a busy GPU takes 9 ms, all links' errors 8."""
+_POLL_S = 0.8
+"""And all that do not return may cost a poll so much together."""
+_LEAST_PATIENCE_S = 0.05
+_OPEN_S = 1.5
+"""nvmlInit takes some 100 ms, and seconds where nothing keeps the driver loaded (no persistence mode)."""
+HUNG_NS = 2 * NS_PER_S
+"""From here on a call is said to hang."""
+HUNG_REMEDY = (
+    "dmesg | grep -iE 'nvrm|xid'; it goes on by itself when the call returns; a GPU that stays so needs a reset"
+)
 _NO_PYNVML = Unknown("the Python module pynvml is not installed", "pip install nvidia-ml-py")
 _NO_GPU = Unknown("the driver sees no GPU", "nvidia-smi -L; a container needs `docker run --gpus all`")
+
+
+@dataclass(slots=True)
+class _Place:
+    """A GPU, and what is known of it while it may hang.
+
+    Attributes:
+        alive: (track, metric) pairs with a value; of this GPU alone, because a call that hangs may still change it.
+        tracks: As they were when it answered last.
+        call: The call that has not returned.
+        news: What that call brings, and is lost when it hangs.
+    """
+
+    gpu: Gpu
+    alive: dict[tuple[str, str], Metric] = field(default_factory=dict)
+    tracks: tuple[Track, ...] = ()
+    call: Call | None = None
+    news: News | None = None
+    is_closed: bool = False
+
+    def close(self) -> None:
+        """Free what the driver holds for it, now or as soon as its call returns."""
+        self.is_closed = self.call is not None
+        if self.call is None:
+            self.gpu.close()
 
 
 class NvmlCollector:
@@ -70,19 +112,29 @@ class NvmlCollector:
         self._nvml: Any = nvml
         self._proc = proc
         self._is_open = False
-        self._gpus: list[Gpu] = []
-        self._alive: dict[tuple[str, str], Metric] = {}
+        self._places: list[_Place] = []
+        self._calls = Calls()
+        self._library: Call | None = None
+        """A call that is of no GPU and has not returned: opening, counting, closing."""
+        self._faults: Call | None = None
         self._slow, self._links = Pace(SLOW_NS), Pace(LINKS_NS)
         self._costly = Pace(COSTLY_NS, COSTLY_FIRST_NS)
         self._events = Events(kernel_log or KernelLog())
         self._why_not: Unknown | None = None
+        self._late_s = 0.0
+        """What calls that did not return have cost this poll."""
 
     def missing(self) -> Unknown | None:
-        """Why there is nothing to poll; where there is something, NVML stays open for `__enter__`."""
-        why = self._open() or self._why_no_gpu()
-        if why is not None:
+        """Why there is nothing to poll; where there is something, NVML stays open for `__enter__`.
+
+        None too where opening hangs: polls then say so, and go on when it returns.
+        """
+        self._late_s = 0.0
+        self._library = self._calls.make(self._look_for_gpus, self._clock(), _OPEN_S)
+        if self._library is None and self._why_not is not None:
             self._close()
-        return why
+            self._calls.close()
+        return None if self._library is not None else self._why_not
 
     def __enter__(self) -> Self:
         self._events.open()
@@ -91,48 +143,179 @@ class NvmlCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        deadline_s = time.monotonic() + _PATIENCE_S
+        for place in self._places:
+            if place.call is not None and place.call.is_over(max(0.0, deadline_s - time.monotonic())):
+                place.call = None
+        self._library_call(self._close)
         self._events.close()
+        self._calls.close()
 
     def poll(self) -> Trace:
         """One look at every GPU; GPM windows end at the same moment on all of them."""
-        news = News(self._clock(), self._alive)
+        self._late_s = 0.0
+        news = News(self._clock(), {})
         due = Due(*(pace.is_due(news.t_ns) for pace in (self._slow, self._costly, self._links)))
-        if due.slow:
-            self._why_not = self._renew(news)
-        for gpu in self._gpus:
-            gpu.take_gpm(news)
-        for gpu in self._gpus:
-            gpu.read(news, due)
-        self._events.read(news, self._gpus)
+        self._await_library(news)
+        if due.slow and self._library is None:
+            self._renew(news)
+        for place in self._places:
+            self._await(place, news)
+        for place in self._places:
+            self._begin(place, news)
+        for place in self._places:
+            self._finish(place, news, due)
+        self._read_faults(news)
         if self._why_not is not None:
             news.missing.append(Missing(self.name, self._why_not))
-        if self._clock() - news.t_ns > _LONG_POLL_NS:
-            for pace in (self._slow, self._costly, self._links):
-                pace.hurry()
-        return news.trace({track.id: track for gpu in self._gpus for track in gpu.tracks})
+        return news.trace({track.id: track for place in self._places for track in place.tracks})
 
-    def _renew(self, news: News) -> Unknown | None:
-        """Look for GPUs that were lost or are new; why none can be looked for."""
-        if any(gpu.was_up for gpu in self._gpus) and not any(gpu.is_up for gpu in self._gpus):
-            self._close()  # a driver that was reloaded, or a GPU that was reset, answers only to a new NVML
-        why = self._open() or self._count_gpus()
-        lost = [gpu for gpu in self._gpus if not gpu.is_up]
-        for gpu in lost:
-            if why is not None:
-                gpu.why_down = why
-            elif gpu.find(news):
-                self._events.watch(self._nvml, gpu)
-        return why
+    # The calls of one GPU
 
-    def _count_gpus(self) -> Unknown | None:
-        """Give every GPU that the driver counts a row of its own."""
+    def _begin(self, place: _Place, news: News) -> None:
+        """End its GPM window; first on all GPUs, so that windows agree."""
+        if place.call is None:
+            mine = News(news.t_ns, place.alive)
+            self._call(place, mine, lambda: place.gpu.take_gpm(mine))
+
+    def _finish(self, place: _Place, news: News, due: Due) -> None:
+        """Read everything that is due, and add it to the poll's; or say since when it hangs."""
+        mine = place.news
+        if place.call is None and mine is not None:
+            self._call(place, mine, lambda: place.gpu.read(mine, due))
+        if place.call is None and mine is not None:
+            self._take(place, mine, news)
+        elif place.call is not None and place.call.is_told:
+            news.missing.append(Missing(place.gpu.track.id, self._why_hung(place.call, news.t_ns)))
+
+    def _call(self, place: _Place, mine: News, step: Callable[[], None]) -> None:
+        def step_and_close() -> None:
+            step()
+            if place.is_closed:
+                place.gpu.close()
+
+        place.news = mine
+        place.call = self._make(step_and_close)
+
+    def _take(self, place: _Place, mine: News, news: News) -> None:
+        """What it brought in time."""
+        news.add(mine)
+        place.news, place.tracks = None, place.gpu.tracks
+
+    def _await(self, place: _Place, news: News) -> None:
+        """Look after a call that has not returned: what comes late still counts, until it is said to hang."""
+        call = place.call
+        if call is None:
+            return
+        if call.is_over():
+            place.call = None
+            if call.is_told:
+                self._come_back(place, call, news)
+            elif place.news is not None:
+                self._take(place, place.news, news)
+        elif not call.is_told and news.t_ns - call.start_ns >= HUNG_NS:
+            call.is_told = True
+            self._give_up(place, call, news)
+
+    def _give_up(self, place: _Place, call: Call, news: News) -> None:
+        """End its lines: what it said last is not "now" any more."""
+        mine = News(news.t_ns, dict(place.alive))
+        mine.gap_all(place.gpu.track.id)
+        why = self._why_hung(call, news.t_ns)
+        text = f"GPU {place.gpu.index}: {why.reason}"
+        mine.marks.append(Mark(news.t_ns, "gpu-hung", place.gpu.track.id, text, Severity.ERROR))
+        news.add(mine)
+
+    def _come_back(self, place: _Place, call: Call, news: News) -> None:
+        """Begin afresh: what the call brought is of no certain time."""
+        place.news, place.alive, place.is_closed = None, {}, False
+        place.gpu.refresh()
+        text = f"GPU {place.gpu.index} answers again after {_seconds(call, news.t_ns)}"
+        news.marks.append(Mark(news.t_ns, "gpu-back", place.gpu.track.id, text))
+
+    @staticmethod
+    def _why_hung(call: Call, now_ns: int) -> Unknown:
+        return Unknown(f"hung: {call.function()} has not returned for {_seconds(call, now_ns)}", HUNG_REMEDY)
+
+    # Calls of no GPU
+
+    def _make(self, step: Callable[[], None]) -> Call | None:
+        """Make a call, and wait for it as long as the others of this poll have left."""
+        now_ns = self._clock()
+        patience_s = min(_PATIENCE_S, max(_LEAST_PATIENCE_S, _POLL_S - self._late_s))
+        call = self._calls.make(step, now_ns, patience_s)
+        if call is not None:
+            self._late_s += patience_s
+        return call
+
+    def _library_call(self, step: Callable[[], None]) -> bool:
+        """Whether it has returned; no other is made until it has."""
+        if self._library is None:
+            self._library = self._make(step)
+        return self._library is None
+
+    def _await_library(self, news: News) -> None:
+        call = self._library
+        if call is None:
+            return
+        if not call.is_over():
+            self._why_not = self._why_hung(call, news.t_ns)
+            return
+        self._library, self._why_not = None, None
+        for pace in (self._slow, self._costly, self._links):
+            pace.hurry()
+        self._renew(news)
+
+    def _read_faults(self, news: News) -> None:
+        """NVML's events and the kernel log."""
+        if self._faults is not None and not self._faults.is_over():
+            why = self._why_hung(self._faults, news.t_ns)
+            news.missing.append(Missing("gpu/xid", why))
+            return
+        mine = News(news.t_ns, {})
+        self._faults = self._make(lambda: self._events.read(mine, [place.gpu for place in self._places]))
+        if self._faults is None:
+            news.add(mine)
+
+    def _renew(self, news: News) -> None:
+        """Look for GPUs that were lost or are new; `_why_not` says why none can be looked for."""
+        gpus = [place.gpu for place in self._places if place.call is None]
+        if any(gpu.was_up for gpu in gpus) and not any(place.gpu.is_up or place.call for place in self._places):
+            self._library_call(self._close)  # a driver that was reloaded, or a GPU that was reset, needs a new NVML
+        if not self._library_call(self._look_for_gpus):
+            return
+        for place in self._places:
+            if place.call is None and not place.gpu.is_up:
+                self._find(place, news)
+
+    def _find(self, place: _Place, news: News) -> None:
+        if self._why_not is not None and self._why_not is not _NO_GPU:
+            place.gpu.why_down = self._why_not
+            return
+        mine = News(news.t_ns, place.alive)
+
+        def find() -> None:
+            if place.gpu.find(mine):
+                self._events.watch(self._nvml, place.gpu)
+
+        self._call(place, mine, find)
+        if place.call is None:
+            self._take(place, mine, news)
+
+    def _look_for_gpus(self) -> None:
+        """Give every GPU that the driver counts a place of its own."""
+        self._why_not = self._open()
+        if self._why_not is not None:
+            return
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
-            return explain(error)
-        self._gpus += [Gpu(self._nvml, i, self._clock, self._proc) for i in range(len(self._gpus), count)]
-        return None
+            self._why_not = explain(error)
+            return
+        new = range(len(self._places), count)
+        gpus = [Gpu(self._nvml, index, self._clock, self._proc) for index in new]
+        self._places += [_Place(gpu, tracks=(gpu.track,)) for gpu in gpus]
+        self._why_not = None if count or self._places else _NO_GPU
 
     # Opening and closing
 
@@ -152,17 +335,11 @@ class NvmlCollector:
         self._is_open = True
         return None
 
-    def _why_no_gpu(self) -> Unknown | None:
-        try:
-            return None if self._nvml.nvmlDeviceGetCount() else _NO_GPU
-        except self._nvml.NVMLError as error:
-            return explain(error)
-
     def _close(self) -> None:
-        for gpu in self._gpus:
-            gpu.close()
-        if not self._is_open:
-            return
+        for place in self._places:
+            place.close()
+        if not self._is_open or any(place.call is not None for place in self._places):
+            return  # a call that is under way still needs the library: it ends with the process
         self._is_open = False
         self._events.forget()
         try:
@@ -171,14 +348,15 @@ class NvmlCollector:
             return  # the driver went first
 
 
-def checks(nvml: ModuleType | None = None) -> tuple[Check, ...]:
-    """What `llmtop doctor` says of the GPUs here."""
-    collector = NvmlCollector(nvml=nvml)
-    why = collector.missing()
+def _seconds(call: Call, now_ns: int) -> str:
+    return f"{(now_ns - call.start_ns) / NS_PER_S:.0f} s"
+
+
+def checks_of(trace: Trace) -> tuple[Check, ...]:
+    """What `llmtop doctor` says of the GPUs here, after a poll."""
+    why = trace.why_missing(NvmlCollector.name)
     if why is not None:
         return (Check("NVIDIA GPUs (NVML)", why),)
-    with collector:
-        trace = collector.poll()
     gpus = trace.tracks_of(TrackKind.GPU)
     return (
         *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", trace.why_missing(gpu.id) or _describe(gpu)) for gpu in gpus),
@@ -191,7 +369,7 @@ def checks(nvml: ModuleType | None = None) -> tuple[Check, ...]:
 
 def _describe(gpu: Track) -> str:
     mig = ", MIG" if gpu.facts.get("mig") == "enabled" else ""
-    return f"{gpu.name}, driver {gpu.facts['driver']}{mig}"
+    return f"{gpu.name}, driver {gpu.facts.get('driver', '?')}{mig}"
 
 
 def _gpm_state(gpus: tuple[Track, ...]) -> str | Unknown:

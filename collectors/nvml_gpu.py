@@ -33,7 +33,7 @@ class Gpu:
 
     def __init__(self, nvml: Any, index: int, clock: Clock, proc: Path) -> None:
         self.index = index
-        self.track = Track(f"gpu:{index}", TrackKind.GPU, f"GPU {index}")
+        self.track = Track(f"gpu:{index}", TrackKind.GPU, f"GPU {index}", facts={"index": index})
         self.why_down: Unknown | None = Unknown("not looked at yet")
         self.was_up = False
         self._nvml = nvml
@@ -88,6 +88,10 @@ class Gpu:
             self._guarded(news, lambda device: self._read(news, device, all_due))
         if self.why_down is not None:
             news.missing.append(Missing(self.track.id, self.why_down))
+
+    def refresh(self) -> None:
+        """Have everything read at the next look: what was read last is of too long ago."""
+        self._is_new = True
 
     def close(self) -> None:
         """Free what the driver holds for us."""

@@ -87,6 +87,13 @@ class News:
             if _is_under(track, owner):
                 self.gap(owner, self.alive[owner, name])
 
+    def add(self, other: News) -> None:
+        """What one GPU brought."""
+        self.readings += other.readings
+        self.missing += other.missing
+        self.marks += other.marks
+        self.gone += other.gone
+
     def forget(self, track: str) -> None:
         """A track ended."""
         self.gone.append(track)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from llmtop.collectors.base import Aim, Check, Collector
     from llmtop.model import Target
 
 
 def _nvml() -> Collector:
-    from llmtop.collectors.nvml import NvmlCollector
+    from llmtop.collectors.gpus import GpuCollector
 
-    return NvmlCollector()
+    return GpuCollector()
 
 
 def _dcgm() -> Collector:
@@ -79,8 +82,47 @@ def target_collectors(target: Target, aim: Aim) -> tuple[Collector, ...]:
     return tuple(make(target, aim) for make in OF_A_TARGET)
 
 
-def checks() -> tuple[Check, ...]:
-    """What each source can see here, for `llmtop doctor`."""
-    from llmtop.collectors import dcgm, host_checks, nvml, tracers
+CHECK_S = 20.0
+"""The longest that one source's checks take by themselves: probes are compiled and tried, in some seconds."""
 
-    return (*nvml.checks(), *dcgm.checks(), *host_checks.checks(), *tracers.checks())
+
+def checks(patience_s: float = CHECK_S) -> tuple[Check, ...]:
+    """What each source can see here, for `llmtop doctor`; one that hangs is named, and the others are told."""
+    from llmtop.collectors import dcgm, gpus, host_checks, tracers
+
+    sources = {"GPUs": gpus.checks, "DCGM exporter": dcgm.checks, "host": host_checks.checks, "probes": tracers.checks}
+    return bounded(sources, patience_s)
+
+
+def bounded(sources: Mapping[str, Callable[[], Sequence[Check]]], patience_s: float) -> tuple[Check, ...]:
+    """The checks of several sources, side by side, each for at most so long."""
+    from llmtop.collectors.base import Check
+    from llmtop.model import Unknown
+
+    deadline_s = time.monotonic() + patience_s
+    found = {name: _begin(check) for name, check in sources.items()}
+    checks: list[Check] = []
+    for name, one in found.items():
+        try:
+            result = one.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            why = Unknown(f"hung: it has not answered within {patience_s:.0f} s", "dmesg may say why")
+            result = (Check(name, why),)
+        if isinstance(result, Exception):
+            raise result
+        checks += result
+    return tuple(checks)
+
+
+def _begin(check: Callable[[], Sequence[Check]]) -> queue.SimpleQueue[Sequence[Check] | Exception]:
+    """Make a source's checks in a thread of their own, which is left behind when they hang."""
+    answer: queue.SimpleQueue[Sequence[Check] | Exception] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answer.put(check())
+        except Exception as error:  # told by the caller
+            answer.put(error)
+
+    threading.Thread(target=run, name="check", daemon=True).start()
+    return answer

@@ -197,10 +197,17 @@ _XID = re.compile(
 _XID_HELP = "look the code up in NVIDIA's XID catalogue"
 _ACTIONS = {
     "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
+    "gpu-hung": "sudo dmesg | grep -iE 'nvrm|xid' says why; it goes on by itself when the driver's call returns",
     "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
     "preemption": "more room for the KV cache, or fewer requests at once (--max-num-seqs)",
 }
-_WHAT = {"gpu-lost": "GPU lost", "gpu-back": "GPU back", "stuck": "collector hangs", "gpu-event": "GPU event"}
+_WHAT = {
+    "gpu-lost": "GPU lost",
+    "gpu-back": "GPU back",
+    "gpu-hung": "GPU hangs",
+    "stuck": "collector hangs",
+    "gpu-event": "GPU event",
+}
 
 
 def _of_mark(trace: Trace, mark: Mark) -> Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import threading
 
 import pytest
 
@@ -52,3 +53,14 @@ def test_the_document_has_the_same_checks(capsys: pytest.CaptureFixture[str]) ->
             {"what": "BTF", "ok": False, "reason": "the kernel carries no type information", "remedy": ""},
         ],
     }
+
+
+def test_a_source_that_hangs_is_named_and_the_others_are_told() -> None:
+    def hang() -> tuple[Check, ...]:
+        threading.Event().wait()
+        return ()
+
+    found = registry.bounded({"slow": hang, "host": lambda: FOUND}, 0.2)
+    assert found[1:] == FOUND
+    assert found[0].what == "slow"
+    assert str(found[0].state).startswith("hung: it has not answered within ")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_gpm
-from llmtop.collectors.nvml import NvmlCollector, checks
+from llmtop.collectors.gpus import checks
+from llmtop.collectors.nvml import NvmlCollector
 from llmtop.model import Mark, Metric, Origin, Severity, Trace, TrackKind, Unknown
 from llmtop.session import Recorder, Session
 from tests.collectors.nvml_looks import Clock, calls, nvml_collector, poll_twice, reasons, values, wait_until
@@ -296,13 +297,14 @@ def test_everything_is_freed_on_exit(machine: FakeNvml, clock: Clock) -> None:
     import pynvml
 
     machine.set(gpus=8)
-    initialised = pynvml.nvmlLib.fake_nvml_initialised()
+    initialised, sets = pynvml.nvmlLib.fake_nvml_initialised(), pynvml.nvmlLib.fake_nvml_live_event_sets()
     with nvml_collector(clock) as collector:
         collector.missing()
         poll_twice(collector, clock)
         assert pynvml.nvmlLib.fake_nvml_live_samples() == 16
+        assert pynvml.nvmlLib.fake_nvml_live_event_sets() == sets + 1
     assert pynvml.nvmlLib.fake_nvml_live_samples() == 0
-    assert pynvml.nvmlLib.fake_nvml_live_event_sets() == 0
+    assert pynvml.nvmlLib.fake_nvml_live_event_sets() == sets
     assert pynvml.nvmlLib.fake_nvml_initialised() == initialised
 
 
@@ -591,11 +593,11 @@ def test_checks_for_doctor(machine: FakeNvml) -> None:
 
 
 def test_a_real_process_finds_the_library_by_its_path(fake_nvml: FakeNvml) -> None:
-    """The import is free of pynvml, and the library is found as a driver's is."""
+    """It is found as a driver's is, and never loaded into the process that asks."""
     script = (
-        "import sys, llmtop.collectors.nvml as nvml\n"
+        "import sys\nfrom llmtop.collectors import gpus\n"
+        "print(*(check.state for check in gpus.checks()), sep='|')\n"
         "assert 'pynvml' not in sys.modules\n"
-        "print(*(check.state for check in nvml.checks()), sep='|')"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("NVIDIA H100 80GB HBM3, driver 580.159.04|supported|visible|watched|")

@@ -5,6 +5,7 @@ The clock runs ten times as fast as the wall, so that what happens every five se
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -56,10 +57,11 @@ class Watch:
 
 @pytest.fixture
 def watch(machine: FakeNvml) -> Iterator[Watch]:
-    one = Watch()
+    before, one = set(threading.enumerate()), Watch()
     yield one
     machine.clear()
     one.session.stop(timeout_s=10)
+    wait_until(lambda: not set(threading.enumerate()) - before)
 
 
 def now(trace: Trace, track: str, metric: Metric) -> float | str:
@@ -114,16 +116,54 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     machine.set_gpu(0, **{"field.82": 50})
     watch.session.start()
     watch.until_all_work()
-    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 0.6})
-    stuck = watch.until(lambda trace: str(now(trace, "gpu:0", v.GPU_DRAM)).startswith("the nvml collector has not"))
-    assert str(now(stuck, "gpu:0", v.GPU_TEMPERATURE_MEMORY)).startswith("the nvml collector has not answered for ")
-    assert "gpu:0" in stuck.tracks
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1.2})
+    hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    why = hung.why_missing("gpu:0")
+    assert why is not None
+    assert why.reason.startswith("hung: nvmlDeviceGetPowerUsage has not returned for ")
+    assert "dmesg" in why.remedy
+    assert now(hung, "gpu:0", v.GPU_TEMPERATURE_MEMORY) == now(hung, "gpu:0", v.GPU_DRAM) == why.reason
+    assert "gpu:0" in hung.tracks
     machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": None})
     back = watch.until(lambda trace: now(trace, "gpu:0", v.GPU_TEMPERATURE_MEMORY) == 50)
-    assert {"the nvml collector answers again" in mark.text for mark in back.marks if mark.kind == "stuck"} == {
-        True,
-        False,
-    }
+    assert "GPU 0 answers again after" in [mark.text[:25] for mark in back.marks if mark.kind == "gpu-back"]
+    watch.until_all_work()
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetPowerUsage", "nvmlGpmSampleGet", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetFieldValues"],
+)
+def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, function: str) -> None:
+    machine.set(gpus=4)
+    watch.session.start()
+    watch.until_all_work(gpus=4)
+    machine.set_gpu(2, **{f"hang.{function}": 3})
+    hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    others = ("gpu:0", "gpu:1", "gpu:3")
+    newest = [hung.series[track, v.GPU_DRAM.name].times[-1] for track in others]
+    watch.until(lambda trace: all(trace.series[o, v.GPU_DRAM.name].times[-1] > max(newest) for o in others))
+    trace = watch.until_all_work(gpus=2)
+    assert trace.why_missing("nvml") is None
+    assert str(now(trace, "gpu:2", v.GPU_DRAM)).startswith("hung: nvml")
+    assert [mark.track for mark in trace.marks if mark.kind == "gpu-hung"] == ["gpu:2"]
+
+
+def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> None:
+    machine.set(gpus=2)
+    machine.set_gpu(1, **{"hang.nvmlDeviceGetName": 3})
+    watch.session.start()
+    watch.until_all_work(gpus=1)
+    trace = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    assert [track.id for track in trace.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1"], "it has its row"
+    assert now(trace, "gpu:0", v.GPU_DRAM) == 84.3
+
+
+def test_opening_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
+    machine.set(**{"hang.nvmlInitWithFlags": 3})
+    watch.session.start()
+    said = "hung: nvmlInitWithFlags has not returned for "
+    watch.until(lambda trace: any(one.what == "nvml" and one.why.reason.startswith(said) for one in trace.missing))
     watch.until_all_work()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.collectors.nvml import checks
+from llmtop.collectors.gpus import checks
 from llmtop.model import Origin, TrackKind
 from llmtop.session import Recorder
 from tests.collectors.nvml_looks import Clock, nvml_collector, poll_twice, reasons, values

@@ -17,6 +17,7 @@ everything), `fail.<function>`, `hang.<function>`, `wave` (relative swing of mov
 
 MIG: `mig` (1), `mig_instances` ("1 2 2": the GPU instance of each compute instance), `mig_layout` (another number gives
 the instances other UUIDs), `mig<instance>.<key>` with `profile`, `sm_count`, `memory_total`, `memory_used`, `gpm.<id>`.
+HANG_LOADING in the environment has the library hang for so many seconds while it is loaded.
 A GPU whose index is not below `gpus` is lost.
 """
 
@@ -28,6 +29,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 CONTROL_VARIABLE = "FAKE_NVML_CONTROL"
+HANG_LOADING = "FAKE_NVML_HANG_LOADING"
 
 GPM_IDS = {
     "graphics": 1,

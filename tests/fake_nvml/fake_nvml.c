@@ -186,6 +186,12 @@ static int begin(const char *name, int gpu) {
 #define BEGIN(gpu) do { int code_ = begin(__func__, gpu); if (code_) return code_; } while (0)
 #define DEVICE(device) do { if (!(device)) return INVALID_ARGUMENT; BEGIN((int)(device)->index); } while (0)
 
+/* A library that hangs while it is loaded holds the loader's lock: FAKE_NVML_HANG_LOADING is for how many seconds. */
+__attribute__((constructor)) static void loading(void) {
+    const char *seconds = getenv("FAKE_NVML_HANG_LOADING");
+    if (seconds) nanosleep(&(struct timespec){ atoi(seconds), 0 }, NULL);
+}
+
 /* ---- for tests ---- */
 
 int fake_nvml_live_samples(void) { return live_samples; }

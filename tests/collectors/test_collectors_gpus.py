@@ -1,0 +1,137 @@
+"""NVML in a process of its own: what it reads arrives whole, and nothing that hangs or dies there stops llmtop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmtop import procfs
+from llmtop import vocabulary as v
+from llmtop.collectors import children
+from llmtop.collectors.gpus import GpuCollector, checks
+from llmtop.model import NS_PER_S, Trace, Unknown
+from tests.collectors.nvml_looks import Clock, values, wait_until
+from tests.fake_nvml.build import HANG_LOADING, FakeNvml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def gpus(fake_nvml: FakeNvml) -> Iterator[GpuCollector]:
+    collector = GpuCollector()
+    yield collector
+    collector.__exit__(None, None, None)
+
+
+def poll_until(gpus: GpuCollector, track: str, metric: str) -> Trace:
+    """The first poll that reads a metric."""
+    found: list[Trace] = []
+
+    def look() -> bool:
+        found.append(gpus.poll())
+        return values(found[-1], track).get(metric) is not None
+
+    wait_until(look)
+    return found[-1]
+
+
+def test_what_it_reads_arrives(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
+    fake_nvml.set(gpus=2)
+    fake_nvml.set_gpu(1, power_mw=300_500)
+    assert gpus.missing() is None
+    trace = poll_until(gpus, "gpu:1", v.GPU_DRAM.name)
+    assert values(trace, "gpu:1")["gpu.power"] == 300.5
+    assert values(trace, "gpu:1")["gpu.dram"] == 84.3
+    assert trace.tracks["gpu:0"].name == "NVIDIA H100 80GB HBM3"
+    again = gpus.poll()
+    assert again.tracks == trace.tracks, "what does not change is sent once, and is still there"
+    assert 0 < again.end_ns - trace.end_ns < 10 * NS_PER_S, "one clock"
+
+
+def test_without_a_driver_it_says_so_and_is_gone(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
+    fake_nvml.set(**{"fail.nvmlInitWithFlags": 9})
+    assert gpus.missing() == Unknown(
+        "the NVIDIA kernel driver is not loaded", "sudo modprobe nvidia, and look at: dmesg | grep -i nvrm"
+    )
+    assert children.running() == ()
+
+
+def test_loading_that_hangs_is_named(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, gpus: GpuCollector) -> None:
+    monkeypatch.setenv(HANG_LOADING, "100")
+    start_s = time.monotonic()
+    assert gpus.missing() is None, "it is not known that there is nothing"
+    trace = gpus.poll()
+    assert time.monotonic() - start_s < 6
+    (missing,) = trace.missing
+    assert missing.what == "nvml"
+    assert missing.why.reason.startswith("hung: loading libnvidia-ml.so.1 has not ended for ")
+    assert [mark.kind for mark in trace.marks] == ["stuck"]
+    assert gpus.poll().marks == (), "said once"
+
+
+def test_opening_that_hangs_is_named_by_its_function(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
+    fake_nvml.set(**{"hang.nvmlInitWithFlags": 100})
+    assert gpus.missing() is None
+
+    def is_named() -> bool:
+        return str(gpus.poll().why_missing("nvml")).startswith("hung: nvmlInitWithFlags has not returned for ")
+
+    wait_until(is_named)
+
+
+def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> None:
+    clock = Clock()
+    with GpuCollector(clock) as gpus:
+        assert gpus.missing() is None
+        poll_until(gpus, "gpu:0", v.GPU_POWER.name)
+        (pid,) = children.running()
+        os.kill(pid, signal.SIGSEGV)
+        traces: list[Trace] = []
+        wait_until(lambda: traces.append(gpus.poll()) or traces[-1].why_missing("nvml") is not None)  # type: ignore[func-returns-value]
+        trace = traces[-1]
+        assert str(trace.why_missing("nvml")).startswith("NVML's process ended: by SIGSEGV")
+        assert values(trace)["gpu.power"] is None, "its lines end"
+        clock.advance(11)
+        poll_until(gpus, "gpu:0", v.GPU_POWER.name)
+
+
+@pytest.mark.parametrize("is_loading", [True, False])
+def test_it_ends_with_llmtop_whatever_it_hangs_in(fake_nvml: FakeNvml, is_loading: bool) -> None:
+    """Killed so that it cannot clean up, while its child hangs with every lock there is."""
+    program = (
+        "from llmtop.collectors import children, gpus; one = gpus.GpuCollector(); one.missing();"
+        "print(*children.running(), flush=True); import time; time.sleep(100)"
+    )
+    extra = {HANG_LOADING: "100"} if is_loading else {}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, **extra}, stdout=subprocess.PIPE, text=True
+    ) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        assert procfs.stat(pid) is not None
+        starter.kill()
+    wait_until(lambda: (stat := procfs.stat(pid)) is None or stat.state == "Z", 3)
+
+
+def test_doctor_is_bounded(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HANG_LOADING, "100")
+    start_s = time.monotonic()
+    (check,) = checks()
+    assert time.monotonic() - start_s < 8
+    assert isinstance(check.state, Unknown)
+    assert check.state.reason.startswith("hung: loading libnvidia-ml.so.1")
+
+
+def test_doctor_names_the_gpu_that_hangs(fake_nvml: FakeNvml) -> None:
+    fake_nvml.set(gpus=3)
+    fake_nvml.set_gpu(1, **{"hang.nvmlDeviceGetName": 100})
+    states = {check.what: str(check.state) for check in checks()}
+    assert states["GPU 1"].startswith("hung: nvmlDeviceGetName has not returned for ")
+    assert states["GPU 0"] == states["GPU 2"] == "NVIDIA H100 80GB HBM3, driver 580.159.04"
