@@ -251,6 +251,6 @@ def _value(code: int, value: float, source: _Source) -> float | Unknown:
         return explain_code(code)
     if not math.isfinite(value):
         return _NOT_A_NUMBER
-    if value < 0 or (source.metric.unit == "%" and value > _HIGHEST_PERCENT):
+    if not math.isfinite(value * source.scale) or value < 0 or (source.metric.unit == "%" and value > _HIGHEST_PERCENT):
         return Unknown(f"GPM gave {value:g} {source.metric.unit}, which cannot be")
     return value * source.scale
