@@ -14,11 +14,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Check
+from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
@@ -260,32 +261,16 @@ def _track(gpu: str, sample: ExposedSample) -> Track:
 
 
 def gpus_of_nvml() -> GpusByUuid | None:
-    """The GPUs that NVML has, or None without it. Opens and closes NVML, which counts its users."""
-    try:
-        import pynvml  # slow to import
-    except ImportError:
+    """The GPUs that NVML has, or None without it, and where it hangs."""
+    tracks = gpus_now()
+    if tracks is None:
         return None
-    nvml: Any = pynvml
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        return dict(_known(nvml, i) for i in range(nvml.nvmlDeviceGetCount()))
-    except nvml.NVMLError:  # a GPU that is lost: the NVML collector says so, and it is asked for again
-        return {}
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _known(nvml: Any, index: int) -> tuple[str, KnownGpu]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = nvml.nvmlDeviceGetUUID(handle)
-    try:
-        has_gpm = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-    except nvml.NVMLError:
-        has_gpm = False
-    return clean(uuid), KnownGpu(index, has_gpm)
+    known = {track.facts.get("uuid"): track.facts for track in tracks}
+    return {
+        uuid: KnownGpu(index, facts.get("gpm") == "supported")
+        for uuid, facts in known.items()
+        if isinstance(uuid, str) and isinstance(index := facts.get("index"), int)
+    }
 
 
 def checks() -> tuple[Check, ...]:

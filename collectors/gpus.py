@@ -298,19 +298,35 @@ class _Unpacker:
 
 def checks() -> tuple[Check, ...]:
     """What `llmtop doctor` says of the GPUs here, within some seconds whatever hangs."""
+    found = _look()
+    return (Check("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else checks_of(found)
+
+
+def gpus_now() -> tuple[Track, ...] | None:
+    """The GPUs here, in a process that ends with the answer; None without NVML, and where it hangs."""
+    found = _look()
+    if isinstance(found, Unknown) or found.why_missing(NvmlCollector.name):
+        return None
+    return found.tracks_of(TrackKind.GPU)
+
+
+def _look() -> Trace | Unknown:
+    """One look that each GPU has answered, or has been waited for long enough to be said to hang."""
     collector = GpuCollector()
     why = collector.missing()
     if why is not None:
-        return (Check("NVIDIA GPUs (NVML)", why),)
+        return why
     with collector:
         trace = collector.poll()
         deadline_s = time.monotonic() + 1.5 * HUNG_NS / NS_PER_S
         while time.monotonic() < deadline_s and not _has_said_all(trace):
             trace = collector.poll()
-    return checks_of(trace)
+    return trace
 
 
 def _has_said_all(trace: Trace) -> bool:
     """Whether each GPU has told of itself, or why it does not."""
+    if trace.why_missing(NvmlCollector.name):
+        return True
     gpus = trace.tracks_of(TrackKind.GPU)
     return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(gpu.id) for gpu in gpus)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from textual import events
 from textual.drivers.linux_driver import LinuxDriver
 
+from llmtop.tui.guardian import Guardian
 from llmtop.tui.terminal import drawn_on
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class _Hold:
         self._watch.start()
         # Not the loop's own handlers: those wait their turn behind a write that waits for the terminal.
         self._handlers = {number: signal.signal(number, self._on_signal) for number in _ENDING}
+        self._guardian = Guardian(stream.fileno(), _ENDING)
 
     def hang_up(self) -> None:
         """The terminal is gone."""
@@ -149,12 +151,14 @@ class _Hold:
         """Give all of it back; what was written has been sent."""
         os.eventfd_write(self._is_over, 1)
         self._watch.join()
+        self._guardian.release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self.output.close()
         os.close(self._is_over)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._guardian.alive()
         self.output.lose_patience(_PATIENCE_S)
         self._end(number)
 
@@ -188,7 +192,8 @@ class TerminalDriver(LinuxDriver):
         def end(number: int) -> None:
             loop.call_soon_threadsafe(partial(self._app.exit, return_code=128 + number))
 
-        self._hold = _Hold(self._stream, self.fileno, end, self.exit_event)
+        if self._hold is None:  # SIGCONT comes without a stop too: to who leads a session, with the hang-up
+            self._hold = _Hold(self._stream, self.fileno, end, self.exit_event)
         self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
         self._may_ask = True
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from llmtop.collectors.dcgm import DcgmCollector, KnownGpu, gpus_of_nvml
 from llmtop.collectors.metrics_http import Page
 from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackKind
 from llmtop.session import Recorder
+from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -227,11 +227,13 @@ def test_the_roofline_of_an_a100_stands_on_dcgm() -> None:
     assert any("DCGM exporter" in note for note in view.notes)
 
 
-def test_nvml_that_cannot_be_had_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
-        raise pynvml.NVMLError(12)
+def test_nvml_that_cannot_be_had_is_none(fake_nvml: FakeNvml) -> None:
+    fake_nvml.set(**{"fail.nvmlInitWithFlags": 12})
+    assert gpus_of_nvml() is None
 
-    monkeypatch.setattr(pynvml, "nvmlInit", fails)
+
+def test_nvml_that_hangs_is_none_and_soon(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HANG_LOADING, "100")
     assert gpus_of_nvml() is None
 
 

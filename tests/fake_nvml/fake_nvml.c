@@ -189,7 +189,8 @@ static int begin(const char *name, int gpu) {
 /* A library that hangs while it is loaded holds the loader's lock: FAKE_NVML_HANG_LOADING is for how many seconds. */
 __attribute__((constructor)) static void loading(void) {
     const char *seconds = getenv("FAKE_NVML_HANG_LOADING");
-    if (seconds) nanosleep(&(struct timespec){ atoi(seconds), 0 }, NULL);
+    struct timespec pause = { seconds ? atoi(seconds) : 0, 0 };
+    while (nanosleep(&pause, &pause)) {} /* a signal does not end it */
 }
 
 /* ---- for tests ---- */

@@ -1,10 +1,11 @@
 """A small program over `LlmtopApp`, for tests in a real terminal.
 
-python -m tests.tui.small_app [crash|file|pane|flood]
+python -m tests.tui.small_app [crash|file|pane|flood|hang LIBRARY]
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ def main(what: str) -> int:
         def key_x(self) -> None:
             if what == "crash":
                 raise ValueError("on purpose\x1b[2J\nsecond line")
+            if what == "hang":
+                ctypes.CDLL(sys.argv[2])  # with the lock of Python held too
             if what == "file":
                 raise FileError("report.ncu-rep is truncated; copy it again")
 

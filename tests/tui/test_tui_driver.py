@@ -122,6 +122,7 @@ def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal
     until(program.restored)
     until(lambda: not program.is_answering)
     assert "^[" not in program.screen_text()
+    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)  # else it goes on before it stops
     program.signal(signal.SIGCONT)
     program.wait_for("内核")
     program.press("q")

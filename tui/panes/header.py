@@ -74,7 +74,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
         more = f" +{view.others}" if view.others else ""
         fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
     if isinstance(view.gpus, Unknown):
-        fields.append((4, [("no GPU", "warn")]))
+        fields.append((4, [("GPU hangs", "bad") if view.gpus.reason.startswith("hung:") else ("no GPU", "warn")]))
     else:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"
