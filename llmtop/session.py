@@ -96,7 +96,7 @@ class _Column:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
 
 
-_LIVING = (TrackKind.PROCESS, TrackKind.THREAD)
+_LIVING = (TrackKind.PROCESS, TrackKind.THREAD, TrackKind.ENDED)
 _ADDRESSES = (TrackKind.SERVER, TrackKind.ENDPOINT)
 """Tracks by port, which the next server may have again."""
 
@@ -140,6 +140,11 @@ class Recorder:
             self._marks.extend(trace.marks)
             self._count_issues(trace.issues)
             self._forget(trace.gone)
+
+    def tell_interval(self, seconds: float) -> None:
+        """Note how often sources are looked at: from twice that age on a number is old."""
+        with self._lock:
+            self._origin = replace(self._origin, facts={**self._origin.facts, "interval_s": seconds})
 
     def mark(self, mark: Mark) -> None:
         """Add a mark that no poll brought."""
@@ -377,6 +382,7 @@ class Session:
 
     def start(self) -> None:
         """Start every collector that can run."""
+        self.recorder.tell_interval(self.interval_s)
         for group in (self._host, self._aimed):
             self._start(group)
         if self._following is not None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.model import NS_PER_S
+from llmtop import vocabulary as v
+from llmtop.model import NS_PER_S, TrackKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from llmtop.model import Metric, Series, Trace
+    from llmtop.model import Series, Trace
 
 INTERVALS = 2
 """A number may be as old as this many intervals without a word: polls and frames are not in step."""
@@ -41,15 +40,31 @@ def known_ns(series: Series | None) -> int | None:
 _LOOK_BACK = 64
 
 
-def old_s(trace: Trace, track: str, metrics: Iterable[Metric]) -> float:
-    """The age of the newest value that a track has of any of `metrics`, in seconds.
+def old_s(trace: Trace, kind: TrackKind) -> float:
+    """The age of the newest value that any track of a kind has, in seconds.
 
     Returns:
         0.0 while it is not older than two intervals, and where there never was one: then nothing is shown.
     """
-    times = [t for metric in metrics if (t := known_ns(trace.get(track, metric))) is not None]
+    pairs = ((track.id, metric) for track in trace.tracks_of(kind) for metric in _STEADY[kind])
+    times = [t for pair in pairs if (t := known_ns(trace.get(*pair))) is not None]
     age_ns = trace.end_ns - max(times) if times else 0
     return age_ns / NS_PER_S if age_ns > limit_ns(trace) else 0.0
+
+
+_STEADY = {
+    TrackKind.SERVER: (
+        v.SERVER_RUNNING,
+        v.SERVER_OUTPUT_TOKENS,
+        v.SERVER_REQUESTS,
+        v.SERVER_WAITING,
+        v.SERVER_STEPS,
+        v.SERVER_KV_USAGE,
+    ),
+    TrackKind.GPU: (v.GPU_POWER, v.GPU_UTIL, v.GPU_MEMORY_USED, v.GPU_SM),
+    TrackKind.THREAD: (v.THREAD_ON_CPU,),
+}
+"""What is read at every look, as far as it is there at all."""
 
 
 def age_text(seconds: float) -> str:

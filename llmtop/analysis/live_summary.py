@@ -13,6 +13,7 @@ from llmtop.analysis.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.idle_causes import IdleCauses, idle_causes
+from llmtop.analysis.liveness.view import Life, liveness
 from llmtop.analysis.neighbours import host, neighbours
 from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.python_frames import is_python, join_python
@@ -106,13 +107,6 @@ def _title(trace: Trace, target: Target) -> str:
     return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
 
 
-def lost_target(trace: Trace, target: Target | None) -> Unknown | None:
-    """Why nothing is known of the target's processes any more: it has exited, say; None while they are seen."""
-    if target is None or f"process:{target.root_pid}" in trace.tracks:
-        return None
-    return trace.why_missing("proc")
-
-
 def own_cpu(trace: Trace) -> float | Unknown:
     """CPU time of llmtop itself per second, as a share of one core."""
     used = counter_rate(trace, "self", v.SELF_CPU, _SELF_WINDOW_NS)
@@ -151,6 +145,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "schema": SNAPSHOT_SCHEMA,
         "host": _host(trace, target),
         "target": _target(trace, target),
+        "liveness": _liveness(trace) if target is not None else _fact(NO_TARGET),
         "window_s": seconds,
         "gpus": [_gpu(trace, track) for track in gpu_tracks(trace)],
         "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
@@ -235,6 +230,27 @@ def _target(trace: Trace, target: Target | None) -> Json:
 
 def _setting(found: Setting | Unknown) -> Json:
     return _fact(found) if isinstance(found, Unknown) else {"value": _fact(found.value), "source": found.source}
+
+
+def _liveness(trace: Trace) -> Json:
+    """Whether the server lives, and what of it does not."""
+    verdict = liveness(trace)
+    return {
+        "state": verdict.life.value,
+        "is_serving": not verdict.is_over and verdict.life is not Life.UNKNOWN,
+        "faults": [
+            {
+                "rule": fault.rule,
+                "state": fault.state,
+                "severity": fault.severity.value,
+                "subject": fault.subject,
+                "message": fault.message,
+                "is_whole": fault.is_whole,
+                "since_s": round((trace.end_ns - fault.since_ns) / NS_PER_S, 1),
+            }
+            for fault in verdict.faults
+        ],
+    }
 
 
 def _gpu(trace: Trace, track: Track) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis import ages
 from llmtop.analysis.rates import Increase, increase, rate_samples
 from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
 from llmtop.text import clean
@@ -89,9 +90,15 @@ def counter_rate(trace: Trace, track: str, metric: Metric, window_ns: int) -> fl
 
 
 def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -> Increase | Unknown:
-    """How much a counter grew over the last `window_ns`; unknown where it was never read or is not read any more."""
+    """How much a counter grew over the last `window_ns`; unknown where it was never read or is not read any more.
+
+    Samples without a value are bridged, for the counter went on counting; but not one after which nothing has come for
+    two intervals: what a source that has gone counted before is not of now.
+    """
     series = trace.get(track, metric)
     if series is None or not len(series):
+        return why_absent(trace, track, metric)
+    if series.last is None and trace.end_ns - (ages.known_ns(series) or 0) > ages.limit_ns(trace):
         return why_absent(trace, track, metric)
     return _staleness(series, trace.end_ns, max(window_ns, FRESH_NS)) or increase(series, window_ns, trace.end_ns)
 

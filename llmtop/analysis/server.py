@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis import ages
 from llmtop.analysis.configuration import Setting, configuration
 from llmtop.analysis.histograms import Distribution, Quantile, distribution, in_order
+from llmtop.analysis.liveness.view import Life, Liveness, liveness
 from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.readings import (
     counter_increase,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 RATE_WINDOW_NS = 10 * NS_PER_S
 """Long enough to smooth a scrape that comes late, short enough to follow a burst."""
+_LEAST_WINDOW_NS = 2 * NS_PER_S
 LATENCY_WINDOW_NS = 60 * NS_PER_S
 """A p99 needs observations: a minute of a busy server has hundreds."""
 HISTORY_NS = 120 * NS_PER_S
@@ -95,6 +98,8 @@ class ServerView:
     """Why its endpoint does not answer now; what is still shown is of the window before."""
     configuration: Mapping[Feature, Setting | Unknown] = field(default_factory=dict)
     objectives: tuple[Judged, ...] = ()
+    age_s: float = 0.0
+    """How old the newest number is; 0 while it is of now."""
 
     def value(self, concept: str) -> float | Unknown:
         """The value of a concept."""
@@ -128,11 +133,25 @@ def _view(
     trace: Trace, choose: Callable[[_Maker], Iterable[Stat]], rate_window_ns: int, latency_window_ns: int
 ) -> ServerView | Unknown:
     track = server_track(trace)
+    life = liveness(trace)
     if track is None:
-        return _with_gpu_memory(why_kind_missing(trace, TrackKind.SERVER), trace)
+        why = _with_gpu_memory(why_kind_missing(trace, TrackKind.SERVER), trace)
+        return _why_lost(life, why) or why
+    if life.is_over:  # what was before the fault is not of now
+        since_ns = min(fault.since_ns for fault in life.faults if fault.is_whole)
+        rate_window_ns = min(rate_window_ns, max(_LEAST_WINDOW_NS, trace.end_ns - since_ns))
     chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
     stats = {stat.concept: stat for stat in chosen}
-    return ServerView(track.id, track.name, track.facts, stats, trace.why_missing(track.id, "server"))
+    lost = _why_lost(life, trace.why_missing(track.id, "server"))
+    age_s = ages.old_s(trace, TrackKind.SERVER)
+    return ServerView(track.id, track.name, track.facts, stats, lost, age_s=age_s)
+
+
+def _why_lost(life: Liveness, why: Unknown | None) -> Unknown | None:
+    """Why the endpoint does not answer: a server that has exited is not starting."""
+    if why is None or life.life is not Life.DEAD or life.gravest is None:
+        return why
+    return Unknown(life.gravest.message, life.gravest.action)
 
 
 def _with_gpu_memory(why: Unknown, trace: Trace) -> Unknown:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from llmtop.cli.live import (
     add_dtype_argument,
@@ -19,6 +20,9 @@ from llmtop.cli.live import (
     seconds,
 )
 from llmtop.vocabulary import PYTHON_FRAMES
+
+if TYPE_CHECKING:
+    from llmtop.analysis.liveness.fault import Fault
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
@@ -41,8 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look for a while, then print one JSON document."""
+    """Look for a while, then print one JSON document.
+
+    Returns:
+        0; or 1 where the server, or a part of it, is dead, stopped, hung or failing: the document says what.
+    """
     from llmtop.analysis.live_summary import snapshot_document
+    from llmtop.analysis.liveness.view import liveness
 
     target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)
@@ -64,4 +73,12 @@ def run(args: argparse.Namespace) -> int:
         session.stop()
     json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")
-    return 0
+    return _exit_code(liveness(trace).gravest if session.target is not None else None)
+
+
+def _exit_code(fault: Fault | None) -> int:
+    """The target's fault is the command's exit code, so that a script need not read the document."""
+    if fault is None:
+        return 0
+    print(f"llmtop: {fault.state}: {fault.message}", file=sys.stderr)
+    return 1

@@ -19,6 +19,7 @@ KEYS = [
     "schema",
     "host",
     "target",
+    "liveness",
     "window_s",
     "gpus",
     "roofline",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.terminal import Terminal, TerminalFactory
@@ -300,6 +301,24 @@ def test_snapshot_of_a_server_is_strict_json() -> None:
     assert {process["role"] for process in document["target"]["processes"]} >= {"APIServer", "EngineCore"}
     assert document["server"]["running"]["value"] >= 0
     assert all(0 <= thread["on_cpu"] <= 1.01 for thread in document["threads"] if isinstance(thread["on_cpu"], float))
+
+
+def test_snapshot_of_a_server_with_a_stopped_engine_has_exit_code_1() -> None:
+    with demo_server() as pid:
+        [engine] = psutil.Process(pid).children()
+        engine.suspend()
+        stopped = llmtop("snapshot", "--json", "--attach", str(pid), "--seconds", "1")
+        engine.resume()
+        goes_on = llmtop("snapshot", "--json", "--attach", str(pid), "--seconds", "1")
+    document = json.loads(stopped.stdout)
+    assert stopped.returncode == 1
+    assert stopped.stderr.startswith("llmtop: ENGINE STOPPED: EngineCore (pid ")
+    assert document["liveness"]["state"] == "faulty"
+    assert not document["liveness"]["is_serving"]
+    assert [fault["rule"] for fault in document["liveness"]["faults"]] == ["process-stopped"]
+    assert document["findings"][0]["rule"] == "process-stopped"
+    assert (goes_on.returncode, goes_on.stderr) == (0, "")
+    assert json.loads(goes_on.stdout)["liveness"] == {"state": "alive", "is_serving": True, "faults": []}
 
 
 def test_snapshot_sees_the_gpu(fake_nvml_library: Path, tmp_path: Path) -> None:

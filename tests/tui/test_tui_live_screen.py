@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from llmtop.model import NS_PER_S, Missing, Origin, Trace, Unknown
+from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -241,11 +241,36 @@ async def test_nothing_known_is_a_screen_of_reasons() -> None:
         assert " 0 tok/s" not in text
 
 
-async def test_target_that_exited_is_said_in_the_header() -> None:
-    why = Unknown("vLLM (pid 4242) has exited", "start it and attach to its new PID")
-    app = fixed_app(Scene(has_threads=False, missing=(Missing("proc", why),)))
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_a_dead_server_is_said_in_the_header_and_first_below(size: tuple[int, int]) -> None:
+    trace = live_trace(Scene(has_threads=False))
+    ended_ns = trace.end_ns - 7 * NS_PER_S
+    facts: dict[str, Fact] = {
+        "pid": 4242,
+        "root": 4242,
+        "role": "APIServer",
+        "ended_ns": ended_ns,
+        "how": "killed by SIGKILL",
+    }
+    gone = Track("ended:4242/1", TrackKind.ENDED, "APIServer", facts=facts)
+    app = fixed_app()
+    session_of(app).now = replace(trace, tracks={**trace.tracks, gone.id: gone})
+    async with running(app, size):
+        lines = app.screen_text().splitlines()
+        assert "■ SERVER DEAD 7 s" in lines[0]
+        assert "live 1 Hz" not in lines[0]
+        assert any("SERVER DEAD: the server has" in line for line in lines[-3:])
+
+
+async def test_numbers_of_a_source_that_fell_silent_show_their_age() -> None:
+    trace = live_trace()
+    app = fixed_app()
+    session_of(app).now = replace(trace, end_ns=trace.end_ns + 8 * NS_PER_S)
     async with running(app):
-        assert "│ vLLM (pid 4242) has exited │" in app.screen_text().splitlines()[0]
+        lines = app.screen_text().splitlines()
+        assert "│ 8 s old │" in lines[0]
+        for title in ("2 Server  8 s old", "3 GPU  8 s old", "4 Threads  8 s old"):
+            assert title in app.screen_text()
 
 
 async def test_lost_endpoint_is_said_above_its_last_numbers() -> None:

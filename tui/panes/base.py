@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from llmtop.analysis.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Issue, Severity, Unknown
 from llmtop.text import clean
 from llmtop.tui.render.lines import cut, explain, fill, prose, spelled, width_of
@@ -20,7 +21,7 @@ from llmtop.tui.render.look import Look
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-    from llmtop.model import Target, Trace
+    from llmtop.model import Target, Trace, TrackKind
 
 V = TypeVar("V")
 
@@ -121,6 +122,9 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
     target: Target | None = None
     """The server that is watched, for panes that draw one."""
 
+    ages_of: ClassVar[TrackKind | None] = None
+    """Whose numbers it shows: where they are older than two intervals, their age stands beside the title."""
+
     least_ns: ClassVar[int] = 0
     """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow
     each frame; a pane that knows nothing yet always does."""
@@ -139,6 +143,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         self._stale = False
         self._is_unpainted = False
         self._view: V | Unknown = Unknown("nothing has been read yet")
+        self._age = ""
         self.is_zoomed = False
         """Whether it has the screen to itself, and so may show more."""
         self._failure = ""
@@ -195,6 +200,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         if self._stale and self._trace is not None:
             self._stale = False
             self._failure = ""
+            self._age = "" if self.ages_of is None else age_text(old_s(self._trace, self.ages_of))
             try:
                 self._view = self.view(self._trace)
             except Exception as error:  # the border: a fault in a view costs only its pane
@@ -234,6 +240,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         Setting `border_title` would send the whole pane again, so the border's line alone is refreshed.
         """
         head = f"{self.number} {self.title}" if self.number else self.title
+        head += f"  {self._age}" if self._age else ""
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
         look = look_of(self)
         # Textual would end a long title in a character that ASCII terminals lack.

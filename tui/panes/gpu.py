@@ -11,7 +11,7 @@ from textual.message import Message
 
 from llmtop.analysis.gpu_view import GpuRow, GpusView, gpus_view
 from llmtop.analysis.live_summary import short_gpu_name
-from llmtop.model import Unknown
+from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import COLUMNS, SORT_KEYS, Selection, ordered
@@ -29,6 +29,7 @@ class GpuPane(Pane[GpusView]):
 
     number = 3
     title = "GPU"
+    ages_of = TrackKind.GPU
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
         Binding("down,j", "move(1)", "select", show=False, tooltip="Select a GPU"),

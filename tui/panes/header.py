@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.ages import age_text
 from llmtop.analysis.gpus import precision_of
 from llmtop.analysis.live_summary import Header, header
 from llmtop.analysis.server import ServerView
@@ -99,7 +100,12 @@ def _load(view: Header) -> list[Field]:
             ],
         ),
         (4, [("KV ", "dim"), (kv.text, "value")]),
+        (1, [] if not view.server.age_s or _is_blank(view.server) else [(age_text(view.server.age_s), "warn")]),
     ]
+
+
+def _is_blank(server: ServerView) -> bool:
+    return all(isinstance(stat.value, Unknown) for stat in server.stats.values())
 
 
 def _count(view: Header, concept: str) -> str:

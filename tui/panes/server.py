@@ -9,7 +9,7 @@ from textual.content import Content
 
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.server import draw_server
@@ -26,6 +26,7 @@ class ServerPane(Pane[ServerView]):
 
     number = 2
     title = "Server"
+    ages_of = TrackKind.SERVER
     least_ns = CALM_NS
 
     def __init__(self, target: Target | None) -> None:

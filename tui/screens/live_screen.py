@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from llmtop.analysis.live_summary import lost_target
+from llmtop.analysis.liveness.fault import said_of
+from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.readings import target_gpus
 from llmtop.model import Unknown
-from llmtop.text import shorten
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane, look_of
@@ -168,14 +168,14 @@ class LiveScreen(FullScreen):
 
     def _say_state(self, newest: Trace) -> None:
         past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
-        launched, target = self.watched.launched, self.watched.target
+        launched = self.watched.launched
         code = launched.poll() if launched is not None else None
         if said := self.time.said(newest, past):
             self.header.say(said, "selected")
         elif code is not None:
             self.header.say(f"exited with code {code}", "bad" if code else "warn")
-        elif (gone := lost_target(newest, target)) is not None:
-            self.header.say(shorten(gone.reason, 44), "bad")
+        elif (fault := liveness(newest).gravest) is not None:
+            self.header.say(f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad")
         else:
             self.header.say(f"{now} live {1 / self.session.interval_s:.2g} Hz", "good")
 

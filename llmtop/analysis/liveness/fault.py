@@ -43,3 +43,8 @@ def for_s(since_ns: int, now_ns: int) -> str:
 
 
 _MINUTES_FROM_S = 120
+
+
+def said_of(fault: Fault, now_ns: int) -> str:
+    """The header's words: "ENGINE DEAD 12 s"."""
+    return f"{fault.state} {for_s(fault.since_ns, now_ns)}" if now_ns - fault.since_ns >= NS_PER_S else fault.state

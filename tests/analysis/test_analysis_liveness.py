@@ -1,0 +1,314 @@
+"""Whether a server lives: facts that fire, and what looks like them and is well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop.analysis import ages
+from llmtop.analysis.liveness.fault import said_of
+from llmtop.analysis.liveness.view import Life, Liveness, liveness
+from llmtop.analysis.readings import as_of, counter_rate
+from llmtop.analysis.rules.registry import LIVENESS, RULES, diagnose, silenced_by
+from llmtop.analysis.server import ServerView, server_load
+from llmtop.model import NS_PER_S, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.session import Recorder
+from llmtop.vocabulary import Answer, ProcessState
+from tests.analysis.verdict_scenes import ALIVE, API, ENGINE_KILLED, EXITED, SITUATIONS, START_NS, STUCK, Scene, Thread
+
+ENGINE = Thread()
+WORKERS = tuple(Thread(f"Worker_TP{i}", 100 + i, 100 + i) for i in range(2))
+
+
+def life_of(scene: Scene) -> Liveness:
+    return liveness(scene.trace())
+
+
+def states(scene: Scene) -> list[str]:
+    """What the header would say."""
+    return [fault.state for fault in life_of(scene).faults]
+
+
+def renamed(scene: Scene, pid: int, **facts: float | str | Unknown) -> Trace:
+    """The trace with other facts of an ended part."""
+    trace = scene.trace()
+    track = trace.tracks[f"ended:{pid}/1"]
+    return replace(trace, tracks={**trace.tracks, track.id: replace(track, facts={**track.facts, **facts})})
+
+
+@pytest.mark.parametrize(
+    ("situation", "life", "state"),
+    [
+        ("exited", Life.DEAD, "SERVER DEAD"),
+        ("engine killed", Life.FAULTY, "ENGINE DEAD"),
+        ("engine stopped", Life.FAULTY, "ENGINE STOPPED"),
+        ("frozen", Life.FAULTY, "SERVER FROZEN"),
+        ("engine hung in the kernel", Life.FAULTY, "ENGINE HUNG"),
+        ("engine deadlocked", Life.FAULTY, "ENGINE HUNG"),
+        ("endpoint refused", Life.FAULTY, "ENDPOINT DEAD"),
+        ("endpoint hangs", Life.FAULTY, "ENDPOINT HANGS"),
+        ("endpoint fails", Life.FAULTY, "ENDPOINT FAILING"),
+    ],
+)
+def test_the_header_names_it(situation: str, life: Life, state: str) -> None:
+    trace = SITUATIONS[situation][0].trace()
+    verdict = liveness(trace)
+
+    assert verdict.life is life
+    assert verdict.gravest is not None
+    assert verdict.gravest.state == state
+    assert diagnose(trace).findings[0].message.startswith(f"{state}: "), "and it stands first"
+    assert diagnose(trace).findings[0].severity is Severity.ERROR
+
+
+def test_a_server_that_lives_has_no_fault() -> None:
+    assert life_of(ALIVE) == Liveness(Life.ALIVE)
+    assert life_of(Scene()) == Liveness(Life.UNKNOWN), "nobody has looked at its processes"
+
+
+def test_the_header_counts_the_seconds() -> None:
+    [fault] = life_of(ENGINE_KILLED).faults
+    assert said_of(fault, fault.since_ns) == "ENGINE DEAD"
+    assert said_of(fault, fault.since_ns + 5 * NS_PER_S) == "ENGINE DEAD 5 s"
+
+
+# Gone
+
+
+def test_a_dead_engine_says_who_how_and_who_is_left() -> None:
+    [fault] = life_of(ENGINE_KILLED).faults
+    assert fault.message == (
+        "EngineCore (pid 7) is dead: killed by SIGKILL, 5 s ago; "
+        "APIServer (pid 5) still runs and can serve nothing without it"
+    )
+    assert fault.is_whole
+
+
+def test_an_exit_that_was_asked_for_is_no_death() -> None:
+    told = EXITED.but(ended={5: ("APIServer", "killed by SIGTERM")})
+    assert states(told) == ["SERVER ENDED"]
+    assert states(EXITED.but(ended={5: ("APIServer", "")})) == ["SERVER DEAD"]
+
+
+def test_want_of_memory_is_named() -> None:
+    trace = renamed(ENGINE_KILLED, 7, is_oom=1, words="Out of memory: Killed process 7 (python3)")
+    [fault] = liveness(trace).faults
+    assert fault.state == "ENGINE KILLED: OUT OF MEMORY"
+    assert "Out of memory: Killed process 7 (python3) (kernel log)" in fault.evidence
+    assert "more memory" in fault.action
+
+
+def test_a_zombie_names_the_parent_that_does_not_look() -> None:
+    [fault] = liveness(renamed(ENGINE_KILLED, 7, is_zombie=1, parent=5)).faults
+    assert "is dead, a zombie" in fault.message
+    assert any("its parent (pid 5) has not noticed" in line for line in fault.evidence)
+
+
+def test_ranks_that_die_together_are_one_fault() -> None:
+    dead = {100: ("Worker_TP0", "killed by SIGKILL"), 101: ("Worker_TP1", "killed by SIGKILL")}
+    [fault] = life_of(ALIVE.but(ended=dead)).faults
+    assert (fault.state, fault.subject) == ("WORKER_TP0 DEAD", "Worker_TP0")
+    assert "Worker_TP0 (pid 100) and 1 more is dead" in fault.message
+
+
+def test_with_the_server_its_parts_are_one_fault() -> None:
+    dead = {5: ("APIServer", "exit code 1"), 7: ("EngineCore", "killed by SIGKILL")}
+    [fault] = life_of(EXITED.but(ended=dead, states={5: ProcessState.ALIVE})).faults
+    assert fault.state == "SERVER DEAD"
+    assert any("EngineCore (pid 7) ended" in line for line in fault.evidence)
+
+
+def test_a_pool_that_shrinks_as_it_was_told_to_is_well() -> None:
+    pool = ALIVE.but(
+        threads=(API, *WORKERS[:1]),
+        states={5: ProcessState.ALIVE, 100: ProcessState.ALIVE},
+        ended={101: ("Worker_TP1", "exit code 0")},
+    )
+    assert life_of(pool) == Liveness(Life.ALIVE)
+    assert states(pool.but(ended={101: ("Worker_TP1", "killed by SIGKILL")})) == ["WORKER_TP1 DEAD"]
+
+
+def test_a_part_that_was_started_again_is_well() -> None:
+    again = Thread("EngineCore", 9, 9)
+    trace = ALIVE.but(
+        threads=(API, again), states={5: ProcessState.ALIVE, 9: ProcessState.ALIVE}, ended={7: ("EngineCore", "")}
+    ).trace()
+    assert [fault.state for fault in liveness(trace).faults] == ["ENGINE DEAD"], "the other was there before its end"
+    key = ("process:9", v.PROCESS_STATE.name)
+    late = replace(trace, series={**trace.series, key: trace.series[key].newest(3)})
+    assert liveness(late) == Liveness(Life.ALIVE)
+
+
+def test_before_its_end_it_lived() -> None:
+    trace = ENGINE_KILLED.trace()
+    assert liveness(as_of(trace, trace.end_ns - 10 * NS_PER_S)).faults == ()
+    exited = EXITED.trace()
+    assert liveness(as_of(exited, exited.end_ns - 10 * NS_PER_S)).life is Life.UNKNOWN
+
+
+# Stopped and hung
+
+
+def test_a_debugger_that_only_looks_holds_nothing() -> None:
+    now = {5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.TRACED)}
+    trace = ALIVE.but(states=now).trace()
+    assert [fault.state for fault in liveness(trace).faults] == ["ENGINE STOPPED"]
+    first_look = START_NS + (90 - 14) * NS_PER_S
+    assert liveness(as_of(trace, first_look)).faults == (), "one look may have met py-spy"
+
+
+def test_one_api_server_of_several_that_stops_does_not_stop_the_server() -> None:
+    more = ALIVE.but(
+        threads=(API, Thread("APIServer", 6, 6), ENGINE),
+        states={5: ProcessState.ALIVE, 6: ProcessState.STOPPED, 7: ProcessState.ALIVE},
+    )
+    [fault] = life_of(more).faults
+    assert (fault.state, fault.is_whole) == ("APISERVER STOPPED", False)
+
+
+def test_all_parts_stopped_are_the_server() -> None:
+    assert states(ALIVE.but(states={5: ProcessState.STOPPED, 7: ProcessState.STOPPED})) == ["SERVER STOPPED"]
+
+
+def test_reading_weights_in_state_d_is_no_hang() -> None:
+    loading = {5: ProcessState.ALIVE, 7: ProcessState.UNINTERRUPTIBLE}
+    assert life_of(ALIVE.but(states=loading)) == Liveness(Life.ALIVE), "it takes 35 % of a CPU"
+    short = {5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.UNINTERRUPTIBLE)}
+    trace = ALIVE.but(states=short, threads=(API, Thread(on_cpu=0.0))).trace()
+    after_3_s = START_NS + (90 - 12) * NS_PER_S
+    assert liveness(as_of(trace, after_3_s)).faults == ()
+
+
+# Tokens that stand still
+
+WELL_THOUGH_STILL = {
+    "no request runs": STUCK.but(running=0.0),
+    "the requests have just come": STUCK.but(running=(0.0, 0.0)),
+    "a long prompt keeps the GPU busy": STUCK.but(gpus=(98.0,), dram=20.0, tensor=60.0),
+    "it compiles": STUCK.but(threads=(API, Thread(on_cpu=0.99))),
+    "compilers work for it": STUCK.but(
+        threads=(API, Thread(on_cpu=0.0), Thread("ptxas", 8, 8, on_cpu=0.9)),
+        states={5: ProcessState.ALIVE, 7: ProcessState.ALIVE, 8: ProcessState.ALIVE},
+    ),
+    "prompts are taken in": STUCK.but(gauges={("server:1", v.SERVER_PROMPT_TOKENS): 0.0}, tokens=(900.0, 1.0)),
+    "its GPU cannot be seen": STUCK.but(gpus=(), threads=(API, Thread(on_cpu=0.0, asleep_in="gpu_driver"))),
+}
+
+
+@pytest.mark.parametrize("case", WELL_THOUGH_STILL)
+def test_tokens_that_stand_still_for_a_reason_are_no_hang(case: str) -> None:
+    trace = WELL_THOUGH_STILL[case].trace()
+    if "cannot be seen" in case:
+        thread = trace.tracks["thread:7/7"]
+        facts = {**thread.facts, "state": v.ThreadCause.GPU_DRIVER.value}
+        trace = replace(trace, tracks={**trace.tracks, thread.id: replace(thread, facts=facts)})
+    assert liveness(trace) == Liveness(Life.ALIVE)
+
+
+def test_a_hang_is_named_after_two_seconds_of_data() -> None:
+    trace = STUCK.trace()
+    # The last tokens came with the look before the window of 15 s.
+    assert liveness(as_of(trace, START_NS + (90 - 14) * NS_PER_S)).faults == ()
+    [fault] = liveness(as_of(trace, START_NS + (90 - 13) * NS_PER_S)).faults
+    assert fault.message.startswith("no token for 2 s while 8 requests run, and nothing works")
+
+
+# The endpoint
+
+
+def test_a_server_that_starts_has_nothing_to_lose() -> None:
+    starting = ALIVE.but(running=None, waiting=None)
+    for answer in (Answer.REFUSED, Answer.NOT_HTTP, Answer.STRANGE, Answer.UNREACHABLE, 404, 401, 503):
+        assert life_of(starting.but(answer=answer)).gravest is None, answer
+    assert states(starting.but(answer=500)) == ["ENDPOINT FAILING"]
+
+
+def test_a_hang_is_measured_against_what_is_usual() -> None:
+    def asked(answer_s: tuple[float, float], after_s: int) -> list[str]:
+        trace = ALIVE.but(answer=(Answer.METRICS, Answer.SILENT), answer_s=answer_s).trace()
+        then = as_of(trace, START_NS + (90 - 14 + after_s) * NS_PER_S)
+        return [fault.state for fault in liveness(then).faults]
+
+    assert asked((0.005, 0.8), 0) == []
+    assert asked((0.005, 1.6), 0) == ["ENDPOINT HANGS"]
+    assert asked((0.005, 0.0), 2) == ["ENDPOINT HANGS"], "it is two seconds since the first look without an answer"
+    assert asked((0.9, 2.0), 0) == [], "of one that takes 0.9 s nobody expects more"
+    assert asked((0.9, 3.0), 0) == ["ENDPOINT HANGS"]
+
+
+def test_a_slow_endpoint_is_a_warning_and_silences_nothing() -> None:
+    [fault] = life_of(ALIVE.but(answer_s=1.4)).faults
+    assert (fault.state, fault.severity) == ("ENDPOINT SLOW", Severity.WARNING)
+    assert "1.4 s to answer" in fault.message
+
+
+def test_what_an_endpoint_said_long_ago_is_over() -> None:
+    assert states(ALIVE.but(answer=(Answer.METRICS, 500), silent_for=20)) == []
+
+
+# What it silences
+
+
+def test_all_live_rules_are_silent_beside_a_server_that_does_not_work() -> None:
+    for rule in RULES:
+        if rule not in LIVENESS:
+            assert {"process-gone", "process-stopped", "engine-hung"} <= {one.id for one in silenced_by(rule)}
+
+
+# Ages
+
+TRACK = Track("server:1", TrackKind.SERVER, "vLLM")
+
+
+def lost(after_s: int, interval_s: float = 1.0) -> Trace:
+    """A server that gave 100 tokens a second for 30 s, and then nothing for so long."""
+    recorder = Recorder(Origin("live"))
+    recorder.tell_interval(interval_s)
+    for second in range(31):
+        t = START_NS + second * NS_PER_S
+        readings = (
+            Reading(TRACK.id, v.SERVER_OUTPUT_TOKENS, t, 100.0 * second, "metrics"),
+            Reading(TRACK.id, v.SERVER_RUNNING, t, 4.0, "metrics"),
+        )
+        recorder.append("prometheus", Trace(Origin("live"), t, t, tracks={TRACK.id: TRACK}, readings=readings))
+    end = START_NS + (30 + after_s) * NS_PER_S
+    if after_s:
+        gap_ns = START_NS + 31 * NS_PER_S
+        gaps = tuple(Reading(TRACK.id, m, gap_ns, None, "") for m in (v.SERVER_OUTPUT_TOKENS, v.SERVER_RUNNING))
+        recorder.append("prometheus", Trace(Origin("live"), gap_ns, gap_ns, readings=gaps))
+    recorder.append("clock", Trace(Origin("live"), end, end))
+    return recorder.freeze()
+
+
+@pytest.mark.parametrize(
+    ("after_s", "interval_s", "age"), [(0, 1.0, 0.0), (2, 1.0, 0.0), (3, 1.0, 3.0), (3, 2.0, 0.0), (5, 2.0, 5.0)]
+)
+def test_a_number_older_than_two_intervals_has_an_age(after_s: int, interval_s: float, age: float) -> None:
+    trace = lost(after_s, interval_s)
+    view = server_load(trace)
+    assert ages.old_s(trace, TrackKind.SERVER) == age
+    assert isinstance(view, ServerView)
+    assert view.age_s == age
+
+
+def test_the_rate_of_a_server_that_has_gone_is_not_of_now() -> None:
+    assert counter_rate(lost(0), TRACK.id, v.SERVER_OUTPUT_TOKENS, 10 * NS_PER_S) == pytest.approx(100.0)
+    assert counter_rate(lost(2), TRACK.id, v.SERVER_OUTPUT_TOKENS, 10 * NS_PER_S) == pytest.approx(100.0)
+    assert isinstance(counter_rate(lost(3), TRACK.id, v.SERVER_OUTPUT_TOKENS, 10 * NS_PER_S), Unknown)
+
+
+def test_the_rate_of_a_stopped_engine_is_of_the_time_since() -> None:
+    """A mean over ten seconds would say for as long that it works."""
+    stopped = {5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.STOPPED)}
+    trace = ALIVE.but(states=stopped, tokens=(900.0, 0.0)).trace()
+    then = as_of(trace, START_NS + (90 - 14 + 3) * NS_PER_S)
+    view = server_load(then)
+    assert isinstance(view, ServerView)
+    assert view.value("output_tokens_per_s") == 0.0
+
+
+def test_what_was_never_read_has_no_age() -> None:
+    assert ages.old_s(Trace(Origin("live")), TrackKind.GPU) == 0.0
+    assert ages.known_ns(None) is None

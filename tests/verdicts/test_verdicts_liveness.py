@@ -1,0 +1,109 @@
+"""A real server, killed and stopped: each fault is named within two seconds, by a session at 1 Hz."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+import pytest
+
+from llmtop.analysis.liveness.fault import Fault
+from llmtop.analysis.liveness.view import liveness
+from llmtop.cli.live import find, live_session
+from llmtop.demo.process import DemoServer
+from llmtop.model import NS_PER_S
+from llmtop.session import Session
+from tests.collectors.processes import eventually
+from tests.workloads.noise import measured_again
+
+WITHIN_NS = 2 * NS_PER_S
+
+
+@contextmanager
+def watched() -> Iterator[tuple[Session, int, int]]:
+    """A session at 1 Hz over a server of two processes, once both were seen; the API server's and the engine's PID."""
+    with DemoServer() as server:
+        api = server.pid
+        [engine] = (child.pid for child in psutil.Process(api).children())
+        session = live_session(find(api), 1.0)
+        session.start()
+        try:
+            eventually(lambda: is_seen(session, api, engine), "the first looks")
+            yield session, api, engine
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(engine, signal.SIGCONT)
+            session.stop()
+
+
+def is_seen(session: Session, *pids: int) -> bool:
+    trace = session.trace()
+    return any(track.startswith("server:") for track in trace.tracks) and all(
+        track is not None and track.facts.get("part") == 1 for track in (trace.tracks.get(f"process:{p}") for p in pids)
+    )
+
+
+def named(session: Session, *states: str) -> tuple[Fault, int]:
+    """The gravest fault once it is one of these, and when it could be seen."""
+
+    def look() -> tuple[Fault, int] | None:
+        fault = liveness(session.trace()).gravest
+        return (fault, time.monotonic_ns()) if fault is not None and fault.state in states else None
+
+    return eventually(look, " or ".join(states))
+
+
+@measured_again
+def test_a_stopped_engine() -> None:
+    with watched() as (session, _, engine):
+        assert liveness(session.trace()).faults == ()
+        start = time.monotonic_ns()
+        os.kill(engine, signal.SIGSTOP)
+        fault, seen_ns = named(session, "ENGINE STOPPED")
+        assert seen_ns - start < WITHIN_NS
+        assert fault.subject == "EngineCore"
+
+
+@measured_again
+def test_a_stopped_server() -> None:
+    with watched() as (session, api, engine):
+        start = time.monotonic_ns()
+        for pid in (api, engine):
+            os.kill(pid, signal.SIGSTOP)
+        _, seen_ns = named(session, "SERVER STOPPED")
+        os.kill(api, signal.SIGCONT)
+        assert seen_ns - start < WITHIN_NS
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@measured_again
+def test_a_killed_engine(number: signal.Signals) -> None:
+    with watched() as (session, api, engine):
+        os.kill(api, signal.SIGSTOP)  # so that it does not end too
+        start = time.monotonic_ns()
+        os.kill(engine, number)
+        fault, seen_ns = named(session, "ENGINE DEAD")
+        os.kill(api, signal.SIGCONT)
+        assert seen_ns - start < WITHIN_NS
+        assert f"killed by {number.name}" in fault.message
+
+
+@measured_again
+def test_a_killed_server() -> None:
+    with watched() as (session, api, _):
+        start = time.monotonic_ns()
+        os.kill(api, signal.SIGKILL)
+        fault, seen_ns = named(session, "SERVER DEAD")
+        assert seen_ns - start < WITHIN_NS
+        assert "killed by SIGKILL" in fault.message
+
+
+def test_a_server_that_is_told_to_end_is_not_called_dead() -> None:
+    with watched() as (session, api, _):
+        os.kill(api, signal.SIGTERM)
+        fault, _ = named(session, "SERVER DEAD", "SERVER ENDED")
+        assert fault.state == "SERVER ENDED", fault
