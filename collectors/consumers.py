@@ -7,8 +7,9 @@ every two when something does, and never so often that it takes more than `MAX_S
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -33,6 +34,7 @@ SHOWN = 16
 LEAST_CORES = 0.02
 _CROWDED_PERCENT = 2.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
+_INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|bash|sh)[\d.]*\Z")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _STAT = "/proc/PID/stat"
 
@@ -61,12 +63,20 @@ class ConsumersCollector:
 
     Args:
         target: The server: it and all its descendants are left out.
+        cpu_clock: Processor time of this thread in ns: on a crowded machine a look takes long and costs no more.
     """
 
     name = "consumers"
     period_s = 0.5
 
-    def __init__(self, target: Target, proc: Path = procfs.PROC, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        target: Target,
+        proc: Path = procfs.PROC,
+        clock: Clock = time.monotonic_ns,
+        cpu_clock: Clock = time.thread_time_ns,
+    ) -> None:
+        self._cpu_clock = cpu_clock
         self._proc = proc
         self._clock = clock
         self._server = {target.root_pid, *(one.pid for one in target.processes)}
@@ -91,9 +101,10 @@ class ConsumersCollector:
         start = self._clock()
         if start < self._next_ns:
             return Trace(Origin("live"), start, start)
+        cpu_ns = self._cpu_clock()
         look = _Look(start, dict(_processes(self._proc)), _machine(self._proc))
         before, self._last = self._last, look
-        took_ns = self._clock() - start
+        took_ns = self._cpu_clock() - cpu_ns
         usual_ns = FIRST_NS if before is None else CROWDED_NS if _is_crowded(self._proc) else CALM_NS
         self._next_ns = start + max(usual_ns, int(took_ns / MAX_SHARE))
         return self._told(before, look) if before is not None else Trace(Origin("live"), start, start)
@@ -115,10 +126,31 @@ class ConsumersCollector:
         now = self._clock()
         return Trace(Origin("live"), look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
 
+    def _called(self, pid: int, name: str) -> str:
+        if not _INTERPRETER.match(name):
+            return name
+        return f"{name} {_script(procfs.arguments(pid, self._proc))}".rstrip()
+
     def _track(self, pid: int, seen: _Seen) -> Track:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
-        name = clean(seen.name)
+        name = clean(self._called(pid, seen.name))
         return Track(f"neighbour:{pid}", TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
+
+
+def _script(arguments: Sequence[str]) -> str:
+    """What an interpreter runs, without what it is told, which may be secret.
+
+    >>> _script(["python3", "-u", "/srv/train.py", "--key=x"]), _script(["python", "-m", "http.server", "80"])
+    ('train.py', 'http.server')
+    >>> _script(["bash", "-c", "curl -H 'key: x'"]), _script(["bash", "/root/backup.sh"])
+    ('', 'backup.sh')
+    """
+    rest = list(arguments[1:])
+    while rest and rest[0].startswith("-"):
+        flag = rest.pop(0)
+        if flag == "-c":
+            return ""
+    return rest[0].rpartition("/")[2] if rest else ""
 
 
 def _group(memberships: str) -> str:
@@ -154,8 +186,11 @@ def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, i
     """Ticks used in between by process; what children used that came and went unseen counts as their parent's."""
     ended: dict[int, int] = {}
     for pid, old in before.items():
-        if pid not in now or now[pid].start != old.start:
-            ended[old.parent] = ended.get(old.parent, 0) + old.ticks + old.children
+        if _has_ended(pid, before, now):
+            heir = old.parent
+            while heir in before and _has_ended(heir, before, now):
+                heir = before[heir].parent  # it has ended too: whoever waited for it has its children's time as well
+            ended[heir] = ended.get(heir, 0) + old.ticks + old.children
     grown = {}
     for pid, seen in now.items():
         old_one = before.get(pid)
@@ -164,6 +199,10 @@ def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, i
         unseen = seen.children - old.children - ended.get(pid, 0)
         grown[pid] = seen.ticks - old.ticks + max(0, unseen)
     return grown
+
+
+def _has_ended(pid: int, before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> bool:
+    return pid not in now or now[pid].start != before[pid].start
 
 
 def _descendants(processes: Mapping[int, _Seen], roots: set[int]) -> Iterator[int]:

@@ -321,7 +321,12 @@ class ProcCollector:
         if isinstance(self._group, Unknown):
             return {"cgroup": self._group}
         cores = self._group.cores
-        return {"cgroup": clean(self._group.path), "cpu_quota": "none" if cores is None else f"{cores:g} cores"}
+        folder = clean(str(self._group.folder))
+        return {
+            "cgroup": clean(self._group.path),
+            "cgroup_folder": folder,
+            "cpu_quota": "none" if cores is None else f"{cores:g} cores",
+        }
 
     def _end(self, process: _Process, news: _News) -> None:
         del self._processes[process.pid]

@@ -24,6 +24,8 @@ from tests.analysis.verdict_scenes import (
 from tests.live_traces import NOTHING, live_trace
 
 UNTHROTTLED = {("gpu:0", v.GPU_CLOCK_REASONS): 0.0}
+BUCKETLESS = "server.itl"
+"""A latency of which the scenes tell the mean only: whether it misses an objective cannot be judged."""
 ALL_SEEN = WELL.but(gauges=UNTHROTTLED)
 
 
@@ -38,7 +40,7 @@ def without(trace: Trace, *names: str) -> Trace:
 
 @pytest.mark.parametrize("scene", [ALL_SEEN, IDLE.but(gauges=UNTHROTTLED)], ids=["well", "idle"])
 def test_nothing_stands_out_where_every_rule_could_judge(scene: Scene) -> None:
-    diagnosed = diagnose(scene.trace())
+    diagnosed = diagnose(without(scene.trace(), BUCKETLESS))
     assert diagnosed.unjudged == ()
     assert diagnosed.is_clear
     assert diagnosed.verdict == "no findings: nothing stands out"
@@ -73,7 +75,7 @@ def test_what_is_not_read_keeps_its_rules_from_judging(names: tuple[str, ...], r
 @pytest.mark.parametrize("scene", [ALL_SEEN, IDLE.but(gauges=UNTHROTTLED)], ids=["well", "idle"])
 def test_what_is_known_rules_out_what_probes_would_see(scene: Scene) -> None:
     """Threads that rest are no GIL herd and no limit: no probe is lacking to say so."""
-    assert diagnose(scene.but(probed=False).trace()).is_clear
+    assert diagnose(without(scene.but(probed=False).trace(), BUCKETLESS)).is_clear
 
 
 def test_threads_that_share_a_core_need_probes_to_be_judged() -> None:
@@ -92,7 +94,8 @@ def test_a_thread_that_never_rests_needs_the_gpu_to_be_judged() -> None:
 
 
 def test_no_gpu_in_the_machine_is_nothing_to_lack() -> None:
-    assert diagnose(ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.7))).trace()).is_clear
+    trace = ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.7))).trace()
+    assert diagnose(without(trace, BUCKETLESS)).is_clear
 
 
 def test_a_gpu_that_is_used_and_not_seen_is_lacking() -> None:

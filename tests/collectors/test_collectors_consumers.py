@@ -108,6 +108,14 @@ def test_the_others_are_named_with_their_cgroup_and_the_server_is_not(
     assert list(cores(trace).values()) == [pytest.approx(1.8)]
 
 
+def test_of_an_interpreter_the_script_is_told_and_no_argument(machine: Machine, collector: ConsumersCollector) -> None:
+    machine.process(200, "python3", 0.0)
+    (machine.folder / "200" / "cmdline").write_text("python3\0-u\0/srv/train.py\0--api-key=hidden\0")
+    collector.poll()
+    machine.process(200, "python3", 1.0)
+    assert list(cores(later(machine, collector, 1))) == ["python3 train.py"]
+
+
 def test_one_that_rests_again_is_gone(machine: Machine, collector: ConsumersCollector) -> None:
     machine.process(200, "batch", 0.0)
     collector.poll()
@@ -126,6 +134,18 @@ def test_children_that_come_and_go_count_as_their_parents(machine: Machine, coll
     machine.ends(201)
     machine.process(200, "make", 0.0, ended=3.0 + 2.0)
     assert cores(later(machine, collector, 2)) == {"make": pytest.approx(1.0)}
+
+
+def test_the_time_of_ended_grandchildren_is_not_counted_twice(machine: Machine, collector: ConsumersCollector) -> None:
+    """A shell and what it ran end within one look: whoever started the shell gets the time of both."""
+    machine.process(200, "agent", 0.0)
+    machine.process(201, "sh", 1.0, parent=200)
+    machine.process(202, "cc1", 100.0, parent=201)
+    collector.poll()
+    machine.ends(201)
+    machine.ends(202)
+    machine.process(200, "agent", 0.0, ended=101.0 + 0.5)
+    assert cores(later(machine, collector, 1)) == {"agent": pytest.approx(0.5)}
 
 
 def test_a_pid_that_is_used_again_starts_from_zero(machine: Machine, collector: ConsumersCollector) -> None:
@@ -164,13 +184,11 @@ def test_it_looks_more_often_when_tasks_queue(
 def test_a_look_that_takes_long_is_taken_rarely(machine: Machine) -> None:
     """20 ms, which is 0.2 % of a core every 10 s."""
     ticking = iter(range(0, 10**12, 20_000_000))
-    collector = ConsumersCollector(SERVER, machine.folder, lambda: next(ticking))
+    collector = ConsumersCollector(SERVER, machine.folder, machine.clock, lambda: next(ticking))
     collector.poll()
-    polls = 1
-    while not collector.poll().readings:
-        polls += 1
-        machine.cpu(user=float(polls))
-    assert polls == pytest.approx(10 / 0.02, rel=0.02)
+    machine.cpu(user=1.0)
+    assert not later(machine, collector, 9.9).readings
+    assert later(machine, collector, 0.1).readings
 
 
 def test_without_proc_it_says_so(tmp_path: Path) -> None:

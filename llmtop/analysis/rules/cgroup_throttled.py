@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
@@ -19,6 +20,7 @@ id = "cgroup-throttled"
 summary = "The cgroup's CPU quota is used up: the kernel stops all of the server's threads for the rest of each period."
 source = "Linux kernel, Documentation/admin-guide/cgroup-v2 (cpu.stat); vLLM reports of ITL x10 under a 6-core quota"
 
+_PROCESS = TrackKind.PROCESS
 _SEVERE = 0.1
 """Seconds throttled per second: from here on every tenth token is late."""
 
@@ -29,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if harm is None:
         yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
         return
-    processes = trace.tracks_of(TrackKind.PROCESS)
+    processes = trace.tracks_of(_PROCESS)
     times = [counter_increase(trace, track.id, v.CGROUP_THROTTLED, WINDOW_NS) for track in processes]
     if times and all(isinstance(one, Unknown) for one in times):
         yield from unjudged(id, *(one for one in times if isinstance(one, Unknown)))
@@ -45,11 +47,24 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             evidence=(*_quota(trace, track.id, throttled), harm.text),
             action="raise the CPU limit, or cap thread pools to it (OMP_NUM_THREADS, "
             "TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM)",
-            next_command=f"cat /sys/fs/cgroup$(cut -d: -f3- /proc/{track.id.removeprefix('process:')}/cgroup)"
-            "/cpu.{max,stat}",
+            next_command=_command(track),
             source=source,
             share=min(1.0, share),
         )
+
+
+def throttled_share(trace: Trace) -> float:
+    """Seconds throttled per second of the process whose group is throttled most, up to 1."""
+    grown = (counter_increase(trace, one.id, v.CGROUP_THROTTLED, WINDOW_NS) for one in trace.tracks_of(_PROCESS))
+    return max((min(1.0, one.per_second / NS_PER_S) for one in grown if not isinstance(one, Unknown)), default=0.0)
+
+
+def _command(track: Track) -> str:
+    """Shows quota and throttling; the files' names differ between the versions of cgroups."""
+    folder = track.facts.get("cgroup_folder", "")
+    if not isinstance(folder, str) or not folder:
+        return f"cat /proc/{track.id.removeprefix('process:')}/cgroup"
+    return f"grep . {shlex.quote(folder)}/cpu.{{max,stat,cfs_quota_us}} 2>/dev/null"
 
 
 def _of_group(track: Track) -> str:

@@ -9,6 +9,7 @@ from llmtop.analysis.neighbours import STEAL_PERCENT, count_cpus, host, neighbou
 from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.cgroup_throttled import throttled_share
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import (
@@ -73,7 +74,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             action=_action(trace, late),
             next_command=commands.queueing(trace, late.row.pid),
             source=source,
-            share=wait.value,
+            share=max(0.0, wait.value - throttled_share(trace)),  # a throttled thread counts as queued
         )
 
 
