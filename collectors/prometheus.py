@@ -68,7 +68,7 @@ _SETTLED_PAGES = 5
 """So many pages are read before a slow server is asked for its version too."""
 _NO_SERVER = Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
 _LARGEST = {v.SERVER_KV_USAGE}
-_MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
+_MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_ACCEPTANCE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
 _SAME_IN_OTHER_WORDS = {
     v.SERVER_PREFIX_HIT_RATE: v.SERVER_PREFIX_HITS,
     v.SERVER_PREFIX_HITS: v.SERVER_PREFIX_HIT_RATE,
@@ -458,7 +458,8 @@ class PrometheusCollector:
         for metric in _ALL:
             read = _read(engine, metric, exposition)
             if isinstance(read, Unknown):
-                unread[metric] = read
+                if metric not in v.SERVER_OPTIONAL:
+                    unread[metric] = read
             else:
                 readings += (Reading(track_id, each, t_ns, value, source) for each, value, source in read)
                 if (ended := v.ENDED.get(metric)) is not None and read[0][0] is ended:

@@ -115,6 +115,18 @@ SERVER_E2E = Metric("server.e2e", "s", title="end-to-end latency")
 SERVER_QUEUE_TIME = Metric("server.queue_time", "s", title="queue time")
 SERVER_PREFILL_TIME = Metric("server.prefill_time", "s", title="prefill time")
 SERVER_DECODE_TIME = Metric("server.decode_time", "s", title="decode time")
+# What only some set-ups have: where it is not there, nothing is missing.
+SERVER_DRAFTED = Metric("server.drafted_tokens", "tokens", counter=True, title="drafted tokens")
+SERVER_ACCEPTED = Metric("server.accepted_tokens", "tokens", counter=True, title="accepted tokens")
+"""Of those drafted, without the one that each step of the model itself gives."""
+SERVER_ACCEPTANCE = Metric("server.acceptance", "ratio", title="accepted share of drafted tokens")
+SERVER_HELD = Metric("server.held", "requests", title="held back")
+"""Waiting requests that lack something other than room: among SERVER_WAITING."""
+SERVER_HELD_GRAMMAR = Metric("server.held_grammar", "requests", title="waiting for a grammar")
+SERVER_HELD_TRANSFER = Metric("server.held_transfer", "requests", title="waiting for KV transfer")
+SERVER_OPTIONAL = frozenset(
+    {SERVER_DRAFTED, SERVER_ACCEPTED, SERVER_ACCEPTANCE, SERVER_HELD, SERVER_HELD_GRAMMAR, SERVER_HELD_TRANSFER}
+)
 
 # Where the server's metrics are asked for, on tracks "endpoint:<port>", with the facts "url" and, while it fails,
 # "said" (an Unknown: what came instead, and the remedy).

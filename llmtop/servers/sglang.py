@@ -107,6 +107,9 @@ ENGINE = Engine(
         v.SERVER_FLOPS: (Sample("sglang_estimated_flops_per_gpu"),),
         v.SERVER_READ_BYTES: (Sample("sglang_estimated_read_bytes_per_gpu"),),
         v.SERVER_WRITE_BYTES: (Sample("sglang_estimated_write_bytes_per_gpu"),),
+        v.SERVER_ACCEPTANCE: (Sample("sglang_spec_accept_rate"),),
+        v.SERVER_HELD_GRAMMAR: (Sample("sglang_num_grammar_queue_reqs", _ALL_PRIORITIES),),
+        v.SERVER_HELD_TRANSFER: (Sample("sglang_num_decode_transfer_queue_reqs", _ALL_PRIORITIES),),
         v.SERVER_STEPS: (Sample("sglang_cuda_graph_passes"),),
     },
     distributions={

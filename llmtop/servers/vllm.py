@@ -23,6 +23,10 @@ NAMES = {
     v.SERVER_FLOPS: (Sample("vllm_estimated_flops_per_gpu"),),
     v.SERVER_READ_BYTES: (Sample("vllm_estimated_read_bytes_per_gpu"),),
     v.SERVER_WRITE_BYTES: (Sample("vllm_estimated_write_bytes_per_gpu"),),
+    v.SERVER_DRAFTED: (Sample("vllm_spec_decode_num_draft_tokens"),),
+    v.SERVER_ACCEPTED: (Sample("vllm_spec_decode_num_accepted_tokens"),),
+    v.SERVER_ACCEPTANCE: (Sample("vllm_spec_decode_draft_acceptance_rate"),),  # V0
+    v.SERVER_HELD: (Sample("vllm_num_requests_waiting_by_reason", {"reason": ("deferred",)}),),  # 0.20
     v.SERVER_STEPS: (Sample("vllm_iteration_tokens_total_count"),),  # a histogram in spite of its name
 }
 DISTRIBUTIONS = {

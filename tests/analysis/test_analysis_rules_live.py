@@ -14,6 +14,8 @@ from llmtop.analysis.rules import (
     launch_gaps,
     memory_bound_decode,
     queue_growth,
+    requests_held,
+    speculation_poor,
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import RULES, diagnose
@@ -162,6 +164,37 @@ def test_kv_bound_never_advises_what_makes_it_worse() -> None:
 def test_kv_bound_is_over_when_nobody_is_thrown_out_any_more() -> None:
     stopped = [6.0] * 10 + [0.0] * 30
     assert not findings_of(kv_bound, trace(server(kv=0.97, waiting=5, preemptions=stopped), ticks=40))
+
+
+def test_speculation_poor() -> None:
+    drafts: Values = {("server:1", v.SERVER_DRAFTED): 200.0, ("server:1", v.SERVER_ACCEPTED): 50.0}
+    finding = only(found(speculation_poor, drafts | server(running=32)))
+    assert finding.message == "speculation pays little: 25 % of the drafted tokens are accepted at 32 running"
+    assert finding.evidence[0] == "1450 of 5800 drafted tokens accepted in 29 s (test)"
+    assert "batch this large" in finding.action
+    assert "batch" not in only(found(speculation_poor, drafts | server(running=4))).action
+    assert only(found(speculation_poor, server(running=4) | {("server:1", v.SERVER_ACCEPTANCE): 0.3}))
+
+
+@pytest.mark.parametrize(("drafted", "accepted"), [(200.0, 101.0), (3.0, 0.5), (0.0, 0.0)])
+def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -> None:
+    drafts: Values = {("server:1", v.SERVER_DRAFTED): drafted, ("server:1", v.SERVER_ACCEPTED): accepted}
+    assert not found(speculation_poor, drafts | server(running=32))
+
+
+@pytest.mark.parametrize(
+    ("metric", "held", "waiting", "words"),
+    [
+        (v.SERVER_HELD, 6.0, 8.0, "6 requests wait for something other than room"),
+        (v.SERVER_HELD_GRAMMAR, 5.0, 0.0, "5 requests wait for their grammars to be compiled"),
+        (v.SERVER_HELD_TRANSFER, 5.0, 4.0, "5 requests wait for KV blocks from prefill servers"),
+        (v.SERVER_HELD, 3.0, 8.0, ""),
+        (v.SERVER_HELD, 0.5, 0.0, ""),
+    ],
+)
+def test_requests_held(metric: Metric, held: float, waiting: float, words: str) -> None:
+    said = found(requests_held, server(waiting=waiting) | {("server:1", metric): held})
+    assert [one.message for one in said] == ([words] if words else [])
 
 
 def test_queue_growth() -> None:

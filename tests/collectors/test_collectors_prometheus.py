@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pytest
 
+from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors import prometheus
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
@@ -150,11 +151,58 @@ def test_what_a_version_lacks_is_missing_not_zero() -> None:
     assert "vllm_time_to_first_token_seconds" in why(trace, v.SERVER_TTFT)
 
 
+VLLM_0_26 = """\
+vllm:num_requests_waiting{engine="0",model_name="m3b"} 7.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m3b",reason="capacity"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m3b",reason="deferred"} 5.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m3b"} 400.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m3b"} 100.0
+vllm:cache_config_info{_block_size_resolved="True",block_size="16",cache_dtype="auto",calculate_kv_scales="False",\
+enable_prefix_caching="True",engine="0",gpu_memory_utilization="0.92",is_attention_free="False",\
+kv_cache_max_concurrency="3.125",kv_cache_memory_bytes="16000000000",kv_cache_size_tokens="6400",\
+kv_offloading_backend="native",kv_offloading_size="None",num_cpu_blocks="None",num_gpu_blocks="400",\
+num_gpu_blocks_override="400",prefix_caching_hash_algo="sha256",sliding_window="None",\
+user_specified_block_size="False"} 1.0
+"""
+"""Lines as vLLM 0.26.0 writes them (those of speculation and of deferred requests with other numbers)."""
+
+
+def test_what_the_server_is_set_to_stands_on_its_track() -> None:
+    engine = BY_KIND["vllm"]
+    argv = ("vllm", "serve", "m3b", "--enforce-eager", "--max-num-seqs", "64", "--num-gpu-blocks-override", "400")
+    aim = replace(target(), facts=settings.told(engine, argv, {}, lambda _: None))
+
+    def fetch(url: str) -> Page:
+        return Page(200, b'{"version": "0.26.0"}' if url.endswith("/version") else VLLM_0_26.encode())
+
+    facts = PrometheusCollector(aim, ENGINES, fetch=fetch).poll().tracks[TRACK].facts
+
+    assert facts["engine_kind"] == "vllm"
+    assert (facts["setting.cuda_graphs"], facts["setting.cuda_graphs.source"]) == ("off", "--enforce-eager")
+    assert (facts["setting.max_running"], facts["setting.kv_blocks"]) == (64, 400)
+    assert facts["setting.kv_blocks.change"] == "start without --num-gpu-blocks-override"
+    assert facts["setting.prefix_caching.source"] == 'enable_prefix_caching="True" of its metrics'
+    assert facts["setting.async_scheduling.source"] == "default of 0.26.0"
+    assert facts["setting.gpu_memory_share"] == 0.92
+
+
+def test_what_only_some_set_ups_have_is_read_and_not_missed() -> None:
+    trace = collect(VLLM_0_26)
+    assert (value(trace, v.SERVER_HELD), value(trace, v.SERVER_DRAFTED), value(trace, v.SERVER_ACCEPTED)) == (
+        5,
+        400,
+        100,
+    )
+    plain = collect(expositions.vllm_v1())
+    assert not [one for one in plain.missing if one.what.rpartition("/")[2] in {m.name for m in v.SERVER_OPTIONAL}]
+
+
 def test_every_server_metric_is_read_or_missing() -> None:
     every = {m.name for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server.")}
     prefix = {"server.prefix_hits", "server.prefix_queries", "server.prefix_hit_rate"}
     ended = {metric.name for metric in v.ENDED.values()}
     every -= {*ended, v.SERVER_OUTPUT_RATE.name}  # further forms of the output tokens
+    every -= {metric.name for metric in v.SERVER_OPTIONAL}
     for text, kind in ((expositions.vllm_v1(), "vllm"), (expositions.tgi(), "tgi"), (expositions.triton(), "triton")):
         trace = collect(text, kind)
         read = {reading.metric.name.split("|")[0] for reading in numbers(trace)} - ended

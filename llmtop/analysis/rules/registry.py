@@ -34,7 +34,9 @@ from llmtop.analysis.rules import (
     process_stopped,
     queue_growth,
     queue_standing,
+    requests_held,
     run_queue_starvation,
+    speculation_poor,
     straggler,
     tool_advice,
 )
@@ -84,7 +86,7 @@ HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
 _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
     queue_growth.id: (kv_bound,),
-    queue_standing.id: (kv_bound, queue_growth, *CAUSES),
+    queue_standing.id: (kv_bound, queue_growth, requests_held, *CAUSES),
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
 }
@@ -98,7 +100,9 @@ RULES: tuple[Rule, ...] = (
     *CAUSES,
     queue_growth,
     queue_standing,
+    requests_held,
     objective_missed,
+    speculation_poor,
     straggler,
     clocks_capped,
     *HEALTHY,
