@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
 from llmtop.tui.panes.threads import ThreadsPane
+from llmtop.tui.screens.base import Dialog, FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live import LiveApp, News
 from llmtop.tui.screens.live_screen import LiveScreen
@@ -428,6 +429,23 @@ async def test_no_news_no_frame() -> None:
         app._frame_if_due()
         await pilot.pause()
         assert frames == []
+
+
+async def test_nothing_is_drawn_below_a_screen_that_covers_it() -> None:
+    clock = Clock()
+    app, frames = timed(clock)
+    async with app.run_test() as pilot:
+        await app.push_screen(FullScreen())
+        clock.now = 200.0
+        app.on_news(News())
+        await pilot.pause()
+        assert frames == []
+        app.pop_screen()
+        await wait_until(pilot, lambda: frames == [200.0])
+        await app.push_screen(Dialog())
+        clock.now = 300.0
+        app.on_news(News())
+        await wait_until(pilot, lambda: frames == [200.0, 300.0])
 
 
 async def test_a_shut_gate_holds_the_frame_until_it_opens() -> None:

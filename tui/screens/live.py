@@ -93,8 +93,11 @@ class LiveApp(LlmtopApp):
         self._frame_if_due()
 
     def _frame_if_due(self) -> None:
-        """Draw when there is news, the interval has passed, the collectors have spoken, and the terminal kept up."""
-        if not self._is_news or self.live.time.is_held or not self.live.is_mounted:
+        """Draw when there is news, the interval has passed, the collectors have spoken, and the terminal kept up.
+
+        Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time.
+        """
+        if not self._is_news or self.live.time.is_held or not self.live.is_mounted or self._is_covered:
             return
         now = self._clock()
         is_starting = now - self._started_s < 2 * self.session.interval_s
@@ -110,6 +113,11 @@ class LiveApp(LlmtopApp):
         self._last_frame_s = now
         self.live.refresh_trace()
         self.frame_sent()
+
+    @property
+    def _is_covered(self) -> bool:
+        """Whether a screen of full size lies over the live one; a dialog shows what is around it."""
+        return self.screen is not self.live and not self.screen.is_modal
 
     def _look_again(self, after_s: float) -> None:
         def look() -> None:
