@@ -13,6 +13,8 @@ MAX_SHARE = 0.05
 MAX_WAIT_NS = 10 * NS_PER_S
 """... but what is shown as "now" must not get older than this."""
 _LOOKS = 4
+_LEAST_PAGES = 3
+"""The first page of a server, or any page on a busy machine, may come late for reasons of its own."""
 
 
 class Pace:
@@ -25,6 +27,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._quickest_ns: int | None = None
+        self._pages = 0
         self._beyond: deque[int] = deque(maxlen=_LOOKS)
 
     @property
@@ -34,6 +37,7 @@ class Pace:
 
     def took(self, page_ns: int) -> None:
         """A page came."""
+        self._pages += 1
         self._quickest_ns = min(page_ns, self._quickest_ns or page_ns)
 
     def took_beside(self, page_ns: int, nothing_ns: int) -> None:
@@ -48,6 +52,6 @@ class Pace:
     @property
     def wait_ns(self) -> int:
         """For how long the server is left alone after a page."""
-        if self.cost_ns <= SLOW_NS:
+        if self._pages < _LEAST_PAGES or self.cost_ns <= SLOW_NS:
             return 0
         return min(int(self.cost_ns / MAX_SHARE) - self.cost_ns, MAX_WAIT_NS)

@@ -98,7 +98,7 @@ def version_of(trace: Trace, target: Target | None) -> Fact:
     if target is None:
         return NO_TARGET
     told = (track.facts.get("version") for track in trace.tracks_of(TrackKind.SERVER))
-    return next((version for version in told if version is not None), Unknown(f"{target.title} does not tell it"))
+    return next((version for version in told if version is not None), Unknown("the server does not tell its version"))
 
 
 def _title(trace: Trace, target: Target) -> str:

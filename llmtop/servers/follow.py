@@ -13,7 +13,7 @@ from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Fact, Severity, Target
 from llmtop.servers import listening
-from llmtop.servers.recognise import command_of, find_servers, find_target, is_server, told_port
+from llmtop.servers.recognise import as_server, command_of, find_servers, find_target, is_server, told_port
 
 if TYPE_CHECKING:
     from llmtop.servers.launch import Launched
@@ -143,7 +143,7 @@ class Follower:
         except TargetError:
             return None  # it has just ended: the next look says so
         if target.kind == PLAIN:
-            return None  # a title in between two others
+            return None  # it does not show (yet) what it was taken for
         target = replace(target, pid=self._target.pid)
         if self._dtype is not None:
             target = replace(target, dtype=self._dtype)
@@ -158,8 +158,9 @@ class Follower:
     def _has_changed(self) -> bool:
         """Whether it listens elsewhere, or other processes of it are recognised, than when last asked."""
         root = self._target.root_pid
-        members = [pid for pid in (root, *procfs.below(root, self._proc)) if is_server(pid, self._proc)]
-        signature = (tuple(members), listening.sockets(root, self._proc))
+        below = procfs.below(root, self._proc)
+        members = (root, *(pid for pid in below if is_server(pid, self._proc)))
+        signature = (members, frozenset(listening.listeners(members, self._proc)[0]))
         changed = signature != self._signature
         self._signature = signature
         return changed
@@ -220,23 +221,40 @@ class Follower:
         """
         if self._target.kind == PLAIN:
             return ()
-        young = [one for one in self._elsewhere(self._alive_ticks - _LEAST_AGE_TICKS) if one.kind == self._target.kind]
+        since_ticks = self._alive_ticks - _LEAST_AGE_TICKS
+        young = [one for one in self._elsewhere(since_ticks) if one.kind == self._target.kind]
         at_port = [one for one in young if self._is_at_its_port(one)]
         if at_port:
             return at_port
         alike = [one for one in young if command_of(one, self._proc) == self._seen.command]
         if len(alike) > 1:
             alike = [one for one in alike if self._group_of(one) == self._seen.group]
+        if not young:
+            alike = self._same_program(since_ticks)
         return alike if len(alike) == 1 else ()
+
+    def _same_program(self, since_ticks: int) -> list[Target]:
+        """What runs the old server's command and does not show yet that it is a server: a program of the user's own."""
+        same = [
+            pid
+            for pid in self._young(since_ticks)
+            if self._seen.command and procfs.arguments(pid, self._proc) == self._seen.command
+        ]
+        parents = {pid: state.parent for pid in same if (state := procfs.stat(pid, self._proc)) is not None}
+        tops = [pid for pid, parent in parents.items() if parent not in parents]
+        return [as_server(pid, self._target.kind, self._proc) for pid in tops]
 
     def _elsewhere(self, since_ticks: int) -> list[Target]:
         """Servers anywhere on this machine whose processes have begun since."""
-        young = [
+        young = self._young(since_ticks)
+        return [one for one in find_servers(self._proc, young) if one.root_pid in young]
+
+    def _young(self, since_ticks: int) -> list[int]:
+        return [
             pid
             for pid in procfs.pids(self._proc)
             if (state := procfs.stat(pid, self._proc)) is not None and state.start_ticks >= since_ticks
         ]
-        return [one for one in find_servers(self._proc, young) if one.root_pid in young]
 
     def _is_at_its_port(self, one: Target) -> bool:
         if _network(one.root_pid, self._proc) != self._seen.network:

@@ -52,11 +52,6 @@ def listeners(pids: Iterable[int], proc: Path = procfs.PROC) -> tuple[list[Liste
     return list(found), complete
 
 
-def sockets(pid: int, proc: Path = procfs.PROC) -> frozenset[int]:
-    """The inodes of all listening sockets in a process's network: a new one is a sign that a server came up."""
-    return frozenset((*(inode for inode, _ in _tcp(pid, proc)), *(inode for inode, _ in _unix(pid, proc))))
-
-
 def is_listening(pid: int, port: int, proc: Path = procfs.PROC) -> bool:
     """Whether anyone listens on a port in the process's network namespace; everyone may read that."""
     return any(address[1] == port for _, address in _tcp(pid, proc))

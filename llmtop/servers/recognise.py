@@ -81,6 +81,11 @@ def find_servers(proc: Path = procfs.PROC, among: Collection[int] | None = None)
     return [_server(root, root, engine, family, proc) for root, engine in _roots(family, among, proc).items()]
 
 
+def as_server(pid: int, kind: str, proc: Path = procfs.PROC) -> Target:
+    """A process as the root of a server of a known kind, for one that does not show it yet."""
+    return _server(pid, pid, BY_KIND[kind], procfs.family(proc), proc)
+
+
 def is_server(pid: int, proc: Path = procfs.PROC) -> bool:
     """Whether a process is by itself a part of a server that llmtop knows."""
     return _classify(pid, proc) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from llmtop.cli.run import run
 from llmtop.collectors.base import Aim, Probes
 from llmtop.collectors.registry import target_collectors
 from llmtop.model import Target
+from tests.collectors.processes import Fake, tree
 
 
 def test_told_dtype_counts_for_more_than_what_was_found() -> None:
@@ -87,3 +89,43 @@ def test_what_the_user_asks_for_reaches_the_tracer(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("llmtop.collectors.tracers.TracerCollector", lambda target, **more: made.append(more))
     target_collectors(Target(1, 1, "process", "", ()), Aim((), probes=Probes.LIGHT))
     assert made == [{"probes": Probes.LIGHT}]
+
+
+BOTH = Fake("shell", ("bash",), tuple(Fake(key, ("vllm", "serve", key), listen=True) for key in ("a", "b")))
+
+
+def test_of_several_servers_below_a_process_the_user_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tree(BOTH) as running:
+        asked: list[Target] = []
+
+        def choose(servers: Sequence[Target]) -> Target:
+            asked.extend(servers)
+            return servers[1]
+
+        monkeypatch.setattr("llmtop.tui.screens.choose.choose_target", choose)
+        chosen = live.find(running.pids["shell"], may_ask=True)
+
+    assert {one.model for one in asked} == {"a", "b"}
+    assert chosen is asked[1]
+
+
+def test_without_a_screen_several_servers_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with tree(BOTH) as running:
+        assert run(["snapshot", "--json", "-p", str(running.pids["shell"])]) == 1
+
+    said = capsys.readouterr().err
+    assert said.startswith("llmtop: 2 servers run below process")
+    for key in ("a", "b"):
+        assert f"{running.pids[key]} (vLLM {key} :{running.ports[key]})" in said
+    assert said.count("\n") == 1
+
+
+def test_the_key_of_an_endpoint_comes_from_the_environment_or_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLMTOP_METRICS_TOKEN", "k")
+    assert live.metrics_headers(()) == {"Authorization": "Bearer k"}
+    assert live.metrics_headers([live.header("authorization-x: Basic abc")])["authorization-x"] == "Basic abc"
+    for bad in ("no colon", "a b: c", "x: y\nz: 1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="no header"):
+            live.header(bad)

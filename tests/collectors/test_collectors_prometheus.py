@@ -496,14 +496,17 @@ def test_a_slow_page_is_said_and_read_less_often() -> None:
 
     collector = PrometheusCollector(target(), ENGINES, clock, slow)
 
-    first = collector.poll()
-    assert [issue.code for issue in first.issues] == ["metrics-slow"]
-    assert fetches == [URL, URL.replace("/metrics", "/version")], "the page, and next to nothing to compare it with"
+    for _ in range(2):
+        assert not collector.poll().issues, "one or two may be late for once"
+    third = collector.poll()
+    assert [issue.code for issue in third.issues] == ["metrics-slow"]
+    nothing = URL.replace("/metrics", "/version")
+    assert fetches == [URL, nothing] * 3, "the page, and next to nothing to compare it with"
     clock.now += 1_000_000_000
     skipped = collector.poll()
-    assert len(fetches) == 2
+    assert len(fetches) == 6
     assert not skipped.readings
-    assert skipped.missing == first.missing
+    assert skipped.missing == third.missing
     clock.now += 3_000_000_000
     assert collector.poll().readings
 

@@ -131,6 +131,16 @@ def test_the_same_command_is_followed_before_it_listens() -> None:
         assert move.target.root_pid == new.pids["new"]
 
 
+def test_a_program_of_ones_own_is_followed_before_its_engine_is_there() -> None:
+    program = ("python3", "-c", "serve()", "serve", "m")
+    with tree(Fake("old", program, (Fake("core", ("VLLM::EngineCore",)),))) as old:
+        follower = Follower(find_target(old.pids["core"]), clock=Clock())
+    with tree(Fake("new", program)) as new:
+        [move, *_] = seen(follower)
+        assert (move.target.root_pid, move.target.kind) == (new.pids["new"], "vllm")
+        assert not [move for move in seen(follower) if move.said]
+
+
 def test_a_port_that_opens_late_is_known_at_the_next_look(programs: Programs, port: int) -> None:
     code = "import os, sys; sys.stdin.read(1); os.execv(sys.argv[1], sys.argv[1:])"
     gate = subprocess.Popen([sys.executable, "-c", code, *programs.command(port)], stdin=subprocess.PIPE)

@@ -470,6 +470,18 @@ async def test_a_real_session_is_drawn_and_stopped() -> None:
     assert app.return_code == 0
 
 
+async def test_the_screen_follows_to_the_server_that_the_session_watches() -> None:
+    app = fixed_app()
+    async with running(app, (180, 40)) as pilot:
+        assert "pid 4242" in app.screen_text()
+        app.session.target = replace(TARGET, root_pid=5151, title="vLLM anew")
+        app.live.refresh_trace()
+        await pilot.pause()
+        assert "vLLM anew" in app.screen_text()
+        assert "pid 5151" in app.screen_text()
+        assert all(pane.target in (None, app.session.target) for pane in app.live.panes.values())
+
+
 async def test_it_leaves_by_itself_after_the_given_time() -> None:
     app = LiveApp(fixed_app().session, TARGET, seconds=0.05)
     async with app.run_test() as pilot:
