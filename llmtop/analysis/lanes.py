@@ -33,7 +33,26 @@ if TYPE_CHECKING:
 
 WINDOW_NS = 60 * NS_PER_S
 RUN_QUEUE_TOP = 25.0
-"""Top of the run-queue lane in %: on a scale to 100 the few per cent that already hurt would not show."""
+"""Top of the run-queue lane in %, where all of it fits: on a scale to 100 the few per cent that already hurt would not
+show. Above it the scale is that of other shares, so that a third never looks fuller than two thirds."""
+_BEHIND = {
+    "cgroup-throttled": ("engine CPU",),
+    "run-queue-starvation": ("engine run-q",),
+    "gil-bound": ("GIL waits", "in "),
+    "api-bound": ("in ", "engine CPU"),
+    "cpu-bound": ("engine CPU",),
+    "engine-starved": ("in ", "engine CPU"),
+    "idle-polling": ("engine CPU",),
+    "kv-bound": ("KV cache",),
+    "queue-growth": ("waiting",),
+    "gpu-bound": ("SM",),
+    "clocks-capped": ("SM",),
+    "straggler": ("SM",),
+    "memory-bound-decode": ("DRAM",),
+    "compute-bound": ("tensor",),
+    "launch-gaps": ("launches",),
+}
+"""By rule: what the titles of the lanes begin with that its verdict rests on, the best first."""
 
 _NO_PROBES = Unknown(
     "its probes were taken off in this window: they would cost too much", "it is tried again by itself"
@@ -84,6 +103,13 @@ def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS,
     return Lanes(start_ns, trace.end_ns, lanes, tuple(LaneMark(m.t_ns, m.text, m.severity.value) for m in marks))
 
 
+def lane_behind(lanes: Lanes, rule: str) -> str:
+    """The title of the lane that shows what a rule's finding is about; that of the tokens for all other rules."""
+    drawn = [lane.title for lane in lanes.lanes if lane.why_not is None]
+    wanted = (*_BEHIND.get(rule, ()), "tokens")
+    return next((title for head in wanted for title in drawn if title.startswith(head)), "")
+
+
 def _gpu_lanes(trace: Trace, gpu: str | None, window_ns: int) -> Iterator[Lane]:
     tracks = gpu_tracks(trace)
     track = gpu or (tracks[0].id if tracks else None)
@@ -106,6 +132,9 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     why_not = None if samples else why_absent(trace, track.id, v.SERVER_OUTPUT_TOKENS)
     yield Lane("tokens", "tok/s", where, samples, why_not=why_not)
     yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns)
+    kv = _gauge_lane(trace, track.id, v.SERVER_KV_USAGE, "KV cache", window_ns, high=1.0)
+    if kv.why_not is None:  # the server's own pane says why
+        yield kv
 
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
@@ -123,7 +152,8 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
             (t, None if rate is None else rate * 100 / NS_PER_S)
             for t, rate in rate_history(trace, track, metric, window_ns)
         )
-        yield Lane(title, "%", source(trace, track, metric), samples, high=high)
+        highest = max((value for _, value in samples if value is not None), default=0.0)
+        yield Lane(title, "%", source(trace, track, metric), samples, high=high if highest <= high else 100.0)
     if not isinstance(engine, Unknown):
         yield from _probe_lanes(trace, engine, window_ns)
 

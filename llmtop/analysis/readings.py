@@ -36,14 +36,22 @@ _GPM = frozenset(metric.name for metric in (*_GPM_ACTIVITY, *_GPM_TENSOR, *_GPM_
 
 def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
     """Why there is no track of a kind at all: what the collector of that kind said, in the order it said it."""
+    return told_why_kind_missing(trace, kind) or Unknown(f"no {kind.value.replace('_', ' ')} seen yet")
+
+
+def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
+    """What the collector of a kind said of why there is none; None while it has said nothing."""
     names = (kind.value, *_COLLECTORS.get(kind.value, ()))
     for missing in trace.missing:
         if missing.what.split(":")[0].split("/")[0].split(".")[0] in names:
             return missing.why
     failed = next((issue for issue in trace.issues if issue.code.removeprefix("collector-") in names), None)
-    if failed is not None:
-        return Unknown(failed.message)
-    return Unknown(f"no {kind.value.replace('_', ' ')} seen yet")
+    return None if failed is None else Unknown(failed.message)
+
+
+def why_no_gpu(trace: Trace) -> Unknown | None:
+    """Why this machine shows no GPU; None where it shows one, and while that is not known yet."""
+    return None if trace.tracks_of(TrackKind.GPU) else told_why_kind_missing(trace, TrackKind.GPU)
 
 
 def why_absent(trace: Trace, track: str, metric: Metric) -> Unknown:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.lanes import lanes_at, lanes_view
+from llmtop.analysis.lanes import lane_behind, lanes_at, lanes_view
 from llmtop.analysis.readings import as_of, gpu_tracks, latest, mean
 from llmtop.analysis.views import Lane, Lanes
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Series, Unknown
 from llmtop.vocabulary import (
     GPU_DRAM,
     PROCESS_GIL_WAITS,
@@ -33,6 +33,7 @@ def test_gpu_server_and_engine_share_one_axis() -> None:
         "SM",
         "tokens",
         "waiting",
+        "KV cache",
         "engine CPU",
         "engine run-q",
     ]
@@ -44,9 +45,27 @@ def test_gpu_server_and_engine_share_one_axis() -> None:
 def test_lanes_hold_what_was_measured() -> None:
     by_title = {lane.title: lane for lane in lanes_view(live_trace(Scene(is_moving=False))).lanes}
     newest = {title: lane.samples[-1][1] for title, lane in by_title.items()}
-    assert newest == pytest.approx(
-        {"DRAM": 83, "tensor": 18, "SM": 95.5, "tokens": 2431, "waiting": 12, "engine CPU": 78, "engine run-q": 9}
-    )
+    shares = {"DRAM": 83, "tensor": 18, "SM": 95.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
+    assert newest == pytest.approx({**shares, "tokens": 2431, "waiting": 12})
+
+
+def test_a_run_queue_that_fills_its_scale_takes_that_of_other_shares() -> None:
+    """33 % must not look fuller than 67 % two lines above."""
+    trace = live_trace()
+    key = ("thread:4300/4300", THREAD_RUN_QUEUE.name)
+    old = trace.series[key]
+    more = Series.of(*key[:1], THREAD_RUN_QUEUE, old.source, [(t, (value or 0) * 4) for t, value in old])
+    lanes = {lane.title: lane for lane in lanes_view(replace(trace, series={**trace.series, key: more})).lanes}
+    assert lanes["engine run-q"].samples[-1][1] == pytest.approx(36)
+    assert lanes["engine run-q"].high == 100
+
+
+def test_every_rule_of_a_live_server_has_a_lane_behind_it() -> None:
+    view = lanes_view(live_trace())
+    assert lane_behind(view, "kv-bound") == "KV cache"
+    assert lane_behind(view, "memory-bound-decode") == "DRAM"
+    assert lane_behind(view, "anything else") == "tokens"
+    assert lane_behind(lanes_view(live_trace(NOTHING)), "kv-bound") == ""
 
 
 def test_preemption_is_marked_at_its_time() -> None:
@@ -140,9 +159,8 @@ def test_cursor_reads_every_lane_at_an_instant() -> None:
     view = lanes_view(live_trace(Scene(is_moving=False)))
     at = lanes_at(view, view.end_ns - 10 * NS_PER_S + NS_PER_S // 4)
     assert [value.title for value in at] == [lane.title for lane in view.lanes]
-    assert {value.title: value.value for value in at} == pytest.approx(
-        {"DRAM": 83, "tensor": 18, "SM": 95.5, "tokens": 2431, "waiting": 12, "engine CPU": 78, "engine run-q": 9}
-    )
+    shares = {"DRAM": 83, "tensor": 18, "SM": 95.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
+    assert {value.title: value.value for value in at} == pytest.approx({**shares, "tokens": 2431, "waiting": 12})
     assert {value.age_ns for value in at} == {NS_PER_S // 4}
 
 

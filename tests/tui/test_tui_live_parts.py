@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.model import NS_PER_S, Stack, Trace
+from llmtop.model import NS_PER_S, Trace
 from llmtop.tui.screens.live_places import (
     PLACES,
     Focus,
     Form,
     Room,
     Watched,
+    folded_places,
     form_of,
     places_of_use,
     shown_panes,
 )
 from llmtop.tui.screens.live_time import TimeCursor
-from tests.live_traces import TARGET, Scene, live_trace
+from tests.live_traces import NO_GPU, TARGET, Scene, live_trace, probed
 
 TRACE = live_trace()
-STACKS = (Stack(("main",), 5e9, "ns", "futex", "thread:4300/4300"),)
 SERVER = Watched(TARGET)
 
 
@@ -83,11 +83,24 @@ def test_each_pane_has_one_entry_and_one_digit() -> None:
 
 
 def test_panes_have_a_place_when_there_is_room_and_something_to_show() -> None:
-    assert of_use(SERVER, 120, 40) == [1, 2, 3, 4, 6]
-    assert of_use(SERVER, 120, 40, replace(TRACE, stacks=STACKS)) == [1, 2, 3, 4, 5, 6]
-    assert of_use(SERVER, 80, 24, replace(TRACE, stacks=STACKS)) == [1, 2, 3, 4, 6]
+    assert of_use(SERVER, 120, 40) == [1, 2, 3, 4, 5, 6]
+    assert of_use(SERVER, 80, 24) == [1, 2, 3, 4, 6]
     assert of_use(Watched(None), 120, 40) == [1, 3, 6]
     assert of_use(SERVER, 80, 24, gpus=8) == [1, 2, 3, 4]
+
+
+def test_what_had_its_place_keeps_it_while_probes_are_away() -> None:
+    assert 8 not in of_use(SERVER, 200, 60)
+    assert 8 in of_use(SERVER, 200, 60, probed(TRACE))
+    assert 8 in places_of_use(SERVER, Room(200, 60, 1), TRACE, frozenset({8}))
+
+
+def test_without_a_gpu_its_panes_fold_into_a_line() -> None:
+    assert of_use(SERVER, 120, 40, live_trace(NO_GPU), gpus=0) == [2, 4, 5, 6]
+    assert folded_places(SERVER, live_trace(NO_GPU)) == {1, 3}
+    assert of_use(Watched(None), 120, 40, live_trace(NO_GPU), gpus=0) == [1, 3, 6]
+    nothing_told = replace(live_trace(NO_GPU), missing=())
+    assert of_use(SERVER, 120, 40, nothing_told, gpus=0) == [1, 2, 3, 4, 5, 6]
 
 
 def test_many_gpus_get_more_room_where_there_are_rows() -> None:

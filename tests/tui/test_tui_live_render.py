@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from textual.strip import Strip
 
 from llmtop.analysis.gpu_view import gpus_view
-from llmtop.analysis.lanes import lanes_view
+from llmtop.analysis.lanes import lane_behind, lanes_view
 from llmtop.analysis.live_summary import header
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Fact, Finding, Issue, Severity, Unknown
+from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
@@ -136,10 +137,25 @@ def test_polling_and_waiting_for_the_gpu_are_not_drawn_as_work() -> None:
 
 def test_the_border_says_what_fits_and_how_causes_are_known() -> None:
     full = "2, last 10 s  █ on-CPU  ▞ polling  ▄ GPU wait  ▓ run queue  ░ blocked  causes exact (eBPF)"
-    assert heading(PROBED, 120, LOOK) == full
-    assert heading(PROBED, 60, LOOK) == "2  █ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked  exact (eBPF)"
-    assert heading(PROBED, 10, LOOK) == "█ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked"
-    assert heading(threads(), 64, LOOK) == "5, last 10 s  █ on-CPU  ▓ run queue  ░ blocked  causes sampled"
+    assert said(PROBED, 120) == full
+    assert said(PROBED, 60) == "2  █ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked  exact (eBPF)"
+    assert said(PROBED, 10) == "█ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked"
+    assert said(threads(), 64) == "5, last 10 s  █ on-CPU  ▓ run queue  ░ blocked  causes sampled"
+
+
+def test_the_legend_has_the_colours_of_the_bars() -> None:
+    legend = {text.strip(): role for text, role in heading(PROBED, 120, LOOK) if role}
+    (row,) = (strip for strip in draw_threads(PROBED, 120, 2, LOOK) if "Worker_TP0" in strip.text)
+    for name, role in legend.items():
+        drawn = {segment.style for segment in row if segment.text and set(segment.text) == {name[0]}}
+        assert drawn <= {LOOK.style(role)}, name
+    bordered = in_roles(heading(PROBED, 120, LOOK), LOOK)
+    colours = {bordered.plain[span.start : span.end].strip(): span.style for span in bordered.spans}
+    assert colours["█ on-CPU"] != colours["▓ run queue"]
+
+
+def said(view: ThreadsView, width: int) -> str:
+    return "".join(part for part, _ in heading(view, width, LOOK))
 
 
 def test_new_threads_say_that_they_are_new() -> None:
@@ -151,18 +167,28 @@ def test_new_threads_say_that_they_are_new() -> None:
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 
-def test_lanes_share_columns() -> None:
-    rows = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 60, 8, LOOK))
+def test_lanes_share_columns_and_name_the_top_of_their_scale() -> None:
+    rows = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 60, 9, LOOK))
     assert rows == [
-        "DRAM                83 % ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "tensor              18 % ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
-        "SM                  96 % ███████████████████████████████████",
-        "tokens        2431 tok/s ███████████████████████████████████",
-        "waiting               12 ███████████████████████████████████",
-        "engine CPU          78 % ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆",
-        "engine run-q       9.0 % ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄",
-        "preemption               -60 s▲                          now",
+        "DRAM                83 % /100   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "tensor              18 % /100   ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+        "SM                  96 % /100   ████████████████████████████",
+        "tokens        2431 tok/s /2431  ████████████████████████████",
+        "waiting               12 /12    ████████████████████████████",
+        "KV cache            87 % /100   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "engine CPU          78 % /100   ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆",
+        "engine run-q       9.0 % /25    ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄",
+        "preemption                          ▲                    now",
     ]
+    narrow = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 59, 9, LOOK))
+    assert narrow[0].startswith("DRAM                83 % ▇▇")
+
+
+def test_the_lane_behind_the_headline_stays() -> None:
+    view = lanes_view(live_trace(STEADY, 80))
+    wanted = lane_behind(view, "run-queue-starvation")
+    rows = text(draw_lanes(view, 80, 3, LOOK, first=wanted))
+    assert [row[:12].strip() for row in rows[:2]] == ["DRAM", "engine run-q"]
 
 
 def test_little_room_keeps_one_lane_of_each_kind() -> None:
@@ -173,7 +199,7 @@ def test_little_room_keeps_one_lane_of_each_kind() -> None:
 def test_lanes_that_lack_data_for_one_reason_say_it_once() -> None:
     rows = text(draw_lanes(lanes_view(live_trace(NO_GPU)), 90, 8, LOOK))
     assert rows[0].startswith("tokens        2")
-    assert rows[4] == "DRAM, tensor, SM  – no NVIDIA driver library was found (install the NVIDIA driver)"
+    assert rows[5] == "DRAM, tensor, SM  – no NVIDIA driver library was found (install the NVIDIA driver)"
     assert text(draw_lanes(lanes_view(live_trace(NOTHING)), 90, 8, LOOK))[-2].startswith("engine CPU, engine run-q  –")
 
 
@@ -197,6 +223,24 @@ def test_axis_moves_by_whole_columns() -> None:
 
 def test_tall_graph_fills_its_rows_from_below() -> None:
     assert tall_spark([0.0, 50.0, 100.0, None], 4, 2, LOOK, 0.0, 100.0) == ["  █ ", "▁██ "]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (100, " ▲ d: why  engine waits for a CPU 56 % of the time  → give it cores of its own, or move the others"),
+        (80, " ▲ d: why  engine waits for a CPU 56 % of the time  → give it cores of its own…"),
+        (52, " ▲ d: why  engine waits for a CPU 56 % of the time"),
+        (40, " ▲ engine waits for a CPU 56 % of the…"),
+        (30, " ▲ engine waits for a CPU…"),
+    ],
+)
+def test_no_number_of_a_finding_is_cut(width: int, shown: str) -> None:
+    what = "engine waits for a CPU 56 % of the time"
+    do = "give it cores of its own, or move the others"
+    finding = Finding("late", Severity.WARNING, "engine", what, (), do)
+    (row,) = text(draw_findings(Diagnosis((finding,)), width, 1, LOOK))
+    assert row == shown[:width]
 
 
 # -- header, findings, diagnosis -----------------------------------------------------------------------------------

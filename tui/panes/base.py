@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rich.style import Style
+from textual.color import Color
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
+from textual.style import Style as Colours
 from textual.widget import Widget
 
 from llmtop.analysis.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Issue, Severity, Unknown
 from llmtop.text import clean
-from llmtop.tui.render.lines import cut, explain, fill, prose, spelled, width_of
+from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
@@ -40,6 +42,18 @@ def look_of(widget: Widget) -> Look:
         return Look()
     look: Look = look_over(widget.background_colors[1])
     return look
+
+
+def in_roles(parts: Sequence[Part], look: Look) -> Content:
+    """Parts of a border's title in the colours of their roles; those without one are as the title."""
+    return Content.assemble(
+        *((text, Colours(foreground=_colour(role, look)) if role else Colours()) for text, role in parts)
+    )
+
+
+def _colour(role: str, look: Look) -> Color | None:
+    colour = look.style(role).color
+    return None if colour is None else Color.from_rich_color(colour)
 
 
 def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
@@ -244,9 +258,12 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
         look = look_of(self)
         # Textual would end a long title in a character that ASCII terminals lack.
-        title = (
-            Content(cut(spelled(full.plain, look), self.size.width - _BORDER_LEAD, look)) if look.glyphs.ascii else full
-        )
+        room = self.size.width - _BORDER_LEAD
+        if look.glyphs.ascii:
+            full = full if full.plain.isascii() else Content(spelled(full.plain, look), list(full.spans))
+            title = full if width_of(full.plain) <= room else Content(cut(full.plain, room, look))
+        else:
+            title = full
         old = self._border_title.plain if self._border_title else ""
         if old != title.plain:
             self._border_title = title

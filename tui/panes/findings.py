@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import Severity
 from llmtop.tui.panes.base import CALM_NS, Pane
-from llmtop.tui.render.lines import Part, line
+from llmtop.tui.render.lines import Part, cut_words, line, spelled, width_of
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llmtop.model import Finding, Trace
     from llmtop.tui.render.look import Look
 
+_LEAST_ACTION = 20
 SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "good"}
 
 
@@ -45,15 +46,19 @@ def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> 
     strips = []
     for i, finding in enumerate(findings[:height]):
         hidden = len(findings) - height if i == height - 1 else 0
-        strips.append(line(_parts(finding, max(0, hidden), look), width, look))
+        strips.append(line(_parts(finding, max(0, hidden), width, look), width, look))
     return strips
 
 
-def _parts(finding: Finding, hidden: int, look: Look) -> list[Part]:
+def _parts(finding: Finding, hidden: int, width: int, look: Look) -> list[Part]:
+    """What fits in whole words: without room first what to do is left out, then which key says why."""
+    mark: Part = (f" {severity_mark(finding.severity, look)} ", SEVERITY_ROLES[finding.severity])
     more = f"+{hidden} more: d  " if hidden else "d: why  "
-    return [
-        (f" {severity_mark(finding.severity, look)} ", SEVERITY_ROLES[finding.severity]),
-        (more, "dim"),
-        (finding.message, "value"),
-        (f"  {look.glyphs.arrow} {finding.action}", "text"),
-    ]
+    room = width - width_of(mark[0])
+    more = more if width_of(more) + width_of(finding.message) <= room else ""
+    message = cut_words(spelled(finding.message, look), room - width_of(more), look)
+    room -= width_of(more) + width_of(message)
+    arrow = f"  {look.glyphs.arrow} "
+    action = cut_words(spelled(finding.action, look), room - width_of(arrow), look)
+    last = arrow + action if room > _LEAST_ACTION else ""
+    return [mark, (more, "dim"), (message, "value"), (last, "text")]

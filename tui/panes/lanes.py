@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,8 +14,9 @@ from textual.worker import Worker, WorkerState
 
 from llmtop.analysis.correlate import Correlations, correlations
 from llmtop.analysis.idle_causes import IdleCauses, idle_causes
-from llmtop.analysis.lanes import lanes_view
-from llmtop.analysis.readings import as_of, target_gpus
+from llmtop.analysis.lanes import lane_behind, lanes_view
+from llmtop.analysis.readings import as_of, target_gpus, why_no_gpu
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Lanes
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS, look_of
@@ -71,6 +72,7 @@ class LanesPane(TimeAxisPane[Lanes]):
         self.target = target
         self.gpu: str | None = None
         """A track; None for the first of the server's GPUs."""
+        self._headline = ""
         self._thoughts = Thoughts()
         self._thought_s = 0.0
         self._worker: Worker[Thoughts] | None = None
@@ -89,7 +91,14 @@ class LanesPane(TimeAxisPane[Lanes]):
         self._stale = True
 
     def view(self, trace: Trace) -> Lanes:
-        return lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.target is not None)
+        findings = diagnose(trace).findings if self.target is not None else ()
+        self._headline = findings[0].rule if findings else ""
+        view = lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.target is not None)
+        no_gpu = why_no_gpu(trace) if self.target is not None else None
+        # The screen says that once, for all panes of GPUs.
+        return (
+            view if no_gpu is None else replace(view, lanes=tuple(one for one in view.lanes if one.why_not != no_gpu))
+        )
 
     def _chosen(self, trace: Trace) -> str | None:
         gpus = target_gpus(trace, self.target)
@@ -111,6 +120,7 @@ class LanesPane(TimeAxisPane[Lanes]):
             cursor_ns=self.at_ns,
             newest_ns=newest_ns,
             most_rows=_MOST_ROWS_ZOOMED if self.is_zoomed else MOST_ROWS,
+            first=lane_behind(view, self._headline),
         )
         return [*strips, *below]
 

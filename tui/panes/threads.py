@@ -9,7 +9,7 @@ from textual.content import Content
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.threads import ThreadsView, threads_view
 from llmtop.model import TrackKind, Unknown
-from llmtop.tui.panes.base import CALM_NS, Pane, look_of
+from llmtop.tui.panes.base import CALM_NS, Pane, in_roles, look_of
 from llmtop.tui.render.threads import draw_threads, heading
 
 if TYPE_CHECKING:
@@ -42,4 +42,4 @@ class ThreadsPane(Pane[ThreadsView]):
         return draw_threads(view, width, height, look)
 
     def subtitle(self, view: ThreadsView) -> Content:
-        return Content(heading(view, self.size.width - _TITLE, look_of(self)))
+        return in_roles(heading(view, self.size.width - _TITLE, look_of(self)), look_of(self))

@@ -23,6 +23,9 @@ MOST_ROWS = 4
 """A lane gets no higher than this beside other panes."""
 _TITLE = 13
 _VALUE = 11
+_SCALE = 7
+_ROOM_FOR_SCALE = 60
+"""On a narrower screen the graph needs the cells."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
 _FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "in ", "CUDA sync", "launches", "SM")
 """What stays when there is no room for all."""
@@ -30,8 +33,12 @@ _FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "
 
 def lanes_axis(view: Lanes, width: int) -> Axis:
     """Where time stands in a drawing of this width."""
-    left = _TITLE + _VALUE + 1
+    left = _left(width)
     return Axis.over(view.start_ns, view.end_ns, left, max(1, width - left))
+
+
+def _left(width: int) -> int:
+    return _TITLE + _VALUE + 1 + (_SCALE if width >= _ROOM_FOR_SCALE else 0)
 
 
 def draw_lanes(
@@ -43,14 +50,16 @@ def draw_lanes(
     cursor_ns: int | None = None,
     newest_ns: int = 0,
     most_rows: int = MOST_ROWS,
+    first: str = "",
 ) -> list[Strip]:
-    """Each lane with its title and a value at the left; the axis with its marks is the last line.
+    """Each lane with its title, a value and the top of its scale at the left; the axis with its marks is the last line.
 
-    The value is the newest, or the one at the cursor.
+    The value is the newest, or the one at the cursor. `first` is the title of the lane that stays before all others
+    where there is no room for all.
     """
     room = max(1, height - 1)
     groups = _reasons(view.lanes)
-    lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)))
+    lanes = _most_telling([lane for lane in view.lanes if lane.why_not is None], max(1, room - len(groups)), first)
     rows = min(most_rows, max(1, room - len(groups)) // len(lanes)) if lanes else 1
     axis = lanes_axis(view, width)
     read = {} if cursor_ns is None else _read(view, cursor_ns)
@@ -71,11 +80,12 @@ def draw_lanes(
     return strips[:height]
 
 
-def _most_telling(lanes: Sequence[Lane], room: int) -> Sequence[Lane]:
+def _most_telling(lanes: Sequence[Lane], room: int, first: str) -> Sequence[Lane]:
     """With little room, lanes of the GPU, the server and the engine in turn, in the order they had."""
     if len(lanes) <= room:
         return lanes
-    kept = sorted(lanes, key=lambda lane: next((i for i, name in enumerate(_FIRST) if lane.title.startswith(name)), 99))
+    order = (first, *_FIRST) if first else _FIRST
+    kept = sorted(lanes, key=lambda lane: next((i for i, name in enumerate(order) if lane.title.startswith(name)), 99))
     return [lane for lane in lanes if lane in kept[:room]]
 
 
@@ -122,9 +132,11 @@ def _lane(lane: Lane, value: Part, role: str, axis: Axis, rows: int, width: int,
     title: Part = (pad(lane.title, _TITLE, look), "dim")
     head: Part = (pad(value[0], _VALUE, look, right=True) + " ", value[1])
     values = resample(lane.samples, axis.start_ns, axis.end_ns, axis.columns)
+    top = lane.high if lane.high is not None else max((one for one in values if one is not None), default=lane.low)
     graph = tall_spark(values, axis.columns, rows, look, lane.low, lane.high)
-    below: Part = (" " * (_TITLE + _VALUE + 1), "text")
-    heads = [[title, head]] + [[below]] * (rows - 1)
+    below: Part = (" " * axis.left, "text")
+    scale: Part = (pad(f"/{_short(top, lane.unit)}", axis.left - _TITLE - _VALUE - 1, look), "dim")
+    heads = [[title, head, scale]] + [[below]] * (rows - 1)
     return [line([*parts, (row, role)], width, look) for parts, row in zip(heads, graph, strict=True)]
 
 
@@ -141,6 +153,12 @@ def _reason(why: Unknown, titles: Sequence[str], width: int, look: Look) -> Stri
     names = ", ".join(titles)
     head = pad(names, _TITLE, look) if len(titles) == 1 else f"{names}  "
     return line([(f"{head}{look.glyphs.unknown} {why}", "dim")], width, look)
+
+
+def _short(top: float, unit: str) -> str:
+    """The top of a scale, in the unit that the value beside it has."""
+    text = f"{top * 100:.0f}" if unit == "ratio" else f"{top:.0f}" if top < 1000 else quantity(top, "1")
+    return text.replace(" ", "")
 
 
 def _value(value: float | None, unit: str, look: Look) -> str:

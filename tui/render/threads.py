@@ -45,18 +45,19 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
     return strips[:height]
 
 
-def heading(view: ThreadsView, width: int, look: Look) -> str:
+def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
     """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border."""
     count, window, known = str(len(view.rows)), f", last {view.window_s:.0f} s", how_known(view)
     full, short = (_legend(view, names, look) for names in _NAMES)
-    choices = (
-        f"{count}{window}  {full}  causes {known}",
-        f"{count}{window}  {full}  {known}",
-        f"{count}  {full}  {known}",
-        f"{count}  {short}  {known}",
-        f"{short}  {known}",
+    choices: tuple[list[Part], ...] = (
+        [(f"{count}{window}  ", ""), *full, (f"  causes {known}", "")],
+        [(f"{count}{window}  ", ""), *full, (f"  {known}", "")],
+        [(f"{count}  ", ""), *full, (f"  {known}", "")],
+        [(f"{count}  ", ""), *short, (f"  {known}", "")],
+        [*short, (f"  {known}", "")],
     )
-    return next((text for text in choices if width_of(text) <= width), short)
+    fitting = (parts for parts in choices if sum(width_of(text) for text, _ in parts) <= width)
+    return next(fitting, short)
 
 
 def how_known(view: ThreadsView) -> str:
@@ -67,12 +68,13 @@ def how_known(view: ThreadsView) -> str:
     return f"exact{by}" if exact and all(exact) else f"part exact{by}" if any(exact) else "sampled"
 
 
-def _legend(view: ThreadsView, names: Mapping[str, str], look: Look) -> str:
-    """The fills that are in use."""
+def _legend(view: ThreadsView, names: Mapping[str, str], look: Look) -> list[Part]:
+    """The fills that are in use, each in the role of its part of the bars."""
     used = {_WORK, _QUEUED, _BLOCKED} | {
         role for row in view.rows for share, role in _parts_of(row.shares) if share >= _SHOWN
     }
-    return "  ".join(f"{_fill(role, look)} {name}" for role, name in names.items() if role in used)
+    shown = [(f"{_fill(role, look)} {name}", role) for role, name in names.items() if role in used]
+    return [(("  " if i else "") + text, role) for i, (text, role) in enumerate(shown)]
 
 
 def _parts_of(shares: Shares | Unknown) -> list[tuple[float, str]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
 from llmtop.analysis.heatmaps import run_queue_heatmap, syscall_heatmap
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.readings import gpu_tracks, why_no_gpu
 from llmtop.analysis.syscalls import syscalls_table, syscalls_view
 from llmtop.analysis.threads import threads_table, threads_view
 from llmtop.model import TrackKind, Unknown
@@ -130,7 +130,9 @@ class Place:
         container: Where it stands: "top", "right", "middle" or "body".
         make: The pane; None where there is nothing for it to show.
         fits: Whether it has a place beside the others.
-        has_data: Where given, the pane has its place only once the trace has something for it.
+        has_data: Where given, the pane has its place only once the trace has had something for it: what comes and goes
+            with the probes must not move the others.
+        needs_gpu: On a machine without a GPU it folds into a line with the others, beside a server's own panes.
         table: The rows that it opens into when it is zoomed; why there are none keeps the pane itself.
         table_title: What stands above these rows; the pane's own title where empty.
         keeps_pane: Whether the pane stays above its rows.
@@ -143,6 +145,7 @@ class Place:
     make: Callable[[Watched], Pane[Any] | None]
     fits: Callable[[Watched, Room], bool] = _always
     has_data: Callable[[Trace], bool] | None = None
+    needs_gpu: bool = False
     table: TableMaker | None = None
     table_title: str = ""
     keeps_pane: bool = False
@@ -175,7 +178,7 @@ def _call_names(trace: Trace) -> tuple[str, ...]:
 
 
 PLACES = (
-    Place(1, "top", lambda watched: RooflinePane(watched.target)),
+    Place(1, "top", lambda watched: RooflinePane(watched.target), needs_gpu=True),
     Place(2, "right", lambda watched: ServerPane(watched.target), fits=_with_a_server),
     Place(
         3,
@@ -185,6 +188,7 @@ PLACES = (
         table_title="Processes on the GPUs",
         keeps_pane=True,
         no_rows=Unknown("no process holds memory on a GPU, or the driver does not tell: see d"),
+        needs_gpu=True,
     ),
     Place(
         4,
@@ -198,8 +202,7 @@ PLACES = (
         5,
         "middle",
         lambda watched: StallFlamePane(watched.target),
-        fits=lambda _, room: room.is_wide,
-        has_data=lambda trace: bool(trace.stacks),
+        fits=lambda watched, room: room.is_wide and watched.target is not None,
     ),
     Place(
         8,
@@ -221,13 +224,24 @@ PLACES = (
 """In the order in which they stand on the screen, which is the order of Tab."""
 
 
-def places_of_use(watched: Watched, room: Room, trace: Trace | None) -> frozenset[int]:
-    """The panes that have a place beside the others now."""
-    return frozenset(
+def places_of_use(
+    watched: Watched, room: Room, trace: Trace | None, had: frozenset[int] = frozenset()
+) -> frozenset[int]:
+    """The panes that have a place beside the others now; `had` are those that have had something to show."""
+    fitting = (place for place in PLACES if place.fits(watched, room))
+    with_data = frozenset(
         place.number
-        for place in PLACES
-        if place.fits(watched, room) and (place.has_data is None or (trace is not None and place.has_data(trace)))
+        for place in fitting
+        if place.has_data is None or place.number in had or (trace is not None and place.has_data(trace))
     )
+    return with_data - folded_places(watched, trace)
+
+
+def folded_places(watched: Watched, trace: Trace | None) -> frozenset[int]:
+    """The panes that a line stands for: those of GPUs, where a server runs without one."""
+    if watched.target is None or trace is None or why_no_gpu(trace) is None:
+        return frozenset()
+    return frozenset(place.number for place in PLACES if place.needs_gpu)
 
 
 class Form(StrEnum):

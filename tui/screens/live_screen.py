@@ -17,6 +17,7 @@ from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
+from llmtop.tui.panes.folded import FoldedLine
 from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
@@ -33,6 +34,7 @@ from llmtop.tui.screens.live_places import (
     Place,
     Room,
     Watched,
+    folded_places,
     form_of,
     gpu_lines,
     places_of_use,
@@ -95,17 +97,21 @@ class LiveScreen(FullScreen):
         self.heatmap = HeatmapPane()
         made = {place.number: place.make(self.watched) for place in PLACES}
         self.panes = {number: pane for number, pane in sorted(made.items()) if pane is not None}
+        needing = (self.panes[place.number] for place in PLACES if place.needs_gpu)
+        self.folded = FoldedLine([f"{pane.number} {pane.title}" for pane in needing])
         self.places = {place.number: place for place in PLACES}
         self.time = TimeCursor()
         self.where = Focus()
         self._shown: Trace | None = None
         self._latest: Trace | None = None
         self._of_use: frozenset[int] = frozenset()
+        self._had: frozenset[int] = frozenset()
         self._gpus = 0
 
     def compose(self) -> ComposeResult:
         """A grid that becomes one pane when there is little room."""
         yield self.header
+        yield self.folded
         with Container(id="body"):
             with Container(id="top"):
                 yield from self._standing_in("top")
@@ -158,7 +164,7 @@ class LiveScreen(FullScreen):
         if self.is_mounted and self._find_of_use() != self._of_use:
             self._arrange()
         self._tell_style(self._room)
-        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings):
+        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings, self.folded):
             if isinstance(pane, TimeAxisPane):
                 pane.show_at(newest, self.time.at_ns, self.time.window_ns)
             else:
@@ -210,7 +216,9 @@ class LiveScreen(FullScreen):
         return Room(self.size.width, self.size.height, self._gpus)
 
     def _find_of_use(self) -> frozenset[int]:
-        return places_of_use(self.watched, self._room, self._shown)
+        found = places_of_use(self.watched, self._room, self._shown, self._had)
+        self._had |= found
+        return found
 
     def _arrange(self) -> None:
         """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
@@ -220,6 +228,13 @@ class LiveScreen(FullScreen):
             self.where = replace(self.where, is_zoomed=False, is_lent=False)
         has_table = self.where.is_zoomed and not self.where.is_log_open and not isinstance(self._rows(), Unknown)
         form = form_of(self.where, has_table=has_table)
+        is_free = form is Form.PANES and not self.where.is_zoomed
+        if is_free and self.where.number not in self._of_use:  # its pane has been folded away
+            self.where = replace(self.where, number=min(self._of_use))
+            self.call_later(lambda: self.set_focus(self._wanting_keys()))
+        folded = folded_places(self.watched, self._shown)
+        self.folded.display = is_free and not room.is_small and bool(folded)
+        self.set_class(bool(folded), "-no-gpu")
         shown = shown_panes(self.where, form, self._of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
         self._tell_style(room)
         self.set_class(form is Form.TABLE and place.keeps_pane, "-rows-below")
