@@ -21,6 +21,8 @@ _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
 _STILL_LOOKS, REST_NS = 4, 1_900_000_000
 """A thread that has not run in so many looks is read every two seconds: most of a server sleep
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
+_PROCESSOR = 36
+"""The place of `processor` in /proc/PID/stat, from the state on (proc(5): fields 39 and 3)."""
 _PATIENCE = 50
 """Wait channels read as 0 before this kernel is believed never to name any."""
 
@@ -90,6 +92,8 @@ class Thread:
     activity_ns: int = 0
     """Time on a CPU or queued for one since the last poll."""
     state: str = ""
+    cpu: int | None = None
+    """The processor that it ran on last."""
     wchan: str = ""
     cause: ThreadCause | None = None
     cpus: str = ""
@@ -136,6 +140,8 @@ class Thread:
         opening, closing = content.find(b"("), content.rfind(b")")
         self.name = clean(content[opening + 1 : closing].decode("utf-8", "surrogateescape"))
         self.state = chr(content[closing + 2])
+        fields = content[closing + 2 :].split(None, _PROCESSOR + 1)
+        self.cpu = int(fields[_PROCESSOR]) if len(fields) > _PROCESSOR else None
         self.cause = self._cause(self.state, task, witnesses)
         self._read_switches(task)
 
@@ -172,6 +178,8 @@ class Thread:
             facts["state"] = self.cause.value if self.cause is not None else "sleeping"
         if self.wchan:
             facts["wchan"] = self.wchan
+        if self.cpu is not None:
+            facts["cpu"] = self.cpu
         if self.cpus:
             facts["cpus"] = self.cpus
         shown = (self.name, *(str(fact) for fact in facts.values()))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_increase, latest, source, why_kind_missing
-from llmtop.analysis.tables import RowTable
 from llmtop.analysis.thread_probes import (
     NOT_SEEN,
     ProbeSeries,
@@ -22,7 +21,6 @@ from llmtop.analysis.thread_probes import (
     polling_share,
     probe_series,
 )
-from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import ThreadCause
 
@@ -41,8 +39,6 @@ ENGINE_ROLES = ("enginecore", "engine", "scheduler", "worker")
 API_ROLES = ("apiserver", "http_server", "tokenizer", "frontend", "router", "proxy")
 """What roles of processes (llmtop/servers) that serve requests and not a GPU have in their names: SGLang's detokenizer
 and tokenizer workers too."""
-_NO_SPINS = Unknown("no probe counts this thread's spins", "sudo llmtop --attach PID")
-_NO_SYNC = Unknown("no probe looks at this thread's CUDA calls", "sudo llmtop --attach PID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,36 +228,9 @@ def is_polling(shares: Shares) -> bool:
     return bool(shares.polling) and (shares.polling or 0.0) >= _MOSTLY * shares.on_cpu
 
 
-def threads_table(view: ThreadsView) -> RowTable:
-    """One row a thread, for the zoomed pane."""
-    columns = (
-        Column("name", "thread", width=18),
-        Column("role", "role", width=14, shrink=2),
-        Column("pid", "pid", "1", width=8, shrink=6),
-        Column("tid", "tid", "1", width=8, shrink=5),
-        Column("on_cpu", "on-CPU", "ratio", width=7, help="share of the window on a CPU (schedstat)"),
-        Column("run_queue", "run-q", "ratio", width=7, help="share of the window ready, waiting for a CPU (schedstat)"),
-        Column("blocked", "blocked", "ratio", width=8, help="the rest of the window"),
-        Column("polling", "polling", "ratio", width=8, shrink=3, help="on-CPU time that only passes the time (probes)"),
-        Column("sync", "in sync", "ratio", width=8, shrink=4, help="within CUDA and NCCL calls that wait (probes)"),
-        Column("causes", "blocked on", width=0, help=view.causes),
-    )
-    return RowTable(columns, tuple(_cells(row) for row in view.rows), tuple((row.pid, row.tid) for row in view.rows))
-
-
 def causes_text(shares: Shares, least: float = 0.01) -> str:
     """The causes of blocking in words, the largest first: "futex 61 %, epoll 12 %"."""
     return ", ".join(f"{cause} {share:.0%}".replace("%", " %") for cause, share in shares.blocked if share >= least)
-
-
-def _cells(row: ThreadRow) -> tuple[str | int | float | Unknown, ...]:
-    shares = row.shares
-    if isinstance(shares, Unknown):
-        return (row.name, row.role, row.pid, row.tid, *[shares] * 6)
-    numbers = (shares.on_cpu, shares.run_queue, shares.blocked_total)
-    polling = _NO_SPINS if shares.polling is None else shares.polling
-    sync = _NO_SYNC if shares.in_cuda_sync is None else shares.in_cuda_sync
-    return (row.name, row.role, row.pid, row.tid, *numbers, polling, sync, causes_text(shares))
 
 
 def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Shares | Unknown:

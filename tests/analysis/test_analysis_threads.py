@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
+from llmtop.analysis.thread_details import ThreadDetails, thread_details
 from llmtop.analysis.threads import (
     NOT_SAMPLED,
     Shares,
+    ThreadRow,
     ThreadsView,
     causes_text,
     engine_thread,
-    threads_table,
     threads_view,
 )
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.analysis.threads_table import threads_of, threads_table
+from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.live_traces import live_trace
+
+MAIN = "thread:4300/4300"
 
 
 def record(*, on_cpu: float, run_queue: float, causes: dict[str, int], seconds: int = 10) -> Trace:
@@ -103,18 +109,71 @@ def test_engine_thread_without_samples_is_unknown() -> None:
 
 
 def test_table_sorts_and_filters() -> None:
-    view = threads_view(live_trace())
+    trace = live_trace()
+    view = threads_view(trace)
     assert isinstance(view, ThreadsView)
-    table = threads_table(view)
+    table = threads_table(trace, view)
     by_tid = table.sorted_by("tid", descending=False)
     assert [by_tid.key(i) for i in range(len(by_tid))] == sorted(table.keys, key=lambda key: key[1])  # type: ignore[index]
     filtered = table.filtered("NCCL")
     assert [filtered.cells(i)[0] for i in range(len(filtered))] == ["pt_nccl_watchdg"]
 
 
+def crowd(*shares: float) -> tuple[Trace, ThreadsView]:
+    """Threads of one name in one process, and its first."""
+    trace = live_trace()
+    rows = [ThreadRow(4242, 4242, "serve", "APIServer", Shares(0.2, 0.0, (("epoll", 0.8),)))]
+    rows += [
+        ThreadRow(4242, 5000 + i, "http", "APIServer", Shares(share, 0.0, (("poll", 1 - share),)))
+        for i, share in enumerate(shares)
+    ]
+    return trace, ThreadsView(tuple(rows), (), 10.0, "schedstat")
+
+
+def test_equal_threads_that_hardly_run_are_one_row() -> None:
+    trace, view = crowd(0.4, 0.01, 0.02, 0.03)
+    table = threads_table(trace, view)
+    cells = [dict(zip((one.key for one in table.columns), table.cells(i), strict=True)) for i in range(len(table))]
+    assert [one["name"] for one in cells] == ["serve", "http", "http ×3"]
+    assert cells[2]["on_cpu"] == pytest.approx(0.06)
+    assert cells[2]["blocked"] == pytest.approx(0.98)
+    assert isinstance(cells[2]["tid"], Unknown)
+    assert threads_of(view, table.key(2)) == ((4242, 5001), (4242, 5002), (4242, 5003))  # type: ignore[arg-type]
+    assert threads_of(view, (4242, 5000)) == ((4242, 5000),)
+    assert threads_of(view, (1, 1)) == ()
+
+
+def test_details_of_a_thread_say_what_is_known_and_why_the_rest_is_not() -> None:
+    trace = live_trace()
+    woken = v.labelled(v.THREAD_WAKES, "4250")
+    wakes: list[tuple[int, float | None]] = [(trace.end_ns - NS_PER_S * i, 100.0 * (20 - i)) for i in range(20, -1, -1)]
+    series = {**trace.series, (MAIN, woken.name): Series.of(MAIN, woken, "eBPF", wakes)}
+    tracks = {**trace.tracks, MAIN: replace(trace.tracks[MAIN], facts={"role": "EngineCore", "cpu": 3, "cpus": "0-7"})}
+    why = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    details = thread_details(replace(trace, series=series, tracks=tracks, missing=(why,)), [(4300, 4300)])
+    assert isinstance(details, ThreadDetails)
+    told = {title: {row.label: row.text for row in rows} for title, rows in details.parts}
+    assert (told["Thread"]["CPU"], told["Thread"]["may run on"]) == ("3", "0-7")
+    assert told["The last 10 s"]["run queue"] == "9.0 %"
+    assert told["Woken by"] == {"ZMQbg/IO/0 (tid 4250)": "100 /s"}
+    assert told["System calls of its process"] == {"": why.why}
+    assert list(told["Where its time went"]) == ["78 % on-cpu", "13 % futex", "9.0 % run queue"]
+    history = next(row.history for _, rows in details.parts for row in rows if row.label == "on-CPU")
+    assert len(history) > 50
+
+
+def test_details_of_threads_that_have_ended_say_so() -> None:
+    assert thread_details(live_trace(), [(1, 1)]) == Unknown("it has ended")
+    details = thread_details(live_trace(), [(4300, 4311), (4300, 4312)])
+    assert isinstance(details, ThreadDetails)
+    assert details.title.endswith("×2, the busiest of them")
+    assert [row.label for row in details.parts[-1][1]] == ["tid 4312"]
+
+
 def test_unknown_shares_sort_last_either_way() -> None:
-    view = threads_view(live_trace(ticks=1))
+    trace = live_trace(ticks=1)
+    view = threads_view(trace)
     assert isinstance(view, ThreadsView)
-    table = threads_table(view)
+    table = threads_table(trace, view)
     for descending in (True, False):
         assert len(table.sorted_by("on_cpu", descending=descending)) == 5

@@ -20,9 +20,9 @@ from llmtop.analysis.threads import (
     is_polling,
     main_thread,
     threads_of_role,
-    threads_table,
     threads_view,
 )
+from llmtop.analysis.threads_table import threads_table
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
@@ -54,7 +54,7 @@ def test_measured_causes_stand_before_sampled_ones() -> None:
     view = threads_view(trace)
     assert isinstance(view, ThreadsView)
     assert view.causes == "measured at each sleep (eBPF)"
-    assert threads_table(view).columns[-1].help == view.causes
+    assert threads_table(trace, view).columns[-1].help == view.causes
 
 
 def test_what_the_measured_causes_leave_has_a_name() -> None:
@@ -276,9 +276,12 @@ def test_sync_is_known_where_only_the_runtimes_probes_are_off() -> None:
 
 
 def test_unknown_shares_say_what_would_tell_them() -> None:
-    view = threads_view(Probed(HALF, observed=None).trace())
+    why = Unknown("only root may load probes", "sudo llmtop")
+    trace = Probed(HALF, observed=None, missing=(Missing("ebpf", why),)).trace()
+    view = threads_view(trace)
     assert isinstance(view, ThreadsView)
-    cells = dict(zip([column.key for column in threads_table(view).columns], threads_table(view).cells(0), strict=True))
+    table = threads_table(trace, view)
+    cells = dict(zip([column.key for column in table.columns], table.cells(0), strict=True))
     assert isinstance(cells["polling"], Unknown)
     assert isinstance(cells["sync"], Unknown)
     assert "sudo llmtop" in cells["sync"].remedy

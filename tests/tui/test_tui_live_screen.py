@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.base import Dialog, FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
+from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.screens.live import LiveApp, News
 from llmtop.tui.screens.live_screen import LiveScreen
+from llmtop.tui.screens.thread import ThreadScreen
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, SyntheticCollector, live_trace
 from tests.tui.live_app import fixed_app, press, running, session_of
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
@@ -83,7 +86,7 @@ async def test_little_room_shows_one_pane_and_the_findings(size: tuple[int, int]
     app = fixed_app()
     async with running(app, size) as pilot:
         assert shown_numbers(app) == [1]
-        assert "memory-bound" in app.screen_text() or "EngineCore" in app.screen_text()
+        assert diagnose(app.session.trace()).verdict.split()[0] in app.screen_text()
         await press(pilot, "3")
         assert shown_numbers(app) == [3]
         assert "DRAM" in app.screen_text()
@@ -121,6 +124,17 @@ async def test_zoom_gives_a_pane_the_screen_and_takes_it_back() -> None:
         assert shown_numbers(app) == [1, 2, 3, 4, 6]
         await press(pilot, "z", "escape")
         assert shown_numbers(app) == [1, 2, 3, 4, 6]
+
+
+async def test_enter_opens_what_is_known_of_a_thread() -> None:
+    async with running(fixed_app(), keys=("4", "z")) as pilot:
+        text = await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, ThreadScreen)
+        assert all(part in text for part in ("EngineCore", "may run on", "Woken by", "on-CPU", "▆", "run queue"))
+        await press(pilot, "question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen)
+        await press(pilot, "q", "q")
+        assert isinstance(pilot.app.screen, LiveScreen)
 
 
 async def test_zoomed_threads_are_a_table_that_follows_the_trace() -> None:

@@ -14,7 +14,8 @@ from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
 from llmtop.analysis.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.readings import gpu_tracks, why_no_gpu
 from llmtop.analysis.syscalls import syscalls_table, syscalls_view
-from llmtop.analysis.threads import threads_table, threads_view
+from llmtop.analysis.threads import threads_view
+from llmtop.analysis.threads_table import threads_table
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.heatmap import HeatSource
@@ -160,7 +161,7 @@ def _gpu_processes(trace: Trace, watched: Watched) -> TableView | Unknown:
 
 def _threads(trace: Trace, _: Watched) -> TableView | Unknown:
     view = threads_view(trace)
-    return view if isinstance(view, Unknown) else threads_table(view)
+    return view if isinstance(view, Unknown) else threads_table(trace, view)
 
 
 def _system_calls(trace: Trace, _: Watched) -> TableView | Unknown:

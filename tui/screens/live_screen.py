@@ -11,6 +11,9 @@ from textual.containers import Container
 from llmtop.analysis.liveness.fault import said_of
 from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.readings import target_gpus
+from llmtop.analysis.thread_details import thread_details
+from llmtop.analysis.threads import threads_view
+from llmtop.analysis.threads_table import threads_of
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
@@ -23,7 +26,7 @@ from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
-from llmtop.tui.panes.table import TablePane
+from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -41,6 +44,7 @@ from llmtop.tui.screens.live_places import (
     shown_panes,
 )
 from llmtop.tui.screens.live_time import TimeCursor
+from llmtop.tui.screens.thread import ThreadScreen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="Pane[Any]")
 
+_THREADS = 4
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
 _NO_ROWS = Unknown("this pane has no rows")
@@ -313,6 +318,26 @@ class LiveScreen(FullScreen):
             return self.heatmap
         is_table = self.table.display and not self._place.keeps_pane
         return self.table.table if is_table else self.panes[self.where.number]
+
+    def on_virtual_table_chosen(self, message: VirtualTable.Chosen) -> None:
+        """Open what is known of the threads of a row."""
+        rows = message.table.rows
+        if (
+            self._shown is None
+            or rows is None
+            or message.table is not self.table.table
+            or self.where.number != _THREADS
+        ):
+            return
+        view = threads_view(self._shown)
+        key = rows.key(message.table.cursor)
+        if isinstance(view, Unknown) or not isinstance(key, tuple):
+            return
+        details = thread_details(self._shown, threads_of(view, key))
+        if isinstance(details, Unknown):
+            self.notify(str(details), markup=False)
+        else:
+            self.app.push_screen(ThreadScreen(details))
 
     def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
         """The cursor of a pane with a time axis has moved: the other panes jump there."""
