@@ -5,6 +5,7 @@ The recorder is the only mutable store of the program. Nothing here knows a scre
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from array import array
@@ -32,6 +33,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
+from llmtop.text import for_root
 from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
@@ -116,6 +118,8 @@ class Recorder:
         self._swept_ns = 0
         self._tracks: dict[str, Track] = {}
         self._stacks = _Stacks()
+        self._is_root = os.geteuid() == 0
+        """Whether remedies are for root: collectors write them for everybody, and this is where they all come by."""
         self._missing: dict[str, tuple[Missing, ...]] = {}
         self._issues: dict[tuple[str, str], Issue] = {}
         self._marks: deque[Mark] = deque(maxlen=1000)
@@ -134,7 +138,7 @@ class Recorder:
             self._tracks.update(trace.tracks)
             for reading in trace.readings:
                 self._append(self._column(collector, reading), reading)
-            self._missing[collector] = trace.missing
+            self._missing[collector] = _for_root(trace.missing) if self._is_root else trace.missing
             if trace.stacks:
                 self._stacks.replace(collector, trace.end_ns, trace.stacks)
             self._marks.extend(trace.marks)
@@ -250,6 +254,13 @@ def _frozen(track: str, column: _Column) -> Series:
             len(column.times),
         )
     return column.frozen
+
+
+def _for_root(missing: Iterable[Missing]) -> tuple[Missing, ...]:
+    return tuple(
+        one if "sudo" not in one.why.remedy else replace(one, why=replace(one.why, remedy=for_root(one.why.remedy)))
+        for one in missing
+    )
 
 
 class _Stacks:

@@ -28,6 +28,7 @@ _MOST_SAMPLES, _FEW_SAMPLES = 120, 30
 """No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
 _ACTIVITY = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR)
+_UNITS = (v.GPU_OCCUPANCY, v.GPU_FP32, v.GPU_FP16, v.GPU_FP64, v.GPU_INTEGER)
 _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_C2C_RX, v.GPU_C2C_TX)
 Values = tuple[float | None, ...]
 
@@ -78,6 +79,8 @@ class GpuRow:
         lost: Why it does not answer; everything else is then unknown.
         activity: SM, DRAM and tensor activity in % of the window; the NVML duty cycle alone where there is no GPM.
         why_no_activity: Why there is no more than the duty cycle.
+        units: Warps held of those that the SMs can hold, and the activity of other units, as far as they are read: for
+            the zoomed pane.
         limits: What holds the clock down, in words; empty when nothing does.
         instances: Its MIG instances.
         straggler: How it departs from its peers; empty when it does not.
@@ -97,6 +100,7 @@ class GpuRow:
     temperature: Gauge
     limits: tuple[str, ...] | Unknown
     links: tuple[Gauge, ...]
+    units: tuple[Gauge, ...] = ()
     health: tuple[HealthFact, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     instances: tuple[GpuRow, ...] = ()
@@ -239,6 +243,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         temperature=_gauge(trace, track.id, v.GPU_TEMPERATURE),
         limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
         links=tuple(_gauge(trace, track.id, metric) for metric in _LINKS if trace.get(track.id, metric) is not None),
+        units=tuple(_gauge(trace, track.id, metric) for metric in _UNITS if trace.get(track.id, metric) is not None),
     )
 
 

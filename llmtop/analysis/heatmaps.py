@@ -27,8 +27,8 @@ _HOLD = 2.5
 """Samples further apart than this many of their usual distances leave a gap between them."""
 _LEAST_SHARE = 0.1
 """Probes that were attached for less than this part of a column saw too little of it to speak for it."""
-_NO_SCHEDULER = Unknown("the scheduler has not been looked at yet", "sudo llmtop --attach PID")
-_NO_CALLS = Unknown("system calls have not been timed yet", "sudo llmtop --attach PID")
+_NO_SCHEDULER = Unknown("the scheduler has not been looked at yet", "wait for the first report of the probes")
+_NO_CALLS = Unknown("system calls have not been timed yet", "wait for the first report of the probes")
 
 
 @dataclass(frozen=True, slots=True)

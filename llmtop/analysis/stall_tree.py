@@ -46,7 +46,7 @@ _PLUMBING = frozenset(
 """Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
 what has no name, of which code without frame pointers gives several that differ by chance."""
 _STATE_KINDS = {ON_CPU: "running", RUN_QUEUE: "queued"}
-_NONE = Unknown("no stacks have been taken yet", "sudo llmtop --attach PID")
+_NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes")
 
 
 class Order(Enum):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WINDOW_NS = 10 * NS_PER_S
 NOT_TIMED = Unknown("not timed: these calls are only counted", "calls that do not wait say nothing by their length")
 _SHED = Unknown("not timed in this window: the probes would cost too much", "it is tried again by itself")
-_NONE = Unknown("system calls have not been read yet", "sudo llmtop --attach PID")
+_NONE = Unknown("system calls have not been read yet", "wait for the first report of the probes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -210,3 +212,14 @@ def test_frames_of_kept_stacks_are_held_once() -> None:
         recorder.append("ebpf", stacks_poll(t, "".join(["ma", "in"])))
     first, *others = (window.stacks[0].frames for window in recorder.freeze().past_stacks)
     assert all(frames is first for frames in others)
+
+
+@pytest.mark.parametrize(
+    ("uid", "remedy"), [(0, "apt install python3-bpfcc"), (1000, "sudo apt install python3-bpfcc")]
+)
+def test_remedies_know_who_they_are_for(monkeypatch: pytest.MonkeyPatch, uid: int, remedy: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    recorder = Recorder(Origin("live"))
+    why = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
+    recorder.append("ebpf", Trace(Origin("live"), 1, 1, missing=(Missing("ebpf", why),)))
+    assert recorder.freeze().missing == (Missing("ebpf", Unknown(why.reason, remedy)),)

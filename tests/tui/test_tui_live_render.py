@@ -170,15 +170,15 @@ def test_new_threads_say_that_they_are_new() -> None:
 def test_lanes_share_columns_and_name_the_top_of_their_scale() -> None:
     rows = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 60, 9, LOOK))
     assert rows == [
-        "DRAM                83 % /100   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "tensor              18 % /100   ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
-        "SM                  96 % /100   ████████████████████████████",
-        "tokens        2431 tok/s /2431  ████████████████████████████",
-        "waiting               12 /12    ████████████████████████████",
-        "KV cache            87 % /100   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "engine CPU          78 % /100   ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆",
-        "engine run-q       9.0 % /25    ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄",
-        "preemption                          ▲                    now",
+        "DRAM                83 % /100    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "tensor              18 % /100    ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+        "SM                  96 % /100    ███████████████████████████",
+        "tokens        2431 tok/s /2431   ███████████████████████████",
+        "waiting               12 /12     ███████████████████████████",
+        "KV cache            87 % /100    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "engine CPU          78 % /100    ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆",
+        "engine run-q       9.0 % /25     ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄",
+        "preemption                           ▲                   now",
     ]
     narrow = text(draw_lanes(lanes_view(live_trace(STEADY, 80)), 59, 9, LOOK))
     assert narrow[0].startswith("DRAM                83 % ▇▇")

@@ -126,6 +126,13 @@ async def test_zoom_gives_a_pane_the_screen_and_takes_it_back() -> None:
         assert shown_numbers(app) == [1, 2, 3, 4, 6]
 
 
+async def test_the_zoomed_server_has_the_history_of_its_latencies() -> None:
+    async with running(fixed_app(), keys=("2", "z")) as pilot:
+        text = await press(pilot)
+        assert "below the last 5 min" in text
+        assert all(lane in text for lane in ("TTFT mean", "ITL mean", "running", "KV cache", "-300 s"))
+
+
 async def test_enter_opens_what_is_known_of_a_thread() -> None:
     async with running(fixed_app(), keys=("4", "z")) as pilot:
         text = await press(pilot, "enter")

@@ -9,9 +9,12 @@ from textual.content import Content
 
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
+from llmtop.analysis.server_history import WINDOW_NS, server_history
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.render.lanes import draw_lanes
+from llmtop.tui.render.lines import blank
 from llmtop.tui.render.server import draw_server
 
 if TYPE_CHECKING:
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
     from llmtop.model import Target, Trace
     from llmtop.tui.render.look import Look
+
+
+_LEAST_HISTORY = 4
+"""A lane or two and the axis below them."""
+_MOST_ROWS = 3
 
 
 class ServerPane(Pane[ServerView]):
@@ -37,10 +45,16 @@ class ServerPane(Pane[ServerView]):
         return server_view(trace) if self.target else NO_TARGET
 
     def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
-        return draw_server(view, width, height, look)
+        strips = draw_server(view, width, height, look)
+        room = height - len(strips) - 1
+        if not self.is_zoomed or self._trace is None or room < _LEAST_HISTORY:
+            return strips
+        lanes = draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)
+        return [*strips, blank(width, look), *lanes]
 
     def subtitle(self, view: ServerView) -> Content:
-        return Content(f"{_endpoint(view)}  p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s")
+        past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
+        return Content(f"{_endpoint(view)}  p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}")
 
 
 def _endpoint(view: ServerView) -> str:

@@ -72,7 +72,7 @@ def _one(
         return prose(f"GPU {row.label} {look.glyphs.bad} {row.lost}", width, look, "bad")
     if height <= len(row.activity):
         return _tight(row, width, look)
-    strips = [_activity(gauge, width, look) for gauge in row.activity]
+    strips = [_activity(gauge, width, look) for gauge in (*row.activity, *(row.units if is_zoomed else ()))]
     strips.append(line(_state(row, look), width, look))
     if row.why_no_activity is not None:
         strips += prose(str(row.why_no_activity), width, look, "dim")

@@ -9,7 +9,7 @@ from llmtop.analysis.lanes import HOLD, lanes_at
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.axis import Axis, axis_line, with_cursor
 from llmtop.tui.render.lines import Part, line, pad, spark
-from llmtop.units import quantity
+from llmtop.units import quantity, two_digits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ MOST_ROWS = 4
 """A lane gets no higher than this beside other panes."""
 _TITLE = 13
 _VALUE = 11
-_SCALE = 7
+_SCALE = 8
 _ROOM_FOR_SCALE = 60
 """On a narrower screen the graph needs the cells."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
@@ -157,6 +157,8 @@ def _reason(why: Unknown, titles: Sequence[str], width: int, look: Look) -> Stri
 
 def _short(top: float, unit: str) -> str:
     """The top of a scale, in the unit that the value beside it has."""
+    if unit == "s":
+        return two_digits(top, unit).replace(" ", "")
     text = f"{top * 100:.0f}" if unit == "ratio" else f"{top:.0f}" if top < 1000 else quantity(top, "1")
     return text.replace(" ", "")
 

@@ -45,7 +45,9 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 def _lacks(trace: Trace) -> Unknown | None:
     """A thread that never rests, of which nobody tells whether it polls."""
     unseen = any(thread.awake >= AWAKE and thread.shares.polling is None for thread in threads(trace))
-    why = trace.why_missing(*v.WHY_NO_PROBES) or Unknown("no probe counts this thread's spins", "sudo llmtop")
+    why = trace.why_missing(*v.WHY_NO_PROBES) or Unknown(
+        "no probe counts this thread's spins", "wait for the first report of the probes"
+    )
     return why if unseen else lacks_threads(trace)
 
 
