@@ -86,6 +86,16 @@ class Collector(Protocol):
 
 
 @runtime_checkable
+class Starting(Protocol):
+    """A collector that takes a while until it looks: it compiles or attaches something, or waits for a first page."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has not looked yet and still may. Called from any thread."""
+        ...
+
+
+@runtime_checkable
 class OnDemand(Protocol):
     """A collector that takes some things only while they are wanted, because they cost."""
 

@@ -215,13 +215,17 @@ class HelpedCollector:
     def _by_sudo(self) -> bool:
         return through_sudo()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether its helper has not begun to look yet."""
+        return self._state is self.words.starting
+
     def _listen(self, helper: HelperProcess, now: int, news: News) -> None:
         """Take in what the helper has said, and notice when it has ended, hangs, or has nothing left to watch."""
         for report in helper.reports():
             self._heard_ns = now
             self._take(report, news)
-        is_starting = self._state is self.words.starting
-        patience_ns = START_NS if is_starting else max(self.hung_ns, int(3 * self._interval_s * NS_PER_S))
+        patience_ns = START_NS if self.is_starting else max(self.hung_ns, int(3 * self._interval_s * NS_PER_S))
         if helper.is_at_end:
             self._bury(helper, now, news, helper.last_words())
         elif now - self._heard_ns > patience_ns:

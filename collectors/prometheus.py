@@ -217,6 +217,11 @@ class PrometheusCollector:
         if self._job is None:  # else its thread has the connection, and leaves it at its deadline
             self._fetcher.close()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether the first page is still waited for: nothing has come, and nothing has failed."""
+        return self._shown is None and not self._missing
+
     def poll(self) -> Trace:
         """The page, or that it has not come yet: it is waited for elsewhere, so that a poll never hangs."""
         now = self._clock()

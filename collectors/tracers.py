@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from llmtop.collectors.base import Check, Collector, Probes
+from llmtop.collectors.base import Check, Collector, Probes, Starting
 from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -135,6 +135,12 @@ class TracerCollector:
             return self._go_on(why, trace)
         self._remember(trace)
         return self._with_notes(trace)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the tracer in use has not begun to look yet."""
+        collector = self._collector
+        return isinstance(collector, Starting) and collector.is_starting
 
     def _choose(self) -> None:
         """Take the first tracer that knows of no reason against it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from llmtop.collectors.base import OnDemand
+from llmtop.collectors.base import OnDemand, Starting
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -383,6 +383,8 @@ class Session:
         self._asked: dict[str, bool] = {}
         self._turning = threading.Lock()
         """Held while collectors are exchanged, and while one reports: no report of an old server comes late."""
+        self._heard: set[str] = set()
+        """Names of collectors that have reported."""
         self._calls: dict[int, _Call] = {}
         self._calls_lock = threading.Lock()
 
@@ -416,6 +418,15 @@ class Session:
         for collector in self.collectors:
             if isinstance(collector, OnDemand):
                 collector.ask(what, wanted)
+
+    @property
+    def unready(self) -> tuple[str, ...]:
+        """Names of collectors that have not said anything yet, or are still about to look for the first time."""
+        return tuple(
+            one.name
+            for one in self.collectors
+            if one.name not in self._heard or (isinstance(one, Starting) and one.is_starting)
+        )
 
     def retarget(self, move: Move) -> None:
         """Look at another server from now on, or at the same one of which more is known.
@@ -545,6 +556,7 @@ class Session:
         with self._turning:
             if stop is None or not stop.is_set() or self._stop.is_set():
                 self.recorder.append(name, trace)
+                self._heard.add(name)
         self._tell()
 
     def _tell(self) -> None:

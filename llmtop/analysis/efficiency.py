@@ -7,7 +7,8 @@
 N are the parameters that a token is multiplied with; attention's own FLOPs are left out, so MFU is a lower bound, the
 lower the longer the contexts. Both are of the model: what the work was worth, not what was executed. Beside them stand
 the shares that GPM measures (`flops_share`, `dram_share`): padding, recomputation and whatever else runs on the GPU are
-in these. All are means over `WINDOW_NS` and sums over the target's GPUs, against the sum of their published peaks.
+in these. All are means over one window (`WINDOW_NS`) and sums over the target's GPUs, against the sum of their
+published peaks.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class EfficiencyView:
         flops_share: Measured FLOP/s over peak, padding included (GPM).
         dram_share: Measured DRAM bytes/s over peak (GPM).
         notes: What to know about the numbers, one sentence each.
+        window_s: What all but the phase are means over.
     """
 
     mfu: Result
@@ -68,10 +70,11 @@ class EfficiencyView:
     flops_share: Result
     dram_share: Result
     notes: tuple[str, ...] = ()
+    window_s: float = WINDOW_NS / NS_PER_S
 
 
-def efficiency_view(trace: Trace, target: Target | None) -> EfficiencyView:
-    """The efficiency of a server over the last `WINDOW_NS`."""
+def efficiency_view(trace: Trace, target: Target | None, window_ns: int = WINDOW_NS) -> EfficiencyView:
+    """The efficiency of a server over the last `window_ns`."""
     gpus = target_gpus(trace, target)
     if not gpus:
         why = why_kind_missing(trace, TrackKind.GPU)
@@ -80,29 +83,30 @@ def efficiency_view(trace: Trace, target: Target | None) -> EfficiencyView:
     size = model_size(target)
     ceilings = _all_ceilings(gpus, dtype)
     return EfficiencyView(
-        mfu=_mfu(trace, size, ceilings),
-        mbu=_mbu(trace, size, gpus),
-        joules_per_token=_joules_per_token(trace, gpus),
+        mfu=_mfu(trace, size, ceilings, window_ns),
+        mbu=_mbu(trace, size, gpus, window_ns),
+        joules_per_token=_joules_per_token(trace, gpus, window_ns),
         phase=phase_now(trace, gpus, dtype),
-        flops_share=_flops_share(trace, gpus, ceilings),
-        dram_share=_dram_share(trace, gpus),
+        flops_share=_flops_share(trace, gpus, ceilings, window_ns),
+        dram_share=_dram_share(trace, gpus, window_ns),
         notes=_notes(trace, target, gpus),
+        window_s=window_ns / NS_PER_S,
     )
 
 
-def computed_tokens_per_s(trace: Trace) -> Quantity | Unknown:
+def computed_tokens_per_s(trace: Trace, window_ns: int = WINDOW_NS) -> Quantity | Unknown:
     """Tokens per second that went through the model: prompt tokens that no cache held, and output tokens."""
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    prompt = prompt_tokens(trace, server.id, WINDOW_NS)
-    output = output_tokens(trace, server.id, WINDOW_NS)
+    prompt = prompt_tokens(trace, server.id, window_ns)
+    output = output_tokens(trace, server.id, window_ns)
     if isinstance(output, Unknown):
         return output
     if isinstance(prompt, Unknown):
         return prompt
     note = f" ({output.note})" if output.note else ""
-    cached = counter_rate(trace, server.id, v.SERVER_PREFIX_HITS, WINDOW_NS)
+    cached = counter_rate(trace, server.id, v.SERVER_PREFIX_HITS, window_ns)
     if isinstance(cached, Unknown):
         origin = f"prompt and output tokens{note}, cached prompts among them"
         return Quantity(prompt.per_second + output.per_second, "tokens/s", origin)
@@ -126,9 +130,9 @@ def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
     return usage * blocks * block_size * size.kv_bytes_per_token
 
 
-def model_flops_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unknown:
+def model_flops_per_s(trace: Trace, size: ModelSize | Unknown, window_ns: int = WINDOW_NS) -> Quantity | Unknown:
     """FLOP/s that a server's tokens are worth, over all its GPUs: 2 N each."""
-    tokens = computed_tokens_per_s(trace)
+    tokens = computed_tokens_per_s(trace, window_ns)
     if isinstance(tokens, Unknown):
         return tokens
     if isinstance(size, Unknown):
@@ -137,12 +141,12 @@ def model_flops_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unk
     return Quantity(2 * size.active * float(tokens.value), "FLOP/s", origin)
 
 
-def model_bytes_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unknown:
+def model_bytes_per_s(trace: Trace, size: ModelSize | Unknown, window_ns: int = WINDOW_NS) -> Quantity | Unknown:
     """Bytes/s that a server's steps must read, over all its GPUs: weights, and the KV cache where it is known."""
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    steps = _steps_per_s(trace, server.id)
+    steps = _steps_per_s(trace, server.id, window_ns)
     if isinstance(steps, Unknown):
         return steps
     if isinstance(size, Unknown):
@@ -187,14 +191,14 @@ def _dram_peak(gpus: Sequence[Track]) -> float | Unknown:
     return _total(peak if isinstance(peak, Unknown) else float(peak.value) for peak in peaks)
 
 
-def _mfu(trace: Trace, size: ModelSize | Unknown, ceilings: Sequence[Ceilings | Unknown]) -> Result:
-    done = model_flops_per_s(trace, size)
+def _mfu(trace: Trace, size: ModelSize | Unknown, ceilings: Sequence[Ceilings | Unknown], window_ns: int) -> Result:
+    done = model_flops_per_s(trace, size, window_ns)
     peak = _tensor_peak(ceilings)
     return _share(done, peak)
 
 
-def _mbu(trace: Trace, size: ModelSize | Unknown, gpus: Sequence[Track]) -> Result:
-    return _share(model_bytes_per_s(trace, size), _dram_peak(gpus))
+def _mbu(trace: Trace, size: ModelSize | Unknown, gpus: Sequence[Track], window_ns: int) -> Result:
+    return _share(model_bytes_per_s(trace, size, window_ns), _dram_peak(gpus))
 
 
 def _share(part: Result, whole: float | Unknown) -> Result:
@@ -203,23 +207,23 @@ def _share(part: Result, whole: float | Unknown) -> Result:
     return whole if isinstance(whole, Unknown) else Quantity(float(part.value) / whole, "ratio", part.source)
 
 
-def _steps_per_s(trace: Trace, server: str) -> Quantity | Unknown:
+def _steps_per_s(trace: Trace, server: str, window_ns: int) -> Quantity | Unknown:
     """Engine steps per second: counted, else one per mean inter-token latency, else one per token of a request."""
-    counted = counter_rate(trace, server, v.SERVER_STEPS, WINDOW_NS)
+    counted = counter_rate(trace, server, v.SERVER_STEPS, window_ns)
     if not isinstance(counted, Unknown):
         return Quantity(counted, "steps/s", "steps counted by the server")
-    latency = counter_increase(trace, server, v.total(v.SERVER_ITL), WINDOW_NS)
-    tokens = counter_increase(trace, server, v.bucket(v.SERVER_ITL, math.inf), WINDOW_NS)
+    latency = counter_increase(trace, server, v.total(v.SERVER_ITL), window_ns)
+    tokens = counter_increase(trace, server, v.bucket(v.SERVER_ITL, math.inf), window_ns)
     if isinstance(latency, Unknown) or isinstance(tokens, Unknown):
-        return _steps_by_batch(trace, server, counted)
+        return _steps_by_batch(trace, server, counted, window_ns)
     if not latency.amount:
         return _NO_TOKENS
     return Quantity(tokens.amount / latency.amount, "steps/s", "a step per mean inter-token latency of one engine")
 
 
-def _steps_by_batch(trace: Trace, server: str, why_not: Unknown) -> Quantity | Unknown:
-    output = output_tokens(trace, server, WINDOW_NS)
-    batch = mean(trace, server, v.SERVER_RUNNING, WINDOW_NS)
+def _steps_by_batch(trace: Trace, server: str, why_not: Unknown, window_ns: int) -> Quantity | Unknown:
+    output = output_tokens(trace, server, window_ns)
+    batch = mean(trace, server, v.SERVER_RUNNING, window_ns)
     if isinstance(output, Unknown) or isinstance(batch, Unknown):
         return why_not
     if not batch or not output.per_second:
@@ -230,16 +234,16 @@ def _steps_by_batch(trace: Trace, server: str, why_not: Unknown) -> Quantity | U
 # Measured
 
 
-def _joules_per_token(trace: Trace, gpus: Sequence[Track]) -> Result:
+def _joules_per_token(trace: Trace, gpus: Sequence[Track], window_ns: int) -> Result:
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    output = output_tokens(trace, server.id, WINDOW_NS)
+    output = output_tokens(trace, server.id, window_ns)
     if isinstance(output, Unknown):
         return output
     if not output.per_second:
         return _NO_TOKENS
-    powers = [_watts(trace, track.id) for track in gpus]
+    powers = [_watts(trace, track.id, window_ns) for track in gpus]
     watts = _total(power if isinstance(power, Unknown) else float(power.value) for power in powers)
     if isinstance(watts, Unknown):
         return watts
@@ -250,37 +254,37 @@ def _joules_per_token(trace: Trace, gpus: Sequence[Track]) -> Result:
     return Quantity(watts / output.per_second, "J/token", origin)
 
 
-def _watts(trace: Trace, gpu: str) -> Quantity | Unknown:
+def _watts(trace: Trace, gpu: str, window_ns: int) -> Quantity | Unknown:
     """Mean power over the window: from the energy counter, which misses nothing, else from power samples."""
-    joules = counter_rate(trace, gpu, v.GPU_ENERGY, WINDOW_NS)
+    joules = counter_rate(trace, gpu, v.GPU_ENERGY, window_ns)
     if not isinstance(joules, Unknown):
         return Quantity(joules, "W", f"{source(trace, gpu, v.GPU_ENERGY)} energy counter")
-    power = mean(trace, gpu, v.GPU_POWER, WINDOW_NS)
+    power = mean(trace, gpu, v.GPU_POWER, window_ns)
     return power if isinstance(power, Unknown) else Quantity(power, "W", f"{source(trace, gpu, v.GPU_POWER)} power")
 
 
-def _flops_share(trace: Trace, gpus: Sequence[Track], ceilings: Sequence[Ceilings | Unknown]) -> Result:
+def _flops_share(trace: Trace, gpus: Sequence[Track], ceilings: Sequence[Ceilings | Unknown], window_ns: int) -> Result:
     peak = _tensor_peak(ceilings)
     if isinstance(peak, Unknown):
         return peak
-    done = _total(_mean_flops(trace, track.id, one) for track, one in zip(gpus, ceilings, strict=True))
+    done = _total(_mean_flops(trace, track.id, one, window_ns) for track, one in zip(gpus, ceilings, strict=True))
     if isinstance(done, Unknown):
         return done
     origin = source(trace, gpus[0].id, v.GPU_TENSOR_HMMA)
     return Quantity(done / peak, "ratio", f"{origin}, padded tiles counted as full")
 
 
-def _mean_flops(trace: Trace, gpu: str, ceilings: Ceilings | Unknown) -> float | Unknown:
+def _mean_flops(trace: Trace, gpu: str, ceilings: Ceilings | Unknown, window_ns: int) -> float | Unknown:
     if isinstance(ceilings, Unknown):
         return ceilings
-    windows = rates_history(trace, gpu, ceilings, trace.end_ns - WINDOW_NS, trace.end_ns)
+    windows = rates_history(trace, gpu, ceilings, trace.end_ns - window_ns, trace.end_ns)
     if not windows:
         return why_no_rates(trace, gpu, trace.end_ns)
     return sum(rates.flops_per_s for rates in windows) / len(windows)
 
 
-def _dram_share(trace: Trace, gpus: Sequence[Track]) -> Result:
-    shares = [mean(trace, track.id, v.GPU_DRAM, WINDOW_NS, at_least=1) for track in gpus]
+def _dram_share(trace: Trace, gpus: Sequence[Track], window_ns: int) -> Result:
+    shares = [mean(trace, track.id, v.GPU_DRAM, window_ns, at_least=1) for track in gpus]
     peaks = [_dram_peak([track]) for track in gpus]
     peak, moved = _total(peaks), _total(_product(*pair) for pair in zip(shares, peaks, strict=True))
     if isinstance(moved, Unknown):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import Setting, configuration
 from llmtop.analysis.correlate import Correlation, Correlations, correlations
+from llmtop.analysis.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.gpu_view import GpuProcess, gpu_processes
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.idle_causes import IdleCauses, idle_causes
@@ -17,22 +18,23 @@ from llmtop.analysis.liveness.view import Life, liveness
 from llmtop.analysis.neighbours import host, neighbours
 from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.python_frames import is_python, join_python
-from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, why_kind_missing
+from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, mean, why_kind_missing
 from llmtop.analysis.readings import target_gpus as target_gpus
-from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
+from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmtop.analysis.histograms import Quantile
-    from llmtop.analysis.views import RooflineView
-    from llmtop.model import Target
+    from llmtop.analysis.views import RooflinePoint, RooflineView
+    from llmtop.model import Metric, Quantity, Target, TargetProcess
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -139,16 +141,20 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
         threads = threads_view(trace, window_ns)
     gpus = [track.id for track in target_gpus(trace, target)] if target else []
-    rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in gpu_tracks(trace)}
+    tracks = gpu_tracks(trace)
+    rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in tracks}
+    points = {track.id: mean_point(trace, track.id, header_dtype(target), window_ns) for track in tracks}
     diagnosed = diagnose(trace)
     return {
         "schema": SNAPSHOT_SCHEMA,
         "host": _host(trace, target),
-        "target": _target(trace, target),
+        "target": _target(trace, target, window_ns),
         "liveness": _liveness(trace) if target is not None else _fact(NO_TARGET),
         "window_s": seconds,
-        "gpus": [_gpu(trace, track) for track in gpu_tracks(trace)],
-        "roofline": [point for track, view in rooflines.items() for point in _points(track, view)],
+        "gpus": [_gpu(trace, track, window_ns) for track in tracks],
+        "gpu_totals": _gpu_totals(trace, tracks, window_ns),
+        "roofline": [point for track, view in rooflines.items() for point in _points(track, view, points[track])],
+        "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else _fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
@@ -212,7 +218,7 @@ def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
     return facts
 
 
-def _target(trace: Trace, target: Target | None) -> Json:
+def _target(trace: Trace, target: Target | None, window_ns: int) -> Json:
     if target is None:
         return _fact(NO_TARGET)
     return {
@@ -224,7 +230,19 @@ def _target(trace: Trace, target: Target | None) -> Json:
         "dtype": _fact(target.dtype),
         "ports": list(target.ports),
         "config": {str(feature): _setting(found) for feature, found in configuration(trace).items()},
-        "processes": [{"pid": one.pid, "role": one.role, "name": one.name} for one in target.processes],
+        "processes": [_process(trace, one, window_ns) for one in target.processes],
+    }
+
+
+def _process(trace: Trace, one: TargetProcess, window_ns: int) -> dict[str, Json]:
+    track = f"process:{one.pid}"
+    used = counter_rate(trace, track, v.PROCESS_CPU, window_ns)
+    return {
+        "pid": one.pid,
+        "role": one.role,
+        "name": one.name,
+        "cpu_cores": _fact(used if isinstance(used, Unknown) else used / NS_PER_S),
+        "rss_bytes": _fact(latest(trace, track, v.PROCESS_RSS)),
     }
 
 
@@ -253,19 +271,63 @@ def _liveness(trace: Trace) -> Json:
     }
 
 
-def _gpu(trace: Trace, track: Track) -> dict[str, Json]:
+def _gpu_totals(trace: Trace, tracks: Sequence[Track], window_ns: int) -> dict[str, Json]:
+    """Sums over all GPUs, means over the window; unknown where one GPU's part is."""
+    means = {
+        "power_w": [mean(trace, one.id, v.GPU_POWER, window_ns, at_least=1) for one in tracks],
+        "memory_used_bytes": [latest(trace, one.id, v.GPU_MEMORY_USED) for one in tracks],
+        "dram_bytes_per_s": [dram_bytes_per_s(trace, one.id, window_ns) for one in tracks],
+    }
+    activity = [mean(trace, one.id, v.GPU_SM, window_ns, at_least=1) for one in tracks]
+    return {
+        "count": len(tracks),
+        "sm": _fact(_sum(activity, len(tracks))),
+        **{key: _fact(_sum(values)) for key, values in means.items()},
+    }
+
+
+def _sum(values: Sequence[float | Unknown], divided_by: int = 1) -> float | Unknown:
+    known = [value for value in values if not isinstance(value, Unknown)]
+    if len(known) < len(values):
+        return next(value for value in values if isinstance(value, Unknown))
+    return sum(known) / divided_by if known else Unknown("no GPU is seen")
+
+
+def _efficiency(view: EfficiencyView) -> dict[str, Json]:
+    numbers = {
+        "mfu": view.mfu,
+        "mbu": view.mbu,
+        "joules_per_token": view.joules_per_token,
+        "phase": view.phase,
+        "flops_share": view.flops_share,
+        "dram_share": view.dram_share,
+    }
+    return {key: _quantity(number) for key, number in numbers.items()} | {"notes": list(view.notes)}
+
+
+def _quantity(number: Quantity | Unknown) -> dict[str, Json]:
+    if isinstance(number, Unknown):
+        return {"value": _fact(number), "unit": "", "source": ""}
+    return {"value": _fact(number.value), "unit": number.unit, "source": number.source}
+
+
+def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
+    def over_window(metric: Metric) -> Json:
+        return _fact(mean(trace, track.id, metric, window_ns, at_least=1))
+
     reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return {
         "index": int(track.id.removeprefix("gpu:")),
         "uuid": _fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
         "name": _fact(track.facts.get("name", track.name)),
-        "sm": _fact(latest(trace, track.id, v.GPU_SM)),
-        "dram": _fact(latest(trace, track.id, v.GPU_DRAM)),
-        "tensor": _fact(latest(trace, track.id, v.GPU_TENSOR)),
-        "dram_bytes_per_s": _fact(dram_bytes_per_s(trace, track.id)),
+        "sm": over_window(v.GPU_SM),
+        "dram": over_window(v.GPU_DRAM),
+        "tensor": over_window(v.GPU_TENSOR),
+        "occupancy": over_window(v.GPU_OCCUPANCY),
+        "dram_bytes_per_s": _fact(dram_bytes_per_s(trace, track.id, window_ns)),
         "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
-        "power_w": _fact(latest(trace, track.id, v.GPU_POWER)),
-        "sm_mhz": _fact(latest(trace, track.id, v.GPU_SM_CLOCK)),
+        "power_w": over_window(v.GPU_POWER),
+        "sm_mhz": over_window(v.GPU_SM_CLOCK),
         "throttle": _fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
         "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
     }
@@ -275,9 +337,11 @@ def _gpu_process(one: GpuProcess) -> dict[str, Json]:
     return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
 
 
-def _points(gpu: str, view: RooflineView) -> Iterator[Json]:
-    for point in view.points:
-        if point.age_s == 0:
+def _points(gpu: str, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
+    """The window's mean where it was measured, and the server's own estimate."""
+    measured = () if isinstance(mean, Unknown) else (mean,)
+    for point in (*measured, *view.points):
+        if point in measured or (point.age_s == 0 and point.quality is Quality.ESTIMATE):
             yield {
                 "gpu": int(gpu.removeprefix("gpu:")),
                 "label": point.label,

@@ -23,6 +23,7 @@ from llmtop.analysis.roofline_ceilings import ceilings_of, common_ceilings
 from llmtop.analysis.roofline_estimate import server_estimate
 from llmtop.analysis.roofline_rates import (
     STALE_NS,
+    averaged,
     is_resting,
     needed_metrics,
     rates_history,
@@ -70,6 +71,22 @@ def live_view(
         return with_estimate(alone, server_estimate(trace, None))
     measured = _measured_view(trace, [track], ceilings, now_ns, int(trail_s * NS_PER_S))
     return with_estimate(measured, server_estimate(trace, ceilings))
+
+
+def mean_point(trace: Trace, gpu_track_id: str, dtype: Fact, window_ns: int) -> RooflinePoint | Unknown:
+    """Where a GPU stood over a window, idle times included; its intensity is FLOPs over bytes of the whole window."""
+    track = trace.tracks[gpu_track_id]
+    ceilings = ceilings_of(track, dtype)
+    if isinstance(ceilings, Unknown):
+        return ceilings
+    history = rates_history(trace, gpu_track_id, ceilings, trace.end_ns - window_ns, trace.end_ns)
+    if not history:
+        return why_no_rates(trace, gpu_track_id, trace.end_ns)
+    rates = averaged(history)
+    if not rates.has_intensity or is_resting(rates, ceilings):
+        return Unknown("idle, or no work that moves both FLOPs and bytes, over the window")
+    point = _point(rates, ceilings, rates.t_ns, source(trace, gpu_track_id, v.GPU_DRAM))
+    return replace(point, label=f"mean of {window_ns / NS_PER_S:.3g} s")
 
 
 def all_gpus_view(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus import dram_peak, find_gpu
-from llmtop.analysis.readings import latest, why_absent, why_kind_missing
+from llmtop.analysis.readings import latest, mean, why_absent, why_kind_missing
 from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 
@@ -86,9 +86,9 @@ def newest_rates(trace: Trace, gpu_track_id: str, dtype: Fact, now_ns: int | Non
     return history[-1] if history else why_no_rates(trace, gpu_track_id, now_ns)
 
 
-def dram_bytes_per_s(trace: Trace, gpu_track_id: str) -> float | Unknown:
-    """DRAM traffic of a GPU now; needs GPM and the memory clock, but no published peaks."""
-    share = latest(trace, gpu_track_id, v.GPU_DRAM)
+def dram_bytes_per_s(trace: Trace, gpu_track_id: str, window_ns: int) -> float | Unknown:
+    """Mean DRAM traffic of a GPU over a window; needs GPM and the memory clock, but no published peaks."""
+    share = mean(trace, gpu_track_id, v.GPU_DRAM, window_ns, at_least=1)
     if isinstance(share, Unknown):
         return share
     track = trace.tracks[gpu_track_id]
@@ -154,6 +154,17 @@ def _nearest(history: Sequence[Rates], t_ns: int) -> Rates | None:
     at = bisect_left(history, t_ns, key=lambda rates: rates.t_ns)
     near = min(history[max(0, at - 1) : at + 1], key=lambda rates: abs(rates.t_ns - t_ns), default=None)
     return near if near is not None and abs(near.t_ns - t_ns) <= _TOGETHER_NS else None
+
+
+def averaged(several: Sequence[Rates]) -> Rates:
+    """The mean of windows of one length, told as of the last one."""
+    together, number = _added(several), len(several)
+    return Rates(
+        several[-1].t_ns,
+        together.bytes_per_s / number,
+        {kind: flops / number for kind, flops in together.flops_by_precision.items()},
+        sum(one.sm_mhz for one in several) / number,
+    )
 
 
 def _added(several: Sequence[Rates]) -> Rates:

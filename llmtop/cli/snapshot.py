@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.cli.live import (
@@ -19,13 +20,18 @@ from llmtop.cli.live import (
     process_id,
     seconds,
 )
+from llmtop.model import Missing, Unknown
 from llmtop.vocabulary import PYTHON_FRAMES
 
 if TYPE_CHECKING:
     from llmtop.analysis.liveness.fault import Fault
+    from llmtop.session import Session
 
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
+_WAIT_S = 10.0
+"""Compiling probes takes 1 to 3 s, and on a busy machine up to 10; a slow page of metrics seconds too."""
+_READY_EVERY_S = 0.05
 _LOOKS_EVERY_S = 0.5
 """What comes late must not be missed: probes take a second or two to be attached, interpreters are looked at rarely."""
 
@@ -42,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
     )
     parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
+    parser.add_argument(
+        "--wait",
+        metavar="S",
+        type=patience,
+        default=_WAIT_S,
+        help=f"how long to wait for probes and the server's first numbers before the window (default {_WAIT_S:g})",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,10 +80,14 @@ def run(args: argparse.Namespace) -> int:
     session.ask(PYTHON_FRAMES, args.python)
     session.start()
     try:
+        late = wait_until_ready(session, args.wait) if target is not None else ()
+        started = time.monotonic()
         time.sleep(window_s)
+        window_s = time.monotonic() - started
     finally:
         trace = session.trace()
         session.stop()
+    trace = replace(trace, missing=(*late, *trace.missing))
     json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")
     return _exit_code(liveness(trace).gravest if session.target is not None else None)
@@ -82,3 +99,26 @@ def _exit_code(fault: Fault | None) -> int:
         return 0
     print(f"llmtop: {fault.state}: {fault.message}", file=sys.stderr)
     return 1
+
+
+def wait_until_ready(session: Session, patience_s: float) -> tuple[Missing, ...]:
+    """Begin the window when everything looks: what is attached late would be seen for a part of it, or not at all.
+
+    Returns:
+        What was not ready in time: it may come within the window yet.
+    """
+    deadline = time.monotonic() + patience_s
+    while (unready := session.unready) and time.monotonic() < deadline:
+        time.sleep(_READY_EVERY_S)
+    trace = session.trace()
+    remedy = f"wait for longer: llmtop snapshot --wait {3 * max(patience_s, _WAIT_S):g}"
+    whys = ((name, trace.why_missing(name)) for name in unready)
+    said = ((name, f": {why.reason}" if why else "") for name, why in whys)
+    return tuple(
+        Missing(f"{name}.late", Unknown(f"not ready within {patience_s:g} s{why}", remedy)) for name, why in said
+    )
+
+
+def patience(text: str) -> float:
+    """An argparse type: seconds, of which there may be none."""
+    return 0.0 if text.strip() == "0" else seconds(text)

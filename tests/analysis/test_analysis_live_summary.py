@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from llmtop.analysis.live_summary import header, snapshot_document
 from llmtop.analysis.server import ServerView
-from llmtop.model import NS_PER_S, Issue, Severity, Stack, Target, Trace, Unknown
+from llmtop.model import NS_PER_S, Issue, Series, Severity, Stack, Target, Trace, Unknown
 from tests.analysis.test_analysis_correlate import starved
-from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-snapshot.md"
 KEYS = [
     "schema",
     "host",
@@ -22,7 +26,9 @@ KEYS = [
     "liveness",
     "window_s",
     "gpus",
+    "gpu_totals",
     "roofline",
+    "efficiency",
     "server",
     "objectives",
     "threads",
@@ -95,6 +101,86 @@ def test_document_of_a_running_server() -> None:
     assert seen["self"] == {"cpu": pytest.approx(0.018), "rss_bytes": 58e6, "probes": 0.0}
     assert seen["host"]["cpu_pressure_percent"] == 12.0
     assert {finding["rule"] for finding in seen["findings"]} >= {"memory-bound-decode"}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """The contract as the documentation has it."""
+    found = re.search(r"```json\n(.*?)```", DOCUMENTED.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    loaded: dict[str, Any] = json.loads(found[1])
+    return loaded
+
+
+SCENES = (
+    (live_trace(), TARGET),
+    (live_trace(ticks=1), TARGET),
+    (live_trace(NOTHING), TARGET),
+    (live_trace(AMPERE), TARGET),
+    (live_trace(NO_GPU), TARGET),
+    (live_trace(Scene(gpus=2)), None),
+    (probed(live_trace()), TARGET),
+    (starved(), TARGET),
+)
+
+
+@pytest.mark.parametrize("number", range(len(SCENES)))
+def test_documents_follow_the_documented_schema(number: int, schema: dict[str, Any]) -> None:
+    jsonschema.validate(document(*SCENES[number]), schema)
+
+
+def test_the_schema_can_fail(schema: dict[str, Any]) -> None:
+    seen = document(live_trace())
+    seen["server"]["ttft_p50"]["low"] = None
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(seen, schema)
+    seen = document(live_trace())
+    del seen["efficiency"]["mfu"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(seen, schema)
+
+
+def test_gpus_are_means_over_the_window_and_not_the_last_sample() -> None:
+    """The GPU rests at the last sample: 44 % of the window it worked."""
+    trace = live_trace(Scene(is_moving=False))
+    series = dict(trace.series)
+    for name in ("gpu.sm", "gpu.dram", "gpu.tensor_hmma", "gpu.tensor", "gpu.fp32", "gpu.fp16", "gpu.power"):
+        old = series["gpu:0", name]
+        samples: list[tuple[int, float | None]] = list(old)
+        samples[-5:] = [(t, 0.0) for t, _ in samples[-5:]]
+        series["gpu:0", name] = Series.of("gpu:0", old.metric, old.source, samples)
+    gpu, *_ = (resting := document(replace(trace, series=series), seconds=9.5))["gpus"]
+    assert gpu["sm"] == pytest.approx(95.5 / 2)
+    assert gpu["dram_bytes_per_s"] == pytest.approx(0.83 * 5120 / 8 * 2 * 2619e6 / 2)
+    assert resting["gpu_totals"]["power_w"] == gpu["power_w"]
+    (point,) = resting["roofline"]
+    assert point["label"] == "mean of 9.5 s"
+    busy = document(trace)["roofline"][0]
+    assert point["bytes_per_s"] == pytest.approx(busy["bytes_per_s"] / 2)
+    assert point["intensity"] == pytest.approx(busy["intensity"], rel=1e-6)
+
+
+def test_efficiency_and_the_parts_of_the_server_are_told() -> None:
+    seen = document(live_trace(Scene(is_moving=False)))
+    assert set(seen["efficiency"]) == {
+        "mfu", "mbu", "joules_per_token", "phase", "flops_share", "dram_share", "notes",
+    }  # fmt: skip
+    assert seen["efficiency"]["joules_per_token"]["unit"] == "J/token"
+    assert seen["efficiency"]["phase"]["value"] == "decode"
+    assert "does not tell it" in seen["target"]["version"]["unknown"]
+
+
+def test_quantiles_are_told_by_their_bounds() -> None:
+    seen = document(live_trace(Scene(is_moving=False)))["server"]
+    assert (seen["ttft_p50"]["low"], seen["ttft_p50"]["high"]) == (0.1, 0.25)
+    assert seen["ttft_p50"]["mean"] == pytest.approx(0.26)
+    assert seen["ttft_p50"]["value"]["unknown"].startswith("100 to 250 ms")
+
+
+def test_system_calls_carry_the_time_looked_at() -> None:
+    for call in document(probed(live_trace()))["syscalls"]:
+        assert call["observed_s"] > 0
+        assert call["per_second"] == pytest.approx(call["count"] / call["observed_s"], rel=0.01)
 
 
 def test_thread_shares_sum_to_one() -> None:

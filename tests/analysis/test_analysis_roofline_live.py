@@ -111,7 +111,7 @@ def test_bytes_of_known_work(kind: str) -> None:
     rates = newest_rates(trace_of_recording(row), "gpu:0", "bfloat16")
     assert not isinstance(rates, Unknown)
     assert rates.bytes_per_s / (row["gbps"] * 1e9) == pytest.approx(1, abs=0.01)
-    assert dram_bytes_per_s(trace_of_recording(row), "gpu:0") == rates.bytes_per_s
+    assert dram_bytes_per_s(trace_of_recording(row), "gpu:0", 60 * NS_PER_S) == rates.bytes_per_s
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_an_unlisted_gpu_still_has_its_memory_roof() -> None:
     assert [(roof.level, roof.value) for roof in view.roofs] == [("DRAM", 3352.32e9)]
     assert view.why_not is not None
     assert 'no published peaks for "NVIDIA X1 [/b]"' in view.why_not.reason
-    assert dram_bytes_per_s(trace, "gpu:0") == pytest.approx(0.8434 * 3352.32e9)
+    assert dram_bytes_per_s(trace, "gpu:0", 60 * NS_PER_S) == pytest.approx(0.8434 * 3352.32e9)
 
 
 def test_sharing_and_mig_are_noted() -> None:

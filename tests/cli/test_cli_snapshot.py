@@ -1,0 +1,75 @@
+"""What a snapshot waits for before its window."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from llmtop.cli.snapshot import patience, wait_until_ready
+from llmtop.model import Missing, Origin, Trace, Unknown
+from llmtop.session import Session
+
+
+class Slow:
+    """A collector that is about to look until it is let."""
+
+    name = "slow"
+    period_s = 0.01
+
+    def __init__(self, *, may_look: bool) -> None:
+        self.looks = threading.Event()
+        if may_look:
+            self.looks.set()
+
+    @property
+    def is_starting(self) -> bool:
+        return not self.looks.is_set()
+
+    def missing(self) -> Unknown | None:
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def poll(self) -> Trace:
+        missing = (Missing("slow", Unknown("it is being compiled", "wait a second")),) if self.is_starting else ()
+        return Trace(Origin("live"), 1, 1, missing=missing)
+
+
+@pytest.mark.parametrize(("may_look", "late"), [(True, ()), (False, ("slow.late",))])
+def test_what_is_not_ready_in_time_is_named_with_the_limit(may_look: bool, late: tuple[str, ...]) -> None:
+    session = Session([Slow(may_look=may_look)], Origin("live"), interval_s=0.01)
+    session.start()
+    try:
+        found = wait_until_ready(session, 5.0 if may_look else 0.3)
+    finally:
+        session.stop()
+    assert tuple(one.what for one in found) == late
+    for one in found:
+        assert one.why.reason == "not ready within 0.3 s: it is being compiled"
+        assert "--wait 30" in one.why.remedy
+
+
+def test_one_that_cannot_run_here_is_not_waited_for() -> None:
+    class Nowhere(Slow):
+        def missing(self) -> Unknown | None:
+            return Unknown("not root")
+
+    session = Session([Nowhere(may_look=True)], Origin("live"), interval_s=0.01)
+    session.start()
+    try:
+        assert wait_until_ready(session, 5.0) == ()
+    finally:
+        session.stop()
+
+
+def test_there_may_be_no_patience() -> None:
+    assert (patience("0"), patience("2.5")) == (0.0, 2.5)
