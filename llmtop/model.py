@@ -550,6 +550,8 @@ class Feature(StrEnum):
     DATA_PARALLEL = "data_parallel"
     API_SERVERS = "api_servers"
     """Processes or threads that tokenise and answer."""
+    CPU_THREADS = "cpu_threads"
+    """Threads of the pools that compute on the CPU: OpenMP, BLAS, compilers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ _TITLES = {
     Feature.MAX_LENGTH: "tokens of a request, at most",
     Feature.GPU_MEMORY_SHARE: "share of GPU memory",
     Feature.API_SERVERS: "API servers",
+    Feature.CPU_THREADS: "threads of a CPU pool",
 }
 _NOT_KNOWN = Unknown("what the server is set to is not known", "attach to a server that llmtop knows: docs/servers.md")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus import clock_reasons
 from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.rules.advice import fewer_preempted
 from llmtop.analysis.rules.clocks_capped import advice
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
@@ -185,7 +186,7 @@ def _of_server(trace: Trace, track: Track) -> Iterator[Event]:
     for start, end, amount in growths(preemptions) if preemptions is not None else ():
         meaning = f"{amount:.0f} {'request' if amount == 1 else 'requests'} preempted for want of KV cache"
         span = f", in {(end - start) / NS_PER_S:.0f} s" if end - start >= NS_PER_S else ""
-        yield Event(start, track.name, "preemption", meaning + span, _ACTIONS["preemption"], Severity.WARNING)
+        yield Event(start, track.name, "preemption", meaning + span, fewer_preempted(trace), Severity.WARNING)
 
 
 # Marks
@@ -199,7 +200,6 @@ _ACTIONS = {
     "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
     "gpu-hung": "sudo dmesg | grep -iE 'nvrm|xid' says why; it goes on by itself when the driver's call returns",
     "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
-    "preemption": "more room for the KV cache, or fewer requests at once (--max-num-seqs)",
 }
 _WHAT = {
     "gpu-lost": "GPU lost",

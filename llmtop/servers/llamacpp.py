@@ -37,6 +37,9 @@ KNOBS = {
         change="--batch-size",
     ),
     Feature.MAX_LENGTH: Knob(flags=("--ctx-size", "-c"), variables=("LLAMA_ARG_CTX_SIZE",), change="--ctx-size"),
+    Feature.CPU_THREADS: Knob(
+        flags=("--threads", "-t"), variables=("LLAMA_ARG_THREADS",), words={"-1": "auto"}, change="--threads"
+    ),
     Feature.API_SERVERS: Knob(flags=("--threads-http",), change="--threads-http"),
 }
 """Read in the server's documentation. Its CUDA graphs have no flag."""

@@ -72,6 +72,9 @@ KNOBS = {
     Feature.API_SERVERS: Knob(
         flags=("--tokenizer-worker-num",), defaults=(Default(1),), change="--tokenizer-worker-num"
     ),
+    Feature.CPU_THREADS: Knob(
+        variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM"
+    ),
 }
 """Read in the server's arguments of releases 0.4 to 0.5."""
 ENGINE = Engine(

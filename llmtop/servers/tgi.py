@@ -57,6 +57,7 @@ KNOBS = {
         defaults=(Default(Unknown("TGI takes all GPUs that it sees")),),
         change="--num-shard",
     ),
+    Feature.CPU_THREADS: Knob(variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TOKENIZERS_PARALLELISM"),
 }
 """Read in its launcher's documentation."""
 ENGINE = Engine(

@@ -44,6 +44,7 @@ KNOBS = {
     Feature.EXPERT_PARALLEL: Knob(
         flags=("--ep-size",), words={"1": "off"}, defaults=(Default("off"),), change="--ep_size"
     ),
+    Feature.CPU_THREADS: Knob(variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TOKENIZERS_PARALLELISM"),
 }
 """Read in the options of trtllm-serve and in the reference of its options file."""
 ENGINE = Engine(

@@ -135,6 +135,9 @@ KNOBS = {
         change="--api-server-count",
         since="0.9",
     ),
+    Feature.CPU_THREADS: Knob(
+        variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM"
+    ),
 }
 """Read in the arguments of releases 0.6.6 to 0.26 and in the release notes of 0.8 and 0.14."""
 ENGINE = Engine(

@@ -9,7 +9,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Fact, Feature, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND
 from llmtop.settings import facts, told
-from tests.analysis.verdict_scenes import CPU_BOUND, CPU_ONLY, KV_FULL
+from tests.analysis.verdict_scenes import CPU_BOUND, CPU_ONLY, KV_FULL, THROTTLED
 
 GPU = Track("gpu:0", TrackKind.GPU, "H100")
 
@@ -75,6 +75,15 @@ def test_cpu_bound(kind: str, command: str, named: tuple[str, ...], silent: tupl
 def test_without_a_gpu_nothing_is_said_of_one() -> None:
     (finding,) = diagnose(CPU_ONLY.but(facts=server("vllm serve m --enforce-eager")).trace()).findings
     assert "CUDA" not in finding.action
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("vllm", "TORCHINDUCTOR_COMPILE_THREADS"), ("llamacpp", "cap thread pools (--threads)"), ("demo", "")],
+)
+def test_thread_pools_are_capped_by_the_engine_s_own_means(kind: str, words: str) -> None:
+    finding = diagnose(THROTTLED.but(facts=server("x", kind)).trace()).findings[0]
+    assert finding.action == "raise the CPU limit" if not words else words in finding.action
 
 
 def test_kv_bound_names_the_engine_s_own_flags() -> None:

@@ -153,6 +153,11 @@ def test_kv_bound_is_said_at_once() -> None:
     assert finding.evidence[0] == "preemptions 6 in 1 s (test)"
 
 
+def test_kv_bound_tells_the_most_of_a_gauge_that_preempting_keeps_moving() -> None:
+    finding = only(found(kv_bound, server(kv=[0.9, 0.4, 0.85, 0.1], waiting=12, preemptions=0.5)))
+    assert finding.message == "KV-bound: KV cache up to 85 %, 30 preemptions/min, 12 waiting"
+
+
 def test_kv_bound_never_advises_what_makes_it_worse() -> None:
     """Where requests are thrown out, no rule says to let more in."""
     values = server(kv=0.85, waiting=[2, 100, 255], running=1, preemptions=6.0)

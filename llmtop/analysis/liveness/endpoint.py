@@ -6,10 +6,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.liveness.processes import parts
 from llmtop.analysis.readings import FRESH_NS
-from llmtop.model import NS_PER_S, Severity, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
 from llmtop.vocabulary import Answer
 
 if TYPE_CHECKING:
@@ -134,12 +135,16 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
             f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})",
             f"numbers of the server are as old as that, or older (GET {url})",
         ),
-        "its event loop has no time: add API server processes (vLLM --api-server-count), or take load off it",
+        f"its event loop has no time: {_relieved(trace)}",
         f"curl -s -o /dev/null -w '%{{time_total}}\\n' {url}",
         trace.end_ns,
         is_whole=False,
         severity=Severity.WARNING,
     )
+
+
+def _relieved(trace: Trace) -> str:
+    return one_of(change(trace, Feature.API_SERVERS, "add API server processes"), "take load off it")
 
 
 def _good_times(answers: Series, times: Series | None) -> list[float]:

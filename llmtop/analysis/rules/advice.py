@@ -36,6 +36,16 @@ def more_room_in_kv(trace: Trace) -> str:
     return one_of(change(trace, Feature.MAX_RUNNING, "let fewer requests run at once"), room_in_kv(trace))
 
 
+def fewer_preempted(trace: Trace) -> str:
+    """The same in a few words."""
+    return one_of("more room for the KV cache", change(trace, Feature.MAX_RUNNING, "or fewer requests at once"))
+
+
+def fewer_threads(trace: Trace) -> str:
+    """What keeps a server's own threads from taking each other's CPUs."""
+    return change(trace, Feature.CPU_THREADS, "cap thread pools")
+
+
 def room_in_kv(trace: Trace) -> str:
     """What lets more requests fit into the KV cache."""
     return one_of(

@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import one_of
 from llmtop.analysis.rates import Increase
 from llmtop.analysis.readings import counter_increase, counter_rate
+from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
@@ -45,8 +47,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             subject=track.name,
             message=f"CPU quota exhausted: threads throttled {share:.2g} s per second" + _of_group(track),
             evidence=(*_quota(trace, track.id, throttled), harm.text),
-            action="raise the CPU limit, or cap thread pools to it (OMP_NUM_THREADS, "
-            "TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM)",
+            action=one_of("raise the CPU limit", fewer_threads(trace)),
             next_command=_command(track),
             source=source,
             share=min(1.0, share),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_increase, latest, server_track
+from llmtop.analysis.readings import counter_increase, history, latest, server_track
 from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.advice import more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -26,6 +26,7 @@ _WINDOW_NS = 60 * NS_PER_S
 _LEAST = 3.0
 """Requests: one that did not fit is an accident."""
 _GAUGES = (v.SERVER_KV_USAGE, v.SERVER_WAITING, v.SERVER_RUNNING)
+_STEADY = 0.05
 _NEAR_FULL = 0.8
 """Preempting frees blocks, so a cache that is too small shows less than full on average."""
 
@@ -56,7 +57,7 @@ def _finding(trace: Trace, server: Track, preempted: Increase, gauges: Mapping[M
     counted = (
         f"{preempted.amount:.0f} in {preempted.seconds:.0f} s ({source_of(trace, server.id, v.SERVER_PREEMPTIONS)})"
     )
-    told = [f"KV cache {gauges[one] * 100:.0f} %" for one in (v.SERVER_KV_USAGE,) if one in gauges]
+    told = [_usage(trace, server.id, gauges[one]) for one in (v.SERVER_KV_USAGE,) if one in gauges]
     told += [f"{per_minute:.0f} preemptions/min"]
     told += [f"{gauges[one]:.0f} waiting" for one in (v.SERVER_WAITING,) if one in gauges]
     return Finding(
@@ -72,3 +73,10 @@ def _finding(trace: Trace, server: Track, preempted: Increase, gauges: Mapping[M
         next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
         source=source,
     )
+
+
+def _usage(trace: Trace, track: str, now: float) -> str:
+    """The gauge where it stands still; else the most of the window: right after a preemption it shows less."""
+    seen = [value for _, value in history(trace, track, v.SERVER_KV_USAGE, WINDOW_NS) if value is not None]
+    most = max((*seen, now))
+    return f"KV cache {now * 100:.0f} %" if most - now <= _STEADY else f"KV cache up to {most * 100:.0f} %"

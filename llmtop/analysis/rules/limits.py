@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import Setting, change, one_of, setting
-from llmtop.analysis.readings import history, latest
-from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, room_in_kv
+from llmtop.analysis.readings import counter_increase, history, latest
+from llmtop.analysis.readings import source as source_of
+from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, known, recent_mean, says
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
 from llmtop.analysis.stragglers import server_gpus
@@ -41,6 +42,11 @@ def limit(trace: Trace, server: str) -> Limit:
 
 def _kv(trace: Trace, server: str) -> Limit | None:
     usage = recent_mean(trace, server, v.SERVER_KV_USAGE)
+    preempted = counter_increase(trace, server, v.SERVER_PREEMPTIONS, WINDOW_NS)
+    if not isinstance(preempted, Unknown) and preempted.amount > 0:
+        said = f"{v.SERVER_PREEMPTIONS.title} {preempted.amount:.0f} in {preempted.seconds:.0f} s"
+        evidence = f"{said} ({source_of(trace, server, v.SERVER_PREEMPTIONS)})"
+        return Limit("the KV cache is too small", (evidence,), more_room_in_kv(trace))
     if usage is None or usage < _FULL:
         return None
     return Limit("the KV cache is full", (says(trace, server, v.SERVER_KV_USAGE, usage),), room_in_kv(trace))
