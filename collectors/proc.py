@@ -482,7 +482,9 @@ class ProcCollector:
 
     def _say_what_is_missing(self, news: _News) -> None:
         if self._ended:
-            news.missing.append(Missing("proc", Unknown(self._ended, "start it and attach to its new PID")))
+            news.missing.append(
+                Missing("proc", Unknown(self._ended, "start it again: llmtop follows it to its new PID"))
+            )
         elif not any(process.threads for process in self._processes.values()):
             why = Unknown("this kernel counts no threads' times", "a kernel with CONFIG_SCHED_INFO=y is needed")
             news.missing.append(Missing("thread", why))

@@ -123,7 +123,7 @@ class Helper:
             for look in self._looks_of(self._run.records()):
                 self._link.say(self._report(look))
             if self._run.is_at_end:
-                sys.exit(f"bpftrace has ended by itself: {self._run.last_words()}")
+                sys.exit(self._run.how_it_ended())
             if self._next_plan() != self._plan or self._is_worn():
                 self._start_anew()
 

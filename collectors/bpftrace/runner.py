@@ -6,6 +6,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -138,6 +139,16 @@ class Bpftrace:
         said = [*complaints, *(line for line in lines if line.strip() and _LIMIT not in line)]
         code = self._process.poll()
         return clean(said[0].strip())[:_LAST_WORDS] if said else f"exit code {code}"
+
+    def how_it_ended(self) -> str:
+        """In a sentence, once its output is at the end; one that was killed has not ended by itself."""
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return "bpftrace has closed its output"
+        if code < 0:
+            return f"bpftrace was killed by {signal.Signals(-code).name}"
+        return f"bpftrace has ended by itself: {self.last_words()}"
 
     def _chunk(self) -> bytes:
         try:

@@ -195,6 +195,8 @@ _XID = re.compile(
     r"(?P<what>XID \d+)(?:: (?P<meaning>.*?)(?:; (?P<action>.*?))?(?P<said> \(.*\))?(?P<times>, \d+ times)?)?"
 )
 """What the collector writes: "XID 13: meaning; action (process; the driver's words), 3 times"."""
+_PROCESS = re.compile(r".* \(pid \d+\)(?= )")
+"""How what happened to one process begins: "EngineCore (pid 4300) exited"."""
 _XID_HELP = "look the code up in NVIDIA's XID catalogue"
 _ACTIONS = {
     "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
@@ -212,6 +214,8 @@ _WHAT = {
 
 def _of_mark(trace: Trace, mark: Mark) -> Event:
     where = _where(trace, mark.track)
+    if mark.kind == "process" and (named := _PROCESS.match(mark.text)):
+        where = named[0]  # its track has gone with it
     if mark.kind == "xid" and (xid := _XID.fullmatch(mark.text)):
         meaning = "".join(xid[part] or "" for part in ("meaning", "said", "times"))
         action = xid["action"] or ("" if meaning else _XID_HELP)

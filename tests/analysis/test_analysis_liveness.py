@@ -120,6 +120,21 @@ def test_with_the_server_its_parts_are_one_fault() -> None:
     assert any("EngineCore (pid 7) ended" in line for line in fault.evidence)
 
 
+def test_a_server_that_ended_in_order_after_its_engine_was_killed_is_dead() -> None:
+    dead = {5: ("APIServer", "exit code 0"), 7: ("EngineCore", "killed by SIGKILL")}
+    scene = EXITED.but(ended=dead, states={5: ProcessState.ALIVE})
+    assert states(scene) == ["SERVER ENDED"], "both ended at once: it was told to"
+    trace = scene.trace()
+    [fault] = liveness(renamed(scene, 7, ended_ns=trace.end_ns - 7 * NS_PER_S)).faults
+    assert fault.state == "SERVER DEAD"
+    assert fault.message == (
+        "the server has exited: exit code 0, 5 s ago (APIServer, pid 5), after EngineCore (pid 7): killed by SIGKILL"
+    )
+    assert not diagnose(renamed(scene, 7)).unjudged, "of what does not live nothing else is asked"
+    long_before = renamed(scene, 7, ended_ns=trace.end_ns - 80 * NS_PER_S)
+    assert [one.state for one in liveness(long_before).faults] == ["SERVER ENDED"]
+
+
 def test_a_pool_that_shrinks_as_it_was_told_to_is_well() -> None:
     pool = ALIVE.but(
         threads=(API, *WORKERS[:1]),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GONE, STOPPED, HUNG = "process-gone", "process-stopped", "process-hung"
 TRACED_NS = NS_PER_S // 2
 """A debugger that only looks (py-spy, strace) holds a process for milliseconds: two polls see it so."""
+TAKEN_ALONG_NS = 60 * NS_PER_S
+"""An API server that has lost its engine answers what it can and ends within seconds."""
 HUNG_NS = 5 * NS_PER_S
 """State D for so long without a moment on a CPU: reads of weights take turns with their copies, and progress."""
 _RESTS = 0.01
@@ -108,24 +110,37 @@ def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
 
 def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Part, ...]) -> Fault:
     since, how = _ended_ns(root), root.facts.get("how", "")
-    is_told = bool(root.facts.get("is_regular"))
+    first = _taken_along_by(root, ended)
+    is_told = bool(root.facts.get("is_regular")) and first is None
     said = "" if isinstance(how, Unknown) else f": {how}"
+    took = "" if first is None else f", after {first.name} (pid {first.facts.get('pid')}): {_in_words(first)}"
+    who = f"{root.name}, pid {root.facts.get('pid')}"
     others = [track for track in ended if track is not root][-3:]
     left = f"still there: {', '.join(part.name for part in living)} (/proc)" if living else ""
     return Fault(
         GONE,
-        _state(root, "SERVER", "ENDED" if is_told else "DEAD"),
+        _state(first or root, "SERVER", "ENDED" if is_told else "DEAD"),
         root.name,
-        f"the server has exited{said}, {for_s(since, trace.end_ns)} ago ({root.name}, pid {root.facts.get('pid')})",
-        (
-            *_says_end(trace, root),
-            *(line for one in others for line in _says_end(trace, one)[:1]),
-            *filter(None, [left]),
-        ),
-        "start it again: llmtop follows it to its new PID" if is_told else _what_to_do(root),
-        _log_of(root),
+        f"the server has exited{said}, {for_s(since, trace.end_ns)} ago ({who}){took}",
+        (*_says_end(trace, root), *(line for one in others for line in _says_end(trace, one)), *filter(None, [left])),
+        "start it again: llmtop follows it to its new PID" if is_told else _what_to_do(first or root),
+        _log_of(first or root),
         since,
     )
+
+
+def _taken_along_by(root: Track, ended: list[Track]) -> Track | None:
+    """The part whose death came first, where the server ended because of it: in order, and with exit code 0, often."""
+    since = _ended_ns(root)
+    deaths = [
+        track
+        for track in ended
+        if track is not root
+        and 0 < since - _ended_ns(track) <= TAKEN_ALONG_NS
+        and not track.facts.get("is_regular")
+        and not isinstance(track.facts.get("how"), Unknown)
+    ]
+    return min(deaths, key=_ended_ns, default=None)
 
 
 def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> Fault:
@@ -165,9 +180,8 @@ def _is_surplus(ended: Track, living: tuple[Part, ...]) -> bool:
 
 
 def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
-    how = track.facts.get("how", "")
     ago = for_s(_ended_ns(track), trace.end_ns)
-    lines = [f"{track.name} (pid {track.facts.get('pid')}) ended {ago} ago, {_in_words(how)} (/proc, pidfd)"]
+    lines = [f"{track.name} (pid {track.facts.get('pid')}) ended {ago} ago, {_in_words(track)} (/proc, pidfd)"]
     if track.facts.get("is_zombie"):
         lines.append(f"it is a zombie: its parent (pid {track.facts.get('parent')}) has not noticed (/proc/PID/stat)")
     if words := track.facts.get("words"):
@@ -175,7 +189,8 @@ def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _in_words(how: object) -> str:
+def _in_words(track: Track) -> str:
+    how = track.facts.get("how")
     return "how is not known" if isinstance(how, Unknown) or not how else str(how)
 
 

@@ -198,6 +198,8 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     if grave:
         findings = [_unpraised(finding) for finding in findings]
     lacking = {one.rule: one for several in said.values() for one in several if isinstance(one, Unjudged)}
+    if any(rule.id in grave for rule in LIFELESS):
+        lacking = {}  # of what does not live nothing else is asked
     return Diagnosis(
         tuple(sorted(findings, key=lambda finding: _GRAVEST_FIRST.index(finding.severity))),
         tuple(one for rule, one in lacking.items() if not found[rule]),
