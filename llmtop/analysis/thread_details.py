@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_rate, latest, rate_history
-from llmtop.analysis.stall_times import timed_stacks
+from llmtop.analysis.stall_times import RUN_QUEUE, timed_stacks
 from llmtop.analysis.threads import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
 from llmtop.units import percent, quantity
@@ -125,7 +125,8 @@ def _stacks(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     stacks = sorted((one for one in timed_stacks(trace) if one.track == _track(row)), key=lambda one: -one.weight)
     total = sum(one.weight for one in stacks if one.unit == "ns")
     for one in [one for one in stacks if one.unit == "ns"][:_MOST]:
-        yield Detail(f"{percent(100 * one.weight / total)} {one.state}", " > ".join(one.frames) or "no stack seen")
+        where = " > ".join(one.frames) or ("ready, no CPU was free" if one.state == RUN_QUEUE else "no stack seen")
+        yield Detail(f"{percent(100 * one.weight / total)} {one.state}", where)
     if not total:
         yield Detail("", trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown("no stack was seen"))
 

@@ -28,10 +28,10 @@ def threads_table(trace: Trace, view: ThreadsView) -> RowTable:
     """One row a thread, and one for all of a process that have one name and hardly run; for the zoomed pane."""
     columns = (
         Column("name", "thread", width=18),
-        Column("role", "role", width=14, shrink=2),
-        Column("pid", "pid", "1", width=8, shrink=6),
-        Column("tid", "tid", "1", width=8, shrink=5),
-        Column("cpu", "CPU", "1", width=4, shrink=3, help="the processor that it ran on last"),
+        Column("role", "role", width=14, shrink=4),
+        Column("pid", "pid", "1", width=8, shrink=7),
+        Column("tid", "tid", "1", width=8, shrink=1),
+        Column("cpu", "CPU", "1", width=4, shrink=2, help="the processor that it ran on last"),
         Column(
             "on_cpu",
             "on-CPU",
@@ -41,11 +41,11 @@ def threads_table(trace: Trace, view: ThreadsView) -> RowTable:
         ),
         Column("run_queue", "run-q", "ratio", width=7, help="share of the window ready, waiting for a CPU (schedstat)"),
         Column("blocked", "blocked", "ratio", width=8, help="the rest of the window; of folded ones the mean"),
-        Column("voluntary", "vol/s", "1", width=6, shrink=4, help="voluntary switches a second: it went to sleep"),
-        Column("involuntary", "inv/s", "1", width=6, shrink=4, help="involuntary ones: another thread took the CPU"),
+        Column("voluntary", "vol/s", "1", width=6, shrink=5, help="voluntary switches a second: it went to sleep"),
+        Column("involuntary", "inv/s", "1", width=6, shrink=3, help="involuntary ones: another thread took the CPU"),
         Column("polling", "polling", "ratio", width=8, shrink=8, help="on-CPU time that only passes the time (probes)"),
         Column("sync", "in sync", "ratio", width=8, shrink=9, help="within CUDA and NCCL calls that wait (probes)"),
-        Column("cpus", "may use", width=8, shrink=7, help="the processors that it may run on (affinity)"),
+        Column("cpus", "may use", width=8, shrink=6, help="the processors that it may run on (affinity)"),
         Column("causes", "blocked on", width=0, help=view.causes),
     )
     groups = list(_folded(view.rows))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 _LEAST_HISTORY = 4
-"""A lane or two and the axis below them."""
+"""A lane or two, a gap above and the axis below them."""
+_PART = 3
+"""The history has at least this part of the height: a third."""
 _MOST_ROWS = 3
 
 
@@ -45,10 +47,10 @@ class ServerPane(Pane[ServerView]):
         return server_view(trace) if self.target else NO_TARGET
 
     def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
-        strips = draw_server(view, width, height, look)
+        if not self.is_zoomed or self._trace is None or height < _LEAST_HISTORY * _PART:
+            return draw_server(view, width, height, look)
+        strips = draw_server(view, width, height - height // _PART, look)
         room = height - len(strips) - 1
-        if not self.is_zoomed or self._trace is None or room < _LEAST_HISTORY:
-            return strips
         lanes = draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)
         return [*strips, blank(width, look), *lanes]
 
