@@ -13,6 +13,7 @@ from llmtop.analysis.rules import (
     kv_bound,
     launch_gaps,
     memory_bound_decode,
+    prefix_misses,
     queue_growth,
     requests_held,
     speculation_poor,
@@ -200,6 +201,30 @@ def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -
 def test_requests_held(metric: Metric, held: float, waiting: float, words: str) -> None:
     said = found(requests_held, server(waiting=waiting) | {("server:1", metric): held})
     assert [one.message for one in said] == ([words] if words else [])
+
+
+def prefix(hits: list[float], kv: float = 0.4) -> Trace:
+    """Of 1000 tokens a second; each share holds for a minute."""
+    recorder, sums = Recorder(Origin("live")), [0.0, 0.0]
+    for tick in range(60 * len(hits)):
+        t = (tick + 1) * NS_PER_S
+        sums = [sums[0] + 1000, sums[1] + 1000 * hits[tick // 60]]
+        values = ((v.SERVER_PREFIX_QUERIES, sums[0]), (v.SERVER_PREFIX_HITS, sums[1]), (v.SERVER_KV_USAGE, kv))
+        readings = tuple(Reading("server:1", metric, t, value, "test") for metric, value in values)
+        recorder.append("test", Trace(Origin("live"), t, t, tracks=TRACKS, readings=readings))
+    return recorder.freeze()
+
+
+def test_prefix_misses() -> None:
+    finding = only(findings_of(prefix_misses, prefix([0.6, 0.6, 0.1])))
+    assert finding.message == "the prefix cache hits 10 % of prompt tokens, 60 % before"
+    assert "begin otherwise" in finding.action
+    assert "given away" in only(findings_of(prefix_misses, prefix([0.6, 0.6, 0.1], kv=0.95))).action
+
+
+@pytest.mark.parametrize("hits", [[0.1], [0.2, 0.05], [0.6, 0.5], [0.1, 0.6]])
+def test_prefix_hits_that_are_as_before_or_were_never_many(hits: list[float]) -> None:
+    assert not findings_of(prefix_misses, prefix(hits))
 
 
 def test_queue_growth() -> None:
