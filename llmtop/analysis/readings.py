@@ -85,6 +85,13 @@ def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int
     return sum(values) / len(values)
 
 
+def span_s(trace: Trace, track: str, metric: Metric, window_ns: int) -> float:
+    """How much of the last `window_ns` the samples of a metric really cover, in seconds: of a new one less than all."""
+    series = trace.get(track, metric)
+    times = () if series is None else series.between(trace.end_ns - window_ns, trace.end_ns).times
+    return (trace.end_ns - times[0]) / NS_PER_S if times else 0.0
+
+
 def history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """The (t_ns, value) samples of the last `window_ns`, gaps included; empty when it was never read."""
     series = trace.get(track, metric)

@@ -19,8 +19,9 @@ from llmtop.analysis.rules import (
     speculation_poor,
 )
 from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.evidence import says
 from llmtop.analysis.rules.registry import RULES, diagnose
-from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Series, Severity, Trace, Track, TrackKind
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of
 from tests.live_traces import NOTHING, Scene, live_trace
@@ -340,3 +341,13 @@ def test_rule_that_fails_costs_only_itself() -> None:
     findings = diagnose(trace(gpu(dram=84, tensor=18)), (_Broken(), memory_bound_decode)).findings
     assert [finding.rule for finding in findings] == ["broken", "memory-bound-decode"]
     assert findings[0].message == "the rule broken failed: ZeroDivisionError: by zero"
+
+
+def test_a_mean_that_is_not_what_is_shown_now_says_its_time() -> None:
+    """The header shows 583 waiting, the mean of the window is 208: both are true, and neither is a riddle."""
+    samples: list[tuple[int, float | None]] = [(s * NS_PER_S, 20.0 if s < 10 else 583.0) for s in range(1, 13)]
+    series = Series.of("server:1", v.SERVER_WAITING, "vLLM", samples)
+    trace = Trace(Origin("live"), 0, 12 * NS_PER_S, series={("server:1", v.SERVER_WAITING.name): series})
+    assert says(trace, "server:1", v.SERVER_WAITING, 160.0) == "waiting 160 requests (vLLM, mean of 11 s; now 583)"
+    assert says(trace, "server:1", v.SERVER_WAITING, 2120.4) == "waiting 2,120 requests (vLLM, mean of 11 s; now 583)"
+    assert says(trace, "server:1", v.SERVER_WAITING, 583.0) == "waiting 583 requests (vLLM)"

@@ -69,7 +69,7 @@ def test_one_gpu_in_full() -> None:
         "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
         "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
         "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
-        "decode  0.27 J/token  MFU 23 %  MBU 18 %  (model estimates)",
+        "decode  0.27 J/token  MFU 23 %  MBU 21 %  (estimates, 15 s)",
         "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
         "    4300 70.2 GiB  EngineCore",
     ]
@@ -200,7 +200,7 @@ def test_several_gpus_are_a_table() -> None:
         "GPU   SM %        DRAM %        tens %    W   MHz",
         " 0      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
         " 1      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
-        "decode  0.27 J/token  MFU 23 %  MBU 18 %  (model estimates)",
+        "decode  0.27 J/token  MFU 23 %  MBU 21 %  (estimates, 15 s)",
         "0       4300 70.2 GiB  EngineCore",
         "1       4300 70.2 GiB  EngineCore",
     ]

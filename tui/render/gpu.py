@@ -212,8 +212,8 @@ def _efficiency(view: EfficiencyView | None, width: int, look: Look) -> list[Str
     for name, result in known:
         is_named = name in ("MFU", "MBU")  # a phase and a unit name themselves
         parts += [(f"{name} " if is_named else "", "dim"), (f"{_amount(result)}  ", "value")]
-    if any(name in ("MFU", "MBU") for name, _ in known):
-        parts.append(("(model estimates)", "dim"))
+    estimated = "estimates, " if any(name in ("MFU", "MBU") for name, _ in known) else "mean of "
+    parts.append((f"({estimated}{view.window_s:.0f} s)", "dim"))
     return [line(parts, width, look)]
 
 

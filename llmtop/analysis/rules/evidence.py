@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, latest, mean, source
+from llmtop.analysis.readings import gpu_tracks, latest, mean, source, span_s
 from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
 from llmtop.units import quantity
 
@@ -44,9 +44,18 @@ def known(value: float | Unknown) -> float | None:
 
 
 def says(trace: Trace, track: str, metric: Metric, value: float, unit: str = "", title: str = "") -> str:
-    """One line of evidence: "DRAM 84 % (GPM)"."""
-    where, unit = source(trace, track, metric), unit or metric.unit
-    return f"{title or metric.title} {quantity(value, unit)}" + (f" ({where})" if where else "")
+    """One line of evidence: "DRAM 84 % (GPM)".
+
+    A mean of a gauge that is not what a pane shows now says so, with the time that it is of: "waiting 208 requests
+    (vLLM, mean of 15 s; now 583)".
+    """
+    shown, said = quantity(value, unit or metric.unit), [source(trace, track, metric)]
+    now = latest(trace, track, metric)
+    if not (metric.counter or unit or title or isinstance(now, Unknown)) and shown != quantity(now, metric.unit):
+        span = span_s(trace, track, metric, WINDOW_NS)
+        said.append(f"mean of {span:.0f} s; now {quantity(now, metric.unit).removesuffix(' requests')}")
+    where = ", ".join(part for part in said if part)
+    return f"{title or metric.title} {shown}" + (f" ({where})" if where else "")
 
 
 def metrics_command(server: Track, pattern: str) -> str:
