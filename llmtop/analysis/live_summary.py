@@ -22,6 +22,7 @@ from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, mean, why
 from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
+from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
@@ -142,7 +143,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         threads = threads_view(trace, window_ns)
     gpus = [track.id for track in target_gpus(trace, target)] if target else []
     tracks = gpu_tracks(trace)
-    rooflines = {track.id: live_view(trace, track.id, header_dtype(target)) for track in tracks}
+    rooflines = {track.id: _roofline(trace, target, track.id, mine=track.id in gpus) for track in tracks}
     points = {track.id: mean_point(trace, track.id, header_dtype(target), window_ns) for track in tracks}
     diagnosed = diagnose(trace)
     return {
@@ -172,6 +173,11 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
             "probes": _fact(_probe_hits(trace, window_ns)),
         },
     }
+
+
+def _roofline(trace: Trace, target: Target | None, gpu: str, *, mine: bool) -> RooflineView:
+    """A GPU of the server's is led by the server's work, where the counters only bound it."""
+    return server_roofline(trace, target, gpu) if mine else live_view(trace, gpu, header_dtype(target))
 
 
 def header_dtype(target: Target | None) -> Fact:

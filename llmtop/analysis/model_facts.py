@@ -63,6 +63,8 @@ class ModelSize:
         kv_values_per_token: Keys and values that a token leaves in the cache, over all layers; None likewise.
         value_bytes: Bytes of one activation, and of one cached value unless the cache has a format of its own.
         source: What this was computed from.
+        attention_width: Layers x heads x head size: 4 FLOP each for every token of its context that a token attends to;
+            None where only the model's name is known.
     """
 
     dense: float
@@ -76,6 +78,7 @@ class ModelSize:
     value_bytes: float
     kv_value_bytes: float
     source: str
+    attention_width: int | None = None
 
     @property
     def parameters(self) -> float:
@@ -155,7 +158,15 @@ def _size_by_config(target: Target, config: Mapping[str, Fact], bits: float) -> 
         value_bytes=value_bytes,
         kv_value_bytes=_kv_value_bytes(target, value_bytes),
         source=source,
+        attention_width=layers * _attended(config, width, known[2]),
     )
+
+
+def _attended(config: Mapping[str, Fact], width: int, heads: int) -> int:
+    """Heads x head size; where queries and values differ in size, as in latent attention, the mean of both."""
+    plain = _count(config, "head_dim") or max(1, width // heads)
+    query = (_count(config, "qk_rope_head_dim") or 0) + (_count(config, "qk_nope_head_dim") or 0)
+    return heads * ((query or plain) + (_count(config, "v_head_dim") or plain)) // 2
 
 
 def _attention(config: Mapping[str, Fact], width: int, layers: int, heads: int) -> tuple[int, int]:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.efficiency import kv_bytes_in_use, model_bytes_per_s, model_flops_per_s
+from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.model_facts import ModelSize, decode_intensity, model_size
 from llmtop.analysis.readings import latest, server_track, target_gpus, why_kind_missing
 from llmtop.analysis.roofline_ceilings import Ceilings, common_ceilings
 from llmtop.analysis.roofline_estimate import ESTIMATE_WINDOW_NS, SERVER_ESTIMATE, estimated_point
 from llmtop.analysis.roofline_live import all_gpus_view, live_view, with_estimate
+from llmtop.analysis.roofline_work import with_work
 from llmtop.analysis.views import Quality, Refusal, RooflinePoint, RooflineView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 from llmtop.units import number
@@ -32,6 +34,9 @@ GHOST_BATCHES = (1, 8, 32, 128)
 FAR_APART = 1.3
 """From this ratio on, measured and estimated are called different. GPM's own error is below 4 % (batch 64) and the two
 are of windows that end up to a logging interval (10 s) apart, in which a busy server's rate moves by some 20 %."""
+_OVER = Unknown(
+    "the server serves no requests any more: its numbers are of before", "the findings say what became of it"
+)
 _NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 
 
@@ -62,12 +67,24 @@ def server_roofline(
         view = live_view(trace, gpu, dtype, trail_s=trail_s, now_ns=now_ns)
     ceilings = common_ceilings(shown, dtype) if shown else why_kind_missing(trace, TrackKind.GPU)
     size = model_size(target)
-    if not view.points and target is not None:
+    is_over = liveness(trace).is_over
+    if is_over:
+        view = _without_server(view)
+    elif not view.points and target is not None:
         view = _with_arithmetic(trace, view, size, ceilings, len(gpus))
     view = replace(view, notes=(*_ratio_notes(view), *view.notes))
+    if target is not None and not is_over:
+        view = with_work(trace, view, size, ceilings, len(shown) / max(1, len(gpus)))
     if isinstance(ceilings, Unknown) or isinstance(size, Unknown):
         return view
     return replace(view, ghosts=decode_ghosts(trace, size, ceilings))
+
+
+def _without_server(view: RooflineView) -> RooflineView:
+    """A server that serves nobody any more does no work, whatever its counters said last."""
+    points = tuple(point for point in view.points if point.label != SERVER_ESTIMATE)
+    why = None if points else view.why_not or _OVER
+    return replace(view, points=points, refusals=(*view.refusals, Refusal("from tokens", _OVER)), why_not=why)
 
 
 # -- The last rung
