@@ -22,7 +22,7 @@ from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, mean, why
 from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
-from llmtop.analysis.roofline_server import server_roofline
+from llmtop.analysis.roofline_server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
@@ -344,10 +344,12 @@ def _gpu_process(one: GpuProcess) -> dict[str, Json]:
 
 
 def _points(gpu: str, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
-    """The window's mean where it was measured, and the server's own estimate."""
+    """The window's mean where it was measured, and the estimates: the work done, and the server's own."""
     measured = () if isinstance(mean, Unknown) else (mean,)
+    stood_in = FROM_TOKENS if measured else ""
     for point in (*measured, *view.points):
-        if point in measured or (point.age_s == 0 and point.quality is Quality.ESTIMATE):
+        is_estimate = point.age_s == 0 and point.quality is Quality.ESTIMATE and point.label != stood_in
+        if point in measured or is_estimate:
             yield {
                 "gpu": int(gpu.removeprefix("gpu:")),
                 "label": point.label,

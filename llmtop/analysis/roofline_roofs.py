@@ -27,6 +27,9 @@ TRUE_CLOCKS = ("H100 SXM",)
 """GPUs on which FLOP/s were found right to 1.5 %, so that NVML's SM clock is the true one (docs/gpu-checks.md). On an
 H200 in-kernel counters (clock64 over globaltimer) ran 8 to 10 % slower than it under matrix multiplication."""
 
+CLOCK_HIGH = {"H200 SXM": "6 to 12 %"}
+"""By how much the FLOP/s that follow from it were too high (docs/gpu-checks.md)."""
+
 
 def roofs_of(ceilings: Ceilings, precision: str, sm_mhz: float | None) -> tuple[Roof, ...]:
     """The memory roof, then the compute roofs: of the tensor precision (both ends of a band) and of the point's own."""
@@ -111,7 +114,9 @@ def _uncounted(trace: Trace, gpu: str) -> Iterator[Metric]:
 def _counter_notes(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings) -> Iterator[str]:
     """What is special about the counters and the clock."""
     if ceilings.gpu.name not in TRUE_CLOCKS:
-        yield f"NVML's SM clock was not found true on {ceilings.gpu.name}: FLOP/s may be high (H200: by 6 to 12 %)"
+        high = CLOCK_HIGH.get(ceilings.gpu.name)
+        how = f"reads {high} high under tensor load" if high else "was not checked (an H200's reads 6 to 12 % high)"
+        yield f"counted FLOP/s are an upper bound: NVML's SM clock on {ceilings.gpu.name} {how}"
     if any(v.GPU_TENSOR in needed_metrics(trace, track.id) for track in gpus):
         yield f"one counter for all tensor work: all of it counts as {ceilings.hmma_precision}"
     if any(source(trace, track.id, v.GPU_DRAM) == "DCGM" for track in gpus):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from llmtop.model import Target
 
 GHOST_BATCHES = (1, 8, 32, 128)
+FROM_TOKENS = "from tokens"
+"""The label of the last rung."""
 FAR_APART = 1.3
 """From this ratio on, measured and estimated are called different. GPM's own error is below 4 % (batch 64) and the two
 are of windows that end up to a logging interval (10 s) apart, in which a busy server's rate moves by some 20 %."""
@@ -84,7 +86,7 @@ def _without_server(view: RooflineView) -> RooflineView:
     """A server that serves nobody any more does no work, whatever its counters said last."""
     points = tuple(point for point in view.points if point.label != SERVER_ESTIMATE)
     why = None if points else view.why_not or _OVER
-    return replace(view, points=points, refusals=(*view.refusals, Refusal("from tokens", _OVER)), why_not=why)
+    return replace(view, points=points, refusals=(*view.refusals, Refusal(FROM_TOKENS, _OVER)), why_not=why)
 
 
 # -- The last rung
@@ -97,15 +99,15 @@ def _with_arithmetic(
     flops, traffic = model_flops_per_s(trace, size), model_bytes_per_s(trace, size)
     for part in (flops, traffic):
         if isinstance(part, Unknown):
-            return replace(view, refusals=(*view.refusals, Refusal("from tokens", part)))
+            return replace(view, refusals=(*view.refusals, Refusal(FROM_TOKENS, part)))
     if isinstance(flops, Unknown) or isinstance(traffic, Unknown) or not flops.value or not traffic.value:
         idle = Unknown("no tokens went through the model in the window")
-        return replace(view, refusals=(*view.refusals, Refusal("from tokens", idle)))
+        return replace(view, refusals=(*view.refusals, Refusal(FROM_TOKENS, idle)))
     count = 1 if isinstance(ceilings, Unknown) else ceilings.count
     share = count / max(1, gpus)
     known = None if isinstance(ceilings, Unknown) else ceilings
     point = estimated_point(
-        "from tokens", float(flops.value) * share, float(traffic.value) * share, known, traffic.source
+        FROM_TOKENS, float(flops.value) * share, float(traffic.value) * share, known, traffic.source
     )
     return with_estimate(view, point)
 
