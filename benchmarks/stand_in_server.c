@@ -1,4 +1,4 @@
-/* A stand-in for an inference engine short of CPU: steps of launches and work one after the other, and many threads.
+/* A stand-in for an inference engine short of CPU, for launch_cost.py: steps of launches and work one after the other, and many threads.
  *
  * Usage: stand_in_server LAUNCHES WORK_US ACTIVE ASLEEP: launches of kernels and microseconds of work a step, threads
  * that wake a hundred times a second, threads that sleep for good. Prints its counters every tenth of a second:

@@ -21,6 +21,7 @@ from benchmarks import (
     cuda_driver,
     monitor_cost,
     profiler_together,
+    server_loss,
     soak,
     start_times,
     tell_apart,
@@ -247,3 +248,25 @@ def test_what_tells_two_loops_apart_is_of_the_busiest_thread() -> None:
         "blocked": {},
         "findings": ["gpu-bound"],
     }
+
+
+def test_a_server_that_loses_more_than_it_may_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def windows(*rates: float) -> list[server_loss.Window]:
+        return [server_loss.Window(rate, 100.0) for rate in rates]
+
+    quiet = windows(100, 100, 100, 100, 100, 100)
+    assert server_loss.report({"light": (windows(100, 99.8, 100.1), quiet)}) == 0
+    assert server_loss.report({"full": (windows(90, 91, 89.5), quiet)}) == 1
+    told = capsys.readouterr().out
+    assert re.search(r"light .* within", told)
+    assert re.search(r"full .* beyond", told)
+
+
+def test_tokens_are_counted_by_the_names_of_engines() -> None:
+    page = """
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="m"} 12.0
+vllm:generation_tokens_total{engine="1",model_name="m"} 30.0
+vllm:prompt_tokens_total{engine="0"} 999.0
+"""
+    assert [float(number) for number in server_loss._TOKENS.findall(page)] == [12.0, 30.0]
