@@ -310,7 +310,7 @@ class ProcCollector:
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
-            facts |= self._group_facts(process.pid) | self._settings
+            facts |= self._group_facts(process.pid) | self._settings | {"gpus_open": len(self._target.gpus)}
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track

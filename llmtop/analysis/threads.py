@@ -142,6 +142,8 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
     tracks = trace.tracks_of(TrackKind.THREAD)
     if not tracks:
         return why_kind_missing(trace, TrackKind.THREAD)
+    # Of a look that is shorter than the window, half of what there is must have been seen by the probes.
+    window_ns = min(window_ns, max(NS_PER_S, trace.end_ns - trace.start_ns))
     series = probe_series(trace)
     rows = [thread_row(trace, track, window_ns, series) for track in tracks]
     rows.sort(key=_interest)

@@ -102,6 +102,15 @@ def test_a_gpu_that_is_used_and_not_seen_is_lacking() -> None:
     assert "clocks-capped" in lacking(diagnose(ALL_SEEN.but(gpus=(), gauges={}).trace()))
 
 
+def test_an_open_device_file_is_a_gpu_that_is_used() -> None:
+    trace = ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.1))).trace()
+    assert [one.rule for one in diagnose(trace).findings] == ["engine-starved"]
+    root = replace(trace.tracks["process:7"], facts={"role": "EngineCore", "gpus_open": 1})
+    used = diagnose(replace(trace, tracks={**trace.tracks, "process:7": root}))
+    assert not used.findings
+    assert "engine-starved" in lacking(used)
+
+
 def test_a_server_of_which_nothing_is_seen_gives_no_verdict() -> None:
     trace = live_trace(NOTHING)
     diagnosed = diagnose(trace)

@@ -22,6 +22,7 @@ from llmtop.analysis.threads import (
 from llmtop.analysis.threads_table import threads_of, threads_table
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
+from tests.analysis.verdict_scenes import POLLING
 from tests.live_traces import live_trace
 
 MAIN = "thread:4300/4300"
@@ -177,3 +178,12 @@ def test_unknown_shares_sort_last_either_way() -> None:
     table = threads_table(trace, view)
     for descending in (True, False):
         assert len(table.sorted_by("on_cpu", descending=descending)) == 5
+
+
+def test_of_a_short_look_the_shares_are_of_what_was_seen() -> None:
+    """A thread that polled all through a snapshot of 5 s is told as polling: probes have seen more than half of it."""
+    view = threads_view(POLLING.but(seconds=5).trace())
+    assert not isinstance(view, Unknown)
+    assert view.window_s == 5
+    (shares,) = (row.shares for row in view.rows if isinstance(row.shares, Shares))
+    assert (shares.polling or 0.0) > 0.5

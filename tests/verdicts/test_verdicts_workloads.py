@@ -54,6 +54,7 @@ def case(*expected: str, sm: float, running: float = 8, waiting: float = 0, **pr
 
 CASES = {
     "short of CPUs": case("run-queue-starvation", sm=40, starve=ENGINE),
+    "the API server is short of a CPU": case("run-queue-starvation", sm=9, starve=API, sleeper=ENGINE),
     "short of CPUs, but the GPU is fed": case(sm=96, starve=ENGINE),
     "hand-over by futex": case(sm=70, futex=ENGINE),
     "GIL": case("gil-bound", sm=40, gil=ENGINE),
@@ -67,6 +68,7 @@ CASES = {
     "spins without requests": case(sm=0, running=0, spin=ENGINE),
     "writes to the disk": case(sm=70, disk=ENGINE),
     "sleeps while requests wait": case("engine-starved", sm=8, waiting=6, nanosleep=ENGINE),
+    "sleeps while requests run": case("engine-starved", sm=8, nanosleep=ENGINE),
     "idle": case(sm=0, running=0, nanosleep=ENGINE),
     "works well": case(sm=70, nanosleep=ENGINE),
     "polls": case("idle-polling", sm=0, running=0, yields=ENGINE),
@@ -76,11 +78,18 @@ CASES = {
     "a late rank": case("straggler", sm=90, late=("Worker_TP0", "Worker_TP1")),
 }
 PHASES = (
-    ("short of CPUs", "short of CPUs, but the GPU is fed", "hand-over by futex"),
+    ("short of CPUs", "the API server is short of a CPU", "short of CPUs, but the GPU is fed", "hand-over by futex"),
     ("GIL", "GIL, without py-spy", "GIL, but the GPU is fed", "throttled"),
     ("tokenising",),
     ("CPU-bound", "spins, but the GPU is fed", "spins without requests", "writes to the disk"),
-    ("idle", "works well", "sleeps while requests wait", "polls", "polls while there are requests"),
+    (
+        "idle",
+        "works well",
+        "sleeps while requests wait",
+        "sleeps while requests run",
+        "polls",
+        "polls while there are requests",
+    ),
     ("network",),
     ("spins for the GPU", "asleep for the GPU"),
     ("a late rank",),
@@ -96,6 +105,7 @@ def program_makers(workload: Path, cuda: Path, folder: Path) -> Mapping[str, Cal
         "throttled": ("spin", FOR_EVER),
         "tokeniser": ("spin", FOR_EVER),
         "listener": ("nanosleep", FOR_EVER),
+        "sleeper": ("nanosleep", FOR_EVER),
         "spin": ("spin", FOR_EVER),
         "disk": ("disk", FOR_EVER, str(folder / "file")),
         "nanosleep": ("nanosleep", FOR_EVER),

@@ -43,9 +43,11 @@ def has_gpu(trace: Trace) -> bool:
 
 
 def uses_unseen_gpu(trace: Trace) -> bool:
-    """Kernels are launched, or threads sleep in a GPU's driver, and no GPU is seen."""
+    """It has a GPU's device file open, launches kernels, or sleeps in a GPU's driver; and no GPU is seen."""
     if gpu_tracks(trace):
         return False
+    if any(track.facts.get("gpus_open") for track in trace.tracks_of(TrackKind.PROCESS)):
+        return True
     metrics = {v.LIBRARY_OBSERVED.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name}
     metrics |= {
         v.labelled(sleep, cause).name
