@@ -41,6 +41,11 @@ class Neighbour:
     cores: float
 
     @property
+    def who(self) -> str:
+        """In short: "stress-ng (pid 4242)", "cc1 (8 processes)"."""
+        return f"{self.name} ({f'pid {self.pids[0]}' if len(self.pids) == 1 else f'{len(self.pids)} processes'})"
+
+    @property
     def text(self) -> str:
         """In words: "stress-ng (pid 4242, docker 3f2a91b0c7d1) 1.8 cores"."""
         which = f"pid {self.pids[0]}" if len(self.pids) == 1 else f"{len(self.pids)} processes, pid {self.pids[0]} ..."

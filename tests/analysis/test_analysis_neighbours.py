@@ -59,7 +59,7 @@ def test_the_servers_own_processes_are_no_neighbours() -> None:
 def test_a_thread_that_waits_for_a_cpu_is_told_with_who_has_it() -> None:
     finding = starved(beside(CROWDED.trace(), (4242, "stress-ng", 1.8, "docker 3f2a91b0c7d1")))
     assert finding.message == (
-        "EngineCore waits for a CPU 40 % of the time (stress-ng takes 1.8 of 4 cores), GPU 55 % busy"
+        "EngineCore waits for a CPU 40 % of the time: stress-ng (pid 4242) takes 1.8 of 4 cores, GPU 55 % busy"
     )
     assert (
         "outside the server: stress-ng (pid 4242, docker 3f2a91b0c7d1) 1.8 cores (/proc/PID/stat)" in finding.evidence
@@ -76,7 +76,7 @@ def test_neighbours_that_rest_are_not_accused(others: Sequence[tuple[int, str, f
 
 def test_stolen_time_is_the_hosts() -> None:
     finding = starved(beside(CROWDED.trace(), (4242, "stress-ng", 1.8, ""), steal=22.0))
-    assert "(the hypervisor takes 22 % of all CPU time)" in finding.message
+    assert ": the hypervisor takes 22 % of all CPU time," in finding.message
     assert "CPU time stolen 22 % of all CPUs (/proc/stat)" in finding.evidence
     assert "virtual machine" in finding.action
 

@@ -61,7 +61,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             severity=Severity.WARNING,
             subject=late.name,
             message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time"
-            + (f" ({who})" if (who := _who(trace, late)) else "")
+            + (f": {who}" if (who := _who(trace, late)) else "")
             + _idle(trace, waiting),
             evidence=(
                 wait.text,
@@ -105,7 +105,7 @@ def _who(trace: Trace, late: Watched) -> str:
     own, all_cores = _cores(trace)
     found = neighbours(trace)
     if found and found[0].cores >= _NOTABLE * (own + found[0].cores):
-        return f"{found[0].name} takes {found[0].cores:.2g}" + (f" of {all_cores:.0f} cores" if all_cores else " cores")
+        return f"{found[0].who} takes {found[0].cores:.2g}" + (f" of {all_cores:.0f} cores" if all_cores else " cores")
     return ""
 
 
