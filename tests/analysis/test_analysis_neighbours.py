@@ -67,6 +67,13 @@ def test_a_thread_that_waits_for_a_cpu_is_told_with_who_has_it() -> None:
     assert finding.action.startswith("others take the CPUs")
 
 
+def test_where_many_take_a_little_each_it_is_all_of_them() -> None:
+    many = [(40 + i, f"job-{i}", 0.5 - i / 100, "") for i in range(5)]
+    assert "of the time: others take 2.4 of 4 cores, most of all job-0 (pid 40)" in (
+        starved(beside(CROWDED.trace(), *many)).message
+    )
+
+
 @pytest.mark.parametrize("others", [[], [(9, "cron", 0.05, "")]])
 def test_neighbours_that_rest_are_not_accused(others: Sequence[tuple[int, str, float, str]]) -> None:
     finding = starved(beside(CROWDED.trace(), *others))

@@ -103,10 +103,13 @@ def _who(trace: Trace, late: Watched) -> str:
     if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     own, all_cores = _cores(trace)
-    found = neighbours(trace)
-    if found and found[0].cores >= _NOTABLE * (own + found[0].cores):
-        return f"{found[0].who} takes {found[0].cores:.2g}" + (f" of {all_cores:.0f} cores" if all_cores else " cores")
-    return ""
+    found, others = neighbours(trace), neighbours_cores(trace) or 0.0
+    if not found or others < _NOTABLE * (own + others):
+        return ""
+    of_all = f" of {all_cores:.0f} cores" if all_cores else " cores"
+    if found[0].cores >= _MOST * others:
+        return f"{found[0].who} takes {found[0].cores:.2g}{of_all}"
+    return f"others take {others:.2g}{of_all}, most of all {found[0].who}"
 
 
 def _is_pinned(trace: Trace, late: Watched) -> bool:
