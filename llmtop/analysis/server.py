@@ -140,6 +140,8 @@ def _view(
     if life.is_over:  # what was before the fault is not of now
         since_ns = min(fault.since_ns for fault in life.faults if fault.is_whole)
         rate_window_ns = min(rate_window_ns, max(_LEAST_WINDOW_NS, trace.end_ns - since_ns))
+        if trace.why_missing(track.id, "server") is not None:
+            rate_window_ns = 0  # nor is there one since
     chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
     stats = {stat.concept: stat for stat in chosen}
     lost = _why_lost(life, trace.why_missing(track.id, "server"))

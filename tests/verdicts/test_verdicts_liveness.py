@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 
 import psutil
 import pytest
@@ -14,9 +16,13 @@ import pytest
 from llmtop.analysis.liveness.fault import Fault
 from llmtop.analysis.liveness.view import liveness
 from llmtop.cli.live import find, live_session
+from llmtop.collectors.prometheus import PrometheusCollector
 from llmtop.demo.process import DemoServer
-from llmtop.model import NS_PER_S
+from llmtop.model import NS_PER_S, Origin, Target
+from llmtop.servers.registry import ENGINES
 from llmtop.session import Session
+from tests.collectors import expositions
+from tests.collectors.metrics_server import Answer, metrics_server, send
 from tests.collectors.processes import eventually
 from tests.workloads.noise import measured_again
 
@@ -100,6 +106,43 @@ def test_a_killed_server() -> None:
         fault, seen_ns = named(session, "SERVER DEAD")
         assert seen_ns - start < WITHIN_NS
         assert "killed by SIGKILL" in fault.message
+
+
+def hang(handler: BaseHTTPRequestHandler) -> None:
+    threading.Event().wait(30)
+
+
+def fail(handler: BaseHTTPRequestHandler) -> None:
+    send(handler, b"Internal Server Error", 500)
+
+
+@pytest.mark.parametrize(
+    ("page", "state"),
+    [
+        (fail, "ENDPOINT FAILING"),
+        ("<html><body>Welcome to nginx!</body></html>", "ENDPOINT FAILING"),
+        ("", "ENDPOINT FAILING"),
+        ('{"object": "list"}', "ENDPOINT FAILING"),
+        (hang, "ENDPOINT HANGS"),
+    ],
+    ids=["500", "html", "empty", "json", "hangs"],
+)
+@measured_again
+def test_an_endpoint_that_fails(page: str | Answer, state: str) -> None:
+    with metrics_server() as server:
+        server.pages["/metrics"] = expositions.vllm_v1()
+        target = Target(os.getpid(), os.getpid(), "vllm", "vLLM", (), metrics_urls=(server.url,))
+        session = Session((PrometheusCollector(target, ENGINES),), Origin("live"), interval_s=1.0)
+        session.start()
+        try:
+            eventually(lambda: f"server:{server.port}" in session.trace().tracks, "the first metrics")
+            start = time.monotonic_ns()
+            server.pages["/metrics"] = page
+            fault, seen_ns = named(session, state)
+            assert seen_ns - start < WITHIN_NS * (1.15 if page is hang else 1.0), fault
+            assert "log-stats" not in fault.action
+        finally:
+            session.stop()
 
 
 def test_a_server_that_is_told_to_end_is_not_called_dead() -> None:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from llmtop.model import Series, Trace, Track
 
 DEAD, FAILING, SLOW = "endpoint-dead", "endpoint-failing", "endpoint-slow"
-SILENT_S = 1.5
-"""Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds."""
+SILENT_S = 0.9
+"""Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds. Just under a
+second, so that the poll after the one that asked says so, within two seconds at 1 Hz."""
 _LONGER = 3.0
 SLOW_S = 1.0
 """A page that takes so long, three times in a row, waits its turn behind requests that do too."""
