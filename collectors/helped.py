@@ -30,7 +30,7 @@ HUNG_NS = 30 * NS_PER_S
 """A helper that says nothing for so long hangs: when it starts, and afterwards at the least. Where it only waits for
 a CPU, as on a machine that is looked at for that, it comes sooner."""
 STACKS_EVERY_NS = 2 * NS_PER_S
-_EXITED = Unknown("the server's processes have ended", "attach to its new PID")
+_EXITED = Unknown("the server's processes have ended", "start it again: llmtop follows")
 _SUDO_SAYS = "sudo: "
 SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _WHATS = {

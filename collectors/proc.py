@@ -57,6 +57,10 @@ RENEW_NS = 5 * NS_PER_S
 RELIST_NS = 60 * NS_PER_S
 """How often all processes are looked at afresh; in between only PIDs that are new."""
 MARKS_PER_POLL = 5
+_WRAPPERS = frozenset(
+    {"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "sudo", "env", "tini", "dumb-init", "timeout", "tmux"}
+)
+"""Programs whose children come and go as they should, until one of them is the server."""
 BRIEF_NS = 3 * NS_PER_S
 """A helper that ends before it is this old is no event by itself: a server that compiles starts a hundred of them."""
 TOLD_EVERY_NS = 10 * NS_PER_S
@@ -247,11 +251,12 @@ class ProcCollector:
         """Count it among those that make up the server, and follow it to its end.
 
         A child with its parent's role is a fork that has not said yet what it is, or a pool. Of a server that is not
-        known, all that was there at the start counts.
+        known, all that was there at the start counts; what a shell runs one after the other does not.
         """
         parent = self._processes.get(process.parent)
         if process.pid != self._target.root_pid:
-            known = {one.pid for one in self._target.processes} if self._target.kind == "process" else set()
+            is_whole = self._target.kind == "process" and procfs.name(self._target.root_pid) not in _WRAPPERS
+            known = {one.pid for one in self._target.processes} if is_whole else set()
             is_own = self._recognised(process.pid) == process.role or process.pid in known
             if not is_own or (parent is not None and parent.role == process.role and not known):
                 return

@@ -252,7 +252,8 @@ class PrometheusCollector:
             answer = muted or self._try(url, is_sure=is_alone or url in last)
             if isinstance(answer, _Scrape):
                 return answer
-            problems.append(answer)
+            if answer.answer != Answer.NOT_HTTP or not url.startswith("http+unix:"):
+                problems.append(answer)  # a server has Unix sockets of its own, for its parts to talk to each other
         return likeliest(problems) if problems else self._why_no_url()
 
     def _try(self, url: str, *, is_sure: bool) -> _Scrape | Failure:

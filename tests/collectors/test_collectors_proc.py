@@ -481,3 +481,21 @@ def test_pressure_and_load_are_read_or_missing(busy: subprocess.Popen[str], monk
     why = ProcCollector(target(busy.pid)).poll().why_missing("host/host.cpu_pressure")
     assert why is not None
     assert "psi=1" in why.remedy
+
+
+def test_what_a_shell_runs_in_turn_is_no_part_that_is_missed() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 1000; sleep 1000"]) as shell:
+        try:
+            child = eventually(lambda: procfs.below(shell.pid), "its child")[0]
+            parts = (TargetProcess(shell.pid, "main", "sh"), TargetProcess(child, "child", "sleep"))
+            collector = ProcCollector(Target(shell.pid, shell.pid, "process", "sh", parts))
+            collector.poll()
+            os.kill(child, signal.SIGTERM)
+            eventually(lambda: child not in procfs.below(shell.pid), "its end")
+            trace = collector.poll()
+            assert f"process:{child}" in trace.gone
+            assert not trace.tracks_of(TrackKind.ENDED)
+        finally:
+            os.kill(shell.pid, signal.SIGSTOP)  # or it would start the next one
+            for pid in (*procfs.below(shell.pid), shell.pid):
+                os.kill(pid, signal.SIGKILL)

@@ -851,6 +851,27 @@ def test_a_unix_socket_is_read(tmp_path: Path) -> None:
     assert "nothing listens at" in lost.reason
 
 
+def test_a_socket_between_the_servers_parts_is_no_reason(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "zmq"))
+        listener.listen()
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"\xff\0\0\0\0\0\0\0\x01\x7f")
+                connection.recv(1000)
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        with over_http(f"http+unix://{quote(str(tmp_path / 'zmq'), safe='')}/metrics") as collector:
+            for _ in range(2):
+                trace = collector.poll()
+                assert "listens on no port yet" in reason(trace).reason
+                assert not trace.tracks
+        thread.join()
+
+
 def test_a_key_is_sent_when_it_is_given(server: MetricsServer) -> None:
     def locked(handler: BaseHTTPRequestHandler) -> None:
         opened = handler.headers.get("Authorization") == "Bearer k"

@@ -46,6 +46,7 @@ class OfServer(FakeCollector):
         tracks = {
             ENDPOINT: Track(ENDPOINT, TrackKind.SERVER, "vLLM"),
             process: Track(process, TrackKind.PROCESS, "APIServer"),
+            f"ended:{self.pid}": Track(f"ended:{self.pid}", TrackKind.ENDED, "EngineCore"),
         }
         return Trace(
             Origin("live"),
@@ -111,6 +112,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     assert None in values, "a gap, so that no rate is made across the restart"
     assert not [value for value in values[values.index(None) :] if value == 1.0], "nothing of the old one comes late"
     assert "process:1" not in trace.tracks
+    assert "ended:1" not in trace.tracks, "how the old one ended is no fault of the new one"
     assert [stack.frames for stack in trace.stacks] == [("of 2",)]
     assert trace.why_missing("of 1") is None
     assert [mark.text for mark in trace.marks] == ["vLLM has been started anew: pid 1 is now pid 2"]

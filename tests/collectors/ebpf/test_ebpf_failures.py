@@ -33,7 +33,7 @@ def test_a_server_that_exits_is_one_line_and_needs_no_helper(workload: Path) -> 
         watch.until_ready()
         os.kill(program.pid, signal.SIGKILL)
         trace = watch.until(lambda trace: "ebpf" in missing(trace))
-        assert missing(trace) == {"ebpf": "the server's processes have ended (attach to its new PID)"}
+        assert missing(trace) == {"ebpf": "the server's processes have ended (start it again: llmtop follows)"}
         assert running_helpers() == ()
         assert collector.unavailable is None, "another tracer would have nothing to see either"
         assert missing(watch.poll()) == missing(trace)
@@ -43,7 +43,9 @@ def test_a_server_that_is_gone_before_the_helper_starts_is_the_same_line(workloa
     with Workload(workload, "spin") as program:
         collector = EbpfCollector(target_of(program.pid))
     with collector:
-        assert missing(collector.poll()) == {"ebpf": "the server's processes have ended (attach to its new PID)"}
+        assert missing(collector.poll()) == {
+            "ebpf": "the server's processes have ended (start it again: llmtop follows)"
+        }
 
 
 def test_a_server_that_becomes_another_program_has_its_new_libraries_probed(cuda_program: Path) -> None:
