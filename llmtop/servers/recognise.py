@@ -23,6 +23,7 @@ _CERTIFICATE = ("--ssl-certfile", "--ssl-cert-file", "--tls-cert")
 _SUPERVISOR = "/servers/supervise.py"
 """Runs what is launched, and adopts what that leaves behind (`llmtop.servers.supervise`)."""
 _FRONT = "APIServer"
+_NUMBERED = re.compile(r"_\d+$")
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
 
@@ -112,7 +113,8 @@ def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> 
     above = {one for pid in members for one in (pid, *family.ancestors(pid)) if one not in ours}
     member_by_pid = {pid: member for pid in above if (member := _classify(pid, proc))}
     tops = sorted({_topmost(pid, family, member_by_pid) for pid in members})
-    return {_spawner(top, member_by_pid[top], family, proc): member_by_pid[top].engine for top in tops}
+    found = {_spawner(top, member_by_pid[top], family, proc): member_by_pid[top].engine for top in tops}
+    return {root: engine for root, engine in found.items() if found.keys().isdisjoint(family.ancestors(root))}
 
 
 def _classify(pid: int, proc: Path) -> _Member | None:
@@ -157,7 +159,8 @@ def _spawner(root: int, member: _Member, family: procfs.Family, proc: Path) -> i
     What does not face clients was spawned by what does, and that is the Python program above it.
     """
     parent = family.parents.get(root, 0)
-    is_front = not (member.engine.backs and re.match(member.engine.backs, member.role))
+    is_back = member.engine.backs and re.match(member.engine.backs, member.role)
+    is_front = not is_back and not _NUMBERED.search(member.role)  # one of several fronts was spawned too
     if is_front or parent <= 1 or parent == os.getpid():
         return root
     program = procfs.read_link(f"{proc}/{parent}/exe") or next(iter(procfs.arguments(parent, proc)), "")

@@ -401,6 +401,15 @@ def test_the_program_that_started_an_engine_is_its_front_end() -> None:
         assert running.pids["core"] not in found
 
 
+def test_several_fronts_and_engines_of_ones_own_program_are_one_server() -> None:
+    titles = ("VLLM::APIServer_0", "VLLM::APIServer_1", "VLLM::EngineCore_DP0", "VLLM::EngineCore_DP1")
+    parts = tuple(Fake(title, (title,)) for title in titles)
+    own = Fake("own", ("python3", "-c", "serve()", "serve", "my-model"), parts, listen=True)
+    with tree(Fake("shell", ("bash", "run.sh"), (own,))) as running:
+        for key in ("shell", "own", *titles):
+            assert find_target(running.pids[key]).root_pid == running.pids["own"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 def test_a_process_that_proc_hides_is_not_said_to_be_gone() -> None:
     look = f"{sys.executable} -c 'from llmtop import procfs; print(procfs.is_hidden(1), procfs.is_hidden(4194305))'"
