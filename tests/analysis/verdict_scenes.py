@@ -374,6 +374,10 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     ),
     "saturated": (SATURATED, frozenset({"queue-standing", "gpu-bound"})),
     "saturated, no latencies": (SATURATED.but(queued_s=None), frozenset({"queue-standing", "gpu-bound"})),
+    "saturated, and the engine starved": (
+        STARVED.but(waiting=57.0, finished=20.0, queued_s=2.9),
+        frozenset({"run-queue-starvation", "queue-standing"}),
+    ),
     "a short queue, soon served": (SATURATED.but(waiting=3.0, queued_s=0.12), frozenset({"gpu-bound"})),
     "kv-bound and starved": (
         STARVED.but(kv=0.99, preemptions=0.4, waiting=14.0),

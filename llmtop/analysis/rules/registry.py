@@ -87,7 +87,7 @@ HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
 _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
     queue_growth.id: (kv_bound,),
-    queue_standing.id: (kv_bound, queue_growth, requests_held, *CAUSES),
+    queue_standing.id: (kv_bound, queue_growth, requests_held),
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
 }
