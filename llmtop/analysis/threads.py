@@ -103,12 +103,16 @@ class ThreadRow:
 
 @dataclass(frozen=True, slots=True)
 class RoleTotal:
-    """Threads of one role: `cores` is CPU seconds per second, `waiting` run-queue seconds per second."""
+    """Threads of one role: `cores` is CPU seconds per second, `waiting` run-queue seconds per second.
+
+    `rss` is the memory of their processes in bytes, shared pages counted in each; None where it is not read.
+    """
 
     role: str
     threads: int
     cores: float
     waiting: float
+    rss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
     rows.sort(key=_interest)
     where = source(trace, tracks[0].id, v.THREAD_ON_CPU)
     causes = _how_causes_are_known(trace, rows)
-    return ThreadsView(tuple(rows), _role_totals(rows), window_ns / NS_PER_S, where, causes)
+    return ThreadsView(tuple(rows), _role_totals(trace, rows), window_ns / NS_PER_S, where, causes)
 
 
 def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) -> ThreadRow:
@@ -310,15 +314,22 @@ def _interest(row: ThreadRow) -> tuple[float, int, int]:
     return -round((_on_cpu(row) + 3 * _run_queue(row)) * 20), row.pid, row.tid
 
 
-def _role_totals(rows: Iterable[ThreadRow]) -> tuple[RoleTotal, ...]:
+def _role_totals(trace: Trace, rows: Iterable[ThreadRow]) -> tuple[RoleTotal, ...]:
     by_role: dict[str, list[ThreadRow]] = {}
     for row in rows:
         by_role.setdefault(row.role or "other", []).append(row)
     totals = [
-        RoleTotal(role, len(members), sum(map(_on_cpu, members)), sum(map(_run_queue, members)))
+        RoleTotal(role, len(members), sum(map(_on_cpu, members)), sum(map(_run_queue, members)), _rss(trace, members))
         for role, members in by_role.items()
     ]
     return tuple(sorted(totals, key=lambda total: (-total.cores, total.role)))
+
+
+def _rss(trace: Trace, rows: Iterable[ThreadRow]) -> float | None:
+    """Memory of the processes that threads belong to; None unless it is known of each."""
+    sizes = [latest(trace, f"process:{pid}", v.PROCESS_RSS) for pid in {row.pid for row in rows}]
+    known = [size for size in sizes if not isinstance(size, Unknown)]
+    return sum(known) if known and len(known) == len(sizes) else None
 
 
 def _on_cpu(row: ThreadRow) -> float:

@@ -23,7 +23,7 @@ from llmtop.analysis.threads_table import threads_of, threads_table
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING
-from tests.live_traces import live_trace
+from tests.live_traces import Scene, live_trace
 
 MAIN = "thread:4300/4300"
 
@@ -187,3 +187,18 @@ def test_of_a_short_look_the_shares_are_of_what_was_seen() -> None:
     assert view.window_s == 5
     (shares,) = (row.shares for row in view.rows if isinstance(row.shares, Shares))
     assert (shares.polling or 0.0) > 0.5
+
+
+def test_roles_have_the_memory_of_their_processes() -> None:
+    trace = live_trace(Scene(is_moving=False))
+    sizes = {"process:4242": 2.0 * 2**30, "process:4300": 5.0 * 2**30}
+    series = {
+        (track, v.PROCESS_RSS.name): Series.of(track, v.PROCESS_RSS, "statm", [(trace.end_ns, size)])
+        for track, size in sizes.items()
+    }
+    view = threads_view(replace(trace, series={**trace.series, **series}))
+    assert not isinstance(view, Unknown)
+    assert {total.role: total.rss for total in view.roles} == {"APIServer": 2.0 * 2**30, "EngineCore": 5.0 * 2**30}
+    unread = threads_view(trace)
+    assert not isinstance(unread, Unknown)
+    assert {total.rss for total in unread.roles} == {None}

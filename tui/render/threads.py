@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, line, pad, stacked_bar, width_of
+from llmtop.units import binary_bytes
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ def _fill(role: str, look: Look) -> str:
 def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
     parts: list[Part] = []
     for total in view.roles:
-        parts += [(f"{total.role} ", "dim"), (f"{total.cores:.2f}", "value"), (f" cores/{total.threads}   ", "dim")]
+        size = "" if total.rss is None else f" {binary_bytes(total.rss)}"
+        cores = (f"{total.cores:.2f}", "value")
+        parts += [(f"{total.role} ", "dim"), cores, (f" cores/{total.threads}{size}   ", "dim")]
     return line(parts, width, look)
 
 
