@@ -13,7 +13,7 @@ from llmtop.analysis.liveness.view import Life, Liveness, liveness
 from llmtop.analysis.readings import as_of, counter_rate
 from llmtop.analysis.rules.registry import LIVENESS, RULES, diagnose, silenced_by
 from llmtop.analysis.server import ServerView, server_load
-from llmtop.model import NS_PER_S, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Origin, Reading, Series, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from llmtop.vocabulary import Answer, ProcessState
 from tests.analysis.verdict_scenes import ALIVE, API, ENGINE_KILLED, EXITED, SITUATIONS, START_NS, STUCK, Scene, Thread
@@ -251,6 +251,15 @@ def test_a_hang_is_measured_against_what_is_usual() -> None:
     assert asked((0.005, 0.0), 2) == ["ENDPOINT HANGS"], "it is two seconds since the first look without an answer"
     assert asked((0.9, 2.0), 0) == [], "of one that takes 0.9 s nobody expects more"
     assert asked((0.9, 3.0), 0) == ["ENDPOINT HANGS"]
+
+
+def test_a_page_that_is_still_waited_for_counts_before_it_has_failed() -> None:
+    trace = ALIVE.trace()
+    key, t = ("endpoint:1", v.ENDPOINT_TIME.name), trace.end_ns + 2 * NS_PER_S
+    for waited_s, said in ((0.9, ["ENDPOINT HANGS"]), (0.2, [])):
+        times = Series.of(key[0], v.ENDPOINT_TIME, "GET", [(trace.end_ns, 0.005), (t, waited_s)])
+        then = replace(trace, end_ns=t, series={**trace.series, key: times})
+        assert [fault.state for fault in liveness(then).faults] == said
 
 
 def test_a_slow_endpoint_is_a_warning_and_silences_nothing() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llmtop.model import Series, Trace, Track
 
 DEAD, FAILING, SLOW = "endpoint-dead", "endpoint-failing", "endpoint-slow"
-SILENT_S = 0.9
+SILENT_S = 0.85
 """Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds. Just under a
 second, so that the poll after the one that asked says so, within two seconds at 1 Hz."""
 _LONGER = 3.0
@@ -51,12 +51,22 @@ def _faults(trace: Trace, track: Track) -> Iterator[Fault]:
     if answers is None or answers.last is None or trace.end_ns - (answers.last_t_ns or 0) > FRESH_NS:
         return
     answer, since = int(answers.last), _failing_since(answers)
-    if answer == Answer.METRICS:
+    asked_ns = _asked_ns(answers, times)
+    if asked_ns is not None:
+        yield from _silent(trace, track, answers, times, min(since, asked_ns) if answer == Answer.SILENT else asked_ns)
+    elif answer == Answer.METRICS:
         yield from _slow(trace, track, answers, times)
     elif answer == Answer.SILENT:
         yield from _silent(trace, track, answers, times, since)
     elif _has_answered(answers, trace, track) or _is_broken(answers):
         yield _lost(trace, track, answer, since)
+
+
+def _asked_ns(answers: Series, times: Series | None) -> int | None:
+    """When the page was asked for that is waited for now; None where the last one came, or failed."""
+    if times is None or times.last is None or (times.last_t_ns or 0) <= (answers.last_t_ns or 0):
+        return None
+    return (times.last_t_ns or 0) - int(times.last * NS_PER_S)
 
 
 def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
