@@ -84,7 +84,7 @@ def test_bad_poll_becomes_an_issue_and_the_collector_goes_on() -> None:
 
 
 def test_collector_that_cannot_run_is_listed_with_its_reason() -> None:
-    why = Unknown("the NVIDIA driver is not loaded", "sudo modprobe nvidia")
+    why = Unknown("the NVIDIA driver is not loaded", "install it")
     collector = FakeCollector("nvml", why=why)
     session, news = session_of(collector)
     trace = run_until(session, news, 1)
