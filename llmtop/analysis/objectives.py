@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WINDOW_NS = 60 * NS_PER_S
 """A p99 needs observations: a minute of a busy server has hundreds."""
+NEWEST_NS = 15 * NS_PER_S
+"""What has just begun is diluted in a minute of what was before: the newest quarter of it is judged too."""
 LEAST_LATE = 2
 """Observations beyond the limit: one request alone breaks no promise."""
 DEFAULTS = {"ttft.p99": 0.5, "ttft.p50": 0.2, "itl.p99": 0.05, "itl.p50": 0.025}
@@ -53,6 +55,7 @@ class Judged:
         is_met: Unknown where nothing was seen, or where the server's buckets do not tell.
         seen: The quantile; None without observations.
         observations: How many there were.
+        window_ns: Of what time.
     """
 
     objective: Objective
@@ -60,13 +63,15 @@ class Judged:
     seen: Quantile | None = None
     observations: float = 0.0
     source: str = ""
+    window_ns: int = WINDOW_NS
 
     @property
     def text(self) -> str:
-        """One line: "TTFT p99 1.3 s, objective 500 ms, of 812"."""
+        """One line: "TTFT p99 1.3 s, objective 500 ms, of 812 in 60 s"."""
         seen = "–" if self.seen is None else self.seen.text("s")
-        limit = two_digits(self.objective.limit_s, "s")
-        return f"{self.objective.title} {seen}, objective {limit}, of {self.observations:.0f} ({self.source})"
+        limit, counted = two_digits(self.objective.limit_s, "s"), f"{self.observations:.0f}"
+        span = f"{self.window_ns / NS_PER_S:.0f} s"
+        return f"{self.objective.title} {seen}, objective {limit}, of {counted} in {span} ({self.source})"
 
 
 def objectives(trace: Trace) -> tuple[Objective, ...]:
@@ -87,17 +92,25 @@ def judged(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[Judged, ...]:
     return () if server is None else tuple(_judge(trace, server.id, one, window_ns) for one in objectives(trace))
 
 
+def judged_now(trace: Trace) -> tuple[Judged, ...]:
+    """As `judged`; where the last minute as a whole does not miss an objective, but the newest of it does, that."""
+    newest = judged(trace, NEWEST_NS)
+    return tuple(
+        new if new.is_met is False is not old.is_met else old for old, new in zip(judged(trace), newest, strict=True)
+    )
+
+
 def missed(trace: Trace) -> tuple[Judged, ...]:
-    """Those that were certainly not kept in the last minute."""
-    return tuple(one for one in judged(trace) if one.is_met is False)
+    """Those that were certainly not kept in the last minute, or in the newest of it."""
+    return tuple(one for one in judged_now(trace) if one.is_met is False)
 
 
 def _judge(trace: Trace, track: str, objective: Objective, window_ns: int) -> Judged:
     seen = distribution(trace, track, objective.metric, window_ns)
     if isinstance(seen, Unknown):
-        return Judged(objective, seen)
+        return Judged(objective, seen, window_ns=window_ns)
     quantile, where = seen.quantile(objective.percent / 100), source_of(trace, track, v.total(objective.metric))
-    return Judged(objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where)
+    return Judged(objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where, window_ns)
 
 
 def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unknown:

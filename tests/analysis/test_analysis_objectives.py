@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.objectives import judged, missed, objectives
+from llmtop.analysis.objectives import NEWEST_NS, judged, missed, objectives
 from llmtop.analysis.rules import objective_missed
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
@@ -20,14 +20,22 @@ UPPERS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, math.inf)
 Latencies = Mapping[Metric, Sequence[float]]
 
 
-def trace(latencies: Latencies, facts: Mapping[str, Fact] | None = None, counters: Latencies | None = None) -> Trace:
-    """All observations fall between two looks, a minute apart; counters go from the first value to the second."""
+def trace(
+    latencies: Latencies,
+    facts: Mapping[str, Fact] | None = None,
+    counters: Latencies | None = None,
+    newest: Latencies | None = None,
+) -> Trace:
+    """All observations fall between two looks, a minute apart; counters go from the first value to the second.
+
+    `newest` come on top of them in the last seconds.
+    """
     recorder = Recorder(Origin("live", facts=facts or {}))
     for second in range(0, 61, 5):
         t = (second + 1) * NS_PER_S
         readings = []
         for metric, values in latencies.items():
-            seen = values if second >= 30 else ()
+            seen = [*(values if second >= 30 else ()), *((newest or {}).get(metric, ()) if second >= 55 else ())]
             for upper in UPPERS:
                 count = float(sum(1 for value in seen if value <= upper))
                 readings.append(Reading("server:1", v.bucket(metric, upper), t, count, "histogram"))
@@ -130,6 +138,38 @@ def test_a_tail_of_gaps_from_prompts_in_between() -> None:
     finding = only(trace({v.SERVER_ITL: [0.009] * 900 + [0.3] * 100, v.SERVER_PREFILL_TIME: [0.5] * 60}))
     assert "prompts are computed in between" in finding.message
     assert any(line.startswith("in prefill 0.5 requests on average") for line in finding.evidence)
+
+
+def test_a_tail_of_gaps_from_prompts_of_a_server_that_does_not_tell_their_time() -> None:
+    tokens = {v.SERVER_PROMPT_TOKENS: (0.0, 600_000.0), v.SERVER_OUTPUT_TOKENS: (0.0, 30_000.0)}
+    gaps = {v.SERVER_ITL: [0.009] * 900 + [0.3] * 100}
+    finding = only(trace(gaps, counters=tokens))
+    assert "prompts are computed in between" in finding.message
+    assert "computed 10000 tok/s of prompts beside 500 tok/s of output (metrics)" in finding.evidence
+    cached = tokens | {v.SERVER_PREFIX_HITS: (0.0, 590_000.0)}
+    assert "prompts" not in only(trace(gaps, counters=cached)).message
+
+
+def test_a_new_miss_counts_at_once() -> None:
+    """10 late ones of the last seconds are no p99 of a minute with 5,000."""
+    seen = trace({v.SERVER_TTFT: [0.09] * 5000}, newest={v.SERVER_TTFT: [2.0] * 10})
+    assert verdicts(seen)["TTFT p99"] is True
+    assert [(one.objective.title, one.window_ns) for one in missed(seen)] == [
+        ("TTFT p99", NEWEST_NS),
+        ("TTFT p50", NEWEST_NS),
+    ]
+    finding = only(seen)
+    assert finding.message.startswith("TTFT misses its objective in the last 15 s: p99 ")
+    assert any("of 10 in 15 s" in line for line in finding.evidence)
+
+
+def test_a_miss_is_explained_by_what_is_now() -> None:
+    before = {v.SERVER_TTFT: [2.2] * 100, v.SERVER_QUEUE_TIME: [0.01] * 100, v.SERVER_PREFILL_TIME: [2.0] * 100}
+    now = {v.SERVER_TTFT: [2.2] * 20, v.SERVER_QUEUE_TIME: [2.0] * 20, v.SERVER_PREFILL_TIME: [0.1] * 20}
+    assert "most of it in prefill" in only(trace(before)).message
+    finding = only(trace(before, newest=now))
+    assert finding.message.startswith("TTFT misses its objective: ")
+    assert "most of it in the queue" in finding.message
 
 
 def test_nothing_is_healthy_beside_a_missed_objective() -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, one_of, switch_on
 from llmtop.analysis.histograms import distribution
-from llmtop.analysis.objectives import WINDOW_NS, Judged, judged
+from llmtop.analysis.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import server_track
 from llmtop.analysis.readings import source as source_of
@@ -17,7 +17,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import metrics_command
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
-from llmtop.model import Feature, Finding, Metric, Severity, Trace, Track, Unknown
+from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, Unknown
 from llmtop.units import two_digits
 
 id = "objective-missed"
@@ -30,6 +30,9 @@ _TAIL = 4.0
 """A p99 of so many medians is a tail: what is slow is not the step itself, but what comes between."""
 _PREFILLS = 0.2
 """Requests in prefill on average, from which steps of decode share their time with prompts."""
+_MOSTLY_PROMPTS = 0.8
+"""Share of prompts among the tokens that are computed, from which the same holds, for servers that do not tell the
+time in prefill: each token costs as much arithmetic, and so steps of prompts are most of the work."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -37,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     server = server_track(trace)
     if server is None:
         return
-    for _, several in groupby(judged(trace), key=lambda one: one.objective.key):
+    for _, several in groupby(judged_now(trace), key=lambda one: one.objective.key):
         verdicts = list(several)
         if any(one.is_met is False for one in verdicts):
             yield _finding(trace, server, verdicts)
@@ -48,20 +51,28 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 def _finding(trace: Trace, server: Track, verdicts: list[Judged]) -> Finding:
     late = [one for one in verdicts if one.is_met is False]
-    is_first = verdicts[0].objective.key == "ttft"
-    made_of, action = _first_token(trace, server.id) if is_first else _gaps(trace, server.id, verdicts)
+    is_first, is_new = verdicts[0].objective.key == "ttft", late[0].window_ns == NEWEST_NS
+    made_of, action = (_first_token if is_first else _gaps)(trace, server.id, verdicts, _window_ns(trace, late))
+    since = f" in the last {NEWEST_NS // NS_PER_S} s" if is_new else ""
     said = ", ".join(f"p{one.objective.percent} {_seen(one)} ({_limit(one)})" for one in late)
     name = verdicts[0].objective.title.partition(" ")[0]
     return Finding(
         rule=id,
         severity=Severity.WARNING if any(one.objective.percent > 50 for one in late) else Severity.INFO,
         subject=server.name,
-        message=f"{name} misses its objective: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
+        message=f"{name} misses its objective{since}: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
         evidence=(*(one.text for one in verdicts if one.seen is not None), *_tail(verdicts), *made_of[1:]),
         action=action,
         next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
         source=source,
     )
+
+
+def _window_ns(trace: Trace, late: list[Judged]) -> int:
+    """What it is made of now, as long as it is missed now: a minute mixes it with what was before."""
+    missed = {one.objective for one in late}
+    is_now = any(one.is_met is False and one.objective in missed for one in judged(trace, NEWEST_NS))
+    return NEWEST_NS if is_now else WINDOW_NS
 
 
 def _seen(one: Judged) -> str:
@@ -87,9 +98,9 @@ def _tail(verdicts: list[Judged]) -> tuple[str, ...]:
 # -- what it is made of: the words for the message, then the evidence; and what helps -------------------------------
 
 
-def _first_token(trace: Trace, track: str) -> tuple[tuple[str, ...], str]:
-    whole = _mean(trace, track, v.SERVER_TTFT, "mean time to first token")
-    queued, prefill = (_mean(trace, track, *part) for part in _PARTS)
+def _first_token(trace: Trace, track: str, _: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+    whole = _mean(trace, track, v.SERVER_TTFT, "mean time to first token", window_ns)
+    queued, prefill = (_mean(trace, track, *part, window_ns) for part in _PARTS)
     parts = tuple(one.text for one in (whole, queued, prefill) if one is not None)
     if whole is None or not whole.value:
         return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
@@ -115,20 +126,20 @@ def _quicker_prefill(trace: Trace) -> str:
     return one_of(switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks"), less_arithmetic(trace))
 
 
-def _gaps(trace: Trace, track: str, verdicts: list[Judged]) -> tuple[tuple[str, ...], str]:
-    preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), WINDOW_NS, trace.end_ns)
+def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+    preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), window_ns, trace.end_ns)
     if not isinstance(preempted, Unknown) and preempted.amount > 0:
         where = source_of(trace, track, v.SERVER_PREEMPTIONS)
         said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
         return ("requests are preempted", said), more_room_in_kv(trace)
-    prompts = _prefills(trace, track)
-    if prompts is not None and prompts.value >= _PREFILLS and _tail_ratio(verdicts) >= _TAIL:
+    prompts = _prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
+    if prompts is not None:
         smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")
         chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
         cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
         action = one_of(chunks, smaller, cached, "prefill on servers of its own")
         return ("prompts are computed in between", prompts.text), action
-    mean = _mean(trace, track, v.SERVER_ITL, "mean time between tokens")
+    mean = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
     slow = () if mean is None else (mean.text,)
     if is_gpu_busy(trace, GPU_IDLE_PERCENT):
         fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
@@ -136,17 +147,33 @@ def _gaps(trace: Trace, track: str, verdicts: list[Judged]) -> tuple[tuple[str, 
     return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
 
 
-def _prefills(trace: Trace, track: str) -> Signal | None:
-    """How many requests are in prefill on average: seconds of prefill per second."""
-    grown = increase(trace.get(track, v.total(v.SERVER_PREFILL_TIME)), WINDOW_NS, trace.end_ns)
+def _prompts_between(trace: Trace, track: str, window_ns: int) -> Signal | None:
+    """Steps of decode share their time with prompts: by the time in prefill, else by what is computed of each."""
+    grown = increase(trace.get(track, v.total(v.SERVER_PREFILL_TIME)), window_ns, trace.end_ns)
     if isinstance(grown, Unknown):
-        return None
+        return _mostly_prompts(trace, track, window_ns)
     where = source_of(trace, track, v.total(v.SERVER_PREFILL_TIME))
-    return Signal(grown.per_second, f"in prefill {grown.per_second:.2g} requests on average ({where})")
+    said = f"in prefill {grown.per_second:.2g} requests on average ({where})"
+    return Signal(grown.per_second, said) if grown.per_second >= _PREFILLS else None
 
 
-def _mean(trace: Trace, track: str, metric: Metric, words: str) -> Signal | None:
-    seen = distribution(trace, track, metric, WINDOW_NS)
+def _mostly_prompts(trace: Trace, track: str, window_ns: int) -> Signal | None:
+    prompt, output, cached = (
+        increase(trace.get(track, one), window_ns, trace.end_ns)
+        for one in (v.SERVER_PROMPT_TOKENS, v.SERVER_OUTPUT_TOKENS, v.SERVER_PREFIX_HITS)
+    )
+    if isinstance(prompt, Unknown) or isinstance(output, Unknown):
+        return None
+    computed = prompt.per_second - (0.0 if isinstance(cached, Unknown) else cached.per_second)
+    if computed < _MOSTLY_PROMPTS * (computed + output.per_second):
+        return None
+    where = source_of(trace, track, v.SERVER_PROMPT_TOKENS)
+    said = f"computed {computed:.0f} tok/s of prompts beside {output.per_second:.0f} tok/s of output ({where})"
+    return Signal(computed, said)
+
+
+def _mean(trace: Trace, track: str, metric: Metric, words: str, window_ns: int) -> Signal | None:
+    seen = distribution(trace, track, metric, window_ns)
     mean = None if isinstance(seen, Unknown) else seen.mean
     if mean is None:
         return None
