@@ -574,7 +574,7 @@ class Knob:
 
     Attributes:
         flags: Flags with a value, the usual one first. "--a.b" is found in "--a.b=1" and in the JSON of "--a" too.
-        switches: Flags without a value, and what each means: {"--enforce-eager": "off"}.
+        switches: Flags without a value, and what each means: {"--enforce-eager": "off"}; "-O=0" is one with that value.
         variables: Variables of the environment with a value as behind `flags`.
         labels: Labels of the engine's `info` metrics that tell it.
         words: What the engine's own words mean: {"none": "off"}; compared in small letters. "true", "false" and
@@ -583,6 +583,7 @@ class Knob:
         change: How people change it: "--max-num-seqs", "start without --enforce-eager"; empty where they cannot.
         undo: Said in place of `change` of what was told: what is free by default and better left so.
         since: The first version that has `change`.
+        until: The first version that has it no more.
     """
 
     flags: tuple[str, ...] = ()
@@ -594,6 +595,17 @@ class Knob:
     change: str = ""
     undo: str = ""
     since: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A variable with which versions before `until` do what `version` did by default."""
+
+    variable: str
+    value: str
+    version: str
+    until: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,6 +637,8 @@ class Engine:
         alias_flags: Flags naming what clients call the model.
         knobs: What it can be told; a feature that is not there is one that it does not have.
         config_flags: Flags that name a file of further flags, as "key: value" lines.
+        config_wins: Whether that file counts more than the command line.
+        formers: Variables that bring back the defaults of an older version.
     """
 
     kind: str
@@ -655,6 +669,8 @@ class Engine:
     alias_flags: tuple[str, ...] = ()
     knobs: Mapping[Feature, Knob] = field(default_factory=dict)
     config_flags: tuple[str, ...] = ()
+    config_wins: bool = False
+    formers: tuple[Former, ...] = ()
 
     def role(self, command_line: str) -> str | None:
         """The role of a process with this title or command line; None when it is none of this server's."""

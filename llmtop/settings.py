@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from llmtop.model import Default, Engine, Fact, Feature, Knob, Unknown, Value
+from llmtop.model import Default, Engine, Fact, Feature, Former, Knob, Unknown, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,8 @@ ON, OFF = "on", "off"
 _SEEN = "told"
 """The fact that says that the command line was read: only then is what it does not say left at its default."""
 _WORDS: Mapping[str, Value] = {"true": ON, "yes": ON, "false": OFF, "no": OFF, "none": OFF, "null": OFF, "": OFF}
+_FORMER = "told.former"
+"""The fact that names the variable that brings back an older version's defaults."""
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 _FIRST_NUMBER = list(Feature).index(Feature.MAX_RUNNING)
 _SWITCHES = frozenset(
@@ -40,6 +43,8 @@ def told(
 ) -> dict[str, Fact]:
     """What a server was told by its command line, else by its file of flags, else by its environment.
 
+    With some engines the file counts most (`Engine.config_wins`).
+
     Args:
         engine: The server's.
         argv: Its arguments, the program first.
@@ -47,8 +52,11 @@ def told(
         variable: The value of one variable of its environment.
     """
     facts: dict[str, Fact] = {_SEEN: "yes"}
+    former = next((one for one in engine.formers if variable(one.variable) == one.value), None)
+    facts |= {} if former is None else {_FORMER: former.variable}
     for feature, knob in engine.knobs.items():
-        found = next(_told(knob, argv, config, variable), None)
+        sources = (_on_command_line(knob, argv), _in_file(knob, config))
+        found = next(chain(*(sources[::-1] if engine.config_wins else sources), _in_environment(knob, variable)), None)
         if found is not None:
             value, where = _value(feature, knob, found[0]), found[1]
             if value is not None:
@@ -71,16 +79,17 @@ def facts(
     """
     found: dict[str, Fact] = {"engine_kind": engine.kind}
     is_seen = _SEEN in told
+    former = next((one for one in engine.formers if one.variable == told.get(_FORMER)), None)
     for feature, knob in _independent_first(engine):
         value, where = _set(feature, knob, told, labels or {})
         fact: Fact = _NOT_SEEN if value is None else value
         if value is None and is_seen:
-            fact, where = _by_default(knob, found, version)
+            fact, where = _by_default(knob, found, version, former)
         found[f"setting.{feature}"] = fact
         if where:
             found[f"setting.{feature}.source"] = where
         change = knob.undo if knob.undo and f"told.{feature}" in told else knob.change
-        if change and _has(knob.since, version):
+        if change and _has(knob.since, version) and not (knob.until and _has(knob.until, version)):
             found[f"setting.{feature}.change"] = change
     return found
 
@@ -92,13 +101,12 @@ def _independent_first(engine: Engine) -> list[tuple[Feature, Knob]]:
     return sorted(engine.knobs.items(), key=lambda pair: any(one.unless for one in pair[1].defaults))
 
 
-def _told(
-    knob: Knob, argv: Sequence[str], config: Mapping[str, str], variable: Callable[[str], str | None]
-) -> Iterator[tuple[str, str]]:
-    """(words, source), the most telling first; of a flag that is given twice the last counts, as in argparse."""
-    given = list(_given(knob, argv))
-    if given:
-        yield given[-1]
+def _on_command_line(knob: Knob, argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(words, source); of a flag that is given twice the last counts, as in argparse."""
+    yield from list(_given(knob, argv))[-1:]
+
+
+def _in_file(knob: Knob, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for flag in (*knob.flags, *knob.switches):
         value = config.get(flag.lstrip("-"))
         if value is not None:
@@ -106,6 +114,9 @@ def _told(
             is_off = flag in knob.switches and _WORDS.get(value.lower()) == OFF
             if not is_off:
                 yield meant, f"{flag.lstrip('-')}: {value} in its configuration file"
+
+
+def _in_environment(knob: Knob, variable: Callable[[str], str | None]) -> Iterator[tuple[str, str]]:
     for name in knob.variables:
         value = variable(name)
         if value is not None:
@@ -118,10 +129,11 @@ def _given(knob: Knob, argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         if name.startswith("--"):
             base, dot, inner = name[2:].partition(".")
             name = f"--{base.replace('_', '-')}{dot}{inner}"
-        if name in knob.switches:
-            yield knob.switches[name], name
-            continue
         behind = value if has_value else argv[i + 1] if i + 1 < len(argv) else ""
+        switch = next((one for one in (argument, name, f"{name}={behind}") if one in knob.switches), None)
+        if switch is not None:
+            yield knob.switches[switch], switch
+            continue
         for flag in knob.flags:
             if name == flag and behind:
                 yield behind, f"{name} {behind}" if len(behind) <= _SHOWN else name
@@ -177,9 +189,10 @@ def _set(feature: Feature, knob: Knob, told: Mapping[str, Fact], labels: Mapping
     return (None, "") if given is None or isinstance(given, Unknown) else (given, str(where))
 
 
-def _by_default(knob: Knob, found: Mapping[str, Fact], version: Fact | None) -> tuple[Fact, str]:
-    """The newest default that the version has."""
-    of_version = [one for one in knob.defaults if _has(one.since, version)]
+def _by_default(knob: Knob, found: Mapping[str, Fact], version: Fact | None, former: Former | None) -> tuple[Fact, str]:
+    """The newest default that the version has, or the older one that it was set back to."""
+    like = version if former is None or _has(former.until, version) else former.version
+    of_version = [one for one in knob.defaults if _has(one.since, like)]
     if not knob.defaults:
         return Unknown("the server decides it by itself, and does not say how"), ""
     if isinstance(version, Unknown | None) and any(one.since for one in knob.defaults):
@@ -192,7 +205,11 @@ def _by_default(knob: Knob, found: Mapping[str, Fact], version: Fact | None) -> 
         return Unknown(f"what it does by default together with {others} is not known"), ""
     if isinstance(default.value, Unknown):
         return default.value, ""
-    return default.value, _says_default(default, version)
+    where = _says_default(default, version)
+    return (
+        default.value,
+        where if like == version or former is None else f"{where} with {former.variable}={former.value}",
+    )
 
 
 def _says_default(default: Default, version: Fact | None) -> str:

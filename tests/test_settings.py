@@ -92,6 +92,37 @@ def test_defaults_that_depend_on_what_is_not_known_are_not_known() -> None:
     assert isinstance(value(unread, Feature.CUDA_GRAPHS), Unknown)
 
 
+def test_vllm_sleeps_by_itself_from_some_version_on() -> None:
+    """The variable was taken away with the loop that it was for."""
+    old, between, new = (settled("vllm", "vllm serve m", version) for version in ("0.10.2", "0.17.0", "0.26.0"))
+    assert value(old, Feature.SLEEP_WHEN_IDLE) == "off"
+    assert old["setting.sleep_when_idle.change"] == "VLLM_SLEEP_WHEN_IDLE=1"
+    assert isinstance(value(between, Feature.SLEEP_WHEN_IDLE), Unknown)
+    assert value(new, Feature.SLEEP_WHEN_IDLE) == "on"
+    assert "setting.sleep_when_idle.change" not in new
+    assert "setting.sleep_when_idle.change" not in between
+
+
+def test_an_older_engine_has_its_own_defaults() -> None:
+    variables = {"VLLM_USE_V1": "0"}
+    found = settled("vllm", "vllm serve m", "0.9.2", variables=variables)
+    assert value(found, Feature.PREFIX_CACHING) == "off"
+    assert value(found, Feature.TORCH_COMPILE) == "off"
+    assert isinstance(value(found, Feature.CHUNKED_PREFILL), Unknown)
+    assert found["setting.prefix_caching.source"] == "default with VLLM_USE_V1=0"
+    ignored = settled("vllm", "vllm serve m", "0.11.0", variables=variables)
+    assert value(ignored, Feature.PREFIX_CACHING) == "on"
+    assert (
+        value(settled("vllm", "vllm serve m", "0.9.2", variables={"VLLM_USE_V1": "1"}), Feature.PREFIX_CACHING) == "on"
+    )
+
+
+@pytest.mark.parametrize("flag", ["-O0", "-O=0", "-O 0", "--optimization-level 0"])
+def test_vllm_without_optimisation_captures_no_graphs(flag: str) -> None:
+    found = settled("vllm", f"vllm serve m {flag}", "0.26.0")
+    assert (value(found, Feature.CUDA_GRAPHS), value(found, Feature.TORCH_COMPILE)) == ("off", "off")
+
+
 def test_an_option_is_offered_only_to_versions_that_have_it() -> None:
     assert "setting.async_scheduling.change" not in settled("vllm", "vllm serve m", "0.9.2")
     assert settled("vllm", "vllm serve m", "0.10.2")["setting.async_scheduling.change"] == "--async-scheduling"
@@ -115,6 +146,16 @@ def test_an_option_is_offered_only_to_versions_that_have_it() -> None:
         ("llamacpp", "llama-server -m m.gguf -ctk q8_0", Feature.KV_CACHE_DTYPE, "q8_0"),
         ("trtllm", "trtllm-serve m --max_batch_size 64", Feature.MAX_RUNNING, 64),
         ("demo", "python -m llmtop.demo.server --no-prefix-caching", Feature.PREFIX_CACHING, "off"),
+        (
+            "sglang",
+            "python -m sglang.launch_server --cuda-graph-backend-decode disabled",
+            Feature.CUDA_GRAPHS,
+            "off",
+        ),
+        ("lmdeploy", "lmdeploy serve api_server m --quant-policy 8", Feature.KV_CACHE_DTYPE, "int8"),
+        ("lmdeploy", "lmdeploy serve api_server m --quant-policy 0", Feature.KV_CACHE_DTYPE, "auto"),
+        ("lmdeploy", "lmdeploy serve api_server m", Feature.PREFIX_CACHING, "off"),
+        ("trtllm", "trtllm-serve m --tensor_parallel_size 4", Feature.TENSOR_PARALLEL, 4),
     ],
 )
 def test_other_servers(kind: str, command: str, feature: Feature, expected: Fact) -> None:
@@ -143,6 +184,17 @@ def test_files_and_variables() -> None:
     assert value(settled("tgi", "text-generation-launcher", variables={"NUM_SHARD": "2"}), Feature.TENSOR_PARALLEL) == 2
     assert (
         value(settled("tgi", "text-generation-launcher", variables={"CUDA_GRAPHS": "0"}), Feature.CUDA_GRAPHS) == "off"
+    )
+
+
+def test_the_options_file_of_trtllm_serve_counts_more_than_its_command_line() -> None:
+    config = {"max-batch-size": "16", "kv-cache-config.free-gpu-memory-fraction": "0.5"}
+    found = settled("trtllm", "trtllm-serve m --max_batch_size 64 --max_num_tokens 512", config=config)
+    assert value(found, Feature.MAX_RUNNING) == 16
+    assert value(found, Feature.GPU_MEMORY_SHARE) == 0.5
+    assert value(found, Feature.MAX_BATCHED_TOKENS) == 512
+    assert (
+        value(settled("vllm", "vllm serve m --max-num-seqs 8", config={"max-num-seqs": "9"}), Feature.MAX_RUNNING) == 8
     )
 
 

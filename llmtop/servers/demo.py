@@ -33,4 +33,5 @@ ENGINE = replace(
         Feature.KV_BLOCK_SIZE: Knob(flags=("--block-size",), labels=("block_size",)),
     },
     config_flags=(),
+    formers=(),
 )

@@ -36,13 +36,20 @@ KNOBS = {
         defaults=(Default(2048),),
         change="--batch-size",
     ),
-    Feature.MAX_LENGTH: Knob(flags=("--ctx-size", "-c"), variables=("LLAMA_ARG_CTX_SIZE",), change="--ctx-size"),
+    # That is the size of its KV cache too, which slots share.
+    Feature.MAX_LENGTH: Knob(flags=("--ctx-size", "-c"), variables=("LLAMA_ARG_CTX_SIZE",), words={"0": "auto"}),
+    Feature.KV_BLOCKS: Knob(change="a larger --ctx-size"),
     Feature.CPU_THREADS: Knob(
         flags=("--threads", "-t"), variables=("LLAMA_ARG_THREADS",), words={"-1": "auto"}, change="--threads"
     ),
-    Feature.API_SERVERS: Knob(flags=("--threads-http",), change="--threads-http"),
+    Feature.API_SERVERS: Knob(
+        flags=("--threads-http",),
+        variables=("LLAMA_ARG_THREADS_HTTP",),
+        words={"-1": "auto"},
+        change="--threads-http",
+    ),
 }
-"""Read in the server's documentation. Its CUDA graphs have no flag."""
+"""Read in the server's documentation (its README of 2026). Its CUDA graphs have no flag."""
 _PROMPTS = Sample("llamacpp_prompt_tokens", plus=("llamacpp_prompt_tokens_cached",))
 ENGINE = Engine(
     kind="llamacpp",

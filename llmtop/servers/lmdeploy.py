@@ -3,8 +3,45 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
 
+KNOBS = {
+    Feature.CUDA_GRAPHS: Knob(
+        switches={"--eager-mode": "off"},
+        defaults=(Default(Unknown("its PyTorch engine has them, TurboMind has none")),),
+        undo="start without --eager-mode",
+    ),
+    Feature.PREFIX_CACHING: Knob(
+        switches={"--enable-prefix-caching": "on"}, defaults=(Default("off"),), change="--enable-prefix-caching"
+    ),
+    Feature.QUANTIZATION: Knob(flags=("--model-format",), words={"hf": "off"}),
+    Feature.KV_CACHE_DTYPE: Knob(
+        flags=("--quant-policy",),
+        words={"0": "auto", "none": "auto", "4": "int4", "8": "int8"},
+        defaults=(Default("auto"),),
+        change="--quant-policy 8",
+    ),
+    Feature.SPECULATIVE_DECODING: Knob(flags=("--speculative-algorithm",), defaults=(Default("off"),)),
+    Feature.EXPERT_PARALLEL: Knob(flags=("--ep",), words={"1": "off"}, defaults=(Default("off"),)),
+    Feature.MAX_RUNNING: Knob(
+        flags=("--max-batch-size",),
+        defaults=(Default(Unknown("LMDeploy chooses it by the GPU")),),
+        change="--max-batch-size",
+    ),
+    Feature.MAX_BATCHED_TOKENS: Knob(
+        flags=("--max-prefill-token-num",), defaults=(Default(8192),), change="--max-prefill-token-num"
+    ),
+    Feature.MAX_LENGTH: Knob(flags=("--session-len",), change="--session-len"),
+    Feature.GPU_MEMORY_SHARE: Knob(
+        flags=("--cache-max-entry-count",), defaults=(Default(0.8),), change="--cache-max-entry-count"
+    ),
+    Feature.KV_BLOCK_SIZE: Knob(flags=("--cache-block-seq-len",), defaults=(Default(64),)),
+    Feature.TENSOR_PARALLEL: Knob(flags=("--tp",), defaults=(Default(1),), change="--tp"),
+    Feature.DATA_PARALLEL: Knob(flags=("--dp",), defaults=(Default(1),), change="--dp"),
+    Feature.CPU_THREADS: Knob(variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TOKENIZERS_PARALLELISM"),
+}
+"""Read in the source of its command line, releases 0.6.0 to 0.11.0 and of August 2026. The share of GPU memory is that
+of what is free beside the weights."""
 ENGINE = Engine(
     kind="lmdeploy",
     title="LMDeploy",
@@ -16,7 +53,7 @@ ENGINE = Engine(
     port=23333,
     port_flags=("--server-port", "--port"),
     prefixes=("lmdeploy_",),
-    metrics_remedy="start LMDeploy without --disable-metrics",
+    metrics_remedy="start LMDeploy without --disable-metrics (before 0.11: with --enable-metrics)",
     names={
         v.SERVER_RUNNING: (Sample("lmdeploy_num_requests_running"),),
         v.SERVER_WAITING: (Sample("lmdeploy_num_requests_waiting"),),
@@ -24,6 +61,10 @@ ENGINE = Engine(
         v.SERVER_PROMPT_TOKENS: (Sample("lmdeploy_prompt_tokens"),),
         v.SERVER_OUTPUT_TOKENS: (Sample("lmdeploy_generation_tokens"),),
         v.SERVER_REQUESTS: (Sample("lmdeploy_request_success"),),
+        v.SERVER_PREFIX_QUERIES: (Sample("lmdeploy_prompt_tokens"),),
+        v.SERVER_PREFIX_HITS: (Sample("lmdeploy_cached_tokens"),),  # newer than 0.11
+        v.SERVER_DRAFTED: (Sample("lmdeploy_spec_decode_num_draft_tokens"),),
+        v.SERVER_ACCEPTED: (Sample("lmdeploy_spec_decode_num_accepted_tokens"),),
         v.SERVER_PREFIX_HIT_RATE: (Sample("lmdeploy_prefix_cache_hit_rate"),),
         v.SERVER_STEPS: (Sample("lmdeploy_iteration_tokens_total_count"),),
     },
@@ -38,4 +79,5 @@ ENGINE = Engine(
     model_flags=(),
     alias_flags=("--model-name",),
     model_after=("api_server",),
+    knobs=KNOBS,
 )

@@ -12,7 +12,11 @@ _ALL_PRIORITIES = {"priority": ("",)}
 
 KNOBS = {
     Feature.CUDA_GRAPHS: Knob(
-        switches={"--disable-cuda-graph": "off"}, defaults=(Default("on"),), change="start without --disable-cuda-graph"
+        flags=("--cuda-graph-backend-decode", "--cuda-graph-config.decode.backend"),
+        switches={"--disable-cuda-graph": "off", "--disable-decode-cuda-graph": "off"},
+        words={"disabled": "off"},
+        defaults=(Default("on"),),
+        change="start without --disable-cuda-graph",
     ),
     Feature.TORCH_COMPILE: Knob(
         switches={"--enable-torch-compile": "on"}, defaults=(Default("off"),), change="--enable-torch-compile"
@@ -76,7 +80,10 @@ KNOBS = {
         variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM"
     ),
 }
-"""Read in the server's arguments of releases 0.4 to 0.5."""
+"""Read in its documentation of server arguments and in its source as of the middle of 2026; `--enable-ep-moe` and
+`--enable-overlap-schedule` are of older releases. Whether steps overlap with speculative decoding or pipeline
+parallelism changed from release to release, and no page that is cheap to read tells the release (`/server_info` asks
+the scheduler)."""
 ENGINE = Engine(
     kind="sglang",
     title="SGLang",

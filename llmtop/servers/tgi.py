@@ -14,8 +14,9 @@ KNOBS = {
     ),
     Feature.PREFIX_CACHING: Knob(
         variables=("PREFIX_CACHING", "USE_PREFIX_CACHING"),
-        defaults=(Default("on", "3.0"), Default("off")),
+        defaults=(Default("on", "2.3"), Default("off")),
         change="PREFIX_CACHING=1",
+        since="2.4",
     ),
     Feature.QUANTIZATION: Knob(flags=("--quantize",), variables=("QUANTIZE",), change="--quantize fp8"),
     Feature.KV_CACHE_DTYPE: Knob(
@@ -23,6 +24,7 @@ KNOBS = {
         variables=("KV_CACHE_DTYPE",),
         defaults=(Default("auto"),),
         change="--kv-cache-dtype fp8_e5m2",
+        since="2.4",
     ),
     Feature.SPECULATIVE_DECODING: Knob(
         flags=("--speculate",),
@@ -59,7 +61,8 @@ KNOBS = {
     ),
     Feature.CPU_THREADS: Knob(variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TOKENIZERS_PARALLELISM"),
 }
-"""Read in its launcher's documentation."""
+"""Read in its launcher's source, releases 2.2 to 3.3.7. It switches prefix caching off by itself for vision and
+encoder-decoder models, LoRA adapters and GPUs before Ampere, and CUDA graphs for bitsandbytes and EXL2."""
 ENGINE = Engine(
     kind="tgi",
     title="TGI",

@@ -31,22 +31,38 @@ KNOBS = {
         defaults=(Default("auto"),),
         change="kv_cache_config: dtype: fp8 in its options file",
     ),
+    Feature.SPECULATIVE_DECODING: Knob(
+        flags=("--speculative-config.decoding-type",),
+        defaults=(Default("off"),),
+        change="speculative_config: in its options file",
+    ),
     Feature.MAX_RUNNING: Knob(flags=("--max-batch-size",), defaults=(Default(2048),), change="--max_batch_size"),
     Feature.MAX_BATCHED_TOKENS: Knob(flags=("--max-num-tokens",), defaults=(Default(8192),), change="--max_num_tokens"),
     Feature.MAX_LENGTH: Knob(flags=("--max-seq-len",), change="--max_seq_len"),
     Feature.GPU_MEMORY_SHARE: Knob(
-        flags=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction"),
+        flags=(
+            *("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction"),
+            "--kv-cache-config.free-gpu-memory-fraction",
+        ),
         defaults=(Default(0.9),),
         change="--kv_cache_free_gpu_memory_fraction",
     ),
-    Feature.TENSOR_PARALLEL: Knob(flags=("--tp-size",), defaults=(Default(1),), change="--tp_size"),
-    Feature.PIPELINE_PARALLEL: Knob(flags=("--pp-size",), defaults=(Default(1),), change="--pp_size"),
+    Feature.TENSOR_PARALLEL: Knob(
+        flags=("--tp-size", "--tensor-parallel-size"), defaults=(Default(1),), change="--tp_size"
+    ),
+    Feature.PIPELINE_PARALLEL: Knob(
+        flags=("--pp-size", "--pipeline-parallel-size"), defaults=(Default(1),), change="--pp_size"
+    ),
     Feature.EXPERT_PARALLEL: Knob(
-        flags=("--ep-size",), words={"1": "off"}, defaults=(Default("off"),), change="--ep_size"
+        flags=("--ep-size", "--moe-expert-parallel-size"),
+        words={"1": "off"},
+        defaults=(Default("off"),),
+        change="--ep_size",
     ),
     Feature.CPU_THREADS: Knob(variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TOKENIZERS_PARALLELISM"),
 }
-"""Read in the options of trtllm-serve and in the reference of its options file."""
+"""Read in the source of trtllm-serve and of its arguments (llm_args), releases 0.18 and 1.x: the options file
+overwrites what the command line says."""
 ENGINE = Engine(
     kind="trtllm",
     title="TensorRT-LLM",
@@ -84,4 +100,5 @@ ENGINE = Engine(
     backs=r"Worker",
     knobs=KNOBS,
     config_flags=("--extra-llm-api-options", "--config"),
+    config_wins=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
+from llmtop.model import Default, Engine, Feature, Former, Knob, Role, Sample, Unknown
 
 # Output tokens are counted with each step, prompt tokens when a prompt is done (with its first output token), as are
 # the times to a first token and between tokens; requests and their other times are counted when they end. Requests
@@ -43,8 +43,13 @@ DISTRIBUTIONS = {
 _BY_MEMORY = Unknown("vLLM chooses it by the GPU's memory")
 KNOBS = {
     Feature.CUDA_GRAPHS: Knob(
-        flags=("--compilation-config.cudagraph_mode", "-cc.cudagraph_mode", "-O.cudagraph_mode"),
-        switches={"--enforce-eager": "off", "--no-enforce-eager": "on", "-O0": "off"},
+        flags=(
+            "--compilation-config.cudagraph_mode",
+            "-cc.cudagraph_mode",
+            "-O.cudagraph_mode",
+            "--optimization-level",
+        ),
+        switches={"--enforce-eager": "off", "--no-enforce-eager": "on", "-O0": "off", "-O=0": "off"},
         defaults=(Default("on"),),
         change="start without --enforce-eager",
     ),
@@ -53,13 +58,13 @@ KNOBS = {
             *("--compilation-config.mode", "--compilation-config.level", "-cc.mode", "-O.mode", "-O.level"),
             "--optimization-level",
         ),
-        switches={"--enforce-eager": "off", "-O0": "off"},
+        switches={"--enforce-eager": "off", "-O0": "off", "-O=0": "off"},
         defaults=(Default("on", "0.8"), Default("off")),  # with the engine V1
         change="start without --enforce-eager",
     ),
     Feature.ASYNC_SCHEDULING: Knob(
         switches={"--async-scheduling": "on", "--no-async-scheduling": "off"},
-        # By default with some kinds of speculative decoding only; with pipeline parallelism from 0.16 on.
+        # By default with some kinds of speculative decoding only; with pipeline parallelism in newer releases only.
         defaults=(
             Default("on", "0.14", unless=(Feature.SPECULATIVE_DECODING, Feature.PIPELINE_PARALLEL)),
             Default("off"),
@@ -99,7 +104,17 @@ KNOBS = {
         change="--enable-expert-parallel",
     ),
     Feature.SLEEP_WHEN_IDLE: Knob(
-        variables=("VLLM_SLEEP_WHEN_IDLE",), defaults=(Default("off"),), change="VLLM_SLEEP_WHEN_IDLE=1", since="0.8"
+        variables=("VLLM_SLEEP_WHEN_IDLE",),
+        # Added in June 2025, after 0.9.0. Readers that wait without it replaced the variable in March 2026, when 0.17
+        # was made: 0.26 has none.
+        defaults=(
+            Default("on", "0.18"),
+            Default(Unknown("it changed when this vLLM was made"), "0.17"),
+            Default("off"),
+        ),
+        change="VLLM_SLEEP_WHEN_IDLE=1",
+        since="0.9.1",
+        until="0.17",
     ),
     Feature.KV_OFFLOADING: Knob(
         flags=("--kv-offloading-size", "--kv-transfer-config.kv_connector"), defaults=(Default("off"),)
@@ -139,7 +154,9 @@ KNOBS = {
         variables=("OMP_NUM_THREADS",), change="OMP_NUM_THREADS, TORCHINDUCTOR_COMPILE_THREADS, TOKENIZERS_PARALLELISM"
     ),
 }
-"""Read in the arguments of releases 0.6.6 to 0.26 and in the release notes of 0.8 and 0.14."""
+"""Read in the source of 0.26 (arguments, their defaults, its environment variables); when a default changed is from
+vLLM's pull requests (asynchronous scheduling: 0.14, 31998; sleeping: 16226, 28053) and the release notes of 0.8. Hybrid
+models (attention beside state space layers) have no prefix caching by default: the metrics tell it."""
 ENGINE = Engine(
     kind="vllm",
     title="vLLM",
@@ -170,4 +187,5 @@ ENGINE = Engine(
     alias_flags=("--served-model-name",),
     knobs=KNOBS,
     config_flags=("--config",),
+    formers=(Former("VLLM_USE_V1", "0", version="0.7", until="0.11"),),  # 0.11 has no engine V0 any more
 )

@@ -50,7 +50,6 @@ def room_in_kv(trace: Trace) -> str:
     """What lets more requests fit into the KV cache."""
     return one_of(
         switch_on(trace, Feature.KV_CACHE_DTYPE, "quantise the KV cache"),
-        change(trace, Feature.MAX_LENGTH, "shorten the longest context"),
         change(trace, Feature.GPU_MEMORY_SHARE, "give KV more of the GPU's memory"),
         change(trace, Feature.KV_BLOCKS, "give KV more blocks"),
         _more_gpus(trace) or "add a replica",
