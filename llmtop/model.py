@@ -665,7 +665,7 @@ class Engine:
     info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version_path: str = ""
     backs: str = ""
-    socket_flags: tuple[str, ...] = ("--uds",)
+    socket_flags: tuple[str, ...] = ("--uds", "--unix-socket")
     alias_flags: tuple[str, ...] = ()
     knobs: Mapping[Feature, Knob] = field(default_factory=dict)
     config_flags: tuple[str, ...] = ()

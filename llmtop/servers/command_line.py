@@ -69,6 +69,15 @@ def port(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC
     return int(value) if value is not None and value.isdigit() else None
 
 
+def socket_path(engine: Engine, argv: Sequence[str]) -> str | None:
+    """The Unix socket that the server was told to listen on instead of a port.
+
+    llama-server takes it for its host, and knows it by its end.
+    """
+    host = flag(argv, "--host") or ""
+    return flag(argv, *engine.socket_flags) or (host if host.endswith(".sock") else None)
+
+
 def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> ModelFacts:
     """Name and number format of the model, from flags first and its config.json where these leave it open."""
     alias = flag(argv, *engine.alias_flags)

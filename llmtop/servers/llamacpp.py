@@ -57,6 +57,7 @@ ENGINE = Engine(
     roles=(Role("server", r"^(?:\S*/)?llama-server(?:\s|$)|^-m llama_cpp\.server(?:\s|$)"),),
     library=r"libllama\.so|libggml",
     port=8080,
+    port_variable="LLAMA_ARG_PORT",
     prefixes=("llamacpp_",),
     metrics_remedy="start llama-server with --metrics",
     names={

@@ -102,7 +102,13 @@ def told_port(target: Target, proc: Path = procfs.PROC) -> int | None:
     engine = BY_KIND.get(target.kind)
     if engine is None:
         return None
-    return command_line.port(engine, command_of(target, proc), target.root_pid, proc) or engine.port
+    return _configured_port(engine, command_of(target, proc), target.root_pid, proc) or engine.port
+
+
+def _configured_port(engine: Engine, argv: Sequence[str], pid: int, proc: Path) -> int | None:
+    """The port that a server was told to use, on its command line or in a file of flags."""
+    in_file = told.flag(engine, engine.port_flags, argv, pid, proc) or ""
+    return command_line.port(engine, argv, pid, proc) or (int(in_file) if in_file.isdigit() else None)
 
 
 def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:
@@ -181,7 +187,7 @@ def _by_library(pid: int, proc: Path) -> Engine | None:
 def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Path) -> Target:
     argv = procfs.arguments(root, proc)
     members = [root, *family.descendants(root)]
-    configured = command_line.port(engine, argv, root, proc)
+    configured = _configured_port(engine, argv, root, proc)
     addresses, unread = _addresses(root, members, engine, configured, proc)
     scheme = "https" if command_line.flag(argv, *_CERTIFICATE) else "http"
     gpus, gpus_unread = _gpus(members, proc)
@@ -216,7 +222,7 @@ def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
         kind="process",
         title=title,
         processes=tuple(TargetProcess(p, "main" if p == pid else "child", _shown_name(p, proc)) for p in members),
-        ports=tuple(sorted({one.address[1] for one in found if one.address is not None})),
+        ports=tuple(sorted({one.address[1] for one in found})),
         model=why,
         dtype=why,
         gpus=gpus,
@@ -249,7 +255,8 @@ def _addresses(
     root: int, members: Sequence[int], engine: Engine, configured: int | None, proc: Path
 ) -> tuple[list[listening.Address | str], tuple[Missing, ...]]:
     """Where the server may be asked for its metrics."""
-    socket = command_line.flag(procfs.arguments(root, proc), *engine.socket_flags)
+    argv = procfs.arguments(root, proc)
+    socket = command_line.socket_path(engine, argv) or told.flag(engine, engine.socket_flags, argv, root, proc)
     if socket:
         # From where it runs; a socket that is not there yet is tried again like a port that refuses.
         here = procfs.read_link(f"{proc}/{root}/cwd") or "/"
@@ -259,7 +266,10 @@ def _addresses(
         roles = {pid: member.role for pid in members if (member := _classify(pid, proc)) is not None}
         roles.setdefault(root, _FRONT)
         backs = [pid for pid, role in roles.items() if engine.backs and re.match(engine.backs, role)]
-        return listening.worth_asking(found, engine, configured, roles.keys() - set(backs), backs), ()
+        asked = listening.worth_asking(found, engine, configured, roles.keys() - set(backs), backs)
+        if any(one.address[1] not in (configured, engine.port) for one in asked):
+            asked = listening.for_clients(asked, members, proc)
+        return [one.address for one in asked], ()
     why = Unknown(
         f"which ports it listens on cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo"
     )

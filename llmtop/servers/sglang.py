@@ -92,6 +92,7 @@ ENGINE = Engine(
         Role("tokenizer_worker", r"^sglang::tokenizer_worker"),
         Role("router", r"^-m sglang_router\.|^(?:\S*/)?(?:sgl-router|sglang-router|smg)(?:\s|$)"),
         Role("http_server", r"^-m sglang\.launch_server(?:\s|$)|^(?:\S*/)?sglang serve(?:\s|$)"),
+        Role("http_server", r"^\S*/sglang/launch_server\.py(?:\s|$)"),
     ),
     library=r"sgl_kernel|/sglang/[^\n]*\.so",
     port=30000,

@@ -38,6 +38,12 @@ def told(
     return facts
 
 
+def flag(engine: Engine, names: Sequence[str], argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> str | None:
+    """What a file of flags says under the first of some names; None where there is none, or it does not name it."""
+    given = _file_of_flags(engine, argv, pid, proc)
+    return next((given[key] for name in names if (key := name.lstrip("-")) in given), None)
+
+
 def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
     """Whether a process of Python has written a title over its arguments: it was told who knows what."""
     program = (procfs.read_link(f"{proc}/{pid}/exe") or "").rpartition("/")[2]

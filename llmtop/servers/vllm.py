@@ -167,6 +167,8 @@ ENGINE = Engine(
         Role("APIServer", r"^(?:\S*/)?vllm-rs(?:\s|$)"),
         Role("APIServer", r"^(?:\S*/)?vllm serve(?:\s|$)"),
         Role("APIServer", r"^-m vllm\.entrypoints\.(?:(?:openai\.)?api_server|cli\.main serve)(?:\s|$)"),
+        Role("APIServer", r"^\S*/vllm/entrypoints/(?:openai/)?api_server\.py(?:\s|$)"),
+        Role("APIServer", r"^-c [\s\S]*\bvllm\.entrypoints\.cli\.main\b.* serve(?:\s|$)"),
     ),
     library=r"/vllm/[^\n]*\.so",
     port=8000,
