@@ -96,6 +96,16 @@ class Starting(Protocol):
 
 
 @runtime_checkable
+class Eager(Protocol):
+    """A collector that at times has news sooner than its next poll is due."""
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the next poll should follow soon: a first number has come, and a rate takes two."""
+        ...
+
+
+@runtime_checkable
 class OnDemand(Protocol):
     """A collector that takes some things only while they are wanted, because they cost."""
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
 from llmtop import settings
@@ -117,12 +117,16 @@ class _Scrape:
     slots: Slots | Unknown | None = None
 
 
-class _Job:
+_T = TypeVar("_T")
+
+
+class _Job(Generic[_T]):
     """Work on a thread of its own, because it may hang with the server."""
 
-    def __init__(self, work: Callable[[], _Scrape | Failure | Unknown]) -> None:
+    def __init__(self, work: Callable[[], _T]) -> None:
         self._work = work
-        self._outcome: _Scrape | Failure | Unknown | BaseException = Unknown("not asked yet")
+        self._outcome: list[_T] = []
+        self._error: BaseException | None = None
         self._done = threading.Event()
         threading.Thread(target=self._run, name="llmtop scrape", daemon=True).start()
 
@@ -131,17 +135,17 @@ class _Job:
         return self._done.wait(timeout_s)
 
     @property
-    def outcome(self) -> _Scrape | Failure | Unknown:
-        """What came of it; what it raised is raised here."""
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
+    def outcome(self) -> _T:
+        """What came of it, once it is done; what it raised is raised here."""
+        if self._error is not None:
+            raise self._error
+        return self._outcome[0]
 
     def _run(self) -> None:
         try:
-            self._outcome = self._work()
+            self._outcome.append(self._work())
         except BaseException as error:  # the border of the thread: `outcome` raises it
-            self._outcome = error
+            self._error = error
         self._done.set()
 
 
@@ -185,7 +189,11 @@ class PrometheusCollector:
         """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
         self._pace = Pace()
         self._not_before_ns = 0
-        self._job: _Job | None = None
+        self._job: _Job[_Scrape | Failure | Unknown] | None = None
+        self._aside: _Job[int | None] | None = None
+        """Asks a slow server what its numbers need not wait for, over a connection of its own."""
+        self._fetcher_aside = Fetcher(target.root_pid, headers=headers, clock=clock)
+        self._fetch_aside: Fetch = fetch or self._fetcher_aside
         self._asked: tuple[str, int] | None = None
         """The URL that is being asked, and since when."""
         self._took_ns = 0
@@ -196,6 +204,7 @@ class PrometheusCollector:
         self._shown: tuple[str, set[Metric]] | None = None
         """Track and metrics of the last good scrape."""
         self._is_lost = False
+        self._is_eager = False
         self._was_awaited = False
         """There was nothing to read when it was first asked for: the server was starting."""
 
@@ -214,13 +223,21 @@ class PrometheusCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._job is None:  # else its thread has the connection, and leaves it at its deadline
+        # Else its thread has the connection, and leaves it at its deadline.
+        if self._job is None:
             self._fetcher.close()
+        if self._aside is None or self._aside.wait(0):
+            self._fetcher_aside.close()
 
     @property
     def is_starting(self) -> bool:
         """Whether the first page is still waited for: nothing has come, and nothing has failed."""
         return self._shown is None and not self._missing
+
+    @property
+    def is_eager(self) -> bool:
+        """A page is on its way, or was the first one: after a start, or after a time without any."""
+        return self._job is not None or self._is_eager
 
     def poll(self) -> Trace:
         """The page, or that it has not come yet: it is waited for elsewhere, so that a poll never hangs."""
@@ -235,6 +252,8 @@ class PrometheusCollector:
             return self._waiting(self._clock())
         job, self._job = self._job, None
         answer = job.outcome
+        if isinstance(answer, _Scrape):
+            self._ask_aside(answer)
         now = self._clock()
         self._not_before_ns = now + self._pace.wait_ns
         if isinstance(answer, _Scrape):
@@ -252,8 +271,7 @@ class PrometheusCollector:
             answer = muted or self._try(url, is_sure=is_alone or url in last)
             if isinstance(answer, _Scrape):
                 return answer
-            if answer.answer != Answer.NOT_HTTP or not url.startswith("http+unix:"):
-                problems.append(answer)  # a server has Unix sockets of its own, for its parts to talk to each other
+            problems.append(answer)
         return likeliest(problems) if problems else self._why_no_url()
 
     def _try(self, url: str, *, is_sure: bool) -> _Scrape | Failure:
@@ -283,7 +301,9 @@ class PrometheusCollector:
         connected, exposition = known
         scrape = _Scrape(connected, exposition, page.t_ns or self._clock(), self._took_ns, self._slots(connected))
         self._pace.took(self._clock() - started)
-        self._ask_besides(connected, exposition, scrape.took_ns)
+        connected.pages += 1
+        if scrape.took_ns <= SLOW_NS:
+            self._introduce(connected, exposition, self._fetch)
         return scrape
 
     def _page(self, url: str) -> Page | Failure:
@@ -302,20 +322,36 @@ class PrometheusCollector:
             return refused(url, page, self._expected(), has_key=self._has_key)
         return page
 
-    def _ask_besides(self, connected: _Connected, exposition: Exposition, took_ns: int) -> None:
-        """What is asked once, and what tells the page's cost; of a slow server not before it has given numbers."""
-        connected.pages += 1
-        is_fast = took_ns <= SLOW_NS
-        if not connected.is_introduced and (is_fast or connected.pages >= _SETTLED_PAGES):
-            connected.is_introduced = True
-            connected.version = self._version(connected.url, connected.engine)
-            named = _label(exposition, connected.engine.model_labels)
-            if isinstance(self._target.model, Unknown) and named is None:
-                connected.model = self._served_model(connected)
-        if not is_fast and self._pace.is_cost_open:
-            started = self._clock()
-            self._get(connected, connected.engine.version_path or "/health")
-            self._pace.took_beside(took_ns, self._clock() - started)
+    def _introduce(self, connected: _Connected, exposition: Exposition, fetch: Fetch) -> None:
+        """Ask once for what the page does not say."""
+        if connected.is_introduced:
+            return
+        connected.is_introduced = True
+        connected.version = self._version(connected, fetch)
+        named = _label(exposition, connected.engine.model_labels)
+        if isinstance(self._target.model, Unknown) and named is None:
+            connected.model = self._served_model(connected, fetch)
+
+    def _ask_aside(self, scrape: _Scrape) -> None:
+        """Of a slow server: what it is, not before it has given numbers, and how long it takes for next to nothing."""
+        is_settled = scrape.connected.pages >= _SETTLED_PAGES and not scrape.connected.is_introduced
+        if self._aside is None and scrape.took_ns > SLOW_NS and (is_settled or self._pace.is_cost_open):
+            self._aside = _Job(lambda: self._look_aside(scrape, is_settled))
+        if self._aside is not None and self._aside.wait(SLOW_NS / NS_PER_S):  # mostly it is quick
+            beside_ns, self._aside = self._aside.outcome, None
+            if beside_ns is not None:
+                self._pace.took_beside(scrape.took_ns, beside_ns)
+
+    def _look_aside(self, scrape: _Scrape, is_settled: bool) -> int | None:
+        """How long a request for next to nothing took; None where that needs no answer any more."""
+        connected, fetch = scrape.connected, self._fetch_aside
+        if is_settled:
+            self._introduce(connected, scrape.exposition, fetch)
+        if not self._pace.is_cost_open:
+            return None
+        started = self._clock()
+        _get(connected, connected.engine.version_path or "/health", fetch)
+        return self._clock() - started
 
     def _spoken(self, url: str) -> str:
         return url.replace("http://", "https://", 1) if _address(url) in self._secure else url
@@ -358,30 +394,23 @@ class PrometheusCollector:
     def _expected(self) -> Engine | None:
         return next((engine for engine in self._engines if engine.kind == self._target.kind), None)
 
-    def _version(self, url: str, engine: Engine) -> Fact | None:
+    def _version(self, connected: _Connected, fetch: Fetch) -> Fact | None:
         """The server's version; None for one that does not tell it over HTTP."""
-        if not engine.version_path or self._connected is None:
+        path = connected.engine.version_path
+        if not path:
             return None
-        document = self._get(self._connected, engine.version_path)
+        document = _get(connected, path, fetch)
         version = document.get("version") if isinstance(document, dict) else None
-        return clean(version) if isinstance(version, str) else Unknown(f"{engine.version_path} does not tell it")
+        return clean(version) if isinstance(version, str) else Unknown(f"{path} does not tell it")
 
-    def _served_model(self, connected: _Connected) -> Fact | None:
+    def _served_model(self, connected: _Connected, fetch: Fetch) -> Fact | None:
         """The model that the OpenAI API names first, for servers that tell it nowhere else."""
-        document = self._get(connected, "/v1/models")
+        document = _get(connected, "/v1/models", fetch)
         try:
             name = document["data"][0]["id"]
         except (LookupError, TypeError):
             return None
         return clean(name) if isinstance(name, str) else None
-
-    def _get(self, connected: _Connected, path: str) -> Any:
-        """A JSON document of the server; None when there is none."""
-        try:
-            page = self._fetch(_base(connected) + path)
-            return json.loads(page.body) if page.status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError, RecursionError):
-            return None
 
     def _waiting(self, now: int) -> Trace:
         """The page has not come yet; what came before still stands, and how long this takes is a number too."""
@@ -477,6 +506,7 @@ class PrometheusCollector:
                 unread.pop(metric, None)
                 readings.append(Reading(track_id, metric, t_ns, running, f"{engine.title} {engine.slots_path}"))
         marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
+        self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
         self._missing = tuple(
@@ -497,6 +527,15 @@ class PrometheusCollector:
             missing=self._missing,
             issues=tuple(_issues(exposition, self._pace)),
         )
+
+
+def _get(connected: _Connected, path: str, fetch: Fetch) -> Any:
+    """A JSON document of the server; None when there is none."""
+    try:
+        page = fetch(_base(connected) + path)
+        return json.loads(page.body) if page.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return None
 
 
 def _base(connected: _Connected) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from llmtop.collectors.base import OnDemand, Starting
+from llmtop.collectors.base import Eager, OnDemand, Starting
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -47,7 +47,7 @@ DEFAULT_WINDOW_S = 600.0
 FOLLOW_S = 0.5
 """How often it is looked whether the server is still the same."""
 SECOND_LOOK_S = 0.5
-"""The first two polls of a collector are this close together: a rate takes two."""
+"""The first two polls of a collector are this close together: a rate takes two. So are those it asks for itself."""
 STUCK_S = 3.0
 """A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
 STUCK_PERIODS = 3
@@ -525,7 +525,8 @@ class Session:
 
     def _poll_until_stopped(self, collector: Collector, stop: threading.Event) -> None:
         period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
-        wait_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
+        soon_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
+        is_first = True
         due = self._clock()
         while not stop.is_set():
             try:
@@ -536,8 +537,9 @@ class Session:
             else:
                 self._append(collector.name, trace, stop)
             now = self._clock()
-            due = max(due + wait_ns, now)  # late polls are skipped, not made up for
-            wait_ns = period_ns
+            is_soon = is_first or (isinstance(collector, Eager) and collector.is_eager)
+            due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
+            is_first = False
             stop.wait((due - now) / NS_PER_S)
 
     def _report(

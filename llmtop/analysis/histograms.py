@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import why_absent
+from llmtop.analysis.readings import grown_within, why_absent
 from llmtop.model import Unknown
 from llmtop.units import bounds, two_digits
 from llmtop.vocabulary import bucket, total
@@ -142,7 +142,8 @@ def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Di
     uppers = _uppers(trace, track, metric)
     if not uppers:
         return why_absent(trace, track, metric)
-    grown = [increase(trace.get(track, bucket(metric, upper)), window_ns, trace.end_ns) for upper in uppers]
+    series = (trace.get(track, bucket(metric, upper)) for upper in uppers)
+    grown = [grown_within(trace, track, each, window_ns) for each in series]
     counts: list[float] = []
     for one in grown:
         if isinstance(one, Unknown):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis import ages
-from llmtop.analysis.rates import Increase, increase, rate_samples
+from llmtop.analysis.rates import TOO_FEW, Increase, increase, rate_samples
 from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
 from llmtop.text import clean
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
 
+_SLOW_PAGE_MS = 300.0
+"""The shortest look that a snapshot takes: within it two pages of a server that answers at once have come."""
+_PAGES = 4
 _NO_STACKS_THEN = Unknown("no stacks are kept from that moment", "they begin later, or were older than the window")
 
 _COLLECTORS = {
@@ -115,7 +118,21 @@ def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -
         return why_absent(trace, track, metric)
     if series.last is None and trace.end_ns - (ages.known_ns(series) or 0) > ages.limit_ns(trace):
         return why_absent(trace, track, metric)
-    return _staleness(series, trace.end_ns, max(window_ns, FRESH_NS)) or increase(series, window_ns, trace.end_ns)
+    stale = _staleness(series, trace.end_ns, max(window_ns, FRESH_NS))
+    return stale or grown_within(trace, track, series, window_ns)
+
+
+def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int) -> Increase | Unknown:
+    """Like `rates.increase`; where too little of a server's page has come for a rate, it says how long one takes."""
+    grown = increase(series, window_ns, trace.end_ns)
+    page_ms = trace.tracks[track].facts.get("scrape_ms") if track in trace.tracks else None
+    if grown is not TOO_FEW or not isinstance(page_ms, int | float) or page_ms < _SLOW_PAGE_MS:
+        return grown
+    page_s = page_ms / 1000
+    return Unknown(
+        f"one page of metrics has come in this time, for a page takes {page_s:.1f} s: a rate needs two",
+        f"wait for the next; snapshot: look for longer, --seconds {_PAGES * page_s:.0f}",
+    )
 
 
 def rate_history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:

@@ -129,3 +129,24 @@ def test_gpu_memory_of_a_server_that_gives_no_numbers_yet_is_told() -> None:
 
     said = "vLLM listens on no port yet; it holds 2.00 GiB of GPU memory"
     assert server_view(trace) == Unknown(said, "wait")
+
+
+def test_of_one_slow_page_it_is_said_that_a_rate_takes_two() -> None:
+    trace = live_trace(Scene(is_moving=False))
+    track = next(iter(trace.tracks_of(TrackKind.SERVER)))
+    slow = replace(track, facts={**track.facts, "scrape_ms": 2600.0})
+    series = {key: replace_with_last(each) if each.track == track.id else each for key, each in trace.series.items()}
+    view = view_of(replace(trace, tracks={**trace.tracks, track.id: slow}, series=series))
+
+    why = Unknown(
+        "one page of metrics has come in this time, for a page takes 2.6 s: a rate needs two",
+        "wait for the next; snapshot: look for longer, --seconds 10",
+    )
+    assert {view.value(name) for name in ("output_tokens_per_s", "requests_per_s", "ttft_p99")} == {why}
+    assert view.value("running") == 64
+
+
+def replace_with_last(series: Series) -> Series:
+    """The same with its newest sample only."""
+    last = series.last_t_ns or 0
+    return series.between(last, last)

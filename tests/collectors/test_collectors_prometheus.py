@@ -511,6 +511,40 @@ def test_a_slow_page_is_said_and_read_less_often() -> None:
     assert collector.poll().readings
 
 
+def test_a_slow_page_does_not_wait_for_what_is_asked_aside() -> None:
+    clock, release = Clock(), threading.Event()
+
+    def slow(url: str) -> Page:
+        if url != URL:
+            assert release.wait(10)
+        clock.now += 100_000_000
+        return Page(200, expositions.vllm_v0().encode())
+
+    collector = PrometheusCollector(target(), ENGINES, clock, slow)
+    try:
+        assert collector.poll().readings
+        assert collector.poll().readings, "while it is still asked"
+    finally:
+        release.set()
+
+
+def test_the_first_page_after_none_is_followed_by_another_soon() -> None:
+    pages: list[Page] = []
+
+    def page(url: str) -> Page:
+        if not pages:
+            raise ConnectionRefusedError
+        return pages[-1]
+
+    collector = PrometheusCollector(target(), ENGINES, Clock(), page)
+    seen = []
+    for served in (None, "page", "page", None, "page", "page"):
+        pages[:] = [Page(200, expositions.vllm_v0().encode())] if served else []
+        collector.poll()
+        seen.append(collector.is_eager)
+    assert seen == [False, True, False, False, True, False]
+
+
 def test_a_server_at_its_limit_is_read_as_often_as_ever() -> None:
     """Whatever is asked of it takes seconds: that is its queue, and the page costs it next to nothing."""
     clock = Clock()
@@ -849,27 +883,6 @@ def test_a_unix_socket_is_read(tmp_path: Path) -> None:
     assert value(trace, v.SERVER_RUNNING) == 64
     assert "server:v.sock" in trace.tracks
     assert "nothing listens at" in lost.reason
-
-
-def test_a_socket_between_the_servers_parts_is_no_reason(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "zmq"))
-        listener.listen()
-
-        def greet() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(b"\xff\0\0\0\0\0\0\0\x01\x7f")
-                connection.recv(1000)
-
-        thread = threading.Thread(target=greet, daemon=True)
-        thread.start()
-        with over_http(f"http+unix://{quote(str(tmp_path / 'zmq'), safe='')}/metrics") as collector:
-            for _ in range(2):
-                trace = collector.poll()
-                assert "listens on no port yet" in reason(trace).reason
-                assert not trace.tracks
-        thread.join()
 
 
 def test_a_key_is_sent_when_it_is_given(server: MetricsServer) -> None:

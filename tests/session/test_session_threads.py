@@ -62,6 +62,24 @@ def session_of(*collectors: FakeCollector) -> tuple[Session, threading.Semaphore
     return Session(collectors, Origin("live"), interval_s=0.001, on_news=news.release), news
 
 
+class Eager(FakeCollector):
+    """Has its first number with the second poll."""
+
+    @property
+    def is_eager(self) -> bool:
+        return self.polls == 2
+
+
+def test_a_collector_with_a_first_number_is_polled_again_soon() -> None:
+    eager, news = Eager("eager"), threading.Semaphore(0)
+    session = Session([eager], Origin("live"), interval_s=2.0, on_news=news.release)
+    trace = run_until(session, news, 3)
+    series = trace.get("eager", BEAT)
+    assert series is not None
+    first, second, third = series.times
+    assert max(second - first, third - second) < 1_500_000_000
+
+
 def test_collectors_poll_until_stopped_and_are_closed() -> None:
     one, two = FakeCollector("one"), FakeCollector("two")
     session, news = session_of(one, two)
