@@ -104,6 +104,8 @@ class _Ended:
     start_ticks: int
     role: str
     ended_ns: int
+    was_over: bool = False
+    """It had ended before the first look, which is then what `ended_ns` tells."""
     shown: Track | None = None
 
 
@@ -218,6 +220,29 @@ class ProcCollector:
             for process in self._processes.values():
                 process.is_announced = True
                 self._make_part(process)
+            self._note_zombies(children, news)
+
+    def _note_zombies(self, children: Iterable[int], news: _News) -> None:
+        """Parts that had ended before the first look, and whose parent has not noticed.
+
+        A zombie has no command line any more, but its name. Where another has its role it was replaced, or is a pool's.
+        """
+        roles = {process.role for process in self._processes.values()}
+        for pid in children:
+            stat = procfs.stat(pid)
+            if stat is None or stat.state != "Z" or not _has_ended(stat):
+                continue
+            found = (engine.role_by_name(procfs.name(pid)) for engine in self._engines)
+            role = clean(next((role for role in found if role is not None), ""))
+            if not role or role in roles:
+                continue
+            self._exits.watch(pid)
+            self._exits.note_zombie(pid)
+            self._note_end(pid, stat.start_ticks, role, was_over=True)
+            how = self._exits.of(pid).text
+            said = "" if isinstance(how, Unknown) else f": {how}"
+            text = f"{role} (pid {pid}) had exited before llmtop came{said}"
+            news.marks.append(Mark(self._clock(), "process", f"process:{pid}", text, Severity.WARNING))
 
     def _add_first(self) -> None:
         """The processes that the target was recognised by; workers that are no descendants are among them."""
@@ -339,8 +364,8 @@ class ProcCollector:
         if process.is_part:
             self._note_end(process.pid, process.start_ticks, process.role)
 
-    def _note_end(self, pid: int, start_ticks: int, role: str) -> None:
-        ended = _Ended(pid, start_ticks, role, self._clock())
+    def _note_end(self, pid: int, start_ticks: int, role: str, *, was_over: bool = False) -> None:
+        ended = _Ended(pid, start_ticks, role, self._clock(), was_over)
         self._over[f"ended:{pid}/{start_ticks}"] = ended
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
@@ -397,6 +422,8 @@ class ProcCollector:
         facts |= {key: 1 for key in ("is_regular", "is_oom") if getattr(exit, key)}
         if is_zombie and stat is not None:
             facts |= {"is_zombie": 1, "parent": stat.parent}
+        if ended.was_over:
+            facts["was_over"] = 1
         if exit.words:
             facts["words"] = exit.words
         return Track(id, TrackKind.ENDED, ended.role, facts=facts)

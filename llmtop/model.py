@@ -608,6 +608,10 @@ class Former:
     until: str
 
 
+KEPT_NAME = 15
+"""Bytes that Linux keeps of a process's name (TASK_COMM_LEN)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What llmtop knows of one LLM server, as data: one file in `llmtop.servers` each.
@@ -639,6 +643,7 @@ class Engine:
         config_flags: Flags that name a file of further flags, as "key: value" lines.
         config_wins: Whether that file counts more than the command line.
         formers: Variables that bring back the defaults of an older version.
+        titles: Titles of its processes longer than the name that Linux keeps of a process, by which a zombie is told.
     """
 
     kind: str
@@ -671,6 +676,7 @@ class Engine:
     config_flags: tuple[str, ...] = ()
     config_wins: bool = False
     formers: tuple[Former, ...] = ()
+    titles: tuple[str, ...] = ()
 
     def role(self, command_line: str) -> str | None:
         """The role of a process with this title or command line; None when it is none of this server's."""
@@ -679,3 +685,8 @@ class Engine:
             if match:
                 return match.expand(role.name)
         return None
+
+    def role_by_name(self, name: str) -> str | None:
+        """The role of a process that has only its short name left, as a zombie has; None when it is none of these."""
+        whole = (title for title in self.titles if len(name) == KEPT_NAME and title.startswith(name))
+        return self.role(next(whole, name))

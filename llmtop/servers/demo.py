@@ -15,6 +15,7 @@ ENGINE = replace(
         Role("EngineCore", r"^-m llmtop\.demo\.engine(?:\s|$)|^EngineCore(?:\s|$)"),
         Role("APIServer", r"^-m llmtop\.demo\.server(?:\s|$)|^APIServer(?:\s|$)"),
     ),
+    titles=(),
     library="",
     metrics_remedy="",
     version_path="",

@@ -94,6 +94,7 @@ ENGINE = Engine(
         Role("http_server", r"^-m sglang\.launch_server(?:\s|$)|^(?:\S*/)?sglang serve(?:\s|$)"),
         Role("http_server", r"^\S*/sglang/launch_server\.py(?:\s|$)"),
     ),
+    titles=("sglang::scheduler", "sglang::detokenizer", "sglang::data_parallel_controller"),
     library=r"sgl_kernel|/sglang/[^\n]*\.so",
     port=30000,
     prefixes=("sglang_",),

@@ -170,6 +170,7 @@ ENGINE = Engine(
         Role("APIServer", r"^\S*/vllm/entrypoints/(?:openai/)?api_server\.py(?:\s|$)"),
         Role("APIServer", r"^-c [\s\S]*\bvllm\.entrypoints\.cli\.main\b.* serve(?:\s|$)"),
     ),
+    titles=("VLLM::EngineCore", "VLLM::DPCoordinator", "VLLM::DPSupervisor"),
     library=r"/vllm/[^\n]*\.so",
     port=8000,
     prefixes=("vllm_",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -98,6 +99,12 @@ def test_want_of_memory_is_named() -> None:
     assert fault.state == "ENGINE KILLED: OUT OF MEMORY"
     assert "Out of memory: Killed process 7 (python3) (kernel log)" in fault.evidence
     assert "more memory" in fault.action
+
+
+def test_what_had_ended_before_the_first_look_is_told_so() -> None:
+    [fault] = liveness(renamed(ENGINE_KILLED, 7, is_zombie=1, parent=5, was_over=1)).faults
+    assert re.search(r"at least \d+ s ago, before llmtop came; APIServer", fault.message)
+    assert "before llmtop came" in fault.evidence[0]
 
 
 def test_a_zombie_names_the_parent_that_does_not_look() -> None:

@@ -499,3 +499,37 @@ def test_what_a_shell_runs_in_turn_is_no_part_that_is_missed() -> None:
             os.kill(shell.pid, signal.SIGSTOP)  # or it would start the next one
             for pid in (*procfs.below(shell.pid), shell.pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+DEAD_CHILDREN = """
+import ctypes, os, signal, sys
+for name in sys.argv[1:]:
+    if not os.fork():
+        ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME, of which Linux keeps 15 bytes
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("title", ["VLLM::EngineCore", "VLLM::Worker_TP0", "sglang::scheduler_TP0"])
+def test_a_part_that_had_died_before_the_first_look_is_told(title: str) -> None:
+    role = {"VLLM::EngineCore": "EngineCore", "VLLM::Worker_TP0": "Worker_TP"}.get(title, "scheduler")
+    with python(DEAD_CHILDREN, title) as program:
+        trace = ProcCollector(target(program.pid), ENGINES).poll()
+
+    [ended] = trace.tracks_of(TrackKind.ENDED)
+    assert (ended.name, ended.facts["how"]) == (role, "killed by SIGKILL")
+    assert (ended.facts["is_zombie"], ended.facts["was_over"], ended.facts["parent"]) == (1, 1, program.pid)
+    [mark] = trace.marks
+    assert mark.text == f"{role} (pid {ended.facts['pid']}) had exited before llmtop came: killed by SIGKILL"
+
+
+def test_a_zombie_of_no_role_and_one_that_was_replaced_are_no_parts_that_are_missed() -> None:
+    with python(DEAD_CHILDREN, "sh", "VLLM::APIServer") as program:
+        front = TargetProcess(program.pid, "APIServer", "python")
+        trace = ProcCollector(Target(program.pid, program.pid, "vllm", "vLLM", (front,)), ENGINES).poll()
+
+    assert not trace.tracks_of(TrackKind.ENDED)
+    assert not trace.marks

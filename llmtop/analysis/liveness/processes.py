@@ -155,7 +155,7 @@ def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> F
         _state(first, _who(first.name), "DEAD"),
         first.name,
         f"{first.name} (pid {first.facts.get('pid')}){others} is dead{zombie}{said}, "
-        f"{for_s(since, trace.end_ns)} ago; {alive} still runs and can serve nothing without it",
+        f"{_when(trace, first)}; {alive} still runs and can serve nothing without it",
         tuple(line for track in tracks[:3] for line in _says_end(trace, track)),
         _what_to_do(first),
         _log_of(first),
@@ -180,13 +180,18 @@ def _is_surplus(ended: Track, living: tuple[Part, ...]) -> bool:
 
 
 def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
-    ago = for_s(_ended_ns(track), trace.end_ns)
-    lines = [f"{track.name} (pid {track.facts.get('pid')}) ended {ago} ago, {_in_words(track)} (/proc, pidfd)"]
+    who = f"{track.name} (pid {track.facts.get('pid')})"
+    lines = [f"{who} ended {_when(trace, track)}, {_in_words(track)} (/proc, pidfd)"]
     if track.facts.get("is_zombie"):
         lines.append(f"it is a zombie: its parent (pid {track.facts.get('parent')}) has not noticed (/proc/PID/stat)")
     if words := track.facts.get("words"):
         lines.append(f"{words} (kernel log)")
     return tuple(lines)
+
+
+def _when(trace: Trace, track: Track) -> str:
+    ago = f"{for_s(_ended_ns(track), trace.end_ns)} ago"
+    return f"at least {ago}, before llmtop came" if track.facts.get("was_over") else ago
 
 
 def _in_words(track: Track) -> str:
