@@ -14,8 +14,6 @@ torch with CUDA.
 from __future__ import annotations
 
 import argparse
-import bisect
-import ctypes
 import json
 import os
 import statistics
@@ -34,6 +32,7 @@ import pynvml as nvml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import table
 from benchmarks.cuda_driver import STAMP, Kernel
+from llmtop.collectors.nvml_cycles import denominators, find_words, raw_samples
 
 SIDE, WIDE = 8192, 16384
 WARM_S, WINDOW_S = 1.0, 1.5
@@ -43,13 +42,12 @@ FIELDS = 308
 GPM_IDS = 333
 GPM_CHUNK = 90
 """Older drivers take few metrics in one call."""
-MOST_SAMPLE_BYTES = 1 << 16
-LEAST_GROWTH = 1_000_000
-"""Cycles in a window are far more; the ratio of two small numbers is any percentage."""
 SAMPLING = {0: "power samples", 5: "SM clock samples", 6: "memory clock samples", 7: "module power samples"}
 CLOCKS = ("graphics", "SM", "memory", "video")
 CLOCK_IDS = ("current", "application target", "application default", "customer boost maximum")
 HMMA, DRAM = 7, 10
+LAST_PERCENT = 13
+"""GPM metrics up to this id are percentages."""
 
 Step = Callable[[], object]
 
@@ -250,35 +248,13 @@ class Gpm:
 
     def words(self) -> tuple[list[int], list[int]]:
         """The 64-bit words of both samples. They are opaque: nothing says what stands where."""
-        size = min(_size_of(address) for address in map(_address, self._samples))
-        first, second = (
-            list((ctypes.c_uint64 * (size // 8)).from_buffer_copy(ctypes.string_at(_address(sample), size // 8 * 8)))
-            for sample in self._samples
-        )
-        return first, second
+        raw = raw_samples(*self._samples)
+        return ([], []) if raw is None else (list(raw[0].words()), list(raw[1].words()))
 
     def free(self) -> None:
         """Give the driver its samples back."""
         for sample in self._samples:
             nvml.nvmlGpmSampleFree(sample)
-
-
-def _address(sample: Any) -> int:
-    return ctypes.cast(sample, ctypes.c_void_p).value or 0
-
-
-def _size_of(address: int) -> int:
-    """How much may be read at an address: what glibc wrote before it where that can be, else to the mapping's end.
-
-    0 where nothing may: a driver is free to give a number that is no address.
-    """
-    for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines():
-        start, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if start + 8 <= address < end:
-            chunk: int = ctypes.c_uint64.from_address(address - 8).value & ~7
-            most = min(end - address, MOST_SAMPLE_BYTES)
-            return chunk - 8 if 64 <= chunk <= most else most
-    return 0
 
 
 def word_rates(first: Sequence[int], second: Sequence[int], seconds: float) -> dict[str, float]:
@@ -421,46 +397,24 @@ def by_name(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {name: [row[name] for row in rows] for name in sorted(names)}
 
 
-def denominators(first: Sequence[int], second: Sequence[int], percents: Sequence[float]) -> dict[int, int]:
-    """Words whose growth is what percentages are taken of, and of how many of them: the elapsed cycles are among these.
-
-    Found without knowing the layout: where 100 x the growth of one word over that of another is a percentage that GPM
-    gave for the same two samples, the other is its denominator.
-
-    >>> denominators([0, 0, 0], [25_000_000, 50_000_000, 100_000_000], [25.0, 50.0])
-    {2: 2}
-    """
-    growth = {i: b - a for i, (a, b) in enumerate(zip(first, second, strict=True)) if b - a >= LEAST_GROWTH}
-    ordered = sorted(growth.values())
-    found = {
-        index: sum(_is_among(delta * percent / 100, ordered) for percent in set(percents))
-        for index, delta in growth.items()
-    }
-    return {index: parts for index, parts in found.items() if parts >= 2}
-
-
-def _is_among(wanted: float, ordered: Sequence[int]) -> bool:
-    """Whether one of some ascending numbers is a wanted one, to the precision of a percentage kept as a double."""
-    slack = 1e-7 * wanted + 0.5
-    place = bisect.bisect_left(ordered, wanted - slack)
-    return place < len(ordered) and ordered[place] <= wanted + slack
-
-
 def estimate(row: Row, sms: int) -> float | None:
-    """The candidate that would need no CUDA context: elapsed cycles out of the raw sample, found anew by itself.
+    """The candidate that needs no CUDA context: elapsed cycles and time out of the raw sample, found as llmtop does.
 
-    The denominator of most percentages is taken, over the time between the samples; it may count one unit or the sum of
-    all SMs, and NVML's clock, which is at most 15 % high, tells which.
+    llmtop wants five windows to agree; here one is all there is, of 1.5 s.
     """
-    percents = [value for gpm_id, value in row.gpm.items() if gpm_id <= 13 and 0.01 < value < 99.99]
-    found = denominators(row.first, row.second, percents)
     said = row.candidates.get("clock SM")
-    if not found or not said:
+    if not said:
         return None
-    index = max(found, key=lambda i: found[i])
-    mhz = (row.second[index] - row.first[index]) / row.seconds / 1e6
-    fitting = [mhz / units for units in (1, sms, 2 * sms, 4 * sms) if 0.85 <= mhz / units / said <= 1.02]
-    return fitting[0] if fitting else None
+    words = find_words((row.first, row.second), percents_of(row), row.first, round(row.seconds * 1e9), sms, said)
+    if words is None:
+        return None
+    cycles, time_ns = (row.second[index] - row.first[index] for index in (words.cycles, words.time))
+    return 1e3 * cycles / words.units / time_ns
+
+
+def percents_of(row: Row) -> list[float]:
+    """GPM's percentages of one window."""
+    return [value for gpm_id, value in row.gpm.items() if gpm_id <= LAST_PERCENT]
 
 
 def report(rows: Sequence[Row], sms: int) -> None:
@@ -476,8 +430,7 @@ def report(rows: Sequence[Row], sms: int) -> None:
     _rank(words, [truth * 1e6 for truth in truths], 25)
     print("\nDenominators of GPM's percentages, and of how many of them, by load")
     for row in good:
-        percents = [value for gpm_id, value in row.gpm.items() if gpm_id <= 13 and 0.01 < value < 99.99]
-        found = denominators(row.first, row.second, percents)
+        found = denominators(row.first, row.second, percents_of(row))
         most = sorted(found, key=lambda i: -found[i])[:6]
         rates = ", ".join(
             f"word {i} ({found[i]}; {(row.second[i] - row.first[i]) / row.seconds / row.true_mhz / 1e6:.5g} x true)"

@@ -42,7 +42,7 @@ def lasting_facts(device: Device) -> dict[str, Fact]:
         "compute_capability": device.fact(
             lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))
         ),
-        "sm_count": device.fact(_sm_count),
+        "sm_count": device.fact(sm_count),
         "max_sm_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
         "max_memory_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
         "pcie_max_generation": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
@@ -61,7 +61,8 @@ def changing_facts(device: Device) -> dict[str, Fact]:
     }
 
 
-def _sm_count(nvml: Any, handle: Any) -> int:
+def sm_count(nvml: Any, handle: Any) -> int:
+    """Streaming multiprocessors of the whole GPU."""
     cores = int(nvml.nvmlDeviceGetNumGpuCores(handle))
     return cores // _CORES_PER_SM.get(nvml.nvmlDeviceGetCudaComputeCapability(handle), 128)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
+from llmtop.collectors import nvml_cycles as cycles
 from llmtop.collectors.nvml_errors import explain, explain_code
+from llmtop.collectors.nvml_facts import sm_count
 from llmtop.collectors.nvml_readings import field as nvml_field
 from llmtop.model import Metric, Missing, Unknown
 
@@ -70,7 +72,8 @@ _SOURCES = (
 _C2C_SOURCES = (_Source(100, v.GPU_C2C_TX, _MIB), _Source(101, v.GPU_C2C_RX, _MIB))
 _C2C_LINK_COUNT = 170
 """NVML_FI_DEV_C2C_LINK_COUNT: not supported where GPU and CPU are not of one package."""
-METRICS = tuple(source.metric for source in (*_SOURCES, *_C2C_SOURCES))
+METRICS = (*(source.metric for source in (*_SOURCES, *_C2C_SOURCES)), v.GPU_SM_CLOCK_TRUE)
+CLOCK_SOURCE = "GPM raw cycles"
 
 
 @dataclass(slots=True)
@@ -109,18 +112,22 @@ class GpmSampler:
 
     Args:
         instance: The GPU instance to sample, of a GPU in MIG mode; None for all of the GPU.
+        sms: How many SMs the GPU has, to tell their clock; None where that is not known.
 
     Raises:
         NVMLError: From every method, as the driver gives it.
     """
 
-    def __init__(self, nvml: Any, handle: Any, clock: Clock, instance: int | None = None) -> None:
+    def __init__(
+        self, nvml: Any, handle: Any, clock: Clock, instance: int | None = None, sms: int | None = None
+    ) -> None:
         self._nvml = nvml
         self._handle = handle
         self._instance = instance
         self._clock = clock
         self._sources = _sources(nvml, handle)
         self._base, self._fresh = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+        self._cycles = None if instance is not None else _Cycles(self._base, self._fresh, sms)
         self._base_ns: int | None = None
         self._fresh_ns: int | None = None
         self._request = nvml.c_nvmlGpmMetricsGet_t()
@@ -149,15 +156,54 @@ class GpmSampler:
             if is_first:
                 return WAITING
             self._request.sample1, self._request.sample2 = self._base, self._fresh
-            return _window(self._nvml.nvmlGpmMetricsGet(self._request).metrics, self._sources)
+            metrics = self._nvml.nvmlGpmMetricsGet(self._request).metrics
+            window = _window(metrics, self._sources)
+            if self._cycles is not None and isinstance(window, Window):
+                self._add_clock(window, self._cycles, metrics)
+            return window
         finally:
             self._base, self._fresh = self._fresh, self._base
             self._base_ns, self._fresh_ns = self._fresh_ns, None
+
+    def _add_clock(self, window: Window, counted: _Cycles, metrics: Any) -> None:
+        percents = [
+            slot.value
+            for slot, source in zip(metrics, self._sources, strict=False)
+            if slot.nvmlReturn == 0 and source.metric.unit == "%"
+        ]
+        try:
+            nvml_mhz = float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+        except self._nvml.NVMLError as error:
+            window.missing[v.GPU_SM_CLOCK_TRUE] = explain(error)
+            return
+        mhz = counted.mhz(self._base, self._fresh, percents, nvml_mhz=nvml_mhz, taken_ns=self._fresh_ns or 0)
+        if isinstance(mhz, Unknown):
+            window.missing[v.GPU_SM_CLOCK_TRUE] = mhz
+        else:
+            window.values[v.GPU_SM_CLOCK_TRUE] = mhz
 
     def free(self) -> None:
         """Give the driver its samples back."""
         for sample in (self._base, self._fresh):
             self._nvml.nvmlGpmSampleFree(sample)
+
+
+class _Cycles:
+    """The SMs' clock out of two samples that take turns."""
+
+    def __init__(self, base: Any, fresh: Any, sms: int | None) -> None:
+        raw = cycles.raw_samples(base, fresh)
+        self._raw = {} if raw is None else {id(base): raw[0], id(fresh): raw[1]}
+        self._clock = cycles.SmClock(sms) if sms else None
+
+    def mhz(self, base: Any, fresh: Any, percents: list[float], *, nvml_mhz: float, taken_ns: int) -> float | Unknown:
+        """Over the window between them, or why it cannot be told."""
+        if self._clock is None:
+            return cycles.NO_SMS
+        if not self._raw:
+            return cycles.NO_SIZE
+        first, second = self._raw[id(base)], self._raw[id(fresh)]
+        return self._clock.window(first, second, percents, nvml_mhz=nvml_mhz, taken_ns=taken_ns)
 
 
 class GpmTrack:
@@ -179,7 +225,9 @@ class GpmTrack:
         try:
             self.why_not: Unknown | None = device.ask(why_not)
             if self.why_not is None:
-                self._sampler = device.ask(lambda nvml, handle: GpmSampler(nvml, handle, clock, instance))
+                sms = None if instance is not None else device.fact(sm_count)
+                known = sms if isinstance(sms, int) else None
+                self._sampler = device.ask(lambda nvml, handle: GpmSampler(nvml, handle, clock, instance, known))
         except device.error as error:
             self.why_not = explain(error)
         self._say(self.why_not or WAITING)
@@ -227,7 +275,7 @@ class GpmTrack:
 
     def _use_window(self, news: News, window: Window) -> None:
         for metric, value in window.values.items():
-            news.read(self._track, metric, value, SOURCE)
+            news.read(self._track, metric, value, CLOCK_SOURCE if metric is v.GPU_SM_CLOCK_TRUE else SOURCE)
         for metric in window.missing:
             news.gap(self._track, metric, SOURCE)
         self._missing = tuple(Missing(f"{self._track}/{metric.name}", why) for metric, why in window.missing.items())

@@ -38,6 +38,8 @@ GPU_POWER_LIMIT = Metric("gpu.power_limit", "W", title="power limit")
 GPU_ENERGY = Metric("gpu.energy", "J", counter=True, title="energy")
 """Read at 0 s, 1 s, and then every 5 s: the call takes 3 ms."""
 GPU_SM_CLOCK = Metric("gpu.sm_clock", "MHz", title="SM clock")
+GPU_SM_CLOCK_TRUE = Metric("gpu.sm_clock_true", "MHz", title="true SM clock")
+"""The SMs' elapsed cycles over time, out of GPM's raw samples; NVML's SM clock is up to 10 % above it."""
 GPU_MEMORY_CLOCK = Metric("gpu.memory_clock", "MHz", title="memory clock")
 GPU_TEMPERATURE = Metric("gpu.temperature", "°C", title="temperature")
 GPU_CLOCK_REASONS = Metric("gpu.clock_reasons", "bitmask", title="throttle")

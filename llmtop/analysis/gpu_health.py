@@ -108,9 +108,23 @@ def _clocks(trace: Trace, track: Track) -> Iterator[HealthFact]:
     parts += [f"SMs up to {highest} MHz"] if highest else []
     if parts:
         yield HealthFact("clocks", ", ".join(parts))
+    yield from _true_clock(trace, track)
     hot = _count(trace, track, v.GPU_TEMPERATURE_MEMORY)
     if hot is not None:
         yield HealthFact("memory temperature", f"{hot} °C")
+
+
+def _true_clock(trace: Trace, track: Track) -> Iterator[HealthFact]:
+    """The SMs' clock by their own count beside what NVML says of it, or why it is not counted."""
+    said, counted = (latest(trace, track.id, metric) for metric in (v.GPU_SM_CLOCK, v.GPU_SM_CLOCK_TRUE))
+    why = trace.why_missing(f"{track.id}/{v.GPU_SM_CLOCK_TRUE.name}")
+    if isinstance(said, Unknown):
+        return
+    if not isinstance(counted, Unknown):
+        more = f": {percent((said / counted - 1) * 100)} high" if said > counted else ""
+        yield HealthFact("SM clock", f"{counted:.0f} MHz by GPM's count of cycles; NVML says {said:.0f}{more}")
+    elif why is not None:
+        yield HealthFact("SM clock", f"{said:.0f} MHz, says NVML; true unknown: {why.reason}")
 
 
 def _identity(_: Trace, track: Track) -> Iterator[HealthFact]:

@@ -97,6 +97,7 @@ class GpuRow:
     power: Gauge
     power_limit: float | Unknown
     sm_clock: Gauge
+    true_clock: float | Unknown
     temperature: Gauge
     limits: tuple[str, ...] | Unknown
     links: tuple[Gauge, ...]
@@ -240,6 +241,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         power=_gauge(trace, track.id, v.GPU_POWER),
         power_limit=latest(trace, track.id, v.GPU_POWER_LIMIT),
         sm_clock=_gauge(trace, track.id, v.GPU_SM_CLOCK),
+        true_clock=latest(trace, track.id, v.GPU_SM_CLOCK_TRUE),
         temperature=_gauge(trace, track.id, v.GPU_TEMPERATURE),
         limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
         links=tuple(_gauge(trace, track.id, metric) for metric in _LINKS if trace.get(track.id, metric) is not None),
@@ -263,6 +265,7 @@ def _instance(trace: Trace, track: Track) -> GpuRow:
         power=_no_gauge(v.GPU_POWER),
         power_limit=_NOT_OF_INSTANCES,
         sm_clock=_no_gauge(v.GPU_SM_CLOCK),
+        true_clock=_NOT_OF_INSTANCES,
         temperature=_no_gauge(v.GPU_TEMPERATURE),
         limits=_NOT_OF_INSTANCES,
         links=(),

@@ -334,6 +334,7 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
         "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
         "power_w": over_window(v.GPU_POWER),
         "sm_mhz": over_window(v.GPU_SM_CLOCK),
+        "sm_mhz_true": over_window(v.GPU_SM_CLOCK_TRUE),
         "throttle": _fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
         "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
     }

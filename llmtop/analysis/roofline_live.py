@@ -1,11 +1,12 @@
 """Where a running GPU stands on its roofline, from GPM: no profiler, no privileges.
 
-    FLOP/s  = pipe % x peak(precision) x SM clock now / SM clock of the published peak
+    FLOP/s  = pipe % x peak(precision) x true SM clock / SM clock of the published peak
     bytes/s = DRAM % x (bus width x highest memory clock x 2)
 
-Checked against known work on an H100 SXM (docs/gpu-checks.md): bf16, fp16, tf32 and fp8 matrix multiplication within
-1.5 %, memory-bound kernels within 1 %. The clock term is not optional: GPM counts cycles, and under its power cap that
-GPU ran bf16 at 1390 MHz, where the published 989 TFLOP/s hold at 1830.
+The true SM clock comes from GPM's raw samples; without it NVML's stands in. Checked against known work on an H100 SXM
+(docs/gpu-checks.md): bf16, fp16, tf32 and fp8 matrix multiplication within 1.5 %, memory-bound kernels within 1 %. The
+clock term is not optional: GPM counts cycles, and under its power cap that GPU ran bf16 at 1390 MHz, where the
+published 989 TFLOP/s hold at 1830.
 
 What GPM cannot tell, and this view says so: fp8 and bf16 share one counter (HMMA), so an unknown precision gives a
 band; a tile that is mostly padding counts as full, so at low intensity the FLOP/s are an upper bound.
@@ -31,7 +32,7 @@ from llmtop.analysis.roofline_rates import (
     too_old,
     why_no_rates,
 )
-from llmtop.analysis.roofline_roofs import TRUE_CLOCKS, notes_on, roofs_of
+from llmtop.analysis.roofline_roofs import is_clock_checked, notes_on, roofs_of
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 from llmtop.units import si
@@ -207,13 +208,13 @@ def _quality(rates: Rates, ceilings: Ceilings, origin: str) -> Quality:
     Measured on an H100: 16-bit, tf32 and fp8 tensor work on full tiles is within 1.5 %; int8 read twice what was done
     (its pipe also serves slower instructions); CUDA cores read 8 % high; batch 1 reads eightfold, batch 64 4 % high:
     below 64 rows the rest of a tile is padding, which shows as an intensity below 2 x 64 FLOP per element read.
-    Under fp8, what runs in 16 bits (attention, often) counts double. DCGM was not measured against known work. On an
-    H200 the SM clock that NVML gives is above the true one; where that was not checked, the FLOP/s are a bound too.
+    Under fp8, what runs in 16 bits (attention, often) counts double. DCGM was not measured against known work. Without
+    the true clock the FLOP/s are a bound too: an H200's NVML clock was up to 10 % above it.
     """
     if ceilings.why_band is not None:
         return Quality.ESTIMATE
     precision = rates.precision
-    if precision not in _ELEMENT_BYTES or origin == "DCGM" or ceilings.gpu.name not in TRUE_CLOCKS:
+    if precision not in _ELEMENT_BYTES or origin == "DCGM" or not is_clock_checked(rates, ceilings):
         return Quality.UPPER_BOUND
     is_padded = rates.flops_per_s < rates.bytes_per_s * 2 * _FULL_TILE_ROWS / _ELEMENT_BYTES[precision]
     return Quality.UPPER_BOUND if is_padded else Quality.MEASURED

@@ -82,7 +82,7 @@ def notes_on(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, history: S
         )
     if history:
         notes.extend(_clock_note(trace, gpus, ceilings, history[-1].sm_mhz))
-        notes.extend(_counter_notes(trace, gpus, ceilings))
+        notes.extend(_counter_notes(trace, gpus, ceilings, history[-1]))
     notes.extend(_notes_on_gpus(trace, gpus, has_window=bool(history)))
     return tuple(notes)
 
@@ -111,9 +111,14 @@ def _uncounted(trace: Trace, gpu: str) -> Iterator[Metric]:
             yield metric
 
 
-def _counter_notes(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings) -> Iterator[str]:
+def is_clock_checked(rates: Rates, ceilings: Ceilings) -> bool:
+    """Whether FLOP/s are by the SMs' own cycles, or by NVML's clock on a GPU where that was found to be right."""
+    return rates.is_true_clock or ceilings.gpu.name in TRUE_CLOCKS
+
+
+def _counter_notes(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, newest: Rates) -> Iterator[str]:
     """What is special about the counters and the clock."""
-    if ceilings.gpu.name not in TRUE_CLOCKS:
+    if not is_clock_checked(newest, ceilings):
         high = CLOCK_HIGH.get(ceilings.gpu.name)
         how = f"reads {high} high under tensor load" if high else "was not checked (an H200's reads 6 to 12 % high)"
         yield f"counted FLOP/s are an upper bound: NVML's SM clock on {ceilings.gpu.name} {how}"

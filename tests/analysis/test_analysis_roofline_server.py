@@ -145,6 +145,19 @@ def test_where_the_clock_was_not_found_true_flops_are_a_bound() -> None:
     assert "NVML's SM clock" not in notes(checked)
 
 
+def test_where_gpm_counts_the_cycles_the_flops_are_measured_at_their_clock() -> None:
+    """An H200 at 681 W: NVML said 1451 MHz, the SMs counted 1335."""
+    h200: dict[str, Fact] = {"name": "NVIDIA H200", "bus_width_bits": 6144, "max_memory_mhz": 3201}
+    busy = DECODE | {v.GPU_DRAM: 16.5, v.GPU_TENSOR_HMMA: 88.6, v.GPU_SM_CLOCK: 1451.4}
+    view = server_roofline(trace_of([busy | {v.GPU_SM_CLOCK_TRUE: 1334.6}], kinds=(h200,)), TARGET, "gpu:0")
+    assert view.points[0].quality is Quality.MEASURED
+    assert view.points[0].flops_per_s == pytest.approx(0.886 * 989.4e12 * 1334.6 / 1830)
+    assert view.roofs[1].now == pytest.approx(989.4e12 * 1334.6 / 1830)
+    assert "NVML's SM clock" not in notes(view)
+    both = server_roofline(trace_of([busy | {v.GPU_SM_CLOCK_TRUE: 1334.6}, busy], kinds=(h200, h200)), TARGET)
+    assert both.points[0].quality is Quality.UPPER_BOUND, "one of the two has only NVML's word"
+
+
 # -- the server's estimate against the measured point
 
 MEASURED = {v.SERVER_FLOPS: 0.2 * 989.4e12, v.SERVER_READ_BYTES: 0.8 * DRAM_PEAK}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.clock_truth import Row, constancy, denominators, estimate, ranked, word_rates
+from benchmarks.clock_truth import Row, constancy, estimate, ranked, word_rates
+from llmtop.collectors.nvml_cycles import denominators
 
 SMS, SECONDS, MHZ = 132, 1.5, 1414.0
 ELAPSED = int(MHZ * 1e6 * SMS * SECONDS)
-FIRST = [7, 1000, 5, 2000, 2**64 - 1]
-SECOND = [7, 1000 + ELAPSED, 5 + ELAPSED // 2, 2000 + ELAPSED // 4, 10]
+FIRST = [7, 1000, 5, 2000, 2**64 - 1, 9, 9]
+NOW = 9 + int(SECONDS * 1e9)
+SECOND = [7, 1000 + ELAPSED, 5 + ELAPSED // 2, 2000 + ELAPSED // 4, 10, NOW, NOW]
 
 
 def _row(nvml_mhz: float) -> Row:

@@ -21,6 +21,10 @@ NO_PROC = Path("/dev/null/proc")
 """A /proc without processes: what this machine runs, and in which PID namespace, must not matter."""
 
 
+NO_TRUE_CLOCK = {"gpu:0/gpu.sm_clock_true": "the clock is being looked for in GPM's samples"}
+"""What is missing of a GPU whose samples hold no words that could be counted."""
+
+
 class Clock:
     """Time that moves only when it is told to."""
 

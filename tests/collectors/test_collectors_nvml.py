@@ -18,7 +18,16 @@ from llmtop.collectors.gpus import checks
 from llmtop.collectors.nvml import NvmlCollector
 from llmtop.model import Mark, Metric, Origin, Severity, Trace, TrackKind, Unknown
 from llmtop.session import Recorder, Session
-from tests.collectors.nvml_looks import Clock, calls, nvml_collector, poll_twice, reasons, values, wait_until
+from tests.collectors.nvml_looks import (
+    NO_TRUE_CLOCK,
+    Clock,
+    calls,
+    nvml_collector,
+    poll_twice,
+    reasons,
+    values,
+    wait_until,
+)
 from tests.fake_nvml.build import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
@@ -119,7 +128,7 @@ def test_a_window_shorter_than_100_ms_goes_on(collector: NvmlCollector, clock: C
     clock.advance(0.099)
     short = collector.poll()
     assert "gpu.dram" not in values(short)
-    assert reasons(short) == {}
+    assert reasons(short) == NO_TRUE_CLOCK
     assert calls("nvmlGpmSampleGet") == before
     clock.advance(0.001)
     assert values(collector.poll())["gpu.dram"] == 84.3
@@ -142,7 +151,7 @@ def test_the_drivers_short_window_is_not_a_false_idle(
     clock.advance(0.25)
     back = collector.poll()
     assert values(back)["gpu.tensor"] == 17.9
-    assert reasons(back) == {}
+    assert reasons(back) == NO_TRUE_CLOCK
 
 
 def test_a_metric_without_a_value_costs_only_itself(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:
@@ -157,6 +166,7 @@ def test_a_metric_without_a_value_costs_only_itself(machine: FakeNvml, collector
         "gpu:0/gpu.fp32": "GPM had no value for this window",
         "gpu:0/gpu.nvlink_rx": "the driver does not report it for this GPU",
         "gpu:0/gpu.occupancy": "GPM gave 250 %, which cannot be",
+        **NO_TRUE_CLOCK,
     }
 
 
@@ -218,7 +228,12 @@ def test_a_lost_gpu_keeps_its_index_and_the_others_go_on(machine: FakeNvml, cloc
         trace = collector.poll()
         assert list(trace.tracks) == ["gpu:0", "gpu:1", "gpu:1/process:4242", "gpu:2"]
         assert trace.tracks["gpu:1"].facts["uuid"] == "GPU-00000000-0000-0000-0000-000000000001"
-        assert reasons(trace) == {"gpu:1": "the GPU is lost: it has fallen off the bus"}
+        (no_clock,) = NO_TRUE_CLOCK.values()
+        assert reasons(trace) == {
+            "gpu:0/gpu.sm_clock_true": no_clock,
+            "gpu:1": "the GPU is lost: it has fallen off the bus",
+            "gpu:2/gpu.sm_clock_true": no_clock,
+        }
         assert set(values(trace, "gpu:1").values()) == {None}
         assert values(trace, "gpu:1/process:4242") == {"gpu_process.memory": None}
         assert values(trace, "gpu:2")["gpu.dram"] == 84.3

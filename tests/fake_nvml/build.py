@@ -13,7 +13,8 @@ or "na"), `shares` ("pid:percent") with `shares_us` (its time stamp, the wall cl
 `gpm` (0 or 1), `gpm.<id>` (a number or "nan"), `gpm_code.<id>`, `gpm_least_window_ms` (below it
 the driver's trap: DRAM NaN, all else 0.0), `lost` (1: "GPU is lost" from everything), `fail_all` (a code from
 everything), `fail.<function>`, `hang.<function>`, `wave` (relative swing of moving values), `xid` with `xid_count`,
-`xid_instance` and `event_type`.
+`xid_instance` and `event_type`; `raw_ms` (until when GPM's raw samples count: without it they are empty), with
+`raw_ratio` (their SM clock over `sm_mhz`) and `raw_time_ratio` (how fast their time runs).
 
 MIG: `mig` (1), `mig_instances` ("1 2 2": the GPU instance of each compute instance), `mig_layout` (another number gives
 the instances other UUIDs), `mig<instance>.<key>` with `profile`, `sm_count`, `memory_total`, `memory_used`, `gpm.<id>`.

@@ -23,7 +23,8 @@ enum { MAX_GPUS = 64, SLOTS = 8192, KEY = 64, VALUE = 512, MAX_PROCESSES = 256, 
 
 enum { MAX_INSTANCES = 8 };
 typedef struct { unsigned index; int instance, compute_instance; } Device; /* instance < 0: all of the GPU */
-typedef struct { unsigned index; int instance; double t; } Sample;
+enum { RAW_WORDS = 64, RAW_TIME = 21, RAW_TIME_COPY = 40, RAW_CYCLES = 22, RAW_SHARES = 24 };
+typedef struct { unsigned index; int instance; double t; unsigned long long raw[RAW_WORDS]; } Sample;
 typedef struct { char key[KEY], value[VALUE]; } Entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -637,11 +638,33 @@ int nvmlGpmSampleFree(Sample *sample) {
     live_samples--;
     return SUCCESS;
 }
+static const unsigned raw_ids[] = { 2, 5, 7, 12 };
+enum { RAW_IDS = sizeof raw_ids / sizeof *raw_ids };
+static double gpm_default(unsigned id);
+/* Counters as the real driver's samples hold them, up to "raw_ms": the SMs' cycles and the shares of them. */
+static void count_raw(int gpu, unsigned long long *out) {
+    static struct { double ms; unsigned long long words[RAW_WORDS]; } counted[MAX_GPUS];
+    double ms = number(gpu, "raw_ms", 0), passed_ms = counted[gpu].ms ? ms - counted[gpu].ms : 0;
+    unsigned long long *raw = counted[gpu].words;
+    if (!ms) return;
+    counted[gpu].ms = ms;
+    raw[RAW_TIME] = raw[RAW_TIME_COPY] = (unsigned long long)(ms * 1e6 * number(gpu, "raw_time_ratio", 1));
+    double mhz = number(gpu, "sm_mhz", 1980) * number(gpu, "raw_ratio", 0.92);
+    double cycles = passed_ms * 1e3 * mhz * number(gpu, "cores", 16896) / 128;
+    raw[RAW_CYCLES] += (unsigned long long)cycles;
+    for (unsigned i = 0; i < RAW_IDS; i++) {
+        char key[KEY];
+        snprintf(key, sizeof key, "gpm.%u", raw_ids[i]);
+        raw[RAW_SHARES + 2 * i] += (unsigned long long)(cycles * number(gpu, key, gpm_default(raw_ids[i])) / 100);
+    }
+    memcpy(out, raw, sizeof counted[gpu].words);
+}
 int nvmlGpmSampleGet(Device *device, Sample *sample) {
     DEVICE(device);
     sample->index = device->index;
     sample->instance = -1;
     sample->t = now();
+    count_raw((int)device->index, sample->raw);
     return SUCCESS;
 }
 int nvmlGpmMigSampleGet(Device *device, unsigned instance, Sample *sample) {
@@ -681,6 +704,11 @@ int nvmlGpmMetricsGet(GpmRequest *request) {
         metric->value = moving(gpu, key, gpm_default(metric->id));
         if (request->sample2->instance >= 0)
             metric->value = mig_number(gpu, request->sample2->instance, key, metric->value, NULL);
+        const unsigned long long *first = request->sample1->raw, *second = request->sample2->raw;
+        for (unsigned j = 0; j < RAW_IDS; j++)
+            if (raw_ids[j] == metric->id && second[RAW_CYCLES] > first[RAW_CYCLES])
+                metric->value = 100.0 * (double)(second[RAW_SHARES + 2 * j] - first[RAW_SHARES + 2 * j])
+                                / (double)(second[RAW_CYCLES] - first[RAW_CYCLES]);
         if (too_short) metric->value = metric->id == GPM_DRAM ? NAN : 0.0;
         metric->short_name = metric->long_name = metric->unit = NULL;
     }

@@ -75,6 +75,20 @@ def test_one_gpu_in_full() -> None:
     ]
 
 
+def test_the_true_clock_leads_and_nvmls_stands_beside_it() -> None:
+    rows = lines(view_of(with_value(steady(), "gpu:0", v.GPU_SM_CLOCK_TRUE, 1756.0)), 90, 12)
+    assert "654/700 W  1756 MHz (NVML 1929)  61 °C" in rows[3]
+    assert any("1756 MHz by GPM's count of cycles; NVML says 1929: 9.9 % high" in row for row in rows)
+
+
+def test_why_the_true_clock_is_not_known_is_said() -> None:
+    why = Unknown("this driver's GPM samples are not understood")
+    trace = replace(steady(), missing=(Missing("gpu:0/gpu.sm_clock_true", why),))
+    rows = lines(view_of(trace), 90, 12)
+    assert "  1929 MHz  " in rows[3]
+    assert any(f"1929 MHz, says NVML; true unknown: {why.reason}" in row for row in rows)
+
+
 def test_little_height_keeps_the_process_before_the_links() -> None:
     rows = lines(view_of(steady()), 62, 6)
     assert rows[4].startswith("decode")

@@ -133,10 +133,19 @@ def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
 def _state(row: GpuRow, look: Look) -> list[Part]:
     """Memory, power, clock, temperature, and what holds the clock down."""
     parts: list[Part] = [*_memory(row, look), ("  ", "text"), *_power(row, look), ("  ", "text")]
-    parts.append((_text(row.sm_clock.value, "MHz", look), "text"))
+    parts.append((_clock(row, look), "text"))
     if not isinstance(row.temperature.value, Unknown):
         parts.append((f"  {row.temperature.value:.0f} °C", "text"))
     return [*parts, *_limits(row, look)]
+
+
+def _clock(row: GpuRow, look: Look) -> str:
+    """The true clock leads where it is known; NVML's is said too where it is visibly another."""
+    said = row.sm_clock.value
+    if isinstance(row.true_clock, Unknown):
+        return _text(said, "MHz", look)
+    is_apart = not isinstance(said, Unknown) and round(said) != round(row.true_clock)
+    return _text(row.true_clock, "MHz", look) + (f" (NVML {said:.0f})" if is_apart else "")
 
 
 def _limits(row: GpuRow, look: Look) -> list[Part]:
