@@ -142,7 +142,7 @@ def _script(arguments: Sequence[str]) -> str:
 
     >>> _script(["python3", "-u", "/srv/train.py", "--key=x"]), _script(["python", "-m", "http.server", "80"])
     ('train.py', 'http.server')
-    >>> _script(["bash", "-c", "curl -H 'key: x'"]), _script(["bash", "/root/backup.sh"])
+    >>> _script(["bash", "-c", "curl -H 'key: x'"]), _script(["bash", "/srv/backup.sh"])
     ('', 'backup.sh')
     """
     rest = list(arguments[1:])

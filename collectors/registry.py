@@ -66,9 +66,22 @@ def _prometheus(target: Target, aim: Aim) -> Collector:
     )
 
 
+def _connections(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.connections import ConnectionsCollector
+
+    return ConnectionsCollector(target, find_urls=aim.find_urls)
+
+
 OF_THE_HOST: tuple[Callable[[], Collector], ...] = (_nvml, _dcgm, _self_cost)
 """What looks at this machine, whichever server is watched."""
-OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (_proc, _consumers, _tracer, _python, _prometheus)
+OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (
+    _proc,
+    _consumers,
+    _tracer,
+    _python,
+    _prometheus,
+    _connections,
+)
 """What looks at one server: made anew when another one takes its place."""
 
 

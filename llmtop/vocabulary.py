@@ -136,6 +136,11 @@ ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
 """What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
 ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")
 """How long the server took to answer; while it has not, how long it has been waited for."""
+ENDPOINT_CONNECTIONS = Metric("endpoint.connections", "connections", title="connections")
+ENDPOINT_UNANSWERED = Metric("endpoint.unanswered", "requests", title="without an answer")
+"""Requests that came a second ago or earlier, of which no byte of an answer has gone out: with those that the engine
+runs and answers in one piece, those that it has in its queue, and those that it has not heard of."""
+ENDPOINT_LONGEST_WAIT = Metric("endpoint.longest_wait", "s", title="longest wait for an answer")
 
 
 class Answer(IntEnum):

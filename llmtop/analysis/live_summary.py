@@ -158,6 +158,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else _fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
+        "connections": list(_connections(trace)),
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
         "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
@@ -394,6 +395,20 @@ def _objective(one: Judged) -> dict[str, Json]:
     high = one.seen.high if math.isfinite(one.seen.high) else None
     seen: dict[str, Json] = {"low_s": one.seen.low, "high_s": high, "observations": round(one.observations)}
     return limits | {"is_met": met, **seen, "source": one.source}
+
+
+def _connections(trace: Trace) -> Iterator[Json]:
+    for track in trace.tracks_of(TrackKind.ENDPOINT):
+        values = {key: latest(trace, track.id, metric) for key, metric in _OF_CONNECTIONS.items()}
+        if not isinstance(values["established"], Unknown):
+            yield {"port": int(track.id.partition(":")[2])} | {key: _fact(value) for key, value in values.items()}
+
+
+_OF_CONNECTIONS = {
+    "established": v.ENDPOINT_CONNECTIONS,
+    "unanswered": v.ENDPOINT_UNANSWERED,
+    "longest_wait_s": v.ENDPOINT_LONGEST_WAIT,
+}
 
 
 def _thread(row: ThreadRow) -> dict[str, Json]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from llmtop.demo.incidents import Incident
 
 LIST = "list"
+BEGIN_S = 8.0
+"""What an incident begins with: a server that is well. Settings and load go wrong at once."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--incident", metavar="NAME", type=incident, help="let something go wrong; `list` names all that can"
     )
+    parser.add_argument(
+        "--after",
+        metavar="S",
+        type=live.seconds,
+        default=BEGIN_S,
+        help=f"seconds after which it goes wrong (default {BEGIN_S:g})",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
         raise LlmtopError(f"this incident cannot be staged here: {reason}")
     if not args.server_only:
         live.refuse_unfit_terminal()
-    options = staged.options(Options(device=args.device, seed=args.seed))
+    options = staged.options(Options(device=args.device, seed=args.seed), args.after)
     with DemoServer(options, port=args.port) as server:
         if args.load or (args.load is None and (args.incident or not args.server_only)):
             server.start_load(f"--seed={args.seed}", *staged.load)
-        with Staged(staged, server):
+        with Staged(staged, server, args.after):
             if args.server_only:
                 return serve(server, args.seconds, may_end=args.incident is not None)
             dtype = live.dtype(server.description["dtype"])

@@ -75,16 +75,18 @@ class Gil(Fault):
 
 
 class Disk(Fault):
-    """Each step writes to a file and waits until the disk has it."""
+    """Each step writes to a file, a little at a time, and waits for the disk each time."""
 
     def __init__(self) -> None:
-        self._file, path = tempfile.mkstemp()
+        self._file, path = tempfile.mkstemp(dir="/var/tmp")  # which is on a disk, as /tmp often is not
         os.unlink(path)  # noqa: PTH108 - the file lives as long as the process
-        self._block = os.urandom(16 << 20)
+        self._block = os.urandom(64 << 10)
 
     def before_step(self) -> None:
-        os.pwrite(self._file, self._block, 0)
-        os.fdatasync(self._file)
+        end_s = time.monotonic() + _HELD_S
+        while time.monotonic() < end_s:
+            os.pwrite(self._file, self._block, 0)
+            os.fdatasync(self._file)
 
 
 class Network(Fault):
@@ -118,11 +120,10 @@ class PageFaults(Fault):
 
 
 class Forks(Fault):
-    """Each step starts processes and waits for them."""
+    """Each step starts a process and waits for its end, as of one that asks a tool how much memory is free."""
 
     def before_step(self) -> None:
-        for _ in range(8):
-            subprocess.run(["true"], check=True)
+        subprocess.run(["sleep", f"{_HELD_S}"], check=True)
 
 
 class Sleep(Fault):
@@ -133,12 +134,17 @@ class Sleep(Fault):
 
 
 class Hang(Fault):
-    """The engine waits for ever for a lock that nobody gives back."""
+    """The engine waits for ever for a lock that nobody gives back, some steps after a request has come."""
+
+    def __init__(self) -> None:
+        self._steps = 10
 
     def before_step(self) -> None:
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
+        self._steps -= 1
+        if self._steps < 0:
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
 
 
 class BusyWait(Fault):

@@ -28,8 +28,6 @@ from llmtop.model import Unknown
 if TYPE_CHECKING:
     from types import TracebackType
 
-BEGIN_S = 8.0
-"""What all incidents but those of settings and load begin with: a server that is well."""
 _QUOTA = 0.15
 """CPUs, for all of the server."""
 _NEIGHBOUR = "import ctypes\nctypes.CDLL(None).prctl(15, b'batch-job', 0, 0, 0)\nwhile True: pass"
@@ -50,20 +48,24 @@ class Incident:
         load: Flags of `llmtop.demo.load`.
         stage: What is done to the server from outside when it begins, undone at the end.
         why_not: Why it cannot be staged on this machine.
-        verdicts: The rules of which one must be what llmtop says first.
+        verdicts: The rules of which one must be what llmtop says first; none where it may say nothing.
         beside: Rules that may speak too: what the cause leads to.
+        is_watched: llmtop must have looked before it begins: what is gone cannot be told from what never was.
+        needs_probes: Without probes nobody can tell: then llmtop must say so, and nothing else.
     """
 
     what: str
     fault: str = ""
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, int | str] = field(default_factory=dict)
     load: tuple[str, ...] = STEADY
     stage: Stage | None = None
     why_not: Callable[[], Unknown | None] = lambda: None
     verdicts: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    is_watched: bool = False
+    needs_probes: bool = False
 
-    def options(self, options: Options, after_s: float = BEGIN_S) -> Options:
+    def options(self, options: Options, after_s: float) -> Options:
         """The server's settings with the incident's own."""
         fault = f"{self.fault}:{after_s:g}" if self.fault else ""
         return replace(options, **self.settings, fault=fault)  # type: ignore[arg-type]
@@ -72,7 +74,7 @@ class Incident:
 class Staged:
     """An incident on a running server, from `after_s` on until it is left."""
 
-    def __init__(self, incident: Incident, server: DemoServer, after_s: float = BEGIN_S) -> None:
+    def __init__(self, incident: Incident, server: DemoServer, after_s: float) -> None:
         self._stage = incident.stage
         self._server = server
         self._undo = ExitStack()
@@ -135,10 +137,9 @@ def _crowded(_server: DemoServer) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _crowded_api(server: DemoServer) -> Iterator[None]:
-    """The API server shares one CPU with programs that compute; the engine has the others."""
-    *others, last = sorted(os.sched_getaffinity(0))
+    """The API server shares one CPU with programs that compute; the engine may have any."""
+    last = max(os.sched_getaffinity(0))
     _pin(server.pid, {last})
-    _pin(server.engine_pid, set(others))
     with _neighbours(6, {last}):
         yield
 
@@ -176,53 +177,164 @@ def _why_too_few_rights() -> Unknown | None:
 _NONE = ("--phases=idle:3600",)
 _BURSTS = ("--phases=steady:3600", "--rate=40", "--concurrency=256")
 _AT_A_CAP = ("--phases=steady:3600", "--rate=60", "--concurrency=48")
-_LONG_PROMPTS = ("--phases=steady:3600", "--rate=3", "--prompt-words=220")
+_LONG_PROMPTS = ("--phases=steady:3600", "--rate=3", "--prompt-words=75")
+_MORE = ("--phases=steady:3600", "--rate=5")
+_FEW = ("--phases=steady:3600", "--rate=1")
+"""Where each step is late by a tenth of a second, requests are at hand all the time, and next to no CPU is used."""
+_ROOM: Mapping[str, int | str] = {"kv_blocks": 1024}
+"""So much KV cache that it is not what is short."""
+_LIGHT: Mapping[str, int | str] = {"model": "tiny", "kv_blocks": 1024}
+"""And an engine that needs a quarter of the CPU time."""
+_LATE = ("objective-missed", "queue-growth", "queue-standing")
+"""What late steps lead to, whatever makes them late."""
 
 HEALTHY = Incident("nothing goes wrong: steady traffic, bursts and none in turn", load=())
 
 INCIDENTS: Mapping[str, Incident] = {
+    "healthy": Incident("nothing goes wrong: steady traffic"),
     "kv-exhaustion": Incident(
         "the KV cache is too small for the requests that run",
         settings={"kv_blocks": 40, "max_num_seqs": 16},
         load=_BURSTS,
+        verdicts=("kv-bound",),
+        beside=(*_LATE, "prefix-misses"),
     ),
-    "saturated": Incident("48 clients, each with its next request ready: the queue stands", load=_AT_A_CAP),
-    "long-prompts": Incident("long prompts come between the tokens of others", load=_LONG_PROMPTS),
-    "neighbours": Incident("other programs take the CPUs", stage=_crowded),
+    "saturated": Incident(
+        "48 clients, each with its next request ready: the queue stands, and the engine computes all the time",
+        settings=_ROOM,
+        load=_AT_A_CAP,
+        verdicts=("queue-standing", "cpu-bound"),
+        beside=_LATE,
+    ),
+    "long-prompts": Incident(
+        "long prompts come between the tokens of others, each in one step",
+        settings={"kv_blocks": 1024, "max_step_tokens": 1024},
+        load=_LONG_PROMPTS,
+        verdicts=("objective-missed",),
+        beside=("cpu-bound", "prefix-misses"),
+    ),
+    "neighbours": Incident(
+        "other programs take the CPUs", stage=_crowded, verdicts=("run-queue-starvation",), beside=_LATE
+    ),
     "api-short-of-cpu": Incident(
-        "other programs take the API server's CPU", stage=_crowded_api, why_not=_why_no_second_cpu
+        "other programs take the one CPU that the API server may use",
+        settings=_LIGHT,
+        load=_AT_A_CAP,
+        stage=_crowded_api,
+        why_not=_why_no_second_cpu,
+        verdicts=("run-queue-starvation",),
+        beside=(*_LATE, "endpoint-slow"),
     ),
-    "throttled": Incident("a CPU quota holds the server", stage=_throttled, why_not=_why_too_few_rights),
-    "gil": Incident("threads of the engine fight for Python's lock", fault="gil"),
-    "lock": Incident("the engine waits for a lock that a thread of its own holds", fault="lock"),
-    "disk": Incident("each step waits for the disk", fault="disk"),
-    "network": Incident("each step waits for an answer over the network", fault="network"),
-    "page-faults": Incident("each step touches fresh memory", fault="page-faults"),
-    "forks": Incident("each step starts processes", fault="forks"),
-    "sleeping-engine": Incident("each step begins with a sleep", fault="sleep"),
+    "throttled": Incident(
+        "a CPU quota holds the server",
+        load=_MORE,
+        stage=_throttled,
+        why_not=_why_too_few_rights,
+        verdicts=("cgroup-throttled",),
+        beside=(*_LATE, "endpoint-slow"),
+    ),
+    "gil": Incident(
+        "threads of the engine fight for Python's lock", fault="gil", load=_FEW, verdicts=("gil-bound",), beside=_LATE
+    ),
+    "lock": Incident(
+        "the engine waits for a lock that a thread of its own holds",
+        fault="lock",
+        load=_FEW,
+        verdicts=("engine-starved",),
+        beside=_LATE,
+    ),
+    "disk": Incident(
+        "each step waits for the disk", fault="disk", load=_FEW, verdicts=("engine-starved",), beside=_LATE
+    ),
+    "network": Incident(
+        "each step waits for an answer over the network",
+        fault="network",
+        load=_FEW,
+        verdicts=("engine-starved",),
+        beside=_LATE,
+    ),
+    "page-faults": Incident(
+        "each step touches fresh memory", fault="page-faults", load=_FEW, verdicts=("cpu-bound",), beside=_LATE
+    ),
+    "forks": Incident(
+        "each step starts a process and waits for it",
+        fault="forks",
+        load=_FEW,
+        verdicts=("engine-starved",),
+        beside=_LATE,
+    ),
+    "sleeping-engine": Incident(
+        "each step begins with a sleep", fault="sleep", load=_FEW, verdicts=("engine-starved",), beside=_LATE
+    ),
     "tokenizer": Incident(
-        "the API server computes a quarter of a second for each request", fault="tokenizer", load=_AT_A_CAP
+        "the API server computes a quarter of a second for each request",
+        fault="tokenizer",
+        settings=_LIGHT,
+        load=_AT_A_CAP,
+        verdicts=("api-bound", "gil-bound"),
+        beside=(*_LATE, "requests-outside", "endpoint-slow"),
     ),
-    "blocked-api": Incident("requests queue in the API server for a call to elsewhere", fault="blocked-api"),
-    "busy-wait": Incident("an engine without work keeps a CPU busy", fault="busy-wait", load=_NONE),
-    "engine-hangs": Incident("the engine waits for a lock for ever, with requests running", fault="hang"),
-    "engine-stopped": Incident("the engine is stopped (SIGSTOP)", stage=partial(_signalled, signal.SIGSTOP, "engine")),
+    "blocked-api": Incident(
+        "requests queue in the API server for a call to elsewhere",
+        fault="blocked-api",
+        load=_MORE,
+        verdicts=("requests-outside",),
+    ),
+    "busy-wait": Incident(
+        "an engine without work keeps a CPU busy",
+        fault="busy-wait",
+        load=_NONE,
+        verdicts=("idle-polling",),
+        needs_probes=True,
+    ),
+    "engine-hangs": Incident(
+        "the engine waits for a lock for ever, with requests running",
+        fault="hang",
+        verdicts=("engine-hung",),
+        beside=_LATE,
+    ),
+    "engine-stopped": Incident(
+        "the engine is stopped (SIGSTOP)",
+        stage=partial(_signalled, signal.SIGSTOP, "engine"),
+        verdicts=("process-stopped",),
+        beside=("engine-hung",),
+    ),
     "engine-killed": Incident(
         "the engine is killed, its API server stays",
         fault="outlive",
         stage=partial(_signalled, signal.SIGKILL, "engine"),
+        verdicts=("process-gone",),
+        is_watched=True,
     ),
     "engine-killed-idle": Incident(
-        "the same without a request", fault="outlive", load=_NONE, stage=partial(_signalled, signal.SIGKILL, "engine")
+        "the same without a request",
+        fault="outlive",
+        load=_NONE,
+        stage=partial(_signalled, signal.SIGKILL, "engine"),
+        verdicts=("process-gone",),
+        is_watched=True,
     ),
     "server-stopped": Incident(
-        "the API server is stopped (SIGSTOP)", stage=partial(_signalled, signal.SIGSTOP, "server")
+        "the API server is stopped (SIGSTOP)",
+        stage=partial(_signalled, signal.SIGSTOP, "server"),
+        verdicts=("process-stopped",),
     ),
-    "server-killed": Incident("all of the server is killed", stage=partial(_signalled, signal.SIGKILL, "server")),
-    "restart": Incident("the server ends, and another starts on its port", stage=_restarted),
-    "metrics-fail": Incident("/metrics answers with an error", fault="metrics-fail"),
-    "metrics-foreign": Incident("/metrics answers with a web page", fault="metrics-foreign"),
-    "metrics-slow": Incident("/metrics takes two seconds", fault="metrics-slow"),
-    "metrics-hang": Incident("/metrics does not answer", fault="metrics-hang"),
+    "server-killed": Incident(
+        "all of the server is killed",
+        stage=partial(_signalled, signal.SIGKILL, "server"),
+        verdicts=("process-gone",),
+        is_watched=True,
+    ),
+    "restart": Incident("the server ends, and another starts on its port", stage=_restarted, is_watched=True),
+    "metrics-fail": Incident(
+        "/metrics answers with an error", fault="metrics-fail", verdicts=("endpoint-failing",), is_watched=True
+    ),
+    "metrics-foreign": Incident(
+        "/metrics answers with a web page", fault="metrics-foreign", verdicts=("endpoint-failing",), is_watched=True
+    ),
+    "metrics-slow": Incident("/metrics takes two seconds", fault="metrics-slow", verdicts=("endpoint-slow",)),
+    "metrics-hang": Incident(
+        "/metrics does not answer", fault="metrics-hang", verdicts=("endpoint-dead",), is_watched=True
+    ),
 }
 """By the name that the command line takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -84,8 +85,7 @@ def _limited(pids: Sequence[int], limit: _Limit) -> Iterator[Path]:
 
 @contextmanager
 def _group(top: Path, limit: _Limit) -> Iterator[Path]:
-    group = top / f"llmtop-{os.getpid()}"
-    group.mkdir()
+    group = Path(tempfile.mkdtemp(prefix="llmtop-", dir=top))  # others may do the same, in PID namespaces of their own
     try:
         for file, text in limit.version_1 if top != _CGROUP else (limit.version_2,):
             (group / file).write_text(text)

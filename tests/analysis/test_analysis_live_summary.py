@@ -31,6 +31,7 @@ KEYS = [
     "efficiency",
     "server",
     "objectives",
+    "connections",
     "threads",
     "syscalls",
     "stacks",

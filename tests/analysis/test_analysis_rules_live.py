@@ -16,6 +16,7 @@ from llmtop.analysis.rules import (
     prefix_misses,
     queue_growth,
     requests_held,
+    requests_outside,
     speculation_poor,
 )
 from llmtop.analysis.rules.base import Rule
@@ -201,6 +202,23 @@ def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -
 )
 def test_requests_held(metric: Metric, held: float, waiting: float, words: str) -> None:
     said = found(requests_held, server(waiting=waiting) | {("server:1", metric): held})
+    assert [one.message for one in said] == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "running", "waiting", "words"),
+    [
+        (14.0, 1.0, 0.0, "13 requests wait outside of the engine, the oldest for 4.0 s"),
+        (14.0, 8.0, 3.0, ""),
+        (3.0, 1.5, 0.0, ""),
+        (14.0, 8.0, 6.0, ""),
+        ([14.0, 0.0], 1.0, 0.0, ""),
+    ],
+    ids=["held", "less than half", "one of them a check", "all in the engine", "comes and goes"],
+)
+def test_requests_outside(unanswered: float | list[float], running: float, waiting: float, words: str) -> None:
+    more: Values = {("endpoint:1", v.ENDPOINT_UNANSWERED): unanswered, ("endpoint:1", v.ENDPOINT_LONGEST_WAIT): 4.0}
+    said = found(requests_outside, server(running=running, waiting=waiting) | more)
     assert [one.message for one in said] == ([words] if words else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -275,7 +276,8 @@ def test_sync_is_known_where_only_the_runtimes_probes_are_off() -> None:
     assert shares_of(trace).polling is not None
 
 
-def test_unknown_shares_say_what_would_tell_them() -> None:
+def test_unknown_shares_say_what_would_tell_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # root is not told to use sudo
     why = Unknown("only root may load probes", "sudo llmtop")
     trace = Probed(HALF, observed=None, missing=(Missing("ebpf", why),)).trace()
     view = threads_view(trace)

@@ -434,6 +434,15 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     ),
     "endpoint fails": (ALIVE.but(answer=(Answer.METRICS, 500)), frozenset({"endpoint-failing"})),
     "endpoint is a web page": (ALIVE.but(answer=(Answer.METRICS, Answer.STRANGE)), frozenset({"endpoint-failing"})),
+    "held before the engine": (
+        ALIVE.but(
+            gpus=(6.0,),
+            threads=(API, Thread(on_cpu=0.05)),
+            running=0.6,
+            gauges={("endpoint:1", v.ENDPOINT_UNANSWERED): 14.0, ("endpoint:1", v.ENDPOINT_LONGEST_WAIT): 6.0},
+        ),
+        frozenset({"requests-outside"}),
+    ),
     "endpoint slow": (ALIVE.but(answer_s=1.4), frozenset({"endpoint-slow"})),
 }
 """By name: the scene, and all the rules that must speak on it."""

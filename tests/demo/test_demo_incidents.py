@@ -70,7 +70,9 @@ def test_a_hang_does_not_end() -> None:
     done = threading.Event()
 
     def step() -> None:
-        FAULTS["hang"]().before_step()
+        fault = FAULTS["hang"]()
+        for _ in range(20):
+            fault.before_step()
         done.set()
 
     threading.Thread(target=step, daemon=True).start()
@@ -88,11 +90,23 @@ def test_every_incident_is_made_of_what_there_is() -> None:
     for name, one in INCIDENTS.items():
         assert one.fault in {"", *FAULTS}, name
         assert {*one.verdicts, *one.beside} <= rules, name
-        assert one.options(TINY).fault.partition(":")[0] == one.fault
-    assert HEALTHY.options(TINY) == TINY
+        assert one.options(TINY, 5.0).fault.partition(":")[0] == one.fault
+    assert HEALTHY.options(TINY, 5.0) == TINY
     assert incident("lock") is INCIDENTS["lock"]
     with pytest.raises(argparse.ArgumentTypeError):
         incident("bad luck")
+
+
+def test_every_incident_has_a_verdict_but_those_that_are_none() -> None:
+    silent = {name for name, one in INCIDENTS.items() if not one.verdicts}
+    assert silent == {"healthy", "restart"}
+    assert not HEALTHY.verdicts
+
+
+def test_what_ends_or_answers_no_more_is_seen_before() -> None:
+    """Llmtop cannot know what was there before it came: an engine that is gone, a page that once had metrics."""
+    of_liveness = {name for name, one in INCIDENTS.items() if {*one.verdicts} & {"process-gone", "endpoint-dead"}}
+    assert all(INCIDENTS[name].is_watched for name in of_liveness)
 
 
 def test_metrics_fail_when_they_are_to() -> None:

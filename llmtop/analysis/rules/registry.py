@@ -36,6 +36,7 @@ from llmtop.analysis.rules import (
     queue_growth,
     queue_standing,
     requests_held,
+    requests_outside,
     run_queue_starvation,
     speculation_poor,
     straggler,
@@ -79,7 +80,7 @@ _MUCH_MORE = 2.0
 """A cause further from the root leads where it explains more than so many times as much of the time: threads that fight
 for the GIL queue for a CPU too, 4 to 7 % of the time beside 82 % in futex."""
 
-FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, straggler, clocks_capped)
+FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, requests_outside, straggler, clocks_capped)
 """What may stand beside each other; none of it beside a verdict that all is well."""
 
 HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
@@ -88,6 +89,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
     queue_growth.id: (kv_bound,),
     queue_standing.id: (kv_bound, queue_growth, requests_held),
+    requests_outside.id: (api_bound, gil_bound),
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
 }
@@ -102,6 +104,7 @@ RULES: tuple[Rule, ...] = (
     queue_growth,
     queue_standing,
     requests_held,
+    requests_outside,
     objective_missed,
     speculation_poor,
     prefix_misses,
@@ -121,7 +124,7 @@ RULES: tuple[Rule, ...] = (
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
-_OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing)
+_OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing, requests_outside)
 _SUBJECTS = (TrackKind.SERVER, TrackKind.THREAD, TrackKind.GPU)
 _GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
