@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.collectors import cgroups
-from llmtop.collectors.kernel_log import KernelLog
+from llmtop.collectors.kernel_log import KernelLog, open_from_start
 from llmtop.model import Unknown
 from llmtop.text import shorten
 
@@ -127,9 +127,10 @@ class Exits:
         if len(fields) > _STATUS_FIELD and fields[0] == b"Z" and (int(fields[_STATUS_FIELD]) or os.geteuid() == 0):
             watched.zombie_status = int(fields[_STATUS_FIELD])
 
-    def read_log(self) -> None:
-        """Take in what the kernel has written, before newer lines push it out."""
-        for message in self.log.messages():
+    def read_log(self) -> int:
+        """Take in what the kernel has written, before newer lines push it out; how many lines these were."""
+        messages = self.log.messages()
+        for message in messages:
             if found := _NAMED.search(message):
                 pid = int(found["oom"] or found["trap"] or found["xid"])
                 self._words[pid] = shorten(message, _MOST_WORDS)
@@ -138,6 +139,7 @@ class Exits:
         for pid in self._words.keys() - self._watched.keys():
             del self._words[pid]
             self._oom.discard(pid)
+        return len(messages)
 
     def of(self, pid: int) -> Exit:
         """How a process that was followed has ended, as far as it is known by now."""
@@ -159,6 +161,26 @@ class Exits:
     def _has_group_lost_one(watched: _Watched) -> bool:
         kills = None if watched.memory_events is None else cgroups.oom_kills(watched.memory_events)
         return kills is not None and kills > watched.oom_kills
+
+
+def how_it_ended(pid: int, log: KernelLog | None = None) -> str:
+    """What can still be known of the end of a process that nobody has followed; empty where nothing is.
+
+    A zombie keeps its exit status; of one that is gone only the kernel's log may tell: killed for want of memory, a
+    fault of its own or of a GPU.
+    """
+    exits = Exits(log or KernelLog(open_from_start))
+    exits.log.open()
+    exits._watched[pid] = _Watched(None, None, 0)
+    try:
+        exits.note_zombie(pid)
+        while exits.read_log():
+            pass
+        found = exits.of(pid)
+    finally:
+        exits.close()
+    known = () if isinstance(found.text, Unknown) else (found.text,)
+    return "; ".join((*known, *((f"the kernel's log: {found.words}",) if found.words else ())))
 
 
 def _status_of(pidfd: int) -> int | None:

@@ -83,6 +83,11 @@ def _open() -> int:
     return fd
 
 
+def open_from_start() -> int:
+    """For a `KernelLog` of all that the kernel still keeps."""
+    return os.open(PATH, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 class KernelLog:
     """The messages since the last look.
 

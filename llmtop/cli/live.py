@@ -8,12 +8,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop import procfs
 from llmtop.collectors.base import Probes
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from llmtop.collectors.base import Collector
     from llmtop.model import Fact, Target
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from llmtop.session import Session
 
 MIN_INTERVAL_S = 0.25
+_MOST_NAMED = 4
 TOKEN_VARIABLE = "LLMTOP_METRICS_TOKEN"
 """Where the key of a metrics endpoint is looked for: command lines can be read by everyone, environments cannot."""
 
@@ -250,6 +252,25 @@ def find(pid: int, *, may_ask: bool = False) -> Target:
         if not may_ask:
             raise
         return ask(several.servers)
+    except TargetError as error:
+        raise TargetError("".join((str(error), *_said_of_the_end(pid)))) from None
+
+
+def _said_of_the_end(pid: int) -> Iterator[str]:
+    """How a process that is no more has ended, and which servers there are: its PID is of before a restart, often."""
+    from llmtop.collectors.exits import how_it_ended
+    from llmtop.servers.recognise import find_servers, in_short
+
+    if ended := how_it_ended(pid):
+        yield f"; it has ended: {ended}"
+    by_age = sorted(find_servers(), key=_start_ticks, reverse=True)
+    if newest := by_age[:_MOST_NAMED]:
+        yield f"; servers here: {', '.join(f'{one.root_pid} ({in_short(one)})' for one in newest)}"
+
+
+def _start_ticks(server: Target) -> int:
+    state = procfs.stat(server.root_pid)
+    return 0 if state is None else state.start_ticks
 
 
 def told_dtype(target: Target, dtype: str | None) -> Target:

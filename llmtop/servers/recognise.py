@@ -28,7 +28,8 @@ _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
 
 
-def _in_short(server: Target) -> str:
+def in_short(server: Target) -> str:
+    """As it is told from others: kind, model and port."""
     model = "" if isinstance(server.model, Unknown) else f" {server.model}"
     return f"{server.title}{model}" + "".join(f" :{port}" for port in server.ports[:1])
 
@@ -57,7 +58,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     if state is None:
         raise TargetError(f"no process {pid} here ({_elsewhere(pid, proc)})")
     if state.state in "ZX":
-        raise TargetError(f"process {pid} has ended and waits for its parent to notice; attach to a running one")
+        raise TargetError(f"process {pid} has ended and waits for its parent to notice")
     pid = procfs.thread_group(pid, proc) or pid
     family = procfs.family(proc)
     found = _root(pid, family, proc)
@@ -150,7 +151,7 @@ def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | N
     below = _roots(family, family.descendants(pid), proc)
     if len(below) > 1:
         servers = [_server(root, root, engine, family, proc) for root, engine in below.items()]
-        named = ", ".join(f"{one.root_pid} ({_in_short(one)})" for one in servers)
+        named = ", ".join(f"{one.root_pid} ({in_short(one)})" for one in servers)
         said = f"{len(servers)} servers run below process {pid}; attach to one of them: {named}"
         raise SeveralServersError(said, servers)
     if below:

@@ -75,6 +75,46 @@ def test_the_header_counts_the_seconds() -> None:
     assert said_of(fault, fault.since_ns + 5 * NS_PER_S) == "ENGINE DEAD 5 s"
 
 
+# Ending
+
+
+def at(scene: Scene, after_s: float) -> list[str]:
+    """What the header would say so long after the port was closed."""
+    then = as_of(scene.trace(), START_NS + int((90 - 14 + after_s) * NS_PER_S))
+    return [fault.state for fault in liveness(then).faults]
+
+
+CLOSED = ALIVE.but(answer=(Answer.METRICS, Answer.REFUSED))
+
+
+def test_a_server_that_shuts_down_is_not_called_dead_while_it_may_be_at_it() -> None:
+    assert at(CLOSED, 1) == ["SERVER ENDING"]
+    assert at(CLOSED, 12) == ["ENDPOINT DEAD"], "it has had time"
+
+
+@pytest.mark.parametrize(
+    ("how", "states"),
+    [
+        ("exit code 0", ["SERVER ENDING"]),
+        ("killed by SIGTERM", ["SERVER ENDING"]),
+        ("killed by SIGKILL", ["ENGINE DEAD", "SERVER ENDING"]),
+    ],
+)
+def test_parts_that_end_in_order_belong_to_it(how: str, states: list[str]) -> None:
+    closed_ns = START_NS + (90 - 14) * NS_PER_S
+    trace = renamed(CLOSED.but(ended={7: ("EngineCore", how)}), 7, ended_ns=closed_ns + NS_PER_S)
+    then = liveness(as_of(trace, closed_ns + 4 * NS_PER_S))
+    assert [fault.state for fault in then.faults] == states
+
+
+def test_an_engine_that_ends_as_told_while_the_port_is_open_is_dead_after_a_moment() -> None:
+    scene = ENGINE_KILLED.but(ended={7: ("EngineCore", "killed by SIGTERM")})
+    assert states(scene) == ["ENGINE DEAD"]
+    trace = scene.trace()
+    ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))
+    assert not liveness(as_of(trace, ended_ns + NS_PER_S)).faults
+
+
 # Gone
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from llmtop import procfs
 from llmtop.cli import live
 from llmtop.cli.run import run
 from llmtop.collectors.base import Aim, Probes
 from llmtop.collectors.registry import target_collectors
+from llmtop.errors import TargetError
 from llmtop.model import Target
-from tests.collectors.processes import Fake, tree
+from tests.collectors.processes import Fake, eventually, tree
 
 
 def test_told_dtype_counts_for_more_than_what_was_found() -> None:
@@ -23,6 +26,15 @@ def test_told_dtype_counts_for_more_than_what_was_found() -> None:
     assert told is not None
     assert (told.dtype, told.pid) == ("fp8", target.pid)
     assert live.told_dtype(target, None) is target
+
+
+def test_of_a_pid_of_before_a_restart_the_servers_here_are_named() -> None:
+    with tree(Fake("api", ("vllm", "serve", "m"), listen=True)) as running, subprocess.Popen(["true"]) as ended:
+        eventually(lambda: (stat := procfs.stat(ended.pid)) is not None and stat.state == "Z", "the zombie")
+        with pytest.raises(TargetError, match=rf"{running.pids['api']} \(vLLM m") as caught:
+            live.find(ended.pid)
+    assert "has ended" in str(caught.value)
+    assert "exit code 0" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["int3", "auto", ""])

@@ -62,6 +62,18 @@ def test_a_zombie_tells_the_signal_before_and_after_its_parent_has_noticed(
     assert reaped == as_zombie
 
 
+def test_of_one_that_nobody_followed_the_zombie_tells_or_the_kernels_log() -> None:
+    with python(SLEEPER) as program:
+        os.kill(program.pid, signal.SIGKILL)
+        eventually(lambda: (stat := procfs.stat(program.pid)) is not None and stat.state == "Z", "the zombie")
+        assert exits.how_it_ended(program.pid, Log()) == "killed by SIGKILL"
+    words = f"Out of memory: Killed process {program.pid} (python3) total-vm:1kB"
+    assert exits.how_it_ended(program.pid, Log("usb 1-1: new", words)) == (
+        f"killed for want of memory (OOM); the kernel's log: {words}"
+    )
+    assert exits.how_it_ended(program.pid, Log()) == ""
+
+
 def test_an_exit_code_is_told() -> None:
     watch = Exits()
     with python("import sys\nprint('ready', flush=True)\nsys.stdin.read()\nsys.exit(3)") as program:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, one_of
+from llmtop.analysis.liveness.ending import is_recent
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.liveness.processes import parts
 from llmtop.analysis.readings import FRESH_NS
@@ -59,7 +60,9 @@ def _faults(trace: Trace, track: Track) -> Iterator[Fault]:
     elif answer == Answer.SILENT:
         yield from _silent(trace, track, answers, times, since)
     elif _has_answered(answers, trace, track) or _is_broken(answers):
-        yield _lost(trace, track, answer, since)
+        yield _lost(
+            trace, track, answer, since, is_ending=answer == Answer.REFUSED and is_recent(answers, trace.end_ns)
+        )
 
 
 def _asked_ns(answers: Series, times: Series | None) -> int | None:
@@ -81,7 +84,7 @@ def _is_broken(answers: Series) -> bool:
     return answer >= _SERVER_ERROR and answer not in _NOT_READY and _count_last(answers) > 1
 
 
-def _lost(trace: Trace, track: Track, answer: int, since: int) -> Fault:
+def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: bool) -> Fault:
     url, said = _url(track), track.facts.get("said")
     remedy = said.remedy if isinstance(said, Unknown) else ""
     living = next((part.name for part in parts(trace)), "the server")
@@ -91,6 +94,8 @@ def _lost(trace: Trace, track: Track, answer: int, since: int) -> Fault:
         is_dead = answer in (Answer.REFUSED, Answer.UNREACHABLE)
         rule, state = (DEAD, "ENDPOINT DEAD") if is_dead else (FAILING, "ENDPOINT FAILING")
         text = _LOST[Answer(answer)].format(url=url, who=living)
+    if is_ending:
+        text, state = f"{living} has closed {url}: it shuts down, or its front end has just failed", "SERVER ENDING"
     return Fault(
         rule,
         state,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.liveness.ending import OBEYED_NS, is_ending
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import FRESH_NS
@@ -101,6 +102,10 @@ def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
         yield _server_gone(trace, root, ended, living)
         return
     missed = [track for track in ended if not _is_replaced(trace, track, living) and not _is_surplus(track, living)]
+    told = [track for track in missed if track.facts.get("is_regular")]
+    if told and is_ending(trace):
+        missed = [track for track in missed if track not in told]
+    missed = [track for track in missed if track not in told or trace.end_ns - _ended_ns(track) > OBEYED_NS]
     by_role: dict[str, list[Track]] = {}
     for track in missed:
         by_role.setdefault(_kind(track.name), []).append(track)

@@ -1,0 +1,44 @@
+"""Whether a server is on its way to an orderly end: it has closed its port, or its parts end as they were told to.
+
+A server that was told to end closes its port first, finishes what runs, ends its engines, and exits: seconds in which
+it looks as if its endpoint or an engine had died.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.readings import FRESH_NS
+from llmtop.model import NS_PER_S, TrackKind
+from llmtop.vocabulary import Answer
+
+if TYPE_CHECKING:
+    from llmtop.model import Series, Trace
+
+ENDING_NS = 10 * NS_PER_S
+"""vLLM 0.26 exits 1 to 5 s after it has closed its port; a supervisor kills after 10 s (Docker) or more."""
+OBEYED_NS = 3 * NS_PER_S // 2
+"""A part that ended as it was told to may be ahead of the server by so much, or ahead of the look at its port."""
+
+
+def is_ending(trace: Trace) -> bool:
+    """Whether a port that gave metrics was closed a moment ago."""
+    for track in trace.tracks_of(TrackKind.ENDPOINT):
+        answers = trace.get(track.id, v.ENDPOINT_ANSWER)
+        if answers is not None and answers.last == Answer.REFUSED and is_recent(answers, trace.end_ns):
+            return True
+    return False
+
+
+def is_recent(answers: Series, now_ns: int) -> bool:
+    """Whether metrics came until at most `ENDING_NS` ago, and the port is still looked at."""
+    good = next(
+        (
+            t
+            for t, value in zip(reversed(answers.times), reversed(answers.values), strict=True)
+            if value == Answer.METRICS
+        ),
+        None,
+    )
+    return good is not None and now_ns - good <= ENDING_NS and now_ns - (answers.last_t_ns or 0) <= FRESH_NS
