@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from llmtop.collectors import children
@@ -53,8 +54,7 @@ def looking(*pids: int, options: Iterable[str] = ()) -> AbstractContextManager[P
 
 
 def children_of(pid: int) -> list[int]:
-    done = subprocess.run(["ps", "-o", "pid=", "--ppid", f"{pid}"], capture_output=True, text=True, check=False)
-    return [int(word) for word in done.stdout.split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
