@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from llmtop import procfs
+from llmtop import procfs, remedies
 from llmtop.collectors.base import Check
 from llmtop.collectors.privileges import (
     ALL_CAPABILITIES,
@@ -20,7 +20,7 @@ from llmtop.collectors.privileges import (
     pid_namespace,
     tracefs,
 )
-from llmtop.collectors.pyspy_dump import INSTALL, find_program
+from llmtop.collectors.pyspy_dump import PACKAGE, find_program
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -62,7 +62,7 @@ def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[Check, ...]
 def _py_spy() -> str | Unknown:
     """Where it is: sudo leaves out of the PATH what stands beside llmtop."""
     program = find_program()
-    return f"Python frames on demand: {program}" if program else Unknown("not installed", INSTALL)
+    return f"Python frames on demand: {program}" if program else Unknown("not installed", remedies.install(PACKAGE))
 
 
 def _user(rights: Rights) -> str:

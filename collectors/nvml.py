@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import procfs
+from llmtop import procfs, remedies
 from llmtop.collectors.base import Check
 from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml_calls import Calls
@@ -57,7 +57,6 @@ HUNG_NS = 2 * NS_PER_S
 HUNG_REMEDY = (
     "dmesg | grep -iE 'nvrm|xid'; it goes on by itself when the call returns; a GPU that stays so needs a reset"
 )
-_NO_PYNVML = Unknown("the Python module pynvml is not installed", "pip install nvidia-ml-py")
 _NO_GPU = Unknown("the driver sees no GPU", "nvidia-smi -L; a container needs `docker run --gpus all`")
 
 
@@ -329,7 +328,7 @@ class NvmlCollector:
                 self._nvml = pynvml
             self._nvml.nvmlInit()
         except ImportError:
-            return _NO_PYNVML
+            return Unknown("the Python module pynvml is not installed", remedies.install("nvidia-ml-py"))
         except self._nvml.NVMLError as error:
             return explain(error)
         self._is_open = True

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from llmtop import procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
-from llmtop.collectors.pyspy_dump import INSTALL, Look, PythonThread, find_program, look
+from llmtop.collectors.pyspy_dump import PACKAGE, Look, PythonThread, find_program, look
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Stack, Trace, Unknown
+from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ OWNER = v.labelled(v.THREAD_GIL_SAMPLES, "owner")
 _NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python")
 _STARTING = Unknown("the interpreters are being looked at", "wait a second")
 _NO_PYTHON = Unknown("no process of the server runs Python")
-_NOT_INSTALLED = Unknown("py-spy is not installed", INSTALL)
 
 _Seen: TypeAlias = "tuple[str, str, tuple[str, ...]]"
 """Track, state and frames of a thread in one look."""
@@ -98,7 +98,7 @@ class PySpyCollector:
             self._is_wanted = wanted
 
     def missing(self) -> Unknown | None:
-        return None if find_program() else _NOT_INSTALLED
+        return None if find_program() else Unknown("py-spy is not installed", install(PACKAGE))
 
     def __enter__(self) -> Self:
         self._program = find_program()

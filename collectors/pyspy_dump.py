@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmtop import procfs
+from llmtop import procfs, remedies
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean, shorten
 
@@ -30,7 +30,7 @@ MOST_BYTES = 16 << 20
 """2,000 threads of 30 frames: reading more of it would hold up the screen."""
 MOST_FRAMES = 300
 LONGEST_NAME = 160
-INSTALL = "pip install 'llmtop-monitor[pyspy]'"
+PACKAGE = "py-spy"
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _DENIED = ("permission denied", "operation not permitted")
 _NO_INTERPRETER = ("python version", "interpreter", "libpython")
@@ -87,7 +87,7 @@ def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Look:
     try:
         run = _run([str(program), "dump", "--json", "--nonblocking", "--pid", str(pid)], timeout_s)
     except OSError as error:
-        return Look(Unknown(f"py-spy cannot be started: {clean(str(error))}", INSTALL), 0)
+        return Look(Unknown(f"py-spy cannot be started: {clean(str(error))}", remedies.install(PACKAGE)), 0)
     if run.fault:
         return Look(Unknown(f"py-spy was ended: {run.fault}", "it is tried again by itself"), run.cpu_ns)
     if run.code:
@@ -153,7 +153,7 @@ def why_failed(pid: int, said: str) -> Unknown:
         return why_denied(pid)
     if any(word in lower for word in _NO_INTERPRETER):
         reason = f"py-spy does not recognise the interpreter of process {pid}: it is stripped, or newer than py-spy"
-        return Unknown(reason, "pip install -U py-spy")
+        return Unknown(reason, remedies.install(PACKAGE, newer=True))
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.strip()]
     words = shorten(clean(lines[0]), LONGEST_NAME) if lines else "it did not say why"
     return Unknown(f"py-spy failed on process {pid}: {words}", "it is tried again by itself")
@@ -181,9 +181,9 @@ def parse(output: bytes) -> tuple[PythonThread, ...] | Unknown:
     try:
         document = json.loads(output)
     except (ValueError, RecursionError):
-        return Unknown("py-spy wrote something that is not JSON", INSTALL)
+        return Unknown("py-spy wrote something that is not JSON", remedies.install(PACKAGE, newer=True))
     if not isinstance(document, list):
-        return Unknown("py-spy wrote something that llmtop does not know", "pip install 'py-spy>=0.4'")
+        return Unknown("py-spy wrote something that llmtop does not know", remedies.install(PACKAGE, newer=True))
     return tuple(thread for entry in document if (thread := _thread(entry)) is not None)
 
 

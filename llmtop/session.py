@@ -5,7 +5,6 @@ The recorder is the only mutable store of the program. Nothing here knows a scre
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from array import array
@@ -33,7 +32,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
-from llmtop.text import for_root
+from llmtop.remedies import for_here
 from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
@@ -118,7 +117,6 @@ class Recorder:
         self._swept_ns = 0
         self._tracks: dict[str, Track] = {}
         self._stacks = _Stacks()
-        self._is_root = os.geteuid() == 0
         """Whether remedies are for root: collectors write them for everybody, and this is where they all come by."""
         self._missing: dict[str, tuple[Missing, ...]] = {}
         self._issues: dict[tuple[str, str], Issue] = {}
@@ -138,7 +136,7 @@ class Recorder:
             self._tracks.update(trace.tracks)
             for reading in trace.readings:
                 self._append(self._column(collector, reading), reading)
-            self._missing[collector] = _for_root(trace.missing) if self._is_root else trace.missing
+            self._missing[collector] = _for_here(trace.missing)
             if trace.stacks:
                 self._stacks.replace(collector, trace.end_ns, trace.stacks)
             self._marks.extend(trace.marks)
@@ -256,9 +254,9 @@ def _frozen(track: str, column: _Column) -> Series:
     return column.frozen
 
 
-def _for_root(missing: Iterable[Missing]) -> tuple[Missing, ...]:
+def _for_here(missing: Iterable[Missing]) -> tuple[Missing, ...]:
     return tuple(
-        one if "sudo" not in one.why.remedy else replace(one, why=replace(one.why, remedy=for_root(one.why.remedy)))
+        one if "sudo" not in one.why.remedy else replace(one, why=replace(one.why, remedy=for_here(one.why.remedy)))
         for one in missing
     )
 

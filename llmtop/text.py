@@ -18,10 +18,6 @@ _INVISIBLE = (
 _SAFE = _CONTROL_PICTURES | dict.fromkeys(_INVISIBLE, "\ufffd")
 _HARMLESS = re.compile(r"[\x20-\x7e]*\Z")
 
-_OR_SUDO = re.compile(r", or (?:with|use) sudo\b")
-_WITH_SUDO = re.compile(r" with sudo, or ")
-_SUDO = re.compile(r"\bsudo (?=[\w/-])")
-
 
 def clean(text: str) -> str:
     r"""Replace every character that could steer a terminal or hide by one that shows.
@@ -92,14 +88,3 @@ def group_name(path: str) -> str:
             runtime = found[1] or (above if above in ("docker", "libpod") else "container")
             return f"{_RUNTIMES.get(runtime, runtime)} {found[2]}"
     return parts[-1]
-
-
-def for_root(text: str) -> str:
-    """A remedy as root needs it: root has no use for sudo, and where it runs containers there is none.
-
-    >>> for_root("sudo apt install perf"), for_root("run llmtop with sudo, or inside the container")
-    ('apt install perf', 'run llmtop inside the container')
-    >>> for_root("echo 1 | sudo tee /x && sudo sysctl a=1"), for_root("join that group, or use sudo")
-    ('echo 1 | tee /x && sysctl a=1', 'join that group')
-    """
-    return _SUDO.sub("", _WITH_SUDO.sub(" ", _OR_SUDO.sub("", text)))

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from llmtop.model import Unknown
+from llmtop.remedies import for_here
 
 if TYPE_CHECKING:
     from llmtop.collectors.base import Check
@@ -37,7 +38,8 @@ def _document(checks: tuple[Check, ...]) -> dict[str, object]:
 
 def _entry(check: Check) -> dict[str, object]:
     if isinstance(check.state, Unknown):
-        return {"what": check.what, "ok": False, "reason": check.state.reason, "remedy": check.state.remedy}
+        remedy = for_here(check.state.remedy)
+        return {"what": check.what, "ok": False, "reason": check.state.reason, "remedy": remedy}
     return {"what": check.what, "ok": True, "state": check.state}
 
 
@@ -48,5 +50,5 @@ def _lines(check: Check) -> list[str]:
     """
     if isinstance(check.state, str):
         return [f"ok  {check.what}: {check.state}"]
-    remedy = [f"      → {check.state.remedy}"] if check.state.remedy else []
+    remedy = [f"      → {for_here(check.state.remedy)}"] if check.state.remedy else []
     return [f"no  {check.what}: {check.state.reason}", *remedy]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import threading
 
 import pytest
@@ -28,6 +29,7 @@ def printed(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
 @pytest.fixture(autouse=True)
 def _found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "checks", lambda: FOUND)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
 def test_each_check_is_a_line_and_its_remedy_another_that_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +39,11 @@ def test_each_check_is_a_line_and_its_remedy_another_that_can_be_copied(capsys: 
         "      → sudo sysctl kernel.yama.ptrace_scope=0",
         "no  BTF: the kernel carries no type information",
     ]
+
+
+def test_root_is_not_told_to_use_sudo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "      → sysctl kernel.yama.ptrace_scope=0" in printed(capsys, as_json=False).splitlines()
 
 
 def test_the_document_has_the_same_checks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from llmtop.collectors import children, pyspy
 from llmtop.collectors.pyspy import OWNER, PySpyCollector
 from llmtop.collectors.pyspy_dump import Look, PythonThread, find_program
 from llmtop.model import NS_PER_S, Target, TargetProcess, Trace, Unknown
+from llmtop.remedies import install
 from llmtop.vocabulary import PYTHON_FRAMES
 from tests.workloads.programs import HERE, Workload
 
@@ -206,7 +207,7 @@ def test_without_python_it_says_so(clock: Clock) -> None:
 
 def test_without_py_spy_it_says_how_to_get_it(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspy, "find_program", lambda: None)
-    assert "pip install 'llmtop-monitor[pyspy]'" in str(PySpyCollector(target_of(ME)).missing())
+    assert install("py-spy") in str(PySpyCollector(target_of(ME)).missing())
 
 
 def test_threads_of_a_container_get_the_ids_that_are_seen_outside(

@@ -27,7 +27,7 @@ PYTHON = (
     Stack(("main (core.py:3)", "schedule (core.py:70)"), 8, "samples", "python running", THREAD),
 )
 NATIVE = (WAITS, RUNS)
-NOT_INSTALLED = Unknown("py-spy is not installed", "pip install 'llmtop-monitor[pyspy]'")
+NOT_INSTALLED = Unknown("py-spy is not installed", "pipx inject llmtop-monitor py-spy")
 
 
 def trace_of(stacks: tuple[Stack, ...], after_s: int = 0, **changes: object) -> Trace:
