@@ -191,13 +191,19 @@ def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, i
             while heir in before and _has_ended(heir, before, now):
                 heir = before[heir].parent  # it has ended too: whoever waited for it has its children's time as well
             ended[heir] = ended.get(heir, 0) + old.ticks + old.children
-    grown = {}
+    grown, unseen = {}, {}
     for pid, seen in now.items():
         old_one = before.get(pid)
         is_new = old_one is None or old_one.start != seen.start
         old = _Seen(seen.start, seen.parent, 0, 0, "") if is_new or old_one is None else old_one
-        unseen = seen.children - old.children - ended.get(pid, 0)
-        grown[pid] = seen.ticks - old.ticks + max(0, unseen)
+        grown[pid] = seen.ticks - old.ticks
+        unseen[pid] = seen.children - old.children - ended.pop(pid, 0)
+    # An orphan's time goes to whoever adopted it (init, a subreaper), and not to the one that was looked for above.
+    adopted = sum(ended.values()) - sum(min(0, ticks) for ticks in unseen.values())
+    for pid, ticks in sorted(unseen.items(), key=lambda item: -item[1]):
+        inherited = min(adopted, max(0, ticks))
+        adopted -= inherited
+        grown[pid] += max(0, ticks) - inherited
     return grown
 
 

@@ -148,6 +148,22 @@ def test_the_time_of_ended_grandchildren_is_not_counted_twice(machine: Machine, 
     assert cores(later(machine, collector, 1)) == {"agent": pytest.approx(0.5)}
 
 
+def test_the_time_of_an_orphan_is_not_counted_for_whoever_adopted_it(
+    machine: Machine, collector: ConsumersCollector
+) -> None:
+    """A shell ends without waiting for what it ran, which ends too: its time comes to init."""
+    machine.process(1, "init", 0.0, parent=0)
+    machine.process(200, "agent", 0.0)
+    machine.process(201, "sh", 1.0, parent=200)
+    machine.process(202, "cc1", 100.0, parent=201)
+    collector.poll()
+    machine.ends(201)
+    machine.ends(202)
+    machine.process(1, "init", 0.0, parent=0, ended=100.0 + 0.5)
+    machine.process(200, "agent", 0.0, ended=1.0)
+    assert cores(later(machine, collector, 1)) == {"init": pytest.approx(0.5)}
+
+
 def test_a_pid_that_is_used_again_starts_from_zero(machine: Machine, collector: ConsumersCollector) -> None:
     machine.process(200, "old", 50.0, start=5)
     collector.poll()
