@@ -65,6 +65,7 @@ def server(**values: float | list[float]) -> Values:
         "running": v.SERVER_RUNNING,
         "kv": v.SERVER_KV_USAGE,
         "preemptions": v.SERVER_PREEMPTIONS,
+        "requests": v.SERVER_REQUESTS,
     }
     return {("server:1", metrics[name]): value for name, value in values.items()}
 
@@ -147,6 +148,16 @@ def test_kv_bound_needs_preemptions_and_a_shortage() -> None:
     for too_weak in ({"kv": 0.5, "waiting": 0.0}, {"preemptions": 0.0}, {"preemptions": 0.05}):
         assert not found(kv_bound, values | server(**too_weak))
     assert not found(kv_bound, {key: value for key, value in values.items() if key[1] is not v.SERVER_PREEMPTIONS})
+
+
+@pytest.mark.parametrize(("finished", "severity"), [(4.0, Severity.WARNING), (1.0, Severity.ERROR)])
+def test_a_few_requests_that_are_thrown_out_are_no_worse_than_what_fills_the_cache(
+    finished: float, severity: Severity
+) -> None:
+    values = server(kv=0.98, waiting=12, preemptions=0.5, requests=finished)
+    finding = only(found(kv_bound, values))
+    assert finding.severity is severity
+    assert any(line.startswith("requests finished ") for line in finding.evidence)
 
 
 def test_kv_bound_is_said_at_once() -> None:

@@ -27,6 +27,9 @@ _LEAST = 3.0
 """Requests: one that did not fit is an accident."""
 _GAUGES = (v.SERVER_KV_USAGE, v.SERVER_WAITING, v.SERVER_RUNNING)
 _STEADY = 0.05
+_MOST_OFTEN = 1 / 3
+"""Thrown out for each request that ended, from which it is the server's trouble and not one beside others: a queue in
+front of an engine that is short of CPUs fills the cache too, and a tenth of its requests was seen thrown out."""
 _NEAR_FULL = 0.8
 """Preempting frees blocks, so a cache that is too small shows less than full on average."""
 
@@ -60,19 +63,27 @@ def _finding(trace: Trace, server: Track, preempted: Increase, gauges: Mapping[M
     told = [_usage(trace, server.id, gauges[one]) for one in (v.SERVER_KV_USAGE,) if one in gauges]
     told += [f"{per_minute:.0f} preemptions/min"]
     told += [f"{gauges[one]:.0f} waiting" for one in (v.SERVER_WAITING,) if one in gauges]
+    ended = counter_increase(trace, server.id, v.SERVER_REQUESTS, _WINDOW_NS)
+    is_rare = not isinstance(ended, Unknown) and preempted.amount < _MOST_OFTEN * ended.amount
     return Finding(
         rule=id,
-        severity=Severity.ERROR,
+        severity=Severity.WARNING if is_rare else Severity.ERROR,
         subject=server.name,
         message="KV-bound: " + ", ".join(told),
         evidence=(
             f"{v.SERVER_PREEMPTIONS.title} {counted}",
+            *([] if isinstance(ended, Unknown) else [_beside(trace, server.id, ended)]),
             *(says(trace, server.id, metric, value) for metric, value in gauges.items()),
         ),
         action=more_room_in_kv(trace),
         next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
         source=source,
     )
+
+
+def _beside(trace: Trace, track: str, ended: Increase) -> str:
+    where = source_of(trace, track, v.SERVER_REQUESTS)
+    return f"{v.SERVER_REQUESTS.title} {ended.amount:.0f} in {ended.seconds:.0f} s ({where})"
 
 
 def _usage(trace: Trace, track: str, now: float) -> str:

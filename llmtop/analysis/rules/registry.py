@@ -99,8 +99,8 @@ RULES: tuple[Rule, ...] = (
     # live: whether it lives
     *LIVENESS,
     # live: what the server waits for
-    kv_bound,
     *CAUSES,
+    kv_bound,
     queue_growth,
     queue_standing,
     requests_held,
