@@ -127,6 +127,15 @@ def test_what_the_time_to_the_first_token_is_made_of(parts: Latencies, words: st
     assert "mean time to first token 2.2 s (histogram)" in finding.evidence
 
 
+@pytest.mark.parametrize(("waiting", "words"), [(25.0, "in the queue"), (0.5, "outside of the engine")])
+def test_a_queue_that_grows_is_seen_before_those_that_wait_in_it_have_ended(waiting: float, words: str) -> None:
+    """40 first tokens in a minute: 25 that wait take 37 s more at this rate, and half a one 0.75 s."""
+    parts = {v.SERVER_TTFT: [4.4] * 40, v.SERVER_QUEUE_TIME: [1.5] * 20, v.SERVER_PREFILL_TIME: [0.2] * 20}
+    finding = only(trace(parts, counters={v.SERVER_WAITING: (waiting, waiting)}))
+    assert f"most of it {words}" in finding.message
+    assert any(line.endswith(", for about 38 s at this rate") for line in finding.evidence) == (waiting > 1)
+
+
 def test_a_tail_of_gaps_from_preemptions() -> None:
     seen = trace({v.SERVER_ITL: [0.009] * 900 + [0.9] * 100}, counters={v.SERVER_PREEMPTIONS: (0.0, 40.0)})
     finding = only(seen)

@@ -10,11 +10,11 @@ from llmtop.analysis.configuration import change, one_of, switch_on
 from llmtop.analysis.histograms import distribution
 from llmtop.analysis.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
 from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import server_track
+from llmtop.analysis.readings import mean, server_track
 from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import metrics_command
+from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, Unknown
@@ -112,11 +112,31 @@ def _first_token(trace: Trace, track: str, _: list[Judged], window_ns: int) -> t
         return (f"most of it in the queue, {held.name}", *parts, *held.evidence), held.action
     if shares.get("prefill", 0) >= _MOST:
         return ("most of it in prefill", *parts), _quicker_prefill(trace)
+    if (queue := _still_queued(trace, track, whole.value, window_ns)) is not None:
+        held = limit(trace, track)
+        return (f"most of it in the queue, {held.name}", *parts, queue, *held.evidence), held.action
     if len(shares) == 2 and sum(shares.values()) < _MOST:
         more = change(trace, Feature.API_SERVERS, "add API server processes")
         action = f"look at the API server (tokenising, HTTP): {one_of(more, 'shorter prompts')}"
         return ("most of it outside of the engine", *parts), action
     return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
+
+
+def _still_queued(trace: Trace, track: str, whole_s: float, window_ns: int) -> str | None:
+    """The queue as it stands, where it explains most of the time to the first token.
+
+    The time in the queue is told of requests that ended, and of a queue that grows those are the early ones, which
+    waited little. Those that wait now take their number over the rate of first tokens (Little's law).
+    """
+    waiting = known(mean(trace, track, v.SERVER_WAITING, window_ns))
+    firsts = increase(trace.get(track, v.total(v.SERVER_TTFT)), window_ns, trace.end_ns)
+    seen = distribution(trace, track, v.SERVER_TTFT, window_ns)
+    if waiting is None or isinstance(seen, Unknown) or isinstance(firsts, Unknown) or not seen.observations:
+        return None
+    queued_s = waiting * firsts.seconds / seen.observations
+    if queued_s < _MOST * whole_s:
+        return None
+    return says(trace, track, v.SERVER_WAITING, waiting) + f", for about {two_digits(queued_s, 's')} at this rate"
 
 
 _PARTS = ((v.SERVER_QUEUE_TIME, "mean time queued"), (v.SERVER_PREFILL_TIME, "mean prefill time"))
@@ -139,8 +159,8 @@ def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> t
         cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
         action = one_of(chunks, smaller, cached, "prefill on servers of its own")
         return ("prompts are computed in between", prompts.text), action
-    mean = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
-    slow = () if mean is None else (mean.text,)
+    whole = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
+    slow = () if whole is None else (whole.text,)
     if is_gpu_busy(trace, GPU_IDLE_PERCENT):
         fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
         return ("the GPU is busy", *slow), one_of(fewer, fewer_bytes(trace))
@@ -174,7 +194,7 @@ def _mostly_prompts(trace: Trace, track: str, window_ns: int) -> Signal | None:
 
 def _mean(trace: Trace, track: str, metric: Metric, words: str, window_ns: int) -> Signal | None:
     seen = distribution(trace, track, metric, window_ns)
-    mean = None if isinstance(seen, Unknown) else seen.mean
-    if mean is None:
+    value = None if isinstance(seen, Unknown) else seen.mean
+    if value is None:
         return None
-    return Signal(mean, f"{words} {two_digits(mean, 's')} ({source_of(trace, track, v.total(metric))})")
+    return Signal(value, f"{words} {two_digits(value, 's')} ({source_of(trace, track, v.total(metric))})")
