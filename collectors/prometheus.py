@@ -516,7 +516,7 @@ class PrometheusCollector:
         )
         facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
-        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now)
+        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now, own_ns=self._pace.own_ns)
         return Trace(
             Origin("live"),
             now,
@@ -706,7 +706,7 @@ def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:
 
 
 def _endpoint(
-    url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None
+    url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None, own_ns: int | None = None
 ) -> tuple[dict[str, Track], tuple[Reading, ...]]:
     """What this look at the endpoint came to, whether it brought numbers or not."""
     port = _port(url)
@@ -714,6 +714,8 @@ def _endpoint(
     facts: dict[str, Fact] = {"url": url}
     if why is not None:
         facts["said"] = why
+    if own_ns is not None:
+        facts["own_s"] = own_ns / NS_PER_S
     looks = ((v.ENDPOINT_ANSWER, float(answer)), (v.ENDPOINT_TIME, took_ns / NS_PER_S))
     readings = tuple(Reading(id, metric, now, value, "GET " + url) for metric, value in looks)
     return {id: Track(id, TrackKind.ENDPOINT, f":{port}", facts=facts)}, readings

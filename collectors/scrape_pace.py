@@ -45,6 +45,11 @@ class Pace:
         self._beyond.append(max(0, page_ns - nothing_ns))
 
     @property
+    def own_ns(self) -> int | None:
+        """What pages take longer than requests for next to nothing, at least; None where those were not compared."""
+        return min(self._beyond, default=None)
+
+    @property
     def cost_ns(self) -> int:
         """What a page costs the server; 0 before the first one came."""
         return min((*self._beyond, self._quickest_ns or 0))

@@ -131,7 +131,8 @@ SERVER_OPTIONAL = frozenset(
 )
 
 # Where the server's metrics are asked for, on tracks "endpoint:<port>", with the facts "url" and, while it fails,
-# "said" (an Unknown: what came instead, and the remedy).
+# "said" (an Unknown: what came instead, and the remedy); of a slow one "own_s", what a page takes longer than a request
+# for next to nothing.
 ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
 """What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
 ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")

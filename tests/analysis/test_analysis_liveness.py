@@ -315,6 +315,16 @@ def test_a_slow_endpoint_is_a_warning_and_silences_nothing() -> None:
     assert "1.4 s to answer" in fault.message
 
 
+@pytest.mark.parametrize(("own_s", "said"), [(1.39, "METRICS SLOW"), (0.05, "ENDPOINT SLOW")])
+def test_a_page_that_is_slow_by_itself_is_no_front_end_that_has_no_time(own_s: float, said: str) -> None:
+    trace = ALIVE.but(answer_s=1.4).trace()
+    track = trace.tracks["endpoint:1"]
+    compared = replace(track, facts={**track.facts, "own_s": own_s})
+    [fault] = liveness(replace(trace, tracks={**trace.tracks, track.id: compared})).faults
+    assert fault.state == said
+    assert ("every request waits" in fault.message) == (said == "ENDPOINT SLOW")
+
+
 def test_what_an_endpoint_said_long_ago_is_over() -> None:
     assert states(ALIVE.but(answer=(Answer.METRICS, 500), silent_for=20)) == []
 

@@ -559,6 +559,7 @@ def test_a_server_at_its_limit_is_read_as_often_as_ever() -> None:
         assert value(trace, v.SERVER_RUNNING) == 64
         assert value(trace, v.ENDPOINT_TIME) == 3.0
         assert not trace.issues
+    assert trace.tracks["endpoint:8000"].facts["own_s"] == 0.0
 
 
 def test_a_page_that_was_quick_before_costs_no_more_under_load() -> None:

@@ -27,6 +27,8 @@ _LONGER = 3.0
 SLOW_S = 1.0
 """A page that takes so long, three times in a row, waits its turn behind requests that do too."""
 _LOOKS = 3
+_OWN = 0.8
+"""Share of its time by which a page is slower than a request for next to nothing, from which it is slow by itself."""
 _FIRST_HTTP = 100
 _SERVER_ERROR = 500
 _NOT_READY = (501, 503)
@@ -141,14 +143,30 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
     took = _good_times(answers, times)[-_LOOKS:]
     if len(took) < _LOOKS or min(took) < SLOW_S:
         return
-    url = _url(track)
+    url, own_s = _url(track), track.facts.get("own_s")
+    looks = f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})"
+    if isinstance(own_s, float) and own_s >= _OWN * took[-1]:
+        yield Fault(
+            SLOW,
+            "METRICS SLOW",
+            "metrics endpoint",
+            f"the metrics page takes {took[-1]:.1f} s, and a request for next to nothing {own_s:.1f} s less: "
+            "it is the page that is slow, not the queue before the front end",
+            (looks, f"numbers of the server are as old as that, or older (GET {url})"),
+            "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
+            f"curl -s -o /dev/null -w '%{{time_total}}\\n' {url}",
+            trace.end_ns,
+            is_whole=False,
+            severity=Severity.WARNING,
+        )
+        return
     yield Fault(
         SLOW,
         "ENDPOINT SLOW",
         "metrics endpoint",
         f"the front end takes {took[-1]:.1f} s to answer: every request waits as long before it is looked at",
         (
-            f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})",
+            looks,
             f"numbers of the server are as old as that, or older (GET {url})",
         ),
         f"its event loop has no time: {_relieved(trace)}",
