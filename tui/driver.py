@@ -20,14 +20,18 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from textual import events
+from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from llmtop.tui.guardian import Guardian
+from llmtop.tui.keyboard import KeyParser
 from llmtop.tui.terminal import drawn_on
 
 if TYPE_CHECKING:
     from textual.app import App
     from textual.message import Message
+
+linux_driver.XTermParser = KeyParser  # type: ignore[attr-defined]  # the driver makes one of that name, and has no hook for it
 
 _ASK_CURSOR: Final = "\x1b[6n"
 """Device status report: the terminal answers with the cursor's place when it has shown all before it."""

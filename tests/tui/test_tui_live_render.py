@@ -299,7 +299,8 @@ def test_findings_line_counts_what_it_hides() -> None:
 
 def test_diagnosis_wraps_beside_its_labels() -> None:
     issue = Issue(Severity.WARNING, "late", "a poll was late", count=3)
-    lines = draw_diagnosis(tuple(diagnosis(live_trace(NO_GPU), (issue,))), 50, LOOK)
+    trace = live_trace(NO_GPU)
+    lines = draw_diagnosis(tuple(diagnosis(trace, (issue,), diagnose(trace))), 50, LOOK)
     rows = ["".join(part for part, _ in line) for line in lines]
     assert all(len(row) <= 50 for row in rows)
     assert " ▲ EngineCore waits for a CPU 9 % of the time" in rows

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from textual.geometry import Region
 from textual.pilot import Pilot
 
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
+from llmtop.tui.panes.base import DiffedWidget
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.base import Dialog, FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -267,20 +269,23 @@ async def test_nothing_known_is_a_screen_of_reasons() -> None:
         assert " 0 tok/s" not in text
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-async def test_a_dead_server_is_said_in_the_header_and_first_below(size: tuple[int, int]) -> None:
-    trace = live_trace(Scene(has_threads=False))
-    ended_ns = trace.end_ns - 7 * NS_PER_S
+def dead(trace: Trace) -> Trace:
+    """The same moment, the server having been killed seven seconds before."""
     facts: dict[str, Fact] = {
         "pid": 4242,
         "root": 4242,
         "role": "APIServer",
-        "ended_ns": ended_ns,
+        "ended_ns": trace.end_ns - 7 * NS_PER_S,
         "how": "killed by SIGKILL",
     }
     gone = Track("ended:4242/1", TrackKind.ENDED, "APIServer", facts=facts)
+    return replace(trace, tracks={**trace.tracks, gone.id: gone})
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_a_dead_server_is_said_in_the_header_and_first_below(size: tuple[int, int]) -> None:
     app = fixed_app()
-    session_of(app).now = replace(trace, tracks={**trace.tracks, gone.id: gone})
+    session_of(app).now = dead(live_trace(Scene(has_threads=False)))
     async with running(app, size):
         lines = app.screen_text().splitlines()
         assert "■ SERVER DEAD 7 s" in lines[0]
@@ -338,13 +343,54 @@ async def test_hostile_names_are_only_text(name: str) -> None:
 
 async def test_diagnosis_shows_evidence_and_reasons() -> None:
     app = fixed_app(AMPERE)
-    async with running(app) as pilot:
+    async with running(app, (120, 100)) as pilot:
         await press(pilot, "d")
         text = app.screen_text()
         assert "run-queue wait 9.0 % (schedstat)" in text
         assert "gpu:0/gpm: GPM needs Hopper or newer" in text
         await press(pilot, "escape")
         assert app.screen is app.live
+
+
+async def test_the_diagnosis_goes_on_and_says_of_which_moment_it_is() -> None:
+    app = fixed_app()
+    async with running(app, (80, 24)) as pilot:
+        assert "live 1 Hz" in (await press(pilot, "d", "end")).splitlines()[0]
+        session_of(app).now = dead(live_trace(Scene(has_threads=False)))
+        app.post_message(News())
+        await wait_until(pilot, lambda: "SERVER DEAD" in app.screen_text())
+        lines = app.screen_text().splitlines()
+        assert "Diagnosis  1 finding  ■ SERVER DEAD 7 s" in lines[0]
+        assert "SERVER DEAD: the server has" in lines[1]
+        await press(pilot, "escape")
+        assert "SERVER DEAD 7 s" in app.screen_text().splitlines()[0]
+
+
+async def test_the_diagnosis_of_another_moment_stays_there() -> None:
+    app = fixed_app()
+    async with running(app, (80, 24)) as pilot:
+        paused = await press(pilot, "space", "d")
+        assert "paused" in paused.splitlines()[0]
+        session_of(app).now = dead(live_trace(Scene(has_threads=False)))
+        app.post_message(News())
+        await pilot.pause()
+        assert app.screen_text() == paused
+        await press(pilot, "escape", "space", "left")
+        assert "5 s ago (Esc: now)" in (await press(pilot, "d")).splitlines()[0]
+
+
+async def test_a_diagnosis_that_says_the_same_sends_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = fixed_app()
+    async with running(app) as pilot:
+        await press(pilot, "d")
+        assert isinstance(app.screen, DiagnosisScreen)
+        sent: list[Region] = []
+        (text,) = (one for one in app.screen.query("*") if isinstance(one, DiffedWidget) and one.size.height > 30)
+        monkeypatch.setattr(text, "refresh", lambda *regions: sent.extend(regions))
+        session_of(app).now = live_trace(ticks=93)
+        app.live.refresh_diagnosis(app.screen)
+        await pilot.pause()
+        assert 0 < sum(region.area for region in sent) < 300
 
 
 async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:

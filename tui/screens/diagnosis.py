@@ -6,30 +6,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Static
 
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.model import Severity
+from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
-from llmtop.tui.panes.base import look_of
+from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
-from llmtop.tui.render.lines import width_of, wrap
+from llmtop.tui.render.lines import line, width_of, wrap
 from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.strip import Strip
 
     from llmtop.model import Finding, Issue, Missing, Trace, Unknown
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
 
+_CALM_NS = 2 * NS_PER_S
+"""Numbers that change more often cannot be read. Another finding is drawn at once."""
+
+
 class DiagnosisScreen(FullScreen):
-    """A still picture of the moment it was opened: text that moves cannot be read."""
+    """All findings of the moment that the live screen shows: it goes on with it, or stands still with it.
+
+    Args:
+        trace: The moment to begin with.
+        state: How the live screen names it, and the role of that: "live", "35 s ago", "paused".
+        issues: Faults of the screen itself.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "back", key_display="Esc"),
@@ -37,23 +45,78 @@ class DiagnosisScreen(FullScreen):
         Binding("q", "dismiss", "back", show=False),
     ]
 
-    def __init__(self, trace: Trace, issues: Sequence[Issue] = ()) -> None:
+    def __init__(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
         super().__init__()
-        self._diagnosis = tuple(diagnosis(trace, issues))
+        self._lines = _Lines()
+        self._state = state
+        self._read(trace, diagnose(trace), issues)
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="diagnosis") as box:
-            box.border_title = Content("Diagnosis")
-            yield Static(id="text")
+        with VerticalScroll(id="diagnosis"):
+            yield self._lines
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self.query_one("#diagnosis").focus()
+        self._box.focus()
+        self._name_state()
 
     def on_resize(self) -> None:
+        self._draw()
+
+    def show(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
+        """Go on to another moment: at once where another finding speaks, else calmly; a new fault is scrolled to."""
+        if state != self._state:
+            self._state = state
+            self._name_state()
+        diagnosed = diagnose(trace)
+        spoken = _spoken(diagnosed)
+        is_calm = 0 <= trace.end_ns - self._trace_end_ns < _CALM_NS
+        if is_calm and spoken == self._spoken and len(issues) == self._known_issues:
+            return
+        is_new_fault = spoken[:1] != self._spoken[:1] and any(one.severity is Severity.ERROR for one in diagnosed.findings)
+        self._read(trace, diagnosed, issues)
+        self._draw()
+        self._name_state()
+        if is_new_fault:
+            self._box.scroll_home(animate=False)
+
+    def _read(self, trace: Trace, diagnosed: Diagnosis, issues: Sequence[Issue]) -> None:
+        self._paragraphs = tuple(diagnosis(trace, issues, diagnosed))
+        self._spoken, self._known_issues, self._trace_end_ns = _spoken(diagnosed), len(issues), trace.end_ns
+
+    @property
+    def _box(self) -> VerticalScroll:
+        return self.query_one("#diagnosis", VerticalScroll)
+
+    def _name_state(self) -> None:
+        count = len(self._spoken)
+        found = f"{count} finding{'s' * (count != 1)}  " if count else ""
+        self._box.border_title = in_roles([(f"Diagnosis  {found}", ""), self._state], look_of(self))
+
+    def _draw(self) -> None:
         width, look = max(20, self.size.width - 4), look_of(self)
-        lines = draw_diagnosis(self._diagnosis, width, look)
-        self.query_one("#text", Static).update(Text("\n").join(_styled(parts, look) for parts in lines))
+        lines = draw_diagnosis(self._paragraphs, width, look)
+        self._lines.show([line(parts, width, look) for parts in lines])
+
+
+class _Lines(DiffedWidget):
+    """A text as long as it is, in a box that scrolls: of a new one only what differs is sent."""
+
+    def show(self, strips: Sequence[Strip]) -> None:
+        """Take a new text."""
+        if len(strips) != len(self._strips):
+            self.styles.height = max(1, len(strips))
+        self.send_frame(strips)
+
+    def redraw(self) -> None:
+        """The theme has changed; the screen draws it."""
+        if isinstance(self.screen, DiagnosisScreen):
+            self.screen.on_resize()
+
+
+def _spoken(diagnosed: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """Who says something, of what: numbers in a message change all the time."""
+    return tuple((finding.rule, finding.subject) for finding in diagnosed.findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +130,16 @@ class Paragraph:
     indent: int = 0
 
 
-def diagnosis(trace: Trace, issues: Sequence[Issue] = ()) -> Iterator[Paragraph]:
-    """Findings with evidence, then which rules could not judge, what is missing and why, then faults."""
-    diagnosed = diagnose(trace)
+def diagnosis(trace: Trace, issues: Sequence[Issue], diagnosed: Diagnosis) -> Iterator[Paragraph]:
+    """Findings with evidence, then faults, what is missing and how to get it, and which rules could not judge."""
     if not diagnosed.findings:
         yield Paragraph("", "dim", f"{diagnosed.verdict[:1].upper()}{diagnosed.verdict[1:]}.", "value")
         yield _BLANK
     for finding in diagnosed.findings:
         yield from _finding(finding)
-    yield from _unjudged(diagnosed)
-    yield from _missing(trace.missing)
     yield from _faults((*trace.issues, *issues))
+    yield from _missing(trace.missing)
+    yield from _unjudged(diagnosed)
 
 
 def draw_diagnosis(paragraphs: Sequence[Paragraph], width: int, look: Look) -> list[list[Part]]:
@@ -97,18 +159,14 @@ _SEVERITIES = frozenset(severity.value for severity in Severity)
 _BLANK = Paragraph("", "text", "")
 
 
-def _styled(parts: Sequence[Part], look: Look) -> Text:
-    return Text.assemble(*((text, look.style(role)) for text, role in parts))
-
-
 def _finding(finding: Finding) -> Iterator[Paragraph]:
     role = SEVERITY_ROLES[finding.severity]
     yield Paragraph(finding.severity.value, role, f"{finding.message}  [{finding.subject}]", "value", 1)
-    for evidence in finding.evidence:
-        yield Paragraph("-", "dim", evidence, indent=5)
     yield Paragraph("do  ", "dim", finding.action, indent=3)
     if finding.next_command:
         yield Paragraph("next", "dim", finding.next_command, "accent", 3)
+    for evidence in finding.evidence:
+        yield Paragraph("-", "dim", evidence, indent=5)
     rule = f"{finding.rule} ({finding.source})" if finding.source else finding.rule
     yield Paragraph("rule", "dim", rule, "dim", 3)
     yield _BLANK
@@ -154,3 +212,4 @@ def _faults(issues: Sequence[Issue]) -> Iterator[Paragraph]:
         times = f" ({issue.count} times)" if issue.count > 1 else ""
         role = SEVERITY_ROLES[issue.severity]
         yield Paragraph(issue.severity.value, role, issue.message + times, indent=1)
+    yield _BLANK

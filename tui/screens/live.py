@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.message import Message
 
 from llmtop.tui.app import LlmtopApp, run_app
+from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_screen import LiveScreen
 
 if TYPE_CHECKING:
@@ -95,9 +96,12 @@ class LiveApp(LlmtopApp):
     def _frame_if_due(self) -> None:
         """Draw when there is news, the interval has passed, the collectors have spoken, and the terminal kept up.
 
-        Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time.
+        Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time. Of these
+        the diagnosis goes on.
         """
-        if not self._is_news or self.live.time.is_held or not self.live.is_mounted or self._is_covered:
+        above = self._above
+        is_still = above is not None and not isinstance(above, DiagnosisScreen)
+        if not self._is_news or self.live.time.is_held or not self.live.is_mounted or is_still:
             return
         now = self._clock()
         is_starting = now - self._started_s < 2 * self.session.interval_s
@@ -111,13 +115,17 @@ class LiveApp(LlmtopApp):
             return
         self._is_news = False
         self._last_frame_s = now
-        self.live.refresh_trace()
+        if isinstance(above, DiagnosisScreen):
+            self.live.refresh_diagnosis(above)
+        else:
+            self.live.refresh_trace()
         self.frame_sent()
 
     @property
-    def _is_covered(self) -> bool:
-        """Whether a screen of full size lies over the live one; a dialog shows what is around it."""
-        return self.screen is not self.live and not self.screen.is_modal
+    def _above(self) -> Screen[Any] | None:
+        """The screen of full size that lies over the live one; below a dialog it shows what is around it."""
+        full = next(screen for screen in reversed(self.screen_stack) if not screen.is_modal)
+        return None if full is self.live else full
 
     def _look_again(self, after_s: float) -> None:
         def look() -> None:

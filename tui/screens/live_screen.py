@@ -47,17 +47,18 @@ from llmtop.tui.screens.live_time import TimeCursor
 from llmtop.tui.screens.thread import ThreadScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from textual import events
     from textual.app import ComposeResult
     from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
-    from llmtop.model import Target, Trace
+    from llmtop.model import Issue, Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
     from llmtop.tui.panes.gpu import GpuPane
+    from llmtop.tui.render.lines import Part
 
 P = TypeVar("P", bound="Pane[Any]")
 
@@ -150,6 +151,22 @@ class LiveScreen(FullScreen):
         self._follow()
         self._show_moment(self._newest())
 
+    def refresh_diagnosis(self, above: DiagnosisScreen) -> None:
+        """Give the diagnosis, which covers this screen, the moment that would be drawn here."""
+        self._follow()
+        newest = self._latest = self._newest()
+        self._shown = self.time.shown(newest)
+        above.show(self._shown, self._state(newest), self._issues)
+
+    def on_screen_resume(self) -> None:
+        """Nothing was drawn here below another screen."""
+        if self._latest is not None:
+            self.refresh_trace()
+
+    @property
+    def _issues(self) -> Sequence[Issue]:
+        return self.app.issues if isinstance(self.app, LlmtopApp) else ()
+
     def _follow(self) -> None:
         """Show the server that the session watches by now: another one after a restart."""
         target = self.session.target
@@ -175,20 +192,20 @@ class LiveScreen(FullScreen):
             else:
                 pane.show(trace)
         self._fill_rows()
-        self._say_state(newest)
+        self.header.say(*self._state(newest))
 
-    def _say_state(self, newest: Trace) -> None:
+    def _state(self, newest: Trace) -> Part:
+        """Which moment is shown; of now, whether the server lives."""
         past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
         launched = self.watched.launched
         code = launched.poll() if launched is not None else None
         if said := self.time.said(newest, past):
-            self.header.say(said, "selected")
-        elif code is not None:
-            self.header.say(f"exited with code {code}", "bad" if code else "warn")
-        elif (fault := liveness(newest).gravest) is not None:
-            self.header.say(f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad")
-        else:
-            self.header.say(f"{now} live {1 / self.session.interval_s:.2g} Hz", "good")
+            return said, "selected"
+        if code is not None:
+            return f"exited with code {code}", "bad" if code else "warn"
+        if (fault := liveness(newest).gravest) is not None:
+            return f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad"
+        return f"{now} live {1 / self.session.interval_s:.2g} Hz", "good"
 
     def _fill_rows(self) -> None:
         """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""
@@ -420,6 +437,5 @@ class LiveScreen(FullScreen):
 
     def action_diagnosis(self) -> None:
         """Open the diagnosis of the moment that is shown."""
-        if self._shown is not None:
-            issues = self.app.issues if isinstance(self.app, LlmtopApp) else ()
-            self.app.push_screen(DiagnosisScreen(self._shown, issues))
+        if self._shown is not None and self._latest is not None:
+            self.app.push_screen(DiagnosisScreen(self._shown, self._state(self._latest), self._issues))
