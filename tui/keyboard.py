@@ -19,7 +19,7 @@ class KeyParser(XTermParser):
     """Textual's parser, with Escape always a key of its own.
 
     Over a network Escape and the next key come in one packet, which is what a terminal also sends for Alt and that key.
-    llmtop has no key with Alt: read as one, both would be lost, or be what some terminal has on it (Alt+5 is an infinity
+    llmtop has no key with Alt: read as one, both would be lost, or be what some terminal has on it (Alt+5: an infinity
     sign).
     """
 

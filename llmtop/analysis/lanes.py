@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from llmtop import vocabulary as v
 from llmtop.analysis.grid import grid_of, on_grid, probe_steps, usual_distance, usual_step_ns
 from llmtop.analysis.readings import (
+    counter_increase,
     gpu_tracks,
     history,
     rate_history,
@@ -27,7 +28,7 @@ from llmtop.analysis.views import Lane, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from llmtop.model import Series
 
@@ -45,6 +46,11 @@ _BEHIND = {
     "idle-polling": ("engine CPU",),
     "kv-bound": ("KV cache",),
     "queue-growth": ("waiting",),
+    "queue-standing": ("waiting",),
+    "requests-held": ("waiting",),
+    "process-stopped": ("engine CPU",),
+    "process-hung": ("engine CPU",),
+    "engine-hung": ("engine CPU",),
     "gpu-bound": ("SM",),
     "clocks-capped": ("SM",),
     "straggler": ("SM",),
@@ -104,9 +110,12 @@ def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS,
 
 
 def lane_behind(lanes: Lanes, rule: str) -> str:
-    """The title of the lane that shows what a rule's finding is about; that of the tokens for all other rules."""
+    """The title of the lane that shows what a rule's finding is about; that of the tokens for all other rules.
+
+    Empty without a rule.
+    """
     drawn = [lane.title for lane in lanes.lanes if lane.why_not is None]
-    wanted = (*_BEHIND.get(rule, ()), "tokens")
+    wanted = (*_BEHIND.get(rule, ()), *(("tokens",) if rule else ()))
     return next((title for head in wanted for title in drawn if title.startswith(head)), "")
 
 
@@ -161,13 +170,14 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[Lane]:
     """Lanes of what only probes see; none where there is nothing of it, because their absence has no news."""
     thread, process = f"thread:{engine.pid}/{engine.tid}", f"process:{engine.pid}"
-    cause = engine.shares.main_cause if isinstance(engine.shares, Shares) and engine.shares.are_causes_exact else ""
     of_time = 100 / NS_PER_S  # ns a second as a percentage
     scheduler, calls = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
     library = library_watch(trace, process)
+    in_sync = trace.get(thread, v.THREAD_CUDA_SYNC)
+    cause = _longest_sleep(trace, engine, window_ns, but=() if in_sync is None else (v.ThreadCause.CUDA_SYNC,))
     for title, unit, series, observed, scale in (
         (f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
-        ("CUDA sync", "%", trace.get(thread, v.THREAD_CUDA_SYNC), library, of_time),
+        ("CUDA sync", "%", in_sync, library, of_time),
         ("launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
         ("GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
     ):
@@ -176,6 +186,23 @@ def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[La
             why_not = None if any(value is not None for _, value in samples) else _NO_PROBES
             high = 100.0 if unit == "%" else None
             yield Lane(title, unit, source(trace, series.track, series.metric), samples, high=high, why_not=why_not)
+
+
+def _longest_sleep(trace: Trace, engine: ThreadRow, window_ns: int, but: Collection[str]) -> str:
+    """What the thread slept in longest over the window, measured at each sleep; what has a lane of its own left out.
+
+    Not of the last seconds: a lane that is another one each time is none.
+    """
+    if not isinstance(engine.shares, Shares) or not engine.shares.are_causes_exact:
+        return ""
+    thread = f"thread:{engine.pid}/{engine.tid}"
+    slept = {
+        cause: counter_increase(trace, thread, v.labelled(v.THREAD_BLOCKED, cause), window_ns)
+        for cause, _ in engine.shares.blocked
+        if cause not in but
+    }
+    known = {cause: grown.amount for cause, grown in slept.items() if not isinstance(grown, Unknown)}
+    return max(known, key=lambda cause: known[cause], default="")
 
 
 def _probe_samples(

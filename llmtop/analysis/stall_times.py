@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.python_frames import ON_CPU, is_python
-from llmtop.analysis.threads import API_ROLES, ENGINE_ROLES, WINDOW_NS, Shares, threads_view
+from llmtop.analysis.threads import API_ROLES, ENGINE_ROLES, HELD_UP, WINDOW_NS, Shares, threads_view
 from llmtop.model import NS_PER_S, Stack, Trace, Unknown
 from llmtop.vocabulary import STACKS_WINDOW_NS, PythonState, ThreadCause
 
@@ -26,11 +26,12 @@ RUN_QUEUE = "run queue"
 _LEAST = 0.0005
 """Smaller shares of a thread's time are noise of its clocks."""
 _BUSY_SHARE = 0.1
-"""A thread that runs and queues for less than this of its time sleeps for want of work: pools, event loops of libraries
-and helpers hold dozens, each as wide as the one thread that the server waits for."""
-_HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
-"""Nobody sleeps in these for want of work."""
-AWAKE = frozenset({ON_CPU, RUN_QUEUE, PythonState.RUNNING}) | _HELD_UP
+"""The first thread of a process that runs and queues for less than this of its time sleeps for want of work."""
+_BUSY_HELPER = 0.25
+"""So does any other: pools, event loops of libraries and helpers hold dozens, each as wide as the one thread that the
+server waits for. What they do on a CPU is drawn in any case."""
+_ALIKE = 0.05
+AWAKE = frozenset({ON_CPU, RUN_QUEUE, PythonState.RUNNING}) | HELD_UP
 """The states of time that is not slept by design."""
 _FOR_WORK = frozenset({ThreadCause.EPOLL, ThreadCause.POLL, ThreadCause.SIGNAL, ThreadCause.CHILD})
 """What the first thread of a process sleeps in for want of work: an event loop, or `pause`."""
@@ -97,10 +98,11 @@ def _weighing(stack: Stack, ns: float) -> Stack:
 
 @dataclass(frozen=True, slots=True)
 class _Activity:
-    """What a thread did with its time, in shares of it: `active` on a CPU, or ready for one; how long that was."""
+    """What a thread did with its time: the share on a CPU or ready for one, how long that was, and all of it."""
 
     active: float
     active_time: float
+    time: float
     main_cause: str
 
 
@@ -122,21 +124,36 @@ def resting_threads(*moments: Trace) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def critical_threads(trace: Trace) -> frozenset[str]:
-    """The threads that the server's tokens depend on: of each engine process, or else of all, the most active one."""
+    """The threads that the server's tokens depend on: of each engine process, or else of all, the most active one.
+
+    Of those alike its first one: an idle server has dozens that run for a moment now and then.
+    """
     activities = _activities(trace)
     by_process: defaultdict[str, list[str]] = defaultdict(list)
     for track in activities:
         if _has_role(trace.tracks, track, ENGINE_ROLES):
             by_process[track.partition("/")[0]].append(track)
     groups = list(by_process.values()) or ([list(activities)] if activities else [])
-    busiest = (max(group, key=lambda one: (activities[one].active_time, is_first(one))) for group in groups)
+    busiest = (_most_active(group, activities) for group in groups)
     return frozenset(one for one in busiest if activities[one].active_time or is_first(one))
 
 
 def leading_thread(trace: Trace) -> str:
     """The most active of the critical threads; empty where no thread is known."""
     activities = _activities(trace)
-    return max(critical_threads(trace), key=lambda track: (activities[track].active_time, track), default="")
+    critical = sorted(critical_threads(trace))
+    return _most_active(critical, activities) if critical else ""
+
+
+def _most_active(tracks: Sequence[str], activities: Mapping[str, _Activity]) -> str:
+    """In steps of `_ALIKE` of the time that was looked at."""
+    step = _ALIKE * max(activities[track].time for track in tracks)
+
+    def lead(track: str) -> tuple[int, bool, float]:
+        active = activities[track].active_time
+        return round(active / step), is_first(track), active
+
+    return max(tracks, key=lead)
 
 
 def is_first(track: str) -> bool:
@@ -158,11 +175,11 @@ def _activities(trace: Trace) -> Mapping[str, _Activity]:
 def _activity(states: Mapping[str, float]) -> _Activity:
     total = sum(states.values()) or 1.0
     active = sum(states.get(state, 0.0) for state in (ON_CPU, RUN_QUEUE, PythonState.RUNNING))
-    return _Activity(active / total, active, max(states, key=lambda state: states[state]))
+    return _Activity(active / total, active, total, max(states, key=lambda state: states[state]))
 
 
 def _rests(track: str, activity: _Activity, trace: Trace) -> bool:
-    if activity.active >= _BUSY_SHARE:
+    if activity.active >= (_BUSY_SHARE if is_first(track) else _BUSY_HELPER):
         return False
     return not is_first(track) or activity.main_cause in _FOR_WORK or not _has_role(trace.tracks, track, API_ROLES)
 

@@ -33,6 +33,9 @@ SAMPLED = "sampled at each poll"
 _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
 _MOSTLY = 0.5
+_HARDLY = 0.01
+HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
+"""Nobody sleeps in these for want of work."""
 
 ENGINE_ROLES = ("enginecore", "engine", "scheduler", "worker")
 """What roles of processes that drive GPUs have in their names, the one that leads the others first."""
@@ -224,9 +227,28 @@ def thread_label(row: ThreadRow) -> str:
 
 
 def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:
-    """The one that asks most for a CPU: of several threads the one that limits its process; None without shares."""
+    """The one that asks most for a CPU: of several threads the one that limits its process; None without shares.
+
+    Of those that ask alike (in steps of 5 %) the first of its process: it would be another one in each frame else.
+    """
     known = [row for row in rows if isinstance(row.shares, Shares)]
-    return max(known, key=lambda row: _on_cpu(row) + _run_queue(row), default=None)
+    return max(known, key=lambda row: (round(_active(row) * 20), row.tid == row.pid, _active(row)), default=None)
+
+
+def leading_rows(view: ThreadsView) -> tuple[ThreadRow, ...]:
+    """The threads that tokens and requests go through: the engine's main one and the API server's, where there are."""
+    found = (
+        next((row for part in parts if (row := main_thread(threads_of_role(view, part))) is not None), None)
+        for parts in (ENGINE_ROLES, API_ROLES)
+    )
+    return tuple(row for row in found if row is not None)
+
+
+def is_asleep(row: ThreadRow) -> bool:
+    """Whether it neither ran nor was held up by a device in the window: nothing can be seen of it but that it waits."""
+    if not isinstance(row.shares, Shares):
+        return False
+    return _active(row) < _HARDLY and row.shares.main_cause not in HELD_UP
 
 
 def is_polling(shares: Shares) -> bool:
@@ -312,6 +334,10 @@ def _sampled(
 def _interest(row: ThreadRow) -> tuple[float, int, int]:
     """Run-queue wait counts threefold: it is the trouble. Steps of 5 % keep rows from swapping at every poll."""
     return -round((_on_cpu(row) + 3 * _run_queue(row)) * 20), row.pid, row.tid
+
+
+def _active(row: ThreadRow) -> float:
+    return _on_cpu(row) + _run_queue(row)
 
 
 def _role_totals(trace: Trace, rows: Iterable[ThreadRow]) -> tuple[RoleTotal, ...]:

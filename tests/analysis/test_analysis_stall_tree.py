@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.stall_times import resting_threads
+from llmtop.analysis.stall_times import leading_thread, resting_threads
 from llmtop.analysis.stall_tree import MergedNode, Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
@@ -189,10 +189,20 @@ def test_the_share_of_python_is_of_what_is_shown() -> None:
     assert stall_tree(trace, Wanted(without=resting_threads(trace))).python_share == 1.0
 
 
-def test_a_thread_that_runs_now_and_then_does_not_rest() -> None:
-    busy = Stack(("start", "sum"), 15, "ns", "on-cpu", "thread:7/8")
-    lazy = replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL, busy))
-    assert resting_threads(lazy) == {"thread:7/9"}
+@pytest.mark.parametrize(("worked", "resting"), [(50, {"thread:7/9"}), (15, {"thread:7/8", "thread:7/9"})])
+def test_a_helper_that_works_a_good_part_of_its_time_does_not_rest(worked: int, resting: set[str]) -> None:
+    busy = Stack(("start", "sum"), worked, "ns", "on-cpu", "thread:7/8")
+    assert resting_threads(replace(TRACE, stacks=(*STACKS[:2], *IDLE_POOL, busy))) == resting
+
+
+def test_of_an_idle_engine_the_main_thread_leads() -> None:
+    """Whichever of its helpers woke last: each would lead in turn, and then count as awake for a while."""
+    asleep = Stack(("main",), 100, "ns", "epoll", "thread:7/7")
+    for tid in (8, 9):
+        woke = Stack(("start", "sum"), 1, "ns", "on-cpu", f"thread:7/{tid}")
+        trace = replace(TRACE, stacks=(asleep, *IDLE_POOL, woke))
+        assert leading_thread(trace) == "thread:7/7"
+        assert resting_threads(trace) == {"thread:7/8", "thread:7/9"}
 
 
 def test_a_server_that_hangs_is_seen_whole() -> None:

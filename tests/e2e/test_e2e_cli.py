@@ -133,7 +133,7 @@ def test_attach_to_a_server_by_any_of_its_processes(terminal: TerminalFactory) -
             screen = terminal([*LLMTOP, "--attach", str(attach_to), "--interval", "0.25"], columns=120, lines=40)
             screen.wait_for("llmtop demo")
             screen.wait_for("EngineCore")
-            screen.wait_for(lambda text: re.search(r"run \d+ wait \d+", text))
+            screen.wait_for(lambda text: re.search(r"run \d+ +wait \d+", text))
             screen.press("q")
             leaves_cleanly(screen)
 

@@ -56,19 +56,19 @@ def threads(scene: Scene = STEADY) -> ThreadsView:
 def test_server_in_a_corner_shows_what_matters_most() -> None:
     assert text(draw_server(server(), 38, 3, LOOK)) == [
         "out  2431 tok/s     run 64 wait 12",
-        "TTFT avg 260 ms     ITL  avg 23 ms",
+        "TTFT!260 ms/<2.5 s  ITL  23 ms/<50 ms",
         "KV   87 %           in   12100 tok/s",
     ]
 
 
 def test_server_with_room_adds_graphs() -> None:
     assert text(draw_server(server(), 62, 6, LOOK)) == [
-        "output   2431 tok/s     ██████  requests run 64 wait 12 ██████",
-        "TTFT     avg 260ms p99 1-2.5s   ITL      avg 23ms p99 30-50ms",
-        "KV cache 87 %           ▇▇▇▇▇▇  prompt   12100 tok/s    ██████",
-        "preempt  3 /min         ▁▁▁▁▁▁  finished 38 req/s       ██████",
-        "queued   avg 170ms/500ms-1s     prefix   41 %",
-        "e2e      –                      failed   0 req/s        ▁▁▁▁▁▁",
+        "output    2431 tok/s     █████  requests  run 64 wait 12 █████",
+        "TTFT late 260 ms / < 2.5 s      ITL       23 ms / < 50 ms",
+        "KV cache  87 %           ▇▇▇▇▇  prompt    12100 tok/s    █████",
+        "preempt   3 /min         ▁▁▁▁▁  finished  38 req/s       █████",
+        "queued    170 ms / < 1 s        prefix    41 %",
+        "e2e       –                     failed    0 req/s        ▁▁▁▁▁",
     ]
 
 
@@ -83,9 +83,9 @@ def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:
     view = server_view(replace(trace, tracks={**trace.tracks, track.id: track}))
     assert isinstance(view, ServerView)
     lines = text(draw_server(view, 110, 30, LOOK))
-    assert lines[2].endswith("avg 260 ms late")
-    assert "missed      TTFT p99 1 to 2.5 s, objective 500 ms, of 2280 (vLLM metrics)" in lines
-    assert "kept        ITL p99 30 to 50 ms, objective 50 ms, of 2280 (vLLM metrics)" in lines
+    assert lines[2] == "TTFT late p50 100 to 250 ms  p99 1 to 2.5 s  avg 260 ms"
+    assert "missed      TTFT p99 1 to 2.5 s, objective 500 ms, of 2280 in 60 s (vLLM metrics)" in lines
+    assert "kept        ITL p99 30 to 50 ms, objective 50 ms, of 2280 in 60 s (vLLM metrics)" in lines
     assert any(line.startswith("cannot tell TTFT p50 100 to 250 ms, objective 200 ms") for line in lines)
     assert lines[lines.index("set to") + 1] == "requests at once, at most 64  --max-num-seqs 64"
 
@@ -104,16 +104,38 @@ def test_server_with_more_room_says_why_numbers_are_missing() -> None:
 def test_threads_are_bars_that_need_no_colour() -> None:
     assert text(draw_threads(threads(), 78, 4, LOOK)) == [
         "EngineCore       █████████████████▓▓░░░ cpu  78 % rq  9 % futex 13 %",
-        "APIServer/vllm … ███████░░░░░░░░░░░░░░░ cpu  31 % rq  1 % epoll 68 %",
+        "APIServer        ███████░░░░░░░░░░░░░░░ cpu  31 % rq  1 % epoll 68 %",
         "APIServer/ZMQbg… █░░░░░░░░░░░░░░░░░░░░░ cpu   4 % rq  0 % epoll 96 %",
-        "2 more threads: zoom with z",
+        "1 more, 1 asleep (1 futex): 4 z shows them",
     ]
 
 
 def test_threads_with_room_show_roles_first() -> None:
     rows = text(draw_threads(threads(), 78, 7, LOOK))
-    assert rows[0] == "EngineCore 0.79 cores/3   APIServer 0.35 cores/2"
+    assert rows[0] == "EngineCore ×3 0.79 cores   APIServer ×2 0.35 cores"
+    assert text(draw_threads(threads(), 40, 7, LOOK))[0] == "EngineCore ×3 0.79 cores"
     assert len(rows) == 6
+
+
+def row_of(role: str, tid: int, on_cpu: float, cause: str = "futex") -> ThreadRow:
+    pid = {"EngineCore": 20, "APIServer": 10}[role]
+    return ThreadRow(pid, tid, role.lower(), role, Shares(on_cpu, 0.0, ((cause, 1 - on_cpu),)))
+
+
+def test_the_main_threads_stand_first_and_sleepers_are_folded() -> None:
+    crowd = [row_of("EngineCore", tid, 0.001) for tid in range(21, 90)]
+    busy, api, engine = (
+        row_of("APIServer", 11, 0.4),
+        row_of("APIServer", 10, 0.0, "epoll"),
+        row_of("EngineCore", 20, 0.02),
+    )
+    late = row_of("APIServer", 12, 0.0, "disk")
+    view = ThreadsView((busy, *crowd, late, engine, api), (), 10.0, "schedstat")
+    shown = text(draw_threads(view, 60, 5, LOOK))
+    assert [line[:16].rstrip() for line in shown[:-1]] == ["EngineCore", "APIServer/apise…", "APIServer/apise…"]
+    assert shown[1].endswith("futex 60 %")
+    assert shown[2].endswith("disk 100 %")
+    assert shown[-1] == "70 asleep (69 futex, 1 epoll): 4 z shows them"
 
 
 POLLER = Shares(0.95, 0.03, (("futex", 0.02),), polling=0.9, in_cuda_sync=0.0, are_causes_exact=True)
@@ -251,11 +273,11 @@ def test_no_number_of_a_finding_is_cut(width: int, shown: str) -> None:
     [
         (
             160,
-            " llmtop  │ vLLM │ Llama-3.1-8B bf16 │ pid 4242 +1 │ H100 ×1 │ tok/s 2431 │ run 64 wait 12 │ KV 87 % │ "
-            "live │ self 2.0 % 58 MB",
+            " llmtop  │ vLLM │ Llama-3.1-8B bf16 │ pid 4242 +1 │ H100 ×1 │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ "
+            "live │ self 2.0 %  58 MB",
         ),
-        (80, " llmtop  │ vLLM │ tok/s 2431 │ run 64 wait 12 │ KV 87 % │ live"),
-        (40, " llmtop  │ tok/s 2431 │ live"),
+        (80, " llmtop  │ vLLM │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ live"),
+        (40, " llmtop  │ tok/s 2431  │ live"),
         (12, "live"),
     ],
 )
@@ -263,11 +285,26 @@ def test_header_drops_what_matters_least(width: int, shown: str) -> None:
     assert draw_header(header(live_trace(STEADY), TARGET), ("live", "good"), width, LOOK).text.rstrip() == shown
 
 
-@pytest.mark.parametrize(("hits", "said"), [(0.0, ""), (0.4, ""), (87.0, "87"), (1234.0, "1.2k"), (98765.0, "99k")])
+def test_header_stands_still_while_numbers_grow() -> None:
+    view = header(live_trace(STEADY), TARGET)
+    assert isinstance(view.server, ServerView)
+    few = {"output_tokens_per_s": 7.0, "running": 1.0, "waiting": 0.0, "kv_usage": 0.021}
+    small = replace(
+        view.server, stats={key: replace(s, value=few.get(key, s.value)) for key, s in view.server.stats.items()}
+    )
+    for width in range(40, 200, 7):
+        lines = [
+            draw_header(replace(view, server=one), ("live", "good"), width, LOOK).text for one in (view.server, small)
+        ]
+        places = [[i for i, character in enumerate(line) if character == "│"] for line in lines]
+        assert places[0] == places[1], lines
+
+
+@pytest.mark.parametrize(("hits", "said"), [(0.0, ""), (0.4, "<1"), (87.0, "87"), (1234.0, "1.2k"), (98765.0, "99k")])
 def test_header_tells_how_often_probes_run(hits: float, said: str) -> None:
     view = replace(header(live_trace(STEADY), TARGET), probe_hits=hits)
     shown = draw_header(view, ("live", "good"), 200, LOOK).text.rstrip()
-    assert shown.endswith(f"self 2.0 % 58 MB │ probes {said} hits/s" if said else "self 2.0 % 58 MB")
+    assert shown.endswith(f"self 2.0 %  58 MB  │ probes {said} hits/s" if said else "self 2.0 %  58 MB")
     assert "hits" not in draw_header(view, ("live", "good"), 120, LOOK).text
 
 
@@ -295,6 +332,16 @@ def test_findings_line_counts_what_it_hides() -> None:
     three = Diagnosis(tuple(finding(Severity.INFO, str(i)) for i in range(3)))
     assert text(draw_findings(three, 40, 1, LOOK)) == [" ● +2 more: d  0  → do this"]
     assert text(draw_findings(three, 40, 2, LOOK)) == [" ● d: why  0  → do this", " ● +1 more: d  1  → do this"]
+
+
+def test_one_finding_says_what_to_do_on_a_line_of_its_own() -> None:
+    one = Diagnosis((finding(Severity.WARNING, "m"),))
+    assert text(draw_findings(one, 40, 2, LOOK)) == [" ▲ m", "   → do this  d: why"]
+
+
+def test_that_there_are_more_findings_is_never_left_out() -> None:
+    two = Diagnosis((finding(Severity.WARNING, "a long message with many words"), finding(Severity.INFO, "m")))
+    assert text(draw_findings(two, 30, 1, LOOK)) == [" ▲ +1: d  a long message with…"]
 
 
 def test_diagnosis_wraps_beside_its_labels() -> None:

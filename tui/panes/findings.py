@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _LEAST_ACTION = 20
+_INDENT = 14
+"""Cells around what to do, on a line of its own: the arrow before it, and which key says why."""
 SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "good"}
 
 
@@ -38,27 +40,38 @@ def severity_mark(severity: Severity, look: Look) -> str:
 
 
 def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> list[Strip]:
-    """What is wrong and what to do about it; how many more there are stands at the end of the last line."""
+    """What is wrong and what to do about it; how many more there are stands on the last line.
+
+    One finding alone takes a second line, where there is one, for what to do.
+    """
     findings = diagnosis.findings
     if not findings:
         mark = look.glyphs.good if diagnosis.is_clear else " "
         return [line([(f" {mark} {diagnosis.verdict} (why: d)", "dim")], width, look)]
-    strips = []
-    for i, finding in enumerate(findings[:height]):
-        hidden = len(findings) - height if i == height - 1 else 0
-        strips.append(line(_parts(finding, max(0, hidden), width, look), width, look))
-    return strips
+    if len(findings) == 1 and height > 1:
+        action = cut_words(spelled(findings[0].action, look), width - _INDENT, look)
+        return [
+            line(_said(findings[0], "", width, look), width, look),
+            line([(f"   {look.glyphs.arrow} {action}", "text"), ("  d: why", "dim")], width, look),
+        ]
+    shown, hidden = findings[:height], max(0, len(findings) - height)
+    mores = ["d: why  "] * (len(shown) - 1) + [f"+{hidden} more: d  " if hidden else "d: why  "]
+    return [line(_parts(*one, width, look), width, look) for one in zip(shown, mores, strict=True)]
 
 
-def _parts(finding: Finding, hidden: int, width: int, look: Look) -> list[Part]:
-    """What fits in whole words: without room first what to do is left out, then which key says why."""
-    mark: Part = (f" {severity_mark(finding.severity, look)} ", SEVERITY_ROLES[finding.severity])
-    more = f"+{hidden} more: d  " if hidden else "d: why  "
-    room = width - width_of(mark[0])
-    more = more if width_of(more) + width_of(finding.message) <= room else ""
-    message = cut_words(spelled(finding.message, look), room - width_of(more), look)
-    room -= width_of(more) + width_of(message)
+def _parts(finding: Finding, more: str, width: int, look: Look) -> list[Part]:
+    """What is wrong, and what to do as far as it fits."""
+    parts = _said(finding, more, width, look)
     arrow = f"  {look.glyphs.arrow} "
+    room = width - sum(width_of(text) for text, _ in parts)
     action = cut_words(spelled(finding.action, look), room - width_of(arrow), look)
-    last = arrow + action if room > _LEAST_ACTION else ""
-    return [mark, (more, "dim"), (message, "value"), (last, "text")]
+    return [*parts, (arrow + action if room > _LEAST_ACTION else "", "text")]
+
+
+def _said(finding: Finding, more: str, width: int, look: Look) -> list[Part]:
+    """What fits in whole words. Which key says why is left out first; that there are more findings never is."""
+    mark: Part = (f" {severity_mark(finding.severity, look)} ", SEVERITY_ROLES[finding.severity])
+    room = width - width_of(mark[0])
+    if width_of(more) + width_of(finding.message) > room:
+        more = more.replace(" more", "") if more.startswith("+") else ""
+    return [mark, (more, "dim"), (cut_words(spelled(finding.message, look), room - width_of(more), look), "value")]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MB = 1_000_000
 _LONGEST_MODEL = 40
+_TOKENS, _REQUESTS, _SHARE, _OWN_SHARE, _RSS = 5, 3, 5, 6, 6
+"""Cells for a number, however short it is: with another digit nothing moves, and no field is left out for it."""
 Field = tuple[int, Sequence[Part]]
 """What to leave out first when the line is too long (the largest number), and the text."""
 
@@ -89,17 +91,17 @@ def _load(view: Header) -> list[Field]:
     stats = view.server.stats
     kv = stats["kv_usage"]
     return [
-        (1, [("tok/s ", "dim"), (stats["output_tokens_per_s"].text.removesuffix(" tok/s"), "value")]),
+        (1, [("tok/s ", "dim"), (stats["output_tokens_per_s"].text.removesuffix(" tok/s").ljust(_TOKENS), "value")]),
         (
             2,
             [
                 ("run ", "dim"),
-                (_count(view, "running"), "value"),
+                (_count(view, "running").ljust(_REQUESTS), "value"),
                 (" wait ", "dim"),
-                (_count(view, "waiting"), "value"),
+                (_count(view, "waiting").ljust(_REQUESTS), "value"),
             ],
         ),
-        (4, [("KV ", "dim"), (kv.text, "value")]),
+        (4, [("KV ", "dim"), (kv.text.ljust(_SHARE), "value")]),
         (1, [] if not view.server.age_s or _is_blank(view.server) else [(age_text(view.server.age_s), "warn")]),
     ]
 
@@ -118,9 +120,11 @@ def _own_cost(view: Header) -> list[Field]:
     fields: list[Field] = []
     if not isinstance(view.self_cpu, Unknown) and not isinstance(view.self_rss, Unknown):
         cpu = round(view.self_cpu * 200) / 2
-        fields.append((5, [("self ", "dim"), (f"{cpu:.1f} % {view.self_rss / _MB:.0f} MB", "text")]))
+        rss = f"{view.self_rss / _MB:.0f} MB"
+        fields.append((5, [("self ", "dim"), (f"{cpu:.1f} %".ljust(_OWN_SHARE) + f" {rss.ljust(_RSS)}", "text")]))
     hits = 0.0 if isinstance(view.probe_hits, Unknown) else view.probe_hits
-    words = [*([view.probes] if view.probes else []), *([f"{_rough(hits)} hits/s"] if hits >= 1 else [])]
+    rate = _rough(hits) if hits >= 1 else "<1"
+    words = [*([view.probes] if view.probes else []), *([f"{rate} hits/s"] if hits else [])]
     if words:
         fields.append((9, [("probes ", "dim"), (" ".join(words), "text")]))
     return fields

@@ -56,7 +56,7 @@ class ServerPane(Pane[ServerView]):
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
-        return Content(f"{_endpoint(view)}  p50/p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}")
+        return Content(f"{_endpoint(view)}  avg / p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}")
 
 
 def _endpoint(view: ServerView) -> str:

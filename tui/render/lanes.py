@@ -55,7 +55,7 @@ def draw_lanes(
     """Each lane with its title, a value and the top of its scale at the left; the axis with its marks is the last line.
 
     The value is the newest, or the one at the cursor. `first` is the title of the lane that stays before all others
-    where there is no room for all.
+    where there is no room for all, and stands out: the one that the finding below rests on.
     """
     room = max(1, height - 1)
     groups = _reasons(view.lanes)
@@ -71,7 +71,7 @@ def draw_lanes(
             _value(read.get(lane.title, newest), lane.unit, look),
             "value" if cursor_ns is None else "selected",
         )
-        drawn = _lane(lane, value, role, axis, rows, width, look)
+        drawn = _lane(lane, value, role, axis, rows, width, look, is_first=lane.title == first)
         strips += [with_cursor(strip, axis, cursor_ns, look) for strip in drawn]
     strips = strips[:room]
     strips += [_reason(why, titles, width, look) for why, titles in groups.items()][: room - len(strips)]
@@ -128,8 +128,10 @@ def _held(
     return values
 
 
-def _lane(lane: Lane, value: Part, role: str, axis: Axis, rows: int, width: int, look: Look) -> list[Strip]:
-    title: Part = (pad(lane.title, _TITLE, look), "dim")
+def _lane(
+    lane: Lane, value: Part, role: str, axis: Axis, rows: int, width: int, look: Look, *, is_first: bool
+) -> list[Strip]:
+    title: Part = (pad(lane.title, _TITLE, look), "title" if is_first else "dim")
     head: Part = (pad(value[0], _VALUE, look, right=True) + " ", value[1])
     values = resample(lane.samples, axis.start_ns, axis.end_ns, axis.columns)
     top = lane.high if lane.high is not None else max((one for one in values if one is not None), default=lane.low)

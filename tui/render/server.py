@@ -10,10 +10,11 @@ from textual.strip import Strip
 
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_of
-from llmtop.units import count, two_digits
+from llmtop.units import bounds, count, two_digits
 
 if TYPE_CHECKING:
     from llmtop.analysis.configuration import Setting
+    from llmtop.analysis.histograms import Quantile
     from llmtop.analysis.server import ServerView, Stat
     from llmtop.tui.render.look import Look
 
@@ -25,13 +26,21 @@ _ESSENTIAL = 8
 """So many cells must be on screen before graphs get room."""
 _SETTING = 56
 """Room for a setting, its value, and the flag or metric that tells it."""
+_LABEL, _SHORT_LABEL = 10, 5
 _VALUE = 14
 """Graphs of one column start at the same cell."""
+_ALL_THREE, _SPELLED, _SPACED = 50, 30, 17
+"""Cells for a latency's value from which it says median, p99 and mean; mean and p99 with their names and both bounds;
+"mean / p99", what the border explains. By the widest that numbers get, and not by what they are now: all cells say it
+alike, and go on so."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """`parts` if they fit, else the first of `shorter` that does: a number is never cut in its middle."""
+    """`parts` if they fit, else the first of `shorter` that does: a number is never cut in its middle.
+
+    `note` stands behind the label: whether objectives are kept.
+    """
 
     label: str
     short: str
@@ -39,6 +48,7 @@ class _Cell:
     values: Sequence[float | None] = ()
     high: float | None = None
     shorter: tuple[tuple[Part, ...], ...] = ()
+    note: Part = ("", "dim")
 
     def fitted(self, room: int) -> tuple[Part, ...]:
         """The fullest form that fits; the shortest one where none does."""
@@ -57,7 +67,7 @@ def draw_server(view: ServerView, width: int, height: int, look: Look) -> list[S
 def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
     roomy = _columns(12, width, height)
     cell_width = (width - _GAP * (roomy - 1)) // roomy
-    cells = _cells(view, is_roomy=cell_width >= _ROOMY_CELL)
+    cells = _cells(view, cell_width)
     strips = []
     for start in range(0, len(cells), roomy):
         row = [_draw_cell(cell, cell_width, look) for cell in cells[start : start + roomy]]
@@ -78,23 +88,24 @@ def _columns(count: int, width: int, height: int) -> int:
     return most
 
 
-def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
-    stat = view.stats
+def _cells(view: ServerView, width: int) -> list[_Cell]:
+    stat, is_roomy = view.stats, width >= _ROOMY_CELL
+    room = width - (_LABEL if is_roomy else _SHORT_LABEL)
     return [
         _number("output", "out", stat["output_tokens_per_s"]),
         (_queue if is_roomy else _tight_queue)(stat["running"], stat["waiting"]),
-        _promised(_latency("TTFT", "TTFT", stat["ttft_p50"], stat["ttft_p99"]), "ttft", view),
-        _promised(_latency("ITL", "ITL", stat["itl_p50"], stat["itl_p99"]), "itl", view),
+        _promised(_latency("TTFT", "TTFT", stat["ttft_p50"], stat["ttft_p99"], room), "ttft", view),
+        _promised(_latency("ITL", "ITL", stat["itl_p50"], stat["itl_p99"], room), "itl", view),
         _number("KV cache", "KV", stat["kv_usage"], high=1.0, warn=0.9, bad=0.95),
         _number("prompt", "in", stat["prompt_tokens_per_s"]),
         _number("preempt", "pre", stat["preemptions_per_min"], bad=0.0),
         _number("finished", "done", stat["requests_per_s"]),
-        _latency("queued", "wait", stat["queue_time_p50"], stat["queue_time_p99"]),
+        _latency("queued", "wait", stat["queue_time_p50"], stat["queue_time_p99"], room),
         _number("prefix", "hit", stat["prefix_hit"]),
-        _latency("e2e", "e2e", stat["e2e_p50"], stat["e2e_p99"]),
+        _latency("e2e", "e2e", stat["e2e_p50"], stat["e2e_p99"], room),
         _number("failed", "fail", stat["failures_per_s"], bad=0.0),
         *(
-            _latency(label, short, stat[f"{label}_time_p50"], stat[f"{label}_time_p99"])
+            _latency(label, short, stat[f"{label}_time_p50"], stat[f"{label}_time_p99"], room)
             for label, short in (("prefill", "pref"), ("decode", "dec"))
             if stat[f"{label}_time_p50"].mean is not None  # few servers tell: no dash for the others
         ),
@@ -103,18 +114,28 @@ def _cells(view: ServerView, *, is_roomy: bool) -> list[_Cell]:
 
 def _draw_cell(cell: _Cell, width: int, look: Look) -> Strip:
     is_tight = width < _ROOMY_CELL
-    label = (pad(cell.short, 4, look) + " " if cell.short else "") if is_tight else pad(cell.label, 9, look)
-    parts = [(text.replace("–", look.glyphs.unknown), role) for text, role in cell.fitted(width - len(label))]
-    head: list[Part] = [(label, "dim"), *parts]
+    head = _head(cell, is_tight=is_tight, look=look)
+    room = width - sum(width_of(text) for text, _ in head)
+    head += [(text.replace("–", look.glyphs.unknown), role) for text, role in cell.fitted(room)]
     if is_tight:
         return line(head, width, look)
     used = sum(width_of(text) for text, _ in head)
-    start = max(used, 9 + _VALUE) + 1
+    start = max(used, _LABEL + _VALUE) + 1
     room = width - start
     if room >= 4 and any(value is not None for value in cell.values):
         graph = spark(cell.values[-room:], room, look, high=cell.high)
         head += [(" " * (start - used), "text"), (graph, "series1")]
     return line(head, width, look)
+
+
+def _head(cell: _Cell, *, is_tight: bool, look: Look) -> list[Part]:
+    """The label with its note; without room only what is wrong is noted, with a sign."""
+    word, role = cell.note
+    if is_tight:
+        sign = "!" if role == "bad" else " "
+        return [(pad(cell.short, _SHORT_LABEL - 1, look), "dim"), (sign, role)] if cell.short else []
+    label = f"{cell.label} "
+    return [(label, "dim"), (pad(word, _LABEL - len(label), look), role)]
 
 
 def _number(
@@ -158,29 +179,38 @@ def _count(stat: Stat) -> str:
     return stat.text if isinstance(stat.value, Unknown) else count(stat.value)
 
 
-def _latency(label: str, short: str, middle: Stat, tail: Stat) -> _Cell:
-    """The median where the buckets tell it, else the mean, which is exact, and the tail; all three where they fit."""
+def _latency(label: str, short: str, middle: Stat, tail: Stat, room: int) -> _Cell:
+    """The mean, which is exact, and the p99: its value, or what it lies below; with room both bounds and the median."""
     mean: tuple[Part, ...] = () if middle.mean is None else (("avg ", "dim"), (two_digits(middle.mean, "s"), "value"))
-    if middle.bounds is None:
+    if middle.bounds is None or tail.bounds is None:
         return _Cell(label, short, mean or ((middle.text, "dim"),))
-    median: tuple[Part, ...] = ((middle.text, "value"),)
-    late: tuple[Part, ...] = (("  p99 ", "dim"), (tail.text, "value"))
-    lead = median if middle.bounds.value is not None or not mean else mean
-    full = (("p50 ", "dim"), *median, *late, ("  ", "dim"), *mean) if mean else (*median, *late)
-    spaced, squeezed = (*lead, *late), _squeezed((*lead, (" p99 ", "dim"), late[1]))
-    return _Cell(label, short, full, shorter=(spaced, squeezed, _squeezed((*lead, ("/", "dim"), late[1])), lead))
+    median: tuple[Part, ...] = (("p50 ", "dim"), (middle.text, "value"))
+    late: Part = (_at_most(tail.bounds), "value")
+    if room >= _SPELLED:
+        full = (("  p99 ", "dim"), (tail.text, "value"))
+        gap: tuple[Part, ...] = (("  ", "dim"),) if mean else ()
+        return _Cell(label, short, (*median, *full, *gap, *mean) if room >= _ALL_THREE else (*(mean or median), *full))
+    slash: Part = (" / " if room >= _SPACED else "/", "dim")
+    tight = late if room >= _SPACED else (late[0].replace("< ", "<").replace("> ", ">"), late[1])
+    lead = mean[1:] or median  # the border says that it is the mean
+    return _Cell(label, short, (*lead, slash, tight), shorter=((("p99 ", "dim"), late),))
+
+
+def _at_most(tail: Quantile) -> str:
+    """A quantile in few cells: its value, or the bound that no more than so many were beyond."""
+    if tail.value is not None or tail.is_lower_bound:
+        return tail.text("s")
+    return bounds(0.0, tail.high, "s")
 
 
 def _promised(cell: _Cell, key: str, view: ServerView) -> _Cell:
-    """With a word behind, where there is room, once the objectives of this latency were judged; late ones are red."""
+    """With a word behind its label, once the objectives of this latency were judged; late ones are red too."""
     verdicts = [one.is_met for one in view.objectives if one.objective.key == key]
-    is_late = False in verdicts
-    if not is_late and (not verdicts or not all(one is True for one in verdicts)):
-        return cell
-    mark: Part = (" late", "bad") if is_late else (" ok", "good")
-    shown = [_reddened(form) if is_late else form for form in (cell.parts, *cell.shorter)]
-    forms = [form for one in shown for form in ((*one, mark), one)]
-    return replace(cell, parts=forms[0], shorter=tuple(forms[1:]))
+    if False in verdicts:
+        forms = [_reddened(form) for form in (cell.parts, *cell.shorter)]
+        return replace(cell, parts=forms[0], shorter=tuple(forms[1:]), note=("late", "bad"))
+    is_kept = bool(verdicts) and all(one is True for one in verdicts)
+    return replace(cell, note=("ok", "good")) if is_kept else cell
 
 
 def _reddened(parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -201,12 +231,6 @@ def _objectives(view: ServerView, width: int, look: Look) -> list[Strip]:
         why = f"  {one.is_met.reason}" if isinstance(one.is_met, Unknown) else ""
         strips.append(line([(pad(word, 12, look), role), (one.text, "text"), (why, "dim")], width, look))
     return strips
-
-
-def _squeezed(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """With as little space as numbers can be read with: "80-120s", "avg 2.6ms p99 <25ms"."""
-    tight = {text: text.replace(" to ", "-").replace(" ", "") for text, role in parts if role == "value"}
-    return tuple((tight.get(text, text), role) for text, role in parts)
 
 
 def _configuration(view: ServerView, width: int, look: Look) -> list[Strip]:

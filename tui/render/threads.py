@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView
+from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, line, pad, stacked_bar, width_of
 from llmtop.units import binary_bytes
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from textual.strip import Strip
 
@@ -29,21 +30,38 @@ _NAMES = (
 _NOTABLE = 0.05
 _SHOWN = 0.005
 _LEAST_BAR = 8
+_CAUSE = 13
+"""Cells for "GPU wait 44 %"."""
+_MOST_CAUSES = 3
 _NUMBERS = 17
 _RUN_QUEUE_BAD = 0.05
 """See the rule run-queue-starvation."""
 
 
 def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list[Strip]:
-    """One line a thread, the most interesting first; the totals of each role above them where there is room."""
+    """One line a thread, those of the engine and of the API server first, then the most interesting.
+
+    The totals of each role stand above them where there is room; below, how many are asleep or find no room.
+    """
+    leading = leading_rows(view)
+    others = [row for row in view.rows if row not in leading]
+    awake = [*leading, *(row for row in others if not is_asleep(row))]
+    asleep = [row for row in others if is_asleep(row)]
     strips = [_roles(view, width, look)] if height >= 6 else []
     room = height - len(strips)
-    shown = view.rows[: room if len(view.rows) <= room else room - 1]
+    shown = awake[: room if len(awake) <= room and not asleep else room - 1]
     strips += [_thread(row, width, look) for row in shown]
-    hidden = len(view.rows) - len(shown)
-    if hidden:
-        strips.append(line([(f"{hidden} more threads: zoom with z", "dim")], width, look))
+    if len(shown) < len(view.rows):
+        strips.append(line([(_left_out(len(awake) - len(shown), asleep), "dim")], width, look))
     return strips[:height]
+
+
+def _left_out(awake: int, asleep: Sequence[ThreadRow]) -> str:
+    """How many threads have no line, and in what those that never ran wait."""
+    causes = Counter(row.shares.main_cause for row in asleep if isinstance(row.shares, Shares))
+    in_what = ", ".join(f"{count} {cause}" for cause, count in causes.most_common(_MOST_CAUSES))
+    parts = [*([f"{awake} more"] if awake else []), *([f"{len(asleep)} asleep ({in_what})"] if asleep else [])]
+    return f"{', '.join(parts)}: 4 z shows them"
 
 
 def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
@@ -99,11 +117,16 @@ def _fill(role: str, look: Look) -> str:
 
 
 def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
+    """As many as fit: "EngineCore ×105 0.99 cores 4.20 GiB"."""
     parts: list[Part] = []
+    left = width
     for total in view.roles:
         size = "" if total.rss is None else f" {binary_bytes(total.rss)}"
-        cores = (f"{total.cores:.2f}", "value")
-        parts += [(f"{total.role} ", "dim"), cores, (f" cores/{total.threads}{size}   ", "dim")]
+        name, cores, rest = f"{total.role} ×{total.threads} ", f"{total.cores:.2f}", f" cores{size}   "
+        left -= width_of(name) + len(cores) + len(rest)
+        if left < -len("   ") and parts:
+            break
+        parts += [(name, "dim"), (cores, "value"), (rest, "dim")]
     return line(parts, width, look)
 
 
@@ -114,7 +137,7 @@ def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
     shares = row.shares
     if not isinstance(shares, Shares):
         return line([name, (str(shares), "dim")], width, look)
-    cause_width = max(0, min(20, room - 2 * _LEAST_BAR))
+    cause_width = max(_CAUSE, min(20, room - 2 * _LEAST_BAR)) if room > _CAUSE + _LEAST_BAR else 0
     bar_width = max(0, room - (cause_width + 1 if cause_width else 0))
     bar = stacked_bar(_parts_of(shares), bar_width, look)
     filled = [(_fill(role, look) * len(text) if role in _FILLS else text, role) for text, role in bar]
@@ -126,6 +149,8 @@ def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
 
 def _label(row: ThreadRow) -> str:
     """The role is what people know a process by; the thread's own name tells it from its siblings."""
+    if row.role and row.tid == row.pid:
+        return row.role
     return row.name if not row.role or row.name.startswith(row.role[:8]) else f"{row.role}/{row.name}"
 
 

@@ -73,7 +73,8 @@ class DiagnosisScreen(FullScreen):
         is_calm = 0 <= trace.end_ns - self._trace_end_ns < _CALM_NS
         if is_calm and spoken == self._spoken and len(issues) == self._known_issues:
             return
-        is_new_fault = spoken[:1] != self._spoken[:1] and any(one.severity is Severity.ERROR for one in diagnosed.findings)
+        is_grave = any(finding.severity is Severity.ERROR for finding in diagnosed.findings[:1])
+        is_new_fault = is_grave and spoken[:1] != self._spoken[:1]
         self._read(trace, diagnosed, issues)
         self._draw()
         self._name_state()

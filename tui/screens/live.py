@@ -124,7 +124,7 @@ class LiveApp(LlmtopApp):
     @property
     def _above(self) -> Screen[Any] | None:
         """The screen of full size that lies over the live one; below a dialog it shows what is around it."""
-        full = next(screen for screen in reversed(self.screen_stack) if not screen.is_modal)
+        full = next((screen for screen in reversed(self.screen_stack) if not screen.is_modal), self.live)
         return None if full is self.live else full
 
     def _look_again(self, after_s: float) -> None:
