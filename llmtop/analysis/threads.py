@@ -33,7 +33,7 @@ SAMPLED = "sampled at each poll"
 _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
 _MOSTLY = 0.5
-_HARDLY = 0.01
+_HARDLY = 0.03
 HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
 """Nobody sleeps in these for want of work."""
 

@@ -106,7 +106,7 @@ def test_threads_are_bars_that_need_no_colour() -> None:
         "EngineCore       █████████████████▓▓░░░ cpu  78 % rq  9 % futex 13 %",
         "APIServer        ███████░░░░░░░░░░░░░░░ cpu  31 % rq  1 % epoll 68 %",
         "APIServer/ZMQbg… █░░░░░░░░░░░░░░░░░░░░░ cpu   4 % rq  0 % epoll 96 %",
-        "1 more, 1 asleep (1 futex): 4 z shows them",
+        "2 asleep (1 poll, 1 futex): 4 z shows them",
     ]
 
 
@@ -114,7 +114,14 @@ def test_threads_with_room_show_roles_first() -> None:
     rows = text(draw_threads(threads(), 78, 7, LOOK))
     assert rows[0] == "EngineCore ×3 0.79 cores   APIServer ×2 0.35 cores"
     assert text(draw_threads(threads(), 40, 7, LOOK))[0] == "EngineCore ×3 0.79 cores"
-    assert len(rows) == 6
+    sized = replace(threads(), roles=tuple(replace(total, rss=float(1 << 30)) for total in threads().roles))
+    for width, shown in (
+        (78, "EngineCore ×3 0.79 cores 1.00 GiB   APIServer ×2 0.35 cores 1.00 GiB"),
+        (58, "EngineCore ×3 0.79 cores   APIServer ×2 0.35 cores"),
+    ):
+        assert text(draw_threads(sized, width, 7, LOOK))[0] == shown
+    assert text(draw_threads(threads(), 58, 7, LOOK))[1].endswith("futex 13 %")
+    assert len(rows) == 5
 
 
 def row_of(role: str, tid: int, on_cpu: float, cause: str = "futex") -> ThreadRow:

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
+from llmtop.analysis.threads import RoleTotal, Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
 from llmtop.model import Unknown
-from llmtop.tui.render.lines import Part, line, pad, stacked_bar, width_of
+from llmtop.tui.render.lines import Part, cut, line, pad, stacked_bar, width_of
 from llmtop.units import binary_bytes
 from llmtop.vocabulary import ThreadCause
 
@@ -33,6 +33,7 @@ _LEAST_BAR = 8
 _CAUSE = 13
 """Cells for "GPU wait 44 %"."""
 _MOST_CAUSES = 3
+_APART = "   "
 _NUMBERS = 17
 _RUN_QUEUE_BAD = 0.05
 """See the rule run-queue-starvation."""
@@ -45,8 +46,9 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
     """
     leading = leading_rows(view)
     others = [row for row in view.rows if row not in leading]
-    awake = [*leading, *(row for row in others if not is_asleep(row))]
     asleep = [row for row in others if is_asleep(row)]
+    unread = [row for row in others if not isinstance(row.shares, Shares)]  # of one request, they come and go
+    awake = [*leading, *(row for row in others if row not in asleep and row not in unread), *unread]
     strips = [_roles(view, width, look)] if height >= 6 else []
     room = height - len(strips)
     shown = awake[: room if len(awake) <= room and not asleep else room - 1]
@@ -117,17 +119,22 @@ def _fill(role: str, look: Look) -> str:
 
 
 def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
-    """As many as fit: "EngineCore ×105 0.99 cores 4.20 GiB"."""
-    parts: list[Part] = []
-    left = width
-    for total in view.roles:
-        size = "" if total.rss is None else f" {binary_bytes(total.rss)}"
-        name, cores, rest = f"{total.role} ×{total.threads} ", f"{total.cores:.2f}", f" cores{size}   "
-        left -= width_of(name) + len(cores) + len(rest)
-        if left < -len("   ") and parts:
-            break
-        parts += [(name, "dim"), (cores, "value"), (rest, "dim")]
-    return line(parts, width, look)
+    """As many as fit, with their memory where all do: "EngineCore ×105 0.99 cores 4.20 GiB"."""
+    full, short = ([_role(total, has_size=has_size) for total in view.roles] for has_size in (True, False))
+    shown = full if sum(map(_cells, full)) <= width + len(_APART) else short
+    while len(shown) > 1 and sum(map(_cells, shown)) > width + len(_APART):
+        shown = shown[:-1]
+    return line([part for parts in shown for part in parts], width, look)
+
+
+def _role(total: RoleTotal, *, has_size: bool) -> list[Part]:
+    size = f" {binary_bytes(total.rss)}" if has_size and total.rss is not None else ""
+    name, cores = f"{total.role} ×{total.threads} ", f"{total.cores:.2f}"
+    return [(name, "dim"), (cores, "value"), (f" cores{size}{_APART}", "dim")]
+
+
+def _cells(parts: Sequence[Part]) -> int:
+    return sum(width_of(text) for text, _ in parts)
 
 
 def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
@@ -143,7 +150,7 @@ def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
     filled = [(_fill(role, look) * len(text) if role in _FILLS else text, role) for text, role in bar]
     parts: list[Part] = [name, *filled, (" ", "text"), *_numbers(shares)]
     if cause_width:
-        parts.append((" " + pad(_cause(shares), cause_width, look), "dim"))
+        parts.append((" " + pad(_cause(shares, cause_width, look), cause_width, look), "dim"))
     return line(parts, width, look)
 
 
@@ -165,12 +172,20 @@ def _numbers(shares: Shares) -> list[Part]:
     ]
 
 
-def _cause(shares: Shares) -> str:
-    """What it passed its time with other than work: polling, the GPU, or what it was blocked on most."""
+def _cause(shares: Shares, width: int, look: Look) -> str:
+    """What it passed its time with other than work: polling, the GPU, or what it was blocked on most.
+
+    Without room the name is cut and not the number.
+    """
     parts = {role: share for share, role in _parts_of(shares)}
-    if parts[_POLLING] >= max(_NOTABLE, parts[_WORK]):
-        return f"polling {parts[_POLLING] * 100:.0f} %"
-    if parts[_SYNC] >= max(_NOTABLE, parts[_BLOCKED]):
-        return f"GPU wait {parts[_SYNC] * 100:.0f} %"
     others = [(cause, share) for cause, share in shares.blocked if cause != ThreadCause.CUDA_SYNC]
-    return f"{others[0][0]} {others[0][1] * 100:.0f} %" if others and parts[_BLOCKED] >= 0.01 else ""
+    if parts[_POLLING] >= max(_NOTABLE, parts[_WORK]):
+        name, share = "polling", parts[_POLLING]
+    elif parts[_SYNC] >= max(_NOTABLE, parts[_BLOCKED]):
+        name, share = "GPU wait", parts[_SYNC]
+    elif others and parts[_BLOCKED] >= 0.01:
+        name, share = others[0]
+    else:
+        return ""
+    number = f" {share * 100:.0f} %"
+    return cut(name, width - len(number), look) + number
