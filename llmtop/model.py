@@ -198,6 +198,13 @@ class Series:
         start = max(self.start, self.stop - count)
         return Series(self.track, self.metric, self.source, self._times, self._values, start, self.stop)
 
+    def stretch(self, start_ns: int, end_ns: int) -> tuple[array[int], array[float]]:
+        """Times and values with start_ns < t <= end_ns and those of the sample before, where there is one; copies."""
+        start = bisect_right(self._times, start_ns, self.start, self.stop)
+        stop = bisect_right(self._times, end_ns, start, self.stop)
+        start = max(self.start, start - 1)
+        return self._times[start:stop], self._values[start:stop]
+
     def between(self, start_ns: int, end_ns: int) -> Series:
         """The part with start_ns <= t <= end_ns; shares the columns."""
         start = bisect_left(self._times, start_ns, self.start, self.stop)
@@ -430,6 +437,7 @@ class Trace:
     """When `stacks` were summed up (live only); 0 where they have no time of their own."""
     past_stacks: tuple[StackWindow, ...] = ()
     """`stacks` as they stood at earlier moments, oldest first (live only)."""
+    _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Trace {self.origin.kind} {self.start_ns}..{self.end_ns} ns: {len(self.series)} series>"
@@ -445,7 +453,10 @@ class Trace:
 
     def tracks_of(self, kind: TrackKind) -> tuple[Track, ...]:
         """Tracks of a kind, in the order they were first seen."""
-        return tuple(track for track in self.tracks.values() if track.kind is kind)
+        found = self._of_kind.get(kind)
+        if found is None:  # asked more than a hundred times a frame, of hundreds of tracks
+            found = self._of_kind[kind] = tuple(track for track in self.tracks.values() if track.kind is kind)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

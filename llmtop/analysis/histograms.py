@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.labels import labels
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import grown_within, why_absent
 from llmtop.model import Unknown
@@ -189,7 +190,6 @@ def _apart(bound: float, slack: float) -> float:
 
 
 def _uppers(trace: Trace, track: str, metric: Metric) -> tuple[float, ...]:
-    prefix = f"{metric.name}|"
-    labels = (name[len(prefix) :] for owner, name in trace.series if owner == track and name.startswith(prefix))
-    uppers = tuple(sorted(float(label) for label in labels if label != "sum"))
+    told = labels(trace, metric.name).get(track, ())
+    uppers = tuple(sorted(float(label) for label in told if label != "sum"))
     return uppers if uppers and math.isinf(uppers[-1]) else ()

@@ -110,10 +110,17 @@ def _title(trace: Trace, target: Target) -> str:
     return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
 
 
-def own_cpu(trace: Trace) -> float | Unknown:
+def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS) -> float | Unknown:
     """CPU time of llmtop itself per second, as a share of one core."""
-    used = counter_rate(trace, "self", v.SELF_CPU, _SELF_WINDOW_NS)
+    used = counter_rate(trace, "self", v.SELF_CPU, window_ns)
     return used if isinstance(used, Unknown) else used / NS_PER_S
+
+
+def _cpu_until(trace: Trace, t_ns: int) -> float | Unknown:
+    """CPU seconds that llmtop had used by then: what its start takes, most of it the compiler of the probes."""
+    series = trace.get("self", v.SELF_CPU)
+    used = None if series is None else series.at(t_ns)
+    return Unknown("it was not read by then") if used is None else round(used / NS_PER_S, 3)
 
 
 def short_gpu_name(name: str) -> str:
@@ -169,7 +176,8 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "findings": [_finding(finding) for finding in diagnosed.findings],
         "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
-            "cpu": _fact(own_cpu(trace)),
+            "cpu": _fact(own_cpu(trace, window_ns)),
+            "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
             "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
             "probes": _fact(_probe_hits(trace, window_ns)),
         },

@@ -38,12 +38,12 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
     if series is None or not len(series):
         return TOO_FEW
     end_ns = now_ns if now_ns is not None else series.last_t_ns or 0
-    window = _window(series, end_ns - window_ns, end_ns)
-    values, times = window.values, window.times
+    times, values = series.stretch(end_ns - window_ns, end_ns)
     # Nearly always there is no gap and no restart: hundreds of counters a frame are compared without a Python loop.
-    if len(values) > 1 and all(map(le, values, values[1:])):
+    is_near = len(times) > 1 and times[0] >= end_ns - 2 * window_ns
+    if is_near and all(map(le, values, values[1:])):
         return Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
-    points = list(window.known)
+    points = list(_window(series, end_ns - window_ns, end_ns).known)
     if len(points) < 2:
         return TOO_FEW
     amount = sum(_growth(before, after) for (_, before), (_, after) in pairwise(points))
@@ -81,15 +81,12 @@ def step_increase(series: Series | None, start_ns: int, end_ns: int) -> float:
     """
     if series is None or (series.last_t_ns or 0) <= start_ns:
         return 0.0
-    window = series.between(start_ns + 1, end_ns).values
-    before = series.between(0, start_ns).last
+    _, values = series.stretch(start_ns, end_ns)
     # As in `increase`: mostly there is no gap and no restart, and there are thousands of these counters.
-    if before is not None and window and before <= window[0] and all(map(le, window, window[1:])):
-        return window[-1] - before
-    values = [value for value in window if value == value]  # NaN: its probes were taken off
-    if before is not None:
-        values.insert(0, before)
-    return sum(_growth(last, after) for last, after in pairwise(values))
+    if len(values) > 1 and all(map(le, values, values[1:])):
+        return values[-1] - values[0]
+    known = [value for value in values if value == value]  # NaN: its probes were taken off
+    return sum(_growth(last, after) for last, after in pairwise(known))
 
 
 def _window(series: Series, start_ns: int, end_ns: int) -> Series:

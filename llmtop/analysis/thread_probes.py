@@ -6,18 +6,21 @@ Counters of probes have a sample only where they moved, and count only while the
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmtop import vocabulary as v
 from llmtop.analysis.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
+from llmtop.analysis.labels import labelled
 from llmtop.analysis.rates import step_increase
-from llmtop.model import NS_PER_S
+from llmtop.model import NS_PER_S, TrackKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from llmtop.analysis.grid import Cells
+    from llmtop.analysis.labels import Keys
     from llmtop.model import Series, Trace
 
 _Any = TypeVar("_Any")
@@ -76,17 +79,25 @@ class ProbeSeries:
 
 def probe_series(trace: Trace) -> ProbeSeries:
     """What there is, by track."""
-    found = ProbeSeries(
-        sees_libraries=any(metric == v.LIBRARY_OBSERVED.name for _, metric in trace.series),
+    return replace(
+        _labels_of(labelled(trace)),
+        sees_libraries=any(library_watch(trace, one.id) is not None for one in trace.tracks_of(TrackKind.PROCESS)),
         sees_launches=not _any_missing(trace, _LAUNCH_CALLS),
+        of_process={},
     )
+
+
+@lru_cache(maxsize=2)
+def _labels_of(names: Keys) -> ProbeSeries:
+    """Kept, because a live trace mostly has the series of the one before."""
+    found = ProbeSeries()
     by_metric = {
         v.THREAD_STATE_SAMPLES.name: found.sampled,
         v.THREAD_BLOCKED.name: found.exact,
         v.THREAD_SPINS.name: found.spins,
         v.SYSCALL_COUNT.name: found.spin_calls,
     }
-    for track, name in trace.series:
+    for track, name in names:
         metric, _, label = name.partition("|")
         if label and (labels := by_metric.get(metric)) is not None:
             labels[track].append(label)
@@ -185,7 +196,7 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
         return _unspun(trace, process, series, grid)
     if not _are_spins_told(trace, process, series, grid):
         return (None,) * grid.cells
-    before = _STILL_NS // grid.step_ns
+    before = _STILL_NS // grid.step_ns if _may_poll(trace, thread, grid) else 0
     longer = Grid(grid.start_ns - before * grid.step_ns, grid.step_ns, grid.cells + before)
     shares: list[float | None] = []
     is_polling = False
@@ -194,6 +205,13 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
         is_known = ran is not None and (seen is not None or is_polling)
         shares.append((ran if is_polling else 0.0) if is_known else None)
     return tuple(shares[before:])
+
+
+def _may_poll(trace: Trace, thread: str, grid: Grid) -> bool:
+    """Whether it was awake for as long as it takes to poll in one cell: else what it did before does not matter."""
+    clocks = (trace.get(thread, clock) for clock in (v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE))
+    awake_ns = sum(step_increase(one, grid.start_ns - grid.step_ns, grid.end_ns) for one in clocks)
+    return awake_ns >= AWAKE * grid.step_ns
 
 
 def _unspun(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> Cells:

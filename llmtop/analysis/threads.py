@@ -204,7 +204,7 @@ def gpu_thread(trace: Trace, gpu: str, window_ns: int = WINDOW_NS) -> ThreadRow 
 
 def threads_of_role(view: ThreadsView, *parts: str) -> tuple[ThreadRow, ...]:
     """The threads of processes whose role has one of `parts` in its name, whatever the case; the view's order."""
-    return tuple(row for row in view.rows if _has_role(row, parts))
+    return tuple(row for row in view.rows if _is_of_role(row.role, parts))
 
 
 def api_threads(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[ThreadRow, ...]:
@@ -310,9 +310,11 @@ def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow]) -> str:
     return f"{measured}; of {sampled} threads {SAMPLED}" if sampled else measured
 
 
-def _has_role(row: ThreadRow, parts: Iterable[str]) -> bool:
-    role = row.role.casefold()
-    return any(part.casefold() in role for part in parts)
+@lru_cache(maxsize=256)
+def _is_of_role(role: str, parts: tuple[str, ...]) -> bool:
+    """Kept, because every rule asks it of every thread, and a server has few roles."""
+    folded = role.casefold()
+    return any(part.casefold() in folded for part in parts)
 
 
 def _sampled(

@@ -66,3 +66,16 @@ def test_rates_are_never_negative(values: list[float | None], window_s: int) -> 
     measured = rate(series(*values), window_s * NS_PER_S)
     assert isinstance(measured, Unknown) or measured >= 0
     assert all(value is None or value >= 0 for _, value in rate_samples(series(*values)))
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=12),
+    st.integers(-2, 14),
+    st.integers(0, 14),
+)
+def test_a_stretch_is_the_window_and_the_sample_before_it(steps: list[int | None], start: int, length: int) -> None:
+    counted = series(*steps)
+    times, _ = counted.stretch(start * NS_PER_S, (start + length) * NS_PER_S)
+    inside = [t for t in counted.times if start * NS_PER_S < t <= (start + length) * NS_PER_S]
+    before = [t for t in counted.times if t <= start * NS_PER_S][-1:]
+    assert list(times) == before + inside

@@ -29,6 +29,8 @@ V = TypeVar("V")
 
 CALM_NS = NS_PER_S * 9 // 10
 """For panes that are drawn once a second at most; a tenth less, because frames jitter."""
+SLOW_NS = NS_PER_S * 18 // 10
+"""For panes of means over ten seconds and more, which go through all threads: every other second, unless zoomed."""
 _WORTH_A_MOVE = 16
 """Unchanged cells that are sent rather than jumped over: a jump is some forty bytes of place and colour."""
 _BORDER_LEAD = 4
@@ -192,7 +194,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         """Whether what is shown may stay for this frame."""
         if self._trace is None or self._stale or isinstance(self._view, Unknown):
             return False
-        return 0 < trace.end_ns - self._trace.end_ns < self.least_ns
+        least_ns = min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
+        return 0 < trace.end_ns - self._trace.end_ns < least_ns
 
     def redraw(self) -> None:
         self._is_unpainted = True
@@ -200,7 +203,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
             self._paint()
 
     def on_mount(self) -> None:
-        self._name_border("")
+        self._name_border("", look_of(self))
 
     def on_show(self) -> None:
         # A resize, which comes first where there is one, has drawn it already.
@@ -226,18 +229,18 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         if not width or not height:
             return
         self._is_unpainted = False
-        self.send_frame(fill(self._drawn(width, height), width, height, look_of(self)))
-
-    def _drawn(self, width: int, height: int) -> list[Strip]:
         look = look_of(self)
+        self.send_frame(fill(self._drawn(width, height, look), width, height, look))
+
+    def _drawn(self, width: int, height: int, look: Look) -> list[Strip]:
         if self._failure:
             return prose(self._failure, width, look, "bad")
         if isinstance(self._view, Unknown):
-            self._name_border("")
+            self._name_border("", look)
             return explain(self._view, width, height, look)
         try:
             strips = self.draw(self._view, width, height, look)
-            self._name_border(self.subtitle(self._view))
+            self._name_border(self.subtitle(self._view), look)
         except Exception as error:  # the border: a fault in drawing costs only its pane
             self._fail(error)
             return prose(self._failure, width, look, "bad")
@@ -248,7 +251,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         code = f"pane-{type(self).__name__.lower()}"
         self.post_message(self.Failed(self, Issue(Severity.ERROR, code, self._failure)))
 
-    def _name_border(self, subtitle: Content | str) -> None:
+    def _name_border(self, subtitle: Content | str, look: Look) -> None:
         """Number and title in the border, then the subtitle.
 
         Setting `border_title` would send the whole pane again, so the border's line alone is refreshed.
@@ -256,7 +259,6 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         head = f"{self.number} {self.title}" if self.number else self.title
         head += f"  {self._age}" if self._age else ""
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
-        look = look_of(self)
         # Textual would end a long title in a character that ASCII terminals lack.
         room = self.size.width - _BORDER_LEAD
         if look.glyphs.ascii:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import Severity
-from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.render.lines import Part, cut_words, line, spelled, width_of
 
 if TYPE_CHECKING:
@@ -24,13 +25,21 @@ SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO
 class FindingsLine(Pane[Diagnosis], can_focus=False):
     """The gravest findings, one a line; all of them with their evidence are on the diagnosis screen."""
 
-    least_ns = CALM_NS
+    least_ns = SLOW_NS
 
     def view(self, trace: Trace) -> Diagnosis:
         return diagnose(trace)
 
+    def _is_new_enough(self, trace: Trace) -> bool:
+        """A fault of the server's life is told with the next frame; causes are of many seconds and can wait."""
+        return super()._is_new_enough(trace) and _faults(trace) == _faults(self._trace or trace)
+
     def draw(self, view: Diagnosis, width: int, height: int, look: Look) -> list[Strip]:
         return draw_findings(view, width, height, look)
+
+
+def _faults(trace: Trace) -> set[tuple[str, str]]:
+    return {(fault.rule, fault.subject) for fault in liveness(trace).faults}
 
 
 def severity_mark(severity: Severity, look: Look) -> str:

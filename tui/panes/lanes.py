@@ -19,7 +19,7 @@ from llmtop.analysis.readings import as_of, target_gpus, why_no_gpu
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Lanes
 from llmtop.model import Unknown
-from llmtop.tui.panes.base import CALM_NS, look_of
+from llmtop.tui.panes.base import SLOW_NS, look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.render.axis import nearest_mark
 from llmtop.tui.render.cpu_gpu import draw_cpu_gpu
@@ -55,7 +55,7 @@ class LanesPane(TimeAxisPane[Lanes]):
 
     number = 6
     title = "CPU-GPU"
-    least_ns = CALM_NS
+    least_ns = SLOW_NS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_mark", "event", show=False, tooltip="The event of the mark that is named at the left"),
     ]

@@ -17,7 +17,7 @@ from llmtop.analysis.stall_tree import MergedNode, Order, StallTree, Wanted, sta
 from llmtop.analysis.threads import WINDOW_NS
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
 from llmtop.tui.render.lines import line
 from llmtop.units import percent, quantity
@@ -90,7 +90,7 @@ class StallFlamePane(Pane[FlameView]):
 
     number = 5
     title = "Stall flame"
-    least_ns = NS_PER_S * 18 // 10
+    least_ns = SLOW_NS
     """Stacks come every two seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False, tooltip="The frame above or below"),

@@ -9,7 +9,7 @@ from textual.content import Content
 from llmtop.analysis.live_summary import NO_TARGET
 from llmtop.analysis.threads import ThreadsView, threads_view
 from llmtop.model import TrackKind, Unknown
-from llmtop.tui.panes.base import CALM_NS, Pane, in_roles, look_of
+from llmtop.tui.panes.base import SLOW_NS, Pane, in_roles, look_of
 from llmtop.tui.render.threads import draw_threads, heading
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ThreadsPane(Pane[ThreadsView]):
     number = 4
     title = "Threads"
     ages_of = TrackKind.THREAD
-    least_ns = CALM_NS
+    least_ns = SLOW_NS
 
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="threads")

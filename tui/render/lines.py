@@ -105,13 +105,12 @@ def line(parts: Sequence[Part], width: int, look: Look) -> Strip:
     """One line of exactly `width` cells; what does not fit is cut with an ellipsis."""
     segments: list[Segment] = []
     left = width
-    last = len(parts) - 1
     for i, (raw, role) in enumerate(parts):
         text = spelled(raw, look)
-        more = i < last and any(rest for rest, _ in parts[i + 1 :])
         shown = cut(text, left, look)
-        if more and shown == text and width_of(text) == left and text:
-            shown = cut(text + " ", left, look)  # full, and something is left out: the cut must show
+        is_full = shown == text and text != "" and width_of(text) == left
+        if is_full and any(rest for rest, _ in parts[i + 1 :]):
+            shown = cut(text + " ", left, look)  # something is left out: the cut must show
         if shown:
             segments.append(Segment(shown, look.style(role)))
             left -= width_of(shown)

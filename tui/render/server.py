@@ -74,7 +74,8 @@ def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[S
         joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
         strips.append(joined.adjust_cell_length(width, look.style("text")))
     for more in (_reasons, _objectives, _configuration):
-        strips += more(view, width, look)
+        if len(strips) < height:
+            strips += more(view, width, look)
     return strips[:height]
 
 

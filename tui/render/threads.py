@@ -13,7 +13,7 @@ from llmtop.units import binary_bytes
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from textual.strip import Strip
 
@@ -69,7 +69,8 @@ def _left_out(awake: int, asleep: Sequence[ThreadRow]) -> str:
 def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
     """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border."""
     count, window, known = str(len(view.rows)), f", last {view.window_s:.0f} s", how_known(view)
-    full, short = (_legend(view, names, look) for names in _NAMES)
+    used = _fills_in_use(view)
+    full, short = (_legend(used, names, look) for names in _NAMES)
     choices: tuple[list[Part], ...] = (
         [(f"{count}{window}  ", ""), *full, (f"  causes {known}", "")],
         [(f"{count}{window}  ", ""), *full, (f"  {known}", "")],
@@ -89,11 +90,18 @@ def how_known(view: ThreadsView) -> str:
     return f"exact{by}" if exact and all(exact) else f"part exact{by}" if any(exact) else "sampled"
 
 
-def _legend(view: ThreadsView, names: Mapping[str, str], look: Look) -> list[Part]:
+def _fills_in_use(view: ThreadsView) -> set[str]:
+    """Roles of the parts of the bars; a thread that sleeps all the time adds none to those that are always told."""
+    awake = (row.shares for row in view.rows if isinstance(row.shares, Shares) and _may_show(row.shares))
+    return {_WORK, _QUEUED, _BLOCKED} | {role for one in awake for share, role in _parts_of(one) if share >= _SHOWN}
+
+
+def _may_show(shares: Shares) -> bool:
+    return shares.on_cpu >= _SHOWN or any(cause == ThreadCause.CUDA_SYNC for cause, _ in shares.blocked)
+
+
+def _legend(used: Collection[str], names: Mapping[str, str], look: Look) -> list[Part]:
     """The fills that are in use, each in the role of its part of the bars."""
-    used = {_WORK, _QUEUED, _BLOCKED} | {
-        role for row in view.rows for share, role in _parts_of(row.shares) if share >= _SHOWN
-    }
     shown = [(f"{_fill(role, look)} {name}", role) for role, name in names.items() if role in used]
     return [(("  " if i else "") + text, role) for i, (text, role) in enumerate(shown)]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from llmtop import vocabulary as v
+from llmtop.analysis.labels import labels
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules import commands
@@ -106,13 +107,11 @@ def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
 
 
 def _waiting_calls(trace: Trace) -> Mapping[str, Sequence[Series]]:
-    """The time that each process spends in library calls that wait, by process; in one pass over all series."""
-    prefix = f"{v.LIBRARY_TIME.name}|"
-    found: dict[str, list[Series]] = {}
-    for (process, name), series in trace.series.items():
-        if name.startswith(prefix) and _WAITS.search(name.removeprefix(prefix)):
-            found.setdefault(process, []).append(series)
-    return found
+    """The time that each process spends in library calls that wait, by process."""
+    return {
+        process: [trace.series[process, v.labelled(v.LIBRARY_TIME, call).name] for call in calls if _WAITS.search(call)]
+        for process, calls in labels(trace, v.LIBRARY_TIME.name).items()
+    }
 
 
 def _rank(trace: Trace, thread: Watched, calls: Sequence[Series]) -> _Rank | None:

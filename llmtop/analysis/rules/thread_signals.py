@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.histograms import Distribution
+from llmtop.analysis.labels import labels
 from llmtop.analysis.rates import increase, step_increase
 from llmtop.analysis.readings import source
 from llmtop.analysis.rules.evidence import WINDOW_NS, recent_mean, says
@@ -105,8 +107,9 @@ class Watched:
 # -- which threads -----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4)
 def threads(trace: Trace) -> tuple[Watched, ...]:
-    """All threads of the server whose times are known."""
+    """All threads of the server whose times are known; kept for the newest traces, because most rules ask."""
     view = threads_view(trace)
     return () if isinstance(view, Unknown) else _watched(view.rows)
 
@@ -142,6 +145,7 @@ def _loop_of(busiest: Watched, mains: Mapping[int, Watched]) -> Watched:
     return main if is_loop and main is not None and main.awake >= _DOES_ANYTHING else busiest
 
 
+@lru_cache(maxsize=4)
 def drivers(trace: Trace) -> tuple[Watched, ...]:
     """The busiest thread of each process that runs the model, the engine's and the workers'; the most awake first."""
     front = {row.pid for row in api_threads(trace)}
@@ -153,6 +157,7 @@ def drivers(trace: Trace) -> tuple[Watched, ...]:
     return tuple(busiest.values())
 
 
+@lru_cache(maxsize=4)
 def fronts(trace: Trace) -> tuple[Watched, ...]:
     """Threads of the processes that take requests, in a server that runs its model in others."""
     front = _watched(api_threads(trace))
@@ -274,9 +279,8 @@ def _switches(trace: Trace, thread: Watched) -> str:
 
 def _latency(trace: Trace, process: str) -> str:
     """The p99 from ready to running, over all threads of the process."""
-    prefix = f"{v.PROCESS_RUN_QUEUE_LATENCY.name}|"
-    labels = (name[len(prefix) :] for owner, name in trace.series if owner == process and name.startswith(prefix))
-    uppers = tuple(sorted(float(label) for label in labels if label != "sum"))
+    told = labels(trace, v.PROCESS_RUN_QUEUE_LATENCY.name).get(process, ())
+    uppers = tuple(sorted(float(label) for label in told if label != "sum"))
     buckets = [trace.get(process, v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper)) for upper in uppers]
     grown = [step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in buckets]
     if not grown or not grown[-1] or not math.isinf(uppers[-1]):

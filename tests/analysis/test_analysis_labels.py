@@ -1,0 +1,30 @@
+"""Labelled series are found by metric and track, anew only when their names change."""
+
+from __future__ import annotations
+
+from llmtop.analysis.labels import labelled, labels
+from llmtop.model import Metric, Origin, Series, Trace
+
+
+def trace(*keys: tuple[str, str]) -> Trace:
+    series = {(track, name): Series.of(track, Metric(name, ""), "s", [(1, 1.0)]) for track, name in keys}
+    return Trace(Origin("live"), series=series)
+
+
+def test_labels_are_found_by_metric_and_track() -> None:
+    seen = trace(("a", "m|x"), ("a", "m"), ("b", "m|y"), ("a", "m|z"), ("a", "other|x"))
+    assert labels(seen, "m") == {"a": ("x", "z"), "b": ("y",)}
+    assert labels(seen, "none") == {}
+
+
+def test_a_label_may_hold_a_bar() -> None:
+    assert labels(trace(("a", "m|x|y")), "m") == {"a": ("x|y",)}
+
+
+def test_a_trace_with_another_series_is_looked_at_anew() -> None:
+    assert labels(trace(("a", "m|x")), "m") == {"a": ("x",)}
+    assert labels(trace(("a", "m|x"), ("a", "m|new")), "m") == {"a": ("x", "new")}
+
+
+def test_series_without_labels_do_not_matter() -> None:
+    assert labelled(trace(("a", "m|x"), ("neighbour:7", "cpu"))) == labelled(trace(("a", "m|x")))
