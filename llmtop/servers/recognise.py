@@ -103,13 +103,9 @@ def told_port(target: Target, proc: Path = procfs.PROC) -> int | None:
     engine = BY_KIND.get(target.kind)
     if engine is None:
         return None
-    return _configured_port(engine, command_of(target, proc), target.root_pid, proc) or engine.port
-
-
-def _configured_port(engine: Engine, argv: Sequence[str], pid: int, proc: Path) -> int | None:
-    """The port that a server was told to use, on its command line or in a file of flags."""
-    in_file = told.flag(engine, engine.port_flags, argv, pid, proc) or ""
-    return command_line.port(engine, argv, pid, proc) or (int(in_file) if in_file.isdigit() else None)
+    argv = command_of(target, proc)
+    argv = told.with_file(argv, told.file_of_flags(engine, argv, target.root_pid, proc))
+    return command_line.port(engine, argv, target.root_pid, proc) or engine.port
 
 
 def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:
@@ -187,12 +183,14 @@ def _by_library(pid: int, proc: Path) -> Engine | None:
 
 def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Path) -> Target:
     argv = procfs.arguments(root, proc)
+    config = told.file_of_flags(engine, argv, root, proc)
+    given = told.with_file(argv, config)
     members = [root, *family.descendants(root)]
-    configured = _configured_port(engine, argv, root, proc)
-    addresses, unread = _addresses(root, members, engine, configured, proc)
-    scheme = "https" if command_line.flag(argv, *_CERTIFICATE) else "http"
+    configured = command_line.port(engine, given, root, proc)
+    addresses, unread = _addresses(root, given, members, engine, configured, proc)
+    scheme = "https" if command_line.flag(given, *_CERTIFICATE) else "http"
     gpus, gpus_unread = _gpus(members, proc)
-    facts = command_line.model_facts(engine, argv, root, proc)
+    facts = command_line.model_facts(engine, given, root, proc)
     return Target(
         pid=pid,
         root_pid=root,
@@ -204,7 +202,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
         model=facts.model,
         dtype=facts.dtype,
         gpus=gpus,
-        facts={"command": _shown(argv), **facts.more, **told.told(engine, argv, root, facts.more, proc)},
+        facts={"command": _shown(argv), **facts.more, **told.told(engine, argv, config, root, facts.more, proc)},
         missing=(*unread, *gpus_unread),
     )
 
@@ -253,11 +251,10 @@ def _shown(argv: Sequence[str]) -> str:
 
 
 def _addresses(
-    root: int, members: Sequence[int], engine: Engine, configured: int | None, proc: Path
+    root: int, given: Sequence[str], members: Sequence[int], engine: Engine, configured: int | None, proc: Path
 ) -> tuple[list[listening.Address | str], tuple[Missing, ...]]:
     """Where the server may be asked for its metrics."""
-    argv = procfs.arguments(root, proc)
-    socket = command_line.socket_path(engine, argv) or told.flag(engine, engine.socket_flags, argv, root, proc)
+    socket = command_line.socket_path(engine, given)
     if socket:
         # From where it runs; a socket that is not there yet is tried again like a port that refuses.
         here = procfs.read_link(f"{proc}/{root}/cwd") or "/"

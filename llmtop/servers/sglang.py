@@ -93,6 +93,7 @@ ENGINE = Engine(
         Role("router", r"^-m sglang_router\.|^(?:\S*/)?(?:sgl-router|sglang-router|smg)(?:\s|$)"),
         Role("http_server", r"^-m sglang\.launch_server(?:\s|$)|^(?:\S*/)?sglang serve(?:\s|$)"),
         Role("http_server", r"^\S*/sglang/launch_server\.py(?:\s|$)"),
+        Role("http_server", r"^-c [\s\S]*\bsglang\.(?:srt\.server|launch_server|srt\.entrypoints\.http_server)\b"),
     ),
     titles=("sglang::scheduler", "sglang::detokenizer", "sglang::data_parallel_controller"),
     library=r"sgl_kernel|/sglang/[^\n]*\.so",

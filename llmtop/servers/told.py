@@ -14,34 +14,32 @@ _FILE_BYTES = 1 << 18
 
 
 def told(
-    engine: Engine, argv: Sequence[str], pid: int, model: Mapping[str, Fact], proc: Path = procfs.PROC
+    engine: Engine,
+    argv: Sequence[str],
+    config: Mapping[str, str],
+    pid: int,
+    model: Mapping[str, Fact],
+    proc: Path = procfs.PROC,
 ) -> dict[str, Fact]:
     """The facts of `settings.told` for a process.
 
     Args:
         engine: The server's.
         argv: Its arguments.
+        config: What `file_of_flags` found.
         pid: Its own.
         model: What `command_line.model_facts` found of the model: how its weights are stored.
         proc: Where processes are looked at.
     """
     if _is_title(argv, pid, proc):
         return {}
-    facts = settings.told(
-        engine, argv, _file_of_flags(engine, argv, pid, proc), lambda name: procfs.environment(pid, name, proc)
-    )
+    facts = settings.told(engine, argv, config, lambda name: procfs.environment(pid, name, proc))
     facts = {key: clean(value) if isinstance(value, str) else value for key, value in facts.items()}
     key = f"told.{Feature.QUANTIZATION}"
     if key not in facts and Feature.QUANTIZATION in engine.knobs:
         stored, where = _stored(model)
         facts |= {key: stored, f"{key}.source": where} if stored else {}
     return facts
-
-
-def flag(engine: Engine, names: Sequence[str], argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> str | None:
-    """What a file of flags says under the first of some names; None where there is none, or it does not name it."""
-    given = _file_of_flags(engine, argv, pid, proc)
-    return next((given[key] for name in names if (key := name.lstrip("-")) in given), None)
 
 
 def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
@@ -59,7 +57,13 @@ def _stored(model: Mapping[str, Fact]) -> tuple[str, str]:
     return (settings.OFF, "the model's config.json") if is_read else ("", "")
 
 
-def _file_of_flags(engine: Engine, argv: Sequence[str], pid: int, proc: Path) -> dict[str, str]:
+def with_file(argv: Sequence[str], config: Mapping[str, str]) -> tuple[str, ...]:
+    """Arguments with those of a file of flags behind them, for what is asked of the first that is there."""
+    return (*argv, *(f"--{name}={value}" for name, value in config.items()))
+
+
+def file_of_flags(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> dict[str, str]:
+    """The values of the file of further flags that a command line names; none where it cannot be read."""
     name = command_line.flag(argv, *engine.config_flags) if engine.config_flags else None
     if name is None:
         return {}

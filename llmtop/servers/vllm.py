@@ -168,7 +168,7 @@ ENGINE = Engine(
         Role("APIServer", r"^(?:\S*/)?vllm serve(?:\s|$)"),
         Role("APIServer", r"^-m vllm\.entrypoints\.(?:(?:openai\.)?api_server|cli\.main serve)(?:\s|$)"),
         Role("APIServer", r"^\S*/vllm/entrypoints/(?:openai/)?api_server\.py(?:\s|$)"),
-        Role("APIServer", r"^-c [\s\S]*\bvllm\.entrypoints\.cli\.main\b.* serve(?:\s|$)"),
+        Role("APIServer", r"^-c [\s\S]*\bvllm\.entrypoints\.(?:openai\.api_server\b|cli\.main\b[\s\S]* serve(?:\s|$))"),
     ),
     titles=("VLLM::EngineCore", "VLLM::DPCoordinator", "VLLM::DPSupervisor"),
     library=r"/vllm/[^\n]*\.so",

@@ -16,7 +16,7 @@ from llmtop import procfs
 from llmtop.errors import TargetError
 from llmtop.model import Target, Unknown
 from llmtop.servers import listening
-from llmtop.servers.recognise import find_servers, find_target
+from llmtop.servers.recognise import find_servers, find_target, told_port
 from llmtop.servers.registry import BY_KIND
 from tests.collectors.processes import Fake, Running, threads, tree
 
@@ -419,3 +419,45 @@ def test_a_process_that_proc_hides_is_not_said_to_be_gone() -> None:
         pytest.skip("this machine does not let root mount /proc anew")
 
     assert looked.stdout == "True False\n"
+
+
+MAIN = "import sys; from vllm.entrypoints.cli.main import main; sys.argv[0] = 'vllm'; sys.exit(main())"
+CORE = Fake("core", ("VLLM::EngineCore",), name="VLLM::EngineCor")
+FLAGS = "model: /models/m\nserved-model-name: nice\nport: 8231\nmax-num-seqs: 8\nenforce-eager: true\n"
+
+
+@pytest.mark.parametrize("children", [(), (CORE,)], ids=["starting", "running"])
+def test_a_program_on_the_command_line_that_is_vllm_s_front(children: tuple[Fake, ...]) -> None:
+    front = Fake(
+        "api", ("/usr/bin/python3", "-c", MAIN, "serve", "/models/m", "--max-num-seqs", "8"), children=children
+    )
+    with tree(front) as running:
+        target = find_target(running.pids["api"])
+    assert (target.kind, target.root_pid, target.model) == ("vllm", running.pids["api"], "/models/m")
+    assert target.facts["told.max_running"] == 8
+
+
+def test_a_program_that_only_speaks_of_vllm_is_none() -> None:
+    with tree(
+        Fake("tool", ("/usr/bin/python3", "-c", "import vllm.entrypoints.cli.main", "bench", "serve-all"))
+    ) as running:
+        assert find_target(running.pids["tool"]).kind == "process"
+
+
+@pytest.mark.parametrize(
+    "wrapper", [("uv", "run", "vllm"), ("/usr/bin/python3", "/opt/conda/bin/conda", "run", "vllm")]
+)
+@pytest.mark.parametrize("config", [("--config", "flags.yaml"), ("--config=flags.yaml",)])
+def test_a_file_of_flags_below_a_wrapper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper: tuple[str, ...], config: tuple[str, ...]
+) -> None:
+    """Its model, port and settings count as if they stood on the command line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flags.yaml").write_text(FLAGS)
+    front = Fake("api", ("/venv/bin/python", "/venv/bin/vllm", "serve", *config), children=(CORE,))
+    with tree(Fake("wrapper", (*wrapper, "serve", *config), children=(front,))) as running:
+        target = find_target(running.pids["wrapper"])
+        assert told_port(target) == 8231
+    assert (target.root_pid, target.model) == (running.pids["api"], "nice")
+    assert target.facts["model_path"] == "/models/m"
+    assert (target.facts["told.max_running"], target.facts["told.cuda_graphs"]) == (8, "off")
