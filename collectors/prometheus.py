@@ -682,6 +682,7 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
     engine = connected.engine
     facts: dict[str, Fact] = {
         "engine": engine.title,
+        "preempts": int(engine.preempts),
         "url": connected.url,
         "model": _label(exposition, engine.model_labels) or connected.model or target.model,
     }

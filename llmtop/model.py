@@ -655,6 +655,8 @@ class Engine:
         config_wins: Whether that file counts more than the command line.
         formers: Variables that bring back the defaults of an older version.
         titles: Titles of its processes longer than the name that Linux keeps of a process, by which a zombie is told.
+        preempts: Whether it may throw running requests out of its KV cache; those that give a request all its room
+            before they start it never do.
     """
 
     kind: str
@@ -688,6 +690,7 @@ class Engine:
     config_wins: bool = False
     formers: tuple[Former, ...] = ()
     titles: tuple[str, ...] = ()
+    preempts: bool = True
 
     def role(self, command_line: str) -> str | None:
         """The role of a process with this title or command line; None when it is none of this server's."""

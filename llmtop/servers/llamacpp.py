@@ -79,5 +79,6 @@ ENGINE = Engine(
     slots_remedy="start llama-server with --slots, without --no-slots",
     model_flags=("--model", "-m", "--hf-repo", "-hf"),
     alias_flags=("--alias", "-a"),
+    preempts=False,  # a slot keeps its context; where there is no room the request fails
     knobs=KNOBS,
 )

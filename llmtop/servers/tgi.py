@@ -37,7 +37,7 @@ KNOBS = {
         flags=("--max-batch-size",),
         variables=("MAX_BATCH_SIZE",),
         defaults=(Default(Unknown("TGI limits tokens, not requests, unless it is told")),),
-        change="--max-batch-size",
+        undo="start without --max-batch-size",
     ),
     Feature.MAX_BATCHED_TOKENS: Knob(
         flags=("--max-batch-prefill-tokens",),
@@ -98,4 +98,5 @@ ENGINE = Engine(
     model_after=("serve",),
     version_path="/info",
     knobs=KNOBS,
+    preempts=False,  # its queue gives a request room for its prompt and all that it may generate (backends/v3, queue)
 )

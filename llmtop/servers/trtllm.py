@@ -101,4 +101,5 @@ ENGINE = Engine(
     knobs=KNOBS,
     config_flags=("--extra-llm-api-options", "--config"),
     config_wins=True,
+    preempts=False,  # trtllm-serve schedules with GUARANTEED_NO_EVICT
 )

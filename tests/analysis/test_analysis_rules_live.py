@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -94,9 +95,25 @@ def test_not_memory_bound(dram: float, tensor: float) -> None:
     assert not found(memory_bound_decode, gpu(dram=dram, tensor=tensor))
 
 
-@pytest.mark.parametrize(("kv", "word"), [(0.3, "raise the batch"), (0.95, "quantise")])
-def test_memory_bound_advice_depends_on_room_in_kv(kv: float, word: str) -> None:
-    assert word in only(found(memory_bound_decode, gpu(dram=84, tensor=18) | server(kv=kv))).action
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (server(kv=0.3), "raise the batch (KV is at 30 % only), more tokens per byte read: larger batches"),
+        (server(kv=0.3, waiting=0), "more load on this server (nothing waits: its batch is all that clients send)"),
+        (server(kv=0.3, waiting=9), "more tokens per byte read: let more requests run at once"),
+        (server(kv=0.95), "KV is nearly full, so only fewer bytes per token help: quantise"),
+        ({}, "raise the batch until KV is full: larger batches; or read fewer bytes per token: quantise"),
+    ],
+)
+def test_memory_bound_advice_depends_on_what_a_larger_batch_needs(values: Values, words: str) -> None:
+    assert words in only(found(memory_bound_decode, gpu(dram=84, tensor=18) | values)).action
+
+
+def test_no_larger_batches_where_tokens_are_late_already() -> None:
+    late: Values = {("server:1", v.bucket(v.SERVER_ITL, math.inf)): 100.0, ("server:1", v.total(v.SERVER_ITL)): 20.0}
+    late |= {("server:1", v.bucket(v.SERVER_ITL, 0.1)): 0.0}
+    finding = only(found(memory_bound_decode, gpu(dram=84, tensor=18) | server(kv=0.3, waiting=0) | late))
+    assert finding.action.startswith("ITL misses its objective, and larger batches would make it later still: quantise")
 
 
 def test_one_finding_for_all_gpus_alike() -> None:
@@ -147,7 +164,15 @@ def test_kv_bound_needs_preemptions_and_a_shortage() -> None:
         assert found(kv_bound, values | server(**weaker))
     for too_weak in ({"kv": 0.5, "waiting": 0.0}, {"preemptions": 0.0}, {"preemptions": 0.05}):
         assert not found(kv_bound, values | server(**too_weak))
-    assert not found(kv_bound, {key: value for key, value in values.items() if key[1] is not v.SERVER_PREEMPTIONS})
+
+
+def test_without_a_count_of_preemptions_a_full_cache_and_a_queue_are_kv_bound() -> None:
+    """TensorRT-LLM and LMDeploy count none."""
+    finding = only(found(kv_bound, server(kv=0.98, waiting=12)))
+    assert finding.message == "KV-bound: KV cache 98 %, 12 requests wait for room"
+    assert finding.severity is Severity.WARNING
+    assert not found(kv_bound, server(kv=0.98, waiting=0.0))
+    assert not found(kv_bound, server(kv=0.9, waiting=12))
 
 
 @pytest.mark.parametrize(("finished", "severity"), [(4.0, Severity.WARNING), (1.0, Severity.ERROR)])

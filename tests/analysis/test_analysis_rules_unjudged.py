@@ -56,7 +56,7 @@ def test_a_short_look_says_how_long_it_was() -> None:
     ("names", "rules"),
     [
         (("server.waiting",), {"queue-growth"}),
-        (("server.preemptions",), {"kv-bound"}),
+        (("server.preemptions", "server.kv_usage"), {"kv-bound"}),
         (("gpu.dram",), {"memory-bound-decode", "compute-bound"}),
         (("gpu.clock_reasons",), {"clocks-capped"}),
         (("thread.on_cpu",), {"run-queue-starvation", "gil-bound", "api-bound", "cpu-bound", "cgroup-throttled"}),

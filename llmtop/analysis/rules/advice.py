@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, is_on, one_of, switch_on
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.objectives import missed
+from llmtop.analysis.readings import gpu_tracks, server_track
+from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.model import Feature
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
+
+ROOM_IN_KV = 0.8
+"""Below this share of KV blocks in use more requests still fit without preemption."""
 
 
 def fewer_bytes(trace: Trace) -> str:
@@ -19,6 +25,24 @@ def fewer_bytes(trace: Trace) -> str:
         switch_on(trace, Feature.KV_CACHE_DTYPE, "quantise the KV cache"),
         _more_gpus(trace),
     )
+
+
+def larger_batches(trace: Trace) -> str:
+    """What puts more tokens into a step; empty where there is no room for them, or where tokens are late already.
+
+    A batch is what clients send as long as nothing waits: then no setting makes it larger.
+    """
+    server = server_track(trace)
+    usage, waiting = (
+        None if server is None else recent_mean(trace, server.id, one) for one in (v.SERVER_KV_USAGE, v.SERVER_WAITING)
+    )
+    if (usage is not None and usage >= ROOM_IN_KV) or any(one.objective.key == "itl" for one in missed(trace)):
+        return ""
+    if waiting is None:
+        return "larger batches"
+    if waiting < 1:
+        return "more load on this server (nothing waits: its batch is all that clients send)"
+    return change(trace, Feature.MAX_RUNNING, "let more requests run at once") or "larger batches"
 
 
 def less_arithmetic(trace: Trace) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis.configuration import one_of
 from llmtop.analysis.objectives import missed
 from llmtop.analysis.readings import gpu_tracks
-from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic
+from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
 from llmtop.analysis.rules.needs import has_gpu, is_watched, lacks_activity, lacks_threads
@@ -81,10 +82,11 @@ def _action(trace: Trace) -> str:
     """What would make it faster: by which part of the chip is at its limit."""
     dram, tensor = (_busiest(trace, metric) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
     if dram >= BOUND_PERCENT and dram > tensor:
-        return f"no CPU can help; memory is the limit: larger batches, {fewer_bytes(trace)}"
+        return f"no CPU can help; memory is the limit: {one_of(larger_batches(trace), fewer_bytes(trace))}"
     if tensor >= BOUND_PERCENT:
         return f"no CPU can help; arithmetic is the limit: {less_arithmetic(trace)}"
-    return "no CPU can help; neither memory nor tensor cores are at their limit: larger batches, fused kernels"
+    better = one_of(larger_batches(trace), "fused kernels")
+    return f"no CPU can help; neither memory nor tensor cores are at their limit: {better}"
 
 
 def _busiest(trace: Trace, metric: Metric) -> float:

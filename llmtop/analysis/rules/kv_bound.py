@@ -1,4 +1,4 @@
-"""The KV cache is full: running requests are thrown out and computed again."""
+"""The KV cache is full: running requests are thrown out and computed again, or others wait for room."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import counter_increase, history, latest, server_track
 from llmtop.analysis.readings import source as source_of
-from llmtop.analysis.rules.advice import more_room_in_kv
+from llmtop.analysis.rules.advice import more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, says
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
 from llmtop.analysis.rules.needs import is_watched, lacks_server
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, Unknown
 
@@ -32,12 +32,15 @@ _MOST_OFTEN = 1 / 3
 front of an engine that is short of CPUs fills the cache too, and a tenth of its requests was seen thrown out."""
 _NEAR_FULL = 0.8
 """Preempting frees blocks, so a cache that is too small shows less than full on average."""
+_FULL = 0.95
+"""For servers that do not count preemptions: so full all the time that what waits has no room."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Requests are thrown out now, and others wait (or the cache is nearly full): whatever its gauge says.
 
-    A preemption proves by itself that no block was left. It is said as soon as three are counted.
+    A preemption proves by itself that no block was left. It is said as soon as three are counted. Servers that count
+    none are judged by their gauges.
     """
     server = server_track(trace)
     if server is None:
@@ -47,12 +50,32 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     now = counter_increase(trace, server.id, v.SERVER_PREEMPTIONS, WINDOW_NS)
     if isinstance(preempted, Unknown) or isinstance(now, Unknown):
         why = preempted if isinstance(preempted, Unknown) else now
-        yield from unjudged(id, why if isinstance(why, Unknown) else None)
+        yield from _by_gauges(trace, server, why if isinstance(why, Unknown) else None)
         return
     gauges = {one: value for one in _GAUGES if (value := known(latest(trace, server.id, one))) is not None}
     is_short = gauges.get(v.SERVER_WAITING, 0) >= 1 or gauges.get(v.SERVER_KV_USAGE, 0) >= _NEAR_FULL
     if preempted.amount >= _LEAST and now.amount > 0 and is_short:
         yield _finding(trace, server, preempted, gauges)
+
+
+def _by_gauges(trace: Trace, server: Track, uncounted: Unknown | None) -> Iterator[Finding | Unjudged]:
+    """Without a count of preemptions: a full cache and requests that wait. With neither there is no shortage."""
+    usage, waiting = (recent_mean(trace, server.id, one) for one in (v.SERVER_KV_USAGE, v.SERVER_WAITING))
+    if usage is None or waiting is None or usage < _FULL or waiting < 1:
+        is_short = waiting is None or waiting >= 1 or usage is None or usage >= _NEAR_FULL
+        yield from unjudged(id, uncounted) if is_short and server.facts.get("preempts") != 0 else ()
+        return
+    gauges = ((v.SERVER_KV_USAGE, usage), (v.SERVER_WAITING, waiting))
+    yield Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=server.name,
+        message=f"KV-bound: KV cache {usage * 100:.0f} %, {waiting:.0f} requests wait for room",
+        evidence=tuple(says(trace, server.id, *gauge) for gauge in gauges),
+        action=room_in_kv(trace),
+        next_command=metrics_command(server, "kv_cache|cache_usage|token_usage|waiting|queue|deferred"),
+        source=source,
+    )
 
 
 def _finding(trace: Trace, server: Track, preempted: Increase, gauges: Mapping[Metric, float]) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.readings import latest, server_track
-from llmtop.analysis.rules.advice import fewer_bytes
+from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, larger_batches
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
@@ -15,9 +15,6 @@ from llmtop.model import Finding, Severity, Trace
 id = "memory-bound-decode"
 summary = "The GPU spends its time reading weights and KV cache; its arithmetic units wait."
 source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Williams et al., Roofline (2009)"
-
-_ROOM_IN_KV = 0.8
-"""Below this share of KV blocks in use a larger batch still fits without preemption."""
 
 _STALLED_PERCENT = 45.0
 """Of SMs that hardly rest more than half of the warps' time goes into waiting for memory from here on: decode of small
@@ -62,10 +59,11 @@ def _kv_evidence(trace: Trace) -> tuple[str, ...]:
 
 
 def _action(trace: Trace) -> str:
-    usage = _kv_usage(trace)
-    if usage is not None and usage < _ROOM_IN_KV:
-        return f"raise the batch (KV is at {usage:.0%} only): more tokens per byte read".replace("%", " %")
-    fewer = fewer_bytes(trace)
+    usage, fewer, more = _kv_usage(trace), fewer_bytes(trace), larger_batches(trace)
+    if usage is not None and usage >= ROOM_IN_KV:
+        return f"KV is nearly full, so only fewer bytes per token help: {fewer}"
+    if not more:
+        return f"ITL misses its objective, and larger batches would make it later still: {fewer}"
     if usage is None:
-        return f"raise the batch until KV is full, or read fewer bytes per token: {fewer}"
-    return f"KV is nearly full, so only fewer bytes per token help: {fewer}"
+        return f"raise the batch until KV is full: {more}; or read fewer bytes per token: {fewer}"
+    return f"raise the batch (KV is at {usage * 100:.0f} % only), more tokens per byte read: {more}"

@@ -46,7 +46,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         return
     wait = _wait(trace, server.id, waiting)
     if wait is None:
-        yield from unjudged(id, _NO_WAIT)
+        finished = latest(trace, server.id, v.SERVER_REQUESTS)
+        yield from unjudged(id, finished if isinstance(finished, Unknown) else _NO_WAIT)
     elif wait.value >= _LONG_S:
         held, running = limit(trace, server.id), recent_mean(trace, server.id, v.SERVER_RUNNING)
         says_running = () if running is None else (says(trace, server.id, v.SERVER_RUNNING, running),)

@@ -202,7 +202,8 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     findings = [finding for rule in spoken for finding in found[rule.id]]
     if grave:
         findings = [_unpraised(finding) for finding in findings]
-    lacking = {one.rule: one for several in said.values() for one in several if isinstance(one, Unjudged)}
+    # What is explained by a finding needs no judging.
+    lacking = {one.rule: one for rule in spoken for one in said[rule.id] if isinstance(one, Unjudged)}
     if any(rule.id in grave for rule in LIFELESS):
         lacking = {}  # of what does not live nothing else is asked
     return Diagnosis(
