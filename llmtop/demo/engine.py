@@ -150,9 +150,9 @@ class Inbox:
         self._control = control
         self._pending = b""
 
-    def read(self, *, wait: bool) -> list[dict[str, Any]] | None:
-        """What has arrived; waits for something if asked to. None when the server is gone."""
-        if not wait and not select.select([self._control], [], [], 0)[0]:
+    def read(self, *, wait_s: float | None) -> list[dict[str, Any]] | None:
+        """What has arrived; waits so long for something, or with None until it comes. None when the server is gone."""
+        if wait_s is not None and not select.select([self._control], [], [], wait_s)[0]:
             return []
         received = self._control.recv(1 << 16)
         if not received:
@@ -164,7 +164,11 @@ class Inbox:
 def serve(engine: Engine, control: socket.socket, faults: Faults) -> None:
     """Work until the API server is gone."""
     inbox = Inbox(control)
-    while (arrived := inbox.read(wait=not (engine.scheduler.has_work or faults.now.busy_waits))) is not None:
+
+    def wait_s() -> float | None:
+        return 0.0 if engine.scheduler.has_work or faults.now.busy_waits else faults.due_s
+
+    while (arrived := inbox.read(wait_s=wait_s())) is not None:
         for message in arrived:
             handle(engine, message, control)
         if engine.scheduler.has_work:

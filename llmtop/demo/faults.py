@@ -259,6 +259,11 @@ class Faults:
         self._fault: Fault | None = None
 
     @property
+    def due_s(self) -> float | None:
+        """Seconds until it begins; None when it has begun."""
+        return None if self._fault is not None else max(0.0, self._begin_s - self._clock())
+
+    @property
     def now(self) -> Fault:
         """What goes wrong now."""
         if self._fault is None and self._clock() < self._begin_s:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import signal
+import socket
 import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from llmtop.analysis.rules.registry import RULES
 from llmtop.cli.demo import incident
-from llmtop.demo import DemoServer, Options
+from llmtop.demo import DemoServer, Options, engine
 from llmtop.demo.faults import FAULTS, Fault, Faults, fault_spec
 from llmtop.demo.incidents import HEALTHY, INCIDENTS, Staged
 from tests.demo.test_demo_server import is_running, until
@@ -36,10 +39,27 @@ def test_a_fault_begins_in_its_time_and_stays_the_same() -> None:
     clock = Clock()
     faults = Faults("sleep:5", "engine", clock)
     assert type(faults.now) is Fault
+    assert faults.due_s == 5
     clock.now_s += 5
     begun = faults.now
+    assert faults.due_s is None
     assert type(begun) is FAULTS["sleep"]
     assert faults.now is begun
+
+
+def test_an_engine_that_never_had_a_request_begins_to_spin_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: queue.Queue[None] = queue.Queue()
+    monkeypatch.setattr("llmtop.demo.engine.os.sched_yield", lambda: looks.put(None))
+    ours, control = socket.socketpair()
+    idle = SimpleNamespace(scheduler=SimpleNamespace(has_work=False))
+    with ours, control:
+        spinning = threading.Thread(target=engine.serve, args=(idle, control, Faults("busy-wait:0.05", "engine")))
+        spinning.start()
+        for _ in range(100):
+            looks.get(timeout=10)
+        ours.close()
+        spinning.join(10)
+        assert not spinning.is_alive()
 
 
 def test_a_fault_of_the_other_process_is_none_here() -> None:
