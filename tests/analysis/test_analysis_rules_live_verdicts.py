@@ -15,6 +15,7 @@ from llmtop.analysis.rules import (
     engine_starved,
     gil_bound,
     gpu_bound,
+    gpu_shared,
     idle_polling,
     kv_bound,
     queue_standing,
@@ -23,8 +24,22 @@ from llmtop.analysis.rules import (
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import NS_PER_S, Fact, Finding, Missing, Series, Severity, Track, TrackKind, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Fact,
+    Finding,
+    Missing,
+    Origin,
+    Reading,
+    Series,
+    Severity,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
 from llmtop.servers.registry import BY_KIND
+from llmtop.session import Recorder
 from llmtop.settings import facts, told
 from tests.analysis.verdict_scenes import (
     API,
@@ -811,3 +826,44 @@ def test_nothing_contradicts_a_thermal_slowdown() -> None:
     """A server that waits for a GPU that is too hot is not well."""
     hot = {("gpu:0", v.GPU_CLOCK_REASONS): 64.0, ("gpu:0", v.GPU_TEMPERATURE): 91.0, ("gpu:0", v.GPU_SM_CLOCK): 1200.0}
     assert [one.rule for one in diagnose(GPU_BOUND_SPINNING.but(gauges=hot).trace()).findings] == ["clocks-capped"]
+
+
+def _with_processes(*names: str, share: float = 30.0, **facts: Fact) -> Trace:
+    """The server's process 7 on GPU 0, and others from PID 90 on, each with that share of its time."""
+    recorder = Recorder(Origin("live"))
+    tracks = {
+        "process:7": Track("process:7", TrackKind.PROCESS, "EngineCore"),
+        "gpu:0": Track("gpu:0", TrackKind.GPU, "H200"),
+    }
+    for pid, name in ((7, "VLLM::EngineCore"), *enumerate(names, 90)):
+        track = f"gpu:0/process:{pid}"
+        more = facts if pid != 7 else {}
+        tracks[track] = Track(track, TrackKind.GPU_PROCESS, name, "gpu:0", facts=more)
+    for second in range(20):
+        t = (second + 1) * NS_PER_S
+        readings = [Reading(track, v.GPU_PROCESS_SM, t, share, "NVML") for track in tracks if "/process:" in track]
+        readings.append(Reading("gpu:0", v.GPU_SM, t, 80.0, "GPM"))
+        recorder.append("test", Trace(Origin("live"), t, t, tracks=tracks, readings=tuple(readings)))
+    return recorder.freeze()
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("train.py",), "GPU 0 is shared: train.py (pid 90), 30 % of its time; they take turns (no MPS)"),
+        (("train.py", "nvidia-cuda-mps-server"), "GPU 0 is shared: train.py (pid 90), 30 % of its time; under MPS"),
+        (("a", "b"), "GPU 0 is shared: a (pid 90) and 1 more, 60 % of its time; they take turns (no MPS)"),
+    ],
+)
+def test_another_program_on_the_server_s_gpu(names: tuple[str, ...], words: str) -> None:
+    (finding,) = findings_of(gpu_shared, _with_processes(*names))
+    assert finding.message == words
+    assert len(finding.evidence) >= 2
+
+
+def test_a_gpu_is_not_shared_with_oneself_or_with_nobody() -> None:
+    assert not findings_of(gpu_shared, _with_processes())
+    assert not findings_of(gpu_shared, _with_processes("nvidia-cuda-mps-server"))
+    assert not findings_of(gpu_shared, _with_processes("idle", share=3.0))
+    assert not findings_of(gpu_shared, _with_processes("unseen", container_pid=Unknown("another namespace")))
+    assert not findings_of(gpu_shared, _with_processes("ours", container_pid=7))

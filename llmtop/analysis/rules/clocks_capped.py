@@ -23,8 +23,9 @@ _NEAR_LIMIT = 0.95
 _HOT_CELSIUS = 80.0
 _HOT_MEMORY_CELSIUS = 85.0
 _MOST_MEMORY_CELSIUS = 95.0
-"""The highest temperature at which HBM may run (NVIDIA H100 PCIe product brief, PB-11133): from there on it is what
-slows the GPU, however hot the core."""
+"""From there on HBM is what slows the GPU, however hot the core. NVML's software thermal slowdown keeps the memory
+below its own highest temperature, which nvidia-smi shows on some boards ("Memory Max Operating Temp"); 95 is what
+operators of H100 and H200 report, no number of a document of NVIDIA's that was read for this."""
 
 
 @dataclass(frozen=True, slots=True)

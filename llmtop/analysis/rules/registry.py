@@ -19,6 +19,7 @@ from llmtop.analysis.rules import (
     engine_starved,
     gil_bound,
     gpu_bound,
+    gpu_shared,
     idle_polling,
     kernel_access,
     kernel_compute_roof,
@@ -80,7 +81,7 @@ _MUCH_MORE = 2.0
 """A cause further from the root leads where it explains more than so many times as much of the time: threads that fight
 for the GIL queue for a CPU too, 4 to 7 % of the time beside 82 % in futex."""
 
-FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, requests_outside, straggler, clocks_capped)
+FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, requests_outside, straggler, gpu_shared, clocks_capped)
 """What may stand beside each other; none of it beside a verdict that all is well."""
 
 HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
@@ -109,6 +110,7 @@ RULES: tuple[Rule, ...] = (
     speculation_poor,
     prefix_misses,
     straggler,
+    gpu_shared,
     clocks_capped,
     *HEALTHY,
     memory_bound_decode,
