@@ -47,22 +47,28 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
     leading = leading_rows(view)
     others = [row for row in view.rows if row not in leading]
     asleep = [row for row in others if is_asleep(row)]
-    unread = [row for row in others if not isinstance(row.shares, Shares)]  # of one request, they come and go
-    awake = [*leading, *(row for row in others if row not in asleep and row not in unread), *unread]
+    awake = [*leading, *(row for row in others if row not in asleep)]
+    if leading:  # what is not known yet are threads of one request: they come and go
+        awake = [row for row in awake if isinstance(row.shares, Shares)]
+    unread = len(view.rows) - len(awake) - len(asleep)
     strips = [_roles(view, width, look)] if height >= 6 else []
     room = height - len(strips)
-    shown = awake[: room if len(awake) <= room and not asleep else room - 1]
+    shown = awake[: room if len(awake) <= room and len(awake) == len(view.rows) else room - 1]
     strips += [_thread(row, width, look) for row in shown]
     if len(shown) < len(view.rows):
-        strips.append(line([(_left_out(len(awake) - len(shown), asleep), "dim")], width, look))
+        strips.append(line([(_left_out(len(awake) - len(shown), asleep, unread), "dim")], width, look))
     return strips[:height]
 
 
-def _left_out(awake: int, asleep: Sequence[ThreadRow]) -> str:
-    """How many threads have no line, and in what those that never ran wait."""
+def _left_out(awake: int, asleep: Sequence[ThreadRow], unread: int) -> str:
+    """How many threads have no line, and in what those that hardly ran wait."""
     causes = Counter(row.shares.main_cause for row in asleep if isinstance(row.shares, Shares))
     in_what = ", ".join(f"{count} {cause}" for cause, count in causes.most_common(_MOST_CAUSES))
-    parts = [*([f"{awake} more"] if awake else []), *([f"{len(asleep)} asleep ({in_what})"] if asleep else [])]
+    parts = [
+        *([f"{awake} more"] if awake else []),
+        *([f"{len(asleep)} asleep ({in_what})"] if asleep else []),
+        *([f"{unread} new"] if unread else []),
+    ]
     return f"{', '.join(parts)}: 4 z shows them"
 
 

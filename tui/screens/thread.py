@@ -43,7 +43,7 @@ class ThreadScreen(Dialog):
         """A text to scroll."""
         with VerticalScroll(id="details") as box:
             box.border_title = Content(self._details.title)
-            box.border_subtitle = Content("Esc closes")
+            box.border_subtitle = Content("as it was when opened · Esc closes")
             yield Static(id="text")
 
     def on_mount(self) -> None:
