@@ -14,7 +14,7 @@ from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.lanes import draw_lanes
-from llmtop.tui.render.lines import blank
+from llmtop.tui.render.lines import blank, width_of
 from llmtop.tui.render.server import draw_server
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _LEAST_HISTORY = 4
 _PART = 3
 """The history has at least this part of the height: a third."""
 _MOST_ROWS = 3
+_BORDER_LEAD = 4
+"""Cells of corner and spaces around the title."""
 
 
 class ServerPane(Pane[ServerView]):
@@ -56,7 +58,10 @@ class ServerPane(Pane[ServerView]):
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
-        return Content(f"{_endpoint(view)}  avg / p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}")
+        parts = [_endpoint(view), f"avg / p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}"]
+        room = self.size.width - len(f"{self.number} {self.title}  {self._age}  ") - _BORDER_LEAD
+        # Where one of them is cut, that is not what explains the numbers.
+        return Content("  ".join(parts if width_of("  ".join(parts)) <= room else parts[::-1]))
 
 
 def _endpoint(view: ServerView) -> str:
