@@ -1,8 +1,11 @@
 """Does the live roofline tell the truth? Known work on a GPU, beside what llmtop says of it while it runs.
 
-    python benchmarks/gpu_truth.py                      every workload, a table, exit 1 where one is out of bounds
+    python benchmarks/gpu_truth.py                      every workload, 45 s: a table, exit 1 where one is out of bounds
     python benchmarks/gpu_truth.py --only bf16 copy     some of them
     python benchmarks/gpu_truth.py decode --seconds 60  a target to attach to: prefill, decode and idle in turn
+
+FLOP/s are told twice: by the true SM clock, as llmtop shows them, and by NVML's. Where llmtop does not find the true
+one the first column is empty, and NVML's is what it shows.
 
 Needs a GPU with GPM (Hopper or newer), torch with CUDA, and the GPU to itself. docs/gpu-checks.md has the procedure.
 """
@@ -37,6 +40,8 @@ POLL_S = 0.25
 SETTLE_S = 0.6
 """From one workload to the next: the last GPM window of the one must not reach into the other."""
 SIDE = 8192
+WARM_S = 4.0
+"""Of the first workload before it counts: the true clock is found in some seconds of load."""
 WIDE = 16384
 GEMM_FLOP = 2.0 * SIDE**3
 
@@ -134,28 +139,34 @@ class Looks:
 
     dtype: str = ""
     gpu: str = "gpu:0"
-    seen: list[tuple[int, RooflineView, Rates | Unknown]] = field(default_factory=list)
+    seen: list[tuple[int, RooflineView, Rates | Unknown, float | Unknown]] = field(default_factory=list)
     trace: Trace | None = None
 
     def look(self, trace: Trace) -> None:
         """Take one look; called from the collector's thread."""
         self.trace = trace
         view = live_view(trace, self.gpu, self.dtype)
-        self.seen.append((trace.end_ns, view, newest_rates(trace, self.gpu, self.dtype)))
+        rates = newest_rates(trace, self.gpu, self.dtype)
+        self.seen.append((trace.end_ns, view, rates, latest(trace, self.gpu, v.GPU_SM_CLOCK)))
 
-    def between(self, start_ns: int, end_ns: int) -> list[tuple[RooflineView, Rates]]:
+    def between(self, start_ns: int, end_ns: int) -> list[tuple[RooflineView, Rates, float | Unknown]]:
         """Looks whose GPM window lies inside the span."""
         first_ns = start_ns + int(1.2 * POLL_S * NS_PER_S)
         return [
-            (view, rates)
-            for t_ns, view, rates in list(self.seen)
+            (view, rates, nvml_mhz)
+            for t_ns, view, rates, nvml_mhz in list(self.seen)
             if first_ns <= t_ns <= end_ns and not isinstance(rates, Unknown) and rates.t_ns == t_ns
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One workload: done, said, and whether that fits."""
+    """One workload: done, said, and whether that fits.
+
+    Attributes:
+        said_flops: By the true clock; by NVML's where the true one was not found.
+        nvml_flops: By NVML's clock, over the same windows.
+    """
 
     name: str
     done_flops: float = 0.0
@@ -166,11 +177,19 @@ class Row:
     quality: str = ""
     looks: int = 0
     verdict: str = ""
+    nvml_flops: float | None = None
+    nvml_mhz: float | None = None
+    is_true_clock: bool = False
 
     @property
     def is_wrong(self) -> bool:
         """Whether this row fails the check; a workload that this machine cannot run does not."""
         return not self.verdict.startswith(("ok", "skipped"))
+
+    @property
+    def true_flops(self) -> float | None:
+        """FLOP/s by the true clock, where it was found."""
+        return self.said_flops if self.is_true_clock else None
 
 
 def judge(workload: Workload, row: Row) -> str:
@@ -229,17 +248,26 @@ def _timed(torch: Any, step: Step, times: int) -> int:
     return time.monotonic_ns() - start_ns
 
 
-def _said(workload: Workload, done: Row, looks: list[tuple[RooflineView, Rates]]) -> Row:
-    points = [view.points[0] for view, _ in looks if view.points]
+def _said(workload: Workload, done: Row, looks: list[tuple[RooflineView, Rates, float | Unknown]]) -> Row:
+    looks = [look for look in looks if look[1].is_true_clock] or looks
+    points = [view.points[0] for view, _, _ in looks if view.points]
+    by_nvml = [
+        (view.points[0].flops_per_s * nvml_mhz / rates.sm_mhz, nvml_mhz)
+        for view, rates, nvml_mhz in looks
+        if view.points and not isinstance(nvml_mhz, Unknown)
+    ]
     row = Row(
         done.name,
         done.done_flops,
         statistics.fmean(point.flops_per_s for point in points) if points else None,
         done.done_bytes,
-        statistics.fmean(rates.bytes_per_s for _, rates in looks) if looks else None,
-        statistics.fmean(rates.sm_mhz for _, rates in looks) if looks else None,
+        statistics.fmean(rates.bytes_per_s for _, rates, _ in looks) if looks else None,
+        statistics.fmean(rates.sm_mhz for _, rates, _ in looks) if looks else None,
         points[0].quality.value if points else "",
         len(looks),
+        nvml_flops=statistics.fmean(flops for flops, _ in by_nvml) if by_nvml else None,
+        nvml_mhz=statistics.fmean(mhz for _, mhz in by_nvml) if by_nvml else None,
+        is_true_clock=bool(looks) and looks[0][1].is_true_clock,
     )
     return replace(row, verdict=judge(workload, row))
 
@@ -251,9 +279,9 @@ def run_idle(looks: Looks, seconds: float) -> Row:
     start_ns = time.monotonic_ns()
     time.sleep(seconds)
     seen = looks.between(start_ns, time.monotonic_ns())
-    reasons = {view.why_not.reason.split(":")[0] if view.why_not else "a point" for view, _ in seen}
+    reasons = {view.why_not.reason.split(":")[0] if view.why_not else "a point" for view, _, _ in seen}
     verdict = "ok" if reasons == {"idle"} else f"expected idle, saw {', '.join(sorted(reasons)) or 'nothing'}"
-    said = statistics.fmean(rates.bytes_per_s for _, rates in seen) if seen else None
+    said = statistics.fmean(rates.bytes_per_s for _, rates, _ in seen) if seen else None
     return Row("idle", said_bytes=said, looks=len(seen), verdict=verdict)
 
 
@@ -288,11 +316,14 @@ def check(options: argparse.Namespace) -> int:
         if not first.wait(30):
             sys.exit("NVML did not answer within 30 s")
         looks.gpu = _track_of_device(torch, session.trace())
-        rows = [
-            run_workload(torch, workload, looks, options.seconds)
+        chosen = [
+            workload
             for workload in WORKLOADS
             if not options.only or any(part in workload.name for part in options.only)
         ]
+        for workload in chosen[:1]:
+            run_workload(torch, workload, looks, WARM_S)
+        rows = [run_workload(torch, workload, looks, options.seconds) for workload in chosen]
         if not options.only or "idle" in options.only:
             rows.append(run_idle(looks, options.seconds))
     finally:
@@ -319,16 +350,19 @@ def _report(rows: list[Row], looks: Looks, poll_ms: list[float]) -> None:
         facts = trace.tracks[looks.gpu].facts
         print(f"{facts['name']}, driver {facts['driver']}, power limit {_watts(trace, looks.gpu)}; {looks.gpu}")
     print(
-        f"{'work':<16} {'TFLOP/s':>8} {'llmtop':>8} {'ratio':>6} {'GB/s':>7} {'llmtop':>7} {'ratio':>6} {'MHz':>5}",
+        f"{'work':<16} {'TFLOP/s':>8} {'by true':>8} {'ratio':>6} {'by NVML':>8} {'ratio':>6} {'GB/s':>7} {'llmtop':>7}"
+        f" {'ratio':>6} {'true':>5} {'NVML':>5}",
         end="",
     )
     print("  quality      looks verdict")
     for row in rows:
         print(
-            f"{row.name:<16} {_scaled(row.done_flops, 1e12):>8} {_scaled(row.said_flops, 1e12):>8}"
-            f" {_ratio(row.said_flops, row.done_flops):>6} {_scaled(row.done_bytes, 1e9, 0):>7}"
+            f"{row.name:<16} {_scaled(row.done_flops, 1e12):>8} {_scaled(row.true_flops, 1e12):>8}"
+            f" {_ratio(row.true_flops, row.done_flops):>6} {_scaled(row.nvml_flops, 1e12):>8}"
+            f" {_ratio(row.nvml_flops, row.done_flops):>6} {_scaled(row.done_bytes, 1e9, 0):>7}"
             f" {_scaled(row.said_bytes, 1e9, 0):>7} {_ratio(row.said_bytes, row.done_bytes):>6}"
-            f" {_scaled(row.sm_mhz, 1, 0):>5}  {row.quality:<12} {row.looks:>5} {row.verdict}"
+            f" {_scaled(row.sm_mhz if row.is_true_clock else None, 1, 0):>5} {_scaled(row.nvml_mhz, 1, 0):>5}"
+            f"  {row.quality:<12} {row.looks:>5} {row.verdict}"
         )
     if poll_ms:
         print(f"one poll: median {statistics.median(poll_ms):.2f} ms, longest {max(poll_ms):.2f} ms of {len(poll_ms)}")

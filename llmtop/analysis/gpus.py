@@ -87,7 +87,7 @@ L40S             | L40S                             | Ada       | 142 | 2490 | 9
 RTX 6000 Ada     | RTX 6000 Ada                     | Ada       | 142 | 2505 | 91.1 364.2 364.2  728.5  728.5  -     |  960 |  96 | A+U | NVIDIA RTX 6000 Ada datasheet
 RTX 4090         | GeForce RTX 4090                 | Ada       | 128 | 2520 | 82.6 165.2 165.2  330.3  660.6  -     | 1008 |  72 | A+S | NVIDIA Ada whitepaper
 RTX 5090         | GeForce RTX 5090                 | Blackwell | 170 | 2407 | 104.8 209.5 209.5 419    838    1676  | 1792 |  96 | A+S | NVIDIA RTX Blackwell whitepaper, sparse figures halved
-RTX PRO 6000     | RTX PRO 6000 Blackwell Workstation Edition | Blackwell | 188 | 2617 | 125 503.8 503.8 1007 1007 2015 | 1792 | 128 | S+U | NVIDIA RTX PRO 6000 Blackwell datasheet, sparse fp4 (4000) halved, the others in proportion
+RTX PRO 6000     | RTX PRO 6000 Blackwell Workstation Edition | Blackwell | 188 | 2617 | 125 503.8 503.8 1007 1007 2015 | 1792 | 128 | A+S | NVIDIA RTX PRO 6000 Blackwell datasheet, sparse fp4 (4000) halved, the others by 188 SMs x 1024 FLOP at 2617 MHz
 H100 PCIe        | H100 PCIe                        | Hopper    | 114 | 1620 | 51.2 756.5 756.5  1513   1513   -     | 2000 |  50 | A+S | NVIDIA H100 page
 H100 SXM         | H100 80GB HBM3                   | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 3350 |  50 | A+S | NVIDIA H100 page
 H100 NVL         | H100 NVL                         | Hopper    | 132 | 1545 | 60   835.5 835.5  1671   1671   -     | 3938 |  50 | A+S | NVIDIA H100 page
@@ -96,9 +96,9 @@ H200 NVL         | H200 NVL                         | Hopper    | 132 | 1545 | 6
 GH200 96GB       | GH200 480GB;GH200 96GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4000 |  50 | A+S | NVIDIA GH200 page
 GH200 144GB      | GH200 144G;GH200 144GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4900 |  50 | S+U | NVIDIA GH200 page
 B100             | B100                             | Blackwell |   - |    - | 60    1750 1750   3500   3500   7000  | 8000 | 126 | S   | announced figures
-B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7700 | 126 | A+S | NVIDIA Blackwell brief (HGX B200); DRAM 7.7 there, 8 TB/s on NVIDIA's HGX page
-GB200            | GB200                            | Blackwell | 152 | 2008 | 80    2500 2500   5000   5000   10000 | 8000 | 126 | A+S | NVIDIA GB200 NVL72 page
-B300             | B300                             | Blackwell | 148 | 1856 | 75    2250 2250   4500   150    13125 | 8000 | 126 | S+C | NVIDIA Blackwell brief; fp4 and int8 differ by source
+B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7700 | 126 | A+S+C | NVIDIA Blackwell brief (HGX B200); DRAM 7.7 there, 8 TB/s on NVIDIA's HGX page
+GB200            | GB200                            | Blackwell | 152 | 2008 | 80    2500 2500   5000   5000   10000 | 8000 | 126 | A+S+C | NVIDIA GB200 NVL72 page; others give the HGX B200's 2250 for bf16 and 7.7 TB/s
+B300             | B300                             | Blackwell | 148 | 1856 | 75    2250 2250   4500   150    13125 | 8000 | 126 | S+C | NVIDIA Blackwell brief; fp4 (13 to 15 PFLOP/s), int8 (150 or 4500) and DRAM (7.7 or 8 TB/s) differ by source
 GB300            | GB300                            | Blackwell |   - |    - | 80    2500 2500   5000   165    15000 | 8000 | 126 | S+U | NVIDIA GB300 NVL72 page
 """  # noqa: E501  (one row a line reads as the table that it is)
 _COLUMNS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")

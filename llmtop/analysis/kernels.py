@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -458,13 +458,19 @@ def roofline_view(trace: Trace, launch: int | None = None) -> RooflineView:
         return _launch_roofline(kernels, launch)
     placed = [_placed(kernels, row) for row in kernels.groups()]
     points = tuple(point for part in placed for point in part.points)
+    roofs = _common_roofs(placed, points)
     return RooflineView(
         title=trace.origin.gpu,
-        roofs=_common_roofs(placed, points),
+        roofs=roofs,
         points=points,
+        notes=tuple(_clock_note(placed, roofs)),
         refusals=tuple(refusal for part in placed for refusal in part.refusals),
         why_not=None if points else _why_no_point(placed),
     )
+
+
+_SAME_CLOCK = 0.98
+"""Clocks this near each other move no roof visibly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +519,17 @@ def _common_roofs(placed: Sequence[_Placed], points: Sequence[RooflinePoint]) ->
         if wanted and (known is None or roof.value > known.value):
             highest[roof.kind, roof.level] = roof
     return tuple(highest.values())
+
+
+def _clock_note(placed: Sequence[_Placed], roofs: Sequence[Roof]) -> Iterator[str]:
+    """That launches ran at other clocks than the one that the compute roofs are drawn at."""
+    clocks = [roof.mhz for part in placed for roof in part.roofs if roof.mhz is not None]
+    drawn = max((roof.mhz for roof in roofs if roof.mhz is not None), default=None)
+    if drawn is not None and min(clocks) < drawn * _SAME_CLOCK:
+        yield (
+            f"compute roofs are at {drawn:.0f} MHz, the fastest launch's clock; a launch is judged by its own roof, and"
+            f" the slowest ran at {min(clocks):.0f} MHz"
+        )
 
 
 def _why_no_point(placed: Sequence[_Placed]) -> Unknown:

@@ -41,6 +41,8 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
 NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
+HUNG = "hung:"
+"""How the reason of a GPU begins whose driver call does not return."""
 _SELF_WINDOW_NS = 10 * NS_PER_S
 
 
@@ -51,6 +53,8 @@ class Header:
     Attributes:
         others: How many processes the server has besides `pid`.
         gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU.
+        gpus_hung: How many of them hang.
+        gpus_lost: How many of them do not answer for another reason.
         self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
         probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
         probes: "light" or "off" where the user has asked for fewer.
@@ -67,10 +71,14 @@ class Header:
     self_rss: float | Unknown
     probe_hits: float | Unknown = 0.0
     probes: str = ""
+    gpus_hung: int = 0
+    gpus_lost: int = 0
 
 
 def header(trace: Trace, target: Target | None) -> Header:
     """The header's facts; without a target only GPUs and llmtop's own cost are known."""
+    why_silent = [trace.why_missing(gpu.id) for gpu in target_gpus(trace, target)]
+    hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
     return Header(
         title=_title(trace, target) if target else "GPUs",
         model=model_of(trace, target),
@@ -83,6 +91,8 @@ def header(trace: Trace, target: Target | None) -> Header:
         self_rss=latest(trace, "self", v.SELF_RSS),
         probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
         probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
+        gpus_hung=len(hung),
+        gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
     )
 
 

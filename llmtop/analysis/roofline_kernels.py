@@ -104,7 +104,7 @@ def kernel_roofline(metrics: Counters, label: str = "kernel") -> KernelRoofline:
     return KernelRoofline(
         work=tuple(sorted(placed, key=lambda rate: -rate.achieved)),
         traffic=traffic,
-        roofs=tuple(_roofs(scalar + tensor, traffic)),
+        roofs=tuple(_roofs(scalar + tensor, traffic, number(metrics, "sm__cycles_elapsed.avg.per_second"))),
         refusals=refusals,
     )
 
@@ -124,10 +124,11 @@ def _point(label: str, weight: float, work: Rate, traffic: Rate) -> RooflinePoin
     )
 
 
-def _roofs(work: Iterable[Rate], traffic: Iterable[Rate]) -> Iterator[Roof]:
+def _roofs(work: Iterable[Rate], traffic: Iterable[Rate], clock: float | None) -> Iterator[Roof]:
     source = "ncu: peak per cycle at the clock of the capture"
     yield from (Roof("memory", rate.level, rate.peak, source) for rate in traffic)
-    yield from (Roof("compute", rate.level, rate.peak, source) for rate in work)
+    mhz = None if clock is None else clock / 1e6
+    yield from (Roof("compute", rate.level, rate.peak, source, mhz=mhz) for rate in work)
 
 
 def _rate(

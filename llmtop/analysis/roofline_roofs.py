@@ -59,6 +59,8 @@ def _compute_roof(ceilings: Ceilings, name: str, sm_mhz: float | None) -> Roof:
         origin,
         None if practical is None else practical * ceilings.count,
         None if scale is None else peak * scale,
+        ceilings.published_mhz,
+        sm_mhz,
     )
 
 

@@ -3,25 +3,29 @@
 GPM counts a tile that is mostly padding as full: in decode the counted FLOP/s were 1.7 (batch 128) to 2.6 times
 (batch 4) what an H200 running vLLM did. Where the model's shape and the token rates are known, the work is
 
-    FLOP/s = 2 N x tokens/s + 4 x layers x heads x head size x context x output tokens/s
+    FLOP/s = 2 N x tokens/s + 4 x layers x heads x head size x (context x output tokens/s + context x prompt tokens/s)
 
-(Kaplan et al., arXiv:2001.08361, 2.1; the second term is attention, of decode alone: prompts' lengths are not known).
+(Kaplan et al., arXiv:2001.08361, 2.1; the second term is attention). A prompt's mean length is its tokens over the
+first tokens that were served; its tokens attend to half of it on the mean, and to what a cache held of it. Lengths
+differ, and attention goes with their square, so this part is a lower bound.
 Its share of what was counted over the same seconds moves the newest point: bytes are measured, and stay.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis import ages
 from llmtop.analysis.efficiency import WINDOW_NS, kv_bytes_in_use, model_flops_per_s
-from llmtop.analysis.readings import mean, server_track
+from llmtop.analysis.readings import counter_rate, mean, server_track
 from llmtop.analysis.roofline_estimate import SERVER_ESTIMATE
-from llmtop.analysis.tokens import output_tokens
+from llmtop.analysis.tokens import output_tokens, prompt_tokens
 from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
-from llmtop.model import NS_PER_S, Quantity, Trace, Unknown
+from llmtop.model import NS_PER_S, Quantity, Trace, TrackKind, Unknown
 from llmtop.units import si
 
 if TYPE_CHECKING:
@@ -37,11 +41,11 @@ _ALIKE = 2.0
 
 
 def work_flops_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unknown:
-    """FLOP/s that a server's tokens took, over all its GPUs; with the attention of decode where contexts are known."""
+    """FLOP/s that a server's tokens took, over all its GPUs; with attention as far as contexts are known."""
     linear = model_flops_per_s(trace, size)
     if isinstance(linear, Unknown) or isinstance(size, Unknown):
         return linear
-    attention = _attention_flops_per_s(trace, size)
+    attention = _attention_flops_per_s(trace, size) + _prefill_attention_flops_per_s(trace, size)
     return Quantity(float(linear.value) + attention, "FLOP/s", "tokens and shapes")
 
 
@@ -60,7 +64,9 @@ def with_work(
     if done is None or of_counted is None or not _LEAST_SHARE <= of_counted < _MOST_SHARE:
         return view
     newest = counted[0]
-    said = f"from {done.source}, estimate; the tensor pipes counted {si(newest.flops_per_s, 'FLOP/s')}: padding"
+    old = ages.age_text(ages.old_s(trace, TrackKind.SERVER))
+    of = f" ({old})" if old else ""
+    said = f"from {done.source}{of}, estimate; the tensor pipes counted {si(newest.flops_per_s, 'FLOP/s')}: padding"
     lead = replace(_scaled(newest, of_counted, ceilings), label=WORK, source=said)
     trail = [
         _scaled(point, of_counted, ceilings) if point.age_s and _is_alike(point, newest) else point
@@ -88,6 +94,21 @@ def _attention_flops_per_s(trace: Trace, size: ModelSize) -> float:
         return 0.0
     context = cache / size.kv_bytes_per_token / running
     return 4.0 * size.attention_width * context * tokens.per_second
+
+
+def _prefill_attention_flops_per_s(trace: Trace, size: ModelSize) -> float:
+    """Of the prompt tokens that were computed, at the mean length of the prompts whose first token came."""
+    server = server_track(trace)
+    if server is None or size.attention_width is None:
+        return 0.0
+    prompt = prompt_tokens(trace, server.id, WINDOW_NS)
+    started = counter_rate(trace, server.id, v.bucket(v.SERVER_TTFT, math.inf), WINDOW_NS)
+    if isinstance(prompt, Unknown) or isinstance(started, Unknown) or not started:
+        return 0.0
+    cached = counter_rate(trace, server.id, v.SERVER_PREFIX_HITS, WINDOW_NS)
+    known_cached = 0.0 if isinstance(cached, Unknown) else min(cached, prompt.per_second)
+    context = (prompt.per_second + known_cached) / started / 2
+    return 4.0 * size.attention_width * context * (prompt.per_second - known_cached)
 
 
 def _mean_flops_per_s(counted: list[RooflinePoint]) -> float:

@@ -83,6 +83,8 @@ class Roof:
         value: Bytes per second or FLOP per second.
         practical: What known workloads reach of it, or None.
         now: What it is at the clock of the moment; None where that is not off the published one.
+        mhz: The SM clock that a compute roof's value holds at: the published one, or that of a kernel's capture.
+        now_mhz: The clock of the moment.
     """
 
     kind: Literal["memory", "compute"]
@@ -91,6 +93,8 @@ class Roof:
     source: str
     practical: float | None = None
     now: float | None = None
+    mhz: float | None = None
+    now_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,18 @@ def test_the_roofs_are_the_highest_of_all_clocks() -> None:
     assert next(roof.value for roof in view.roofs if roof.level == "DRAM") == 2e12
 
 
+def test_launches_at_several_clocks_say_which_the_roofs_are_at() -> None:
+    clock = float(FULL["sm__cycles_elapsed.avg.per_second"])
+    slow, full_mhz = {**FULL, "sm__cycles_elapsed.avg.per_second": clock / 2}, clock / 1e6
+    several = roofline_view(report(Launch("a", metrics=slow), Launch("b", metrics=FULL)))
+    assert {roof.mhz for roof in several.roofs if roof.kind == "compute"} == {full_mhz}
+    assert several.notes == (
+        f"compute roofs are at {full_mhz:.0f} MHz, the fastest launch's clock; a launch is judged by its own roof, and"
+        f" the slowest ran at {full_mhz / 2:.0f} MHz",
+    )
+    assert roofline_view(report(Launch("a", metrics=FULL))).notes == ()
+
+
 def test_one_launch_shows_all_levels_and_why_it_cannot() -> None:
     trace = report(Launch("k", metrics=FULL), Launch("bare"))
     assert [point.level for point in roofline_view(trace, 0).points] == ["DRAM"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from llmtop.analysis.model_facts import model_size
 from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.roofline_work import COUNTED, WORK, work_flops_per_s
 from llmtop.analysis.views import Quality
-from llmtop.model import Trace, Unknown
+from llmtop.model import NS_PER_S, Trace, Unknown
 from tests.analysis.test_analysis_roofline_server import ACTIVE, DECODE, DRAM_PEAK, TARGET, TOKENS, trace_of
 
 PADDED = {**DECODE, v.GPU_TENSOR_HMMA: 12.0}
@@ -60,6 +61,29 @@ def test_attention_counts_by_the_context() -> None:
     done = work_flops_per_s(decoding(gauges=gauges, facts=facts), model_size(ONE_GPU))
     assert not isinstance(done, Unknown)
     assert done.value == pytest.approx(LINEAR + 4 * 32 * 4096 * 800 * OUTPUT_S)
+
+
+def test_attention_of_prompts_counts_at_their_mean_length() -> None:
+    """2000 prompt tokens and 4 first tokens a second: 500 tokens each, the last 100 of which a cache did not hold."""
+    first_tokens = v.bucket(v.SERVER_TTFT, math.inf)
+    done = work_flops_per_s(trace_of([PADDED], rates={**RATES, first_tokens: 4.0}), model_size(ONE_GPU))
+    assert not isinstance(done, Unknown)
+    assert done.value == pytest.approx(LINEAR + 4 * 32 * 4096 * 250 * PROMPT_S)
+    rates = {**RATES, first_tokens: 4.0, v.SERVER_PREFIX_HITS: 1600.0}
+    cached = work_flops_per_s(trace_of([PADDED], rates=rates), model_size(ONE_GPU))
+    assert not isinstance(cached, Unknown)
+    assert cached.value == pytest.approx(2 * ACTIVE * (OUTPUT_S + 400) + 4 * 32 * 4096 * 450 * 400)
+
+
+def test_tokens_of_before_say_their_age() -> None:
+    """A server whose page takes long is alive, and its tokens are of some seconds ago."""
+    trace = decoding()
+    end_ns = trace.end_ns - 6 * NS_PER_S
+    late = {
+        key: series.between(0, end_ns) if key[0] == "server:8000" else series for key, series in trace.series.items()
+    }
+    first = server_roofline(replace(trace, series=late), ONE_GPU, "gpu:0").points[0]
+    assert first.source.startswith("from tokens and shapes (6 s old), estimate;")
 
 
 def test_the_servers_own_count_is_taken_before_tokens() -> None:

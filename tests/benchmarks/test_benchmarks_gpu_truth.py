@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_truth import Looks, Row, Work, Workload, judge, run_idle
+from benchmarks.gpu_truth import Looks, Row, Work, Workload, _said, judge, run_idle
+from llmtop.analysis.roofline_rates import Rates
+from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
 from llmtop.collectors.nvml import NvmlCollector
 from llmtop.model import Origin
 from llmtop.session import Session
@@ -48,6 +50,17 @@ def test_rest_must_read_as_rest(fake_nvml: FakeNvml, dram: float, verdict: str) 
     session.stop()
     assert row.verdict == verdict
     assert row.looks >= 3
+
+
+def test_flops_are_told_by_both_clocks() -> None:
+    done = Row("x", done_flops=660e12, done_bytes=6.4e12)
+    point = RooflinePoint("now", 100.0, 640e12, 6.4e12, "bf16", "GPM", Quality.MEASURED)
+    view = RooflineView("x", (), (point,))
+    true, by_nvml = (Rates(1, 6.4e12, {"bf16": 640e12}, 1335.0, is_true_clock=is_true) for is_true in (True, False))
+    row = _said(WORKLOAD, done, [(view, by_nvml, 1450.0), *[(view, true, 1450.0)] * 3])
+    assert (row.looks, row.is_true_clock, row.true_flops) == (3, True, 640e12)
+    assert row.nvml_flops == pytest.approx(640e12 * 1450 / 1335)
+    assert _said(WORKLOAD, done, [(view, by_nvml, 1450.0)] * 3).true_flops is None
 
 
 def test_without_torch_it_says_what_it_needs() -> None:

@@ -17,7 +17,7 @@ from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server import ServerView, server_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
-from llmtop.model import NS_PER_S, Fact, Finding, Issue, Severity, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown
 from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
@@ -290,6 +290,20 @@ def test_no_number_of_a_finding_is_cut(width: int, shown: str) -> None:
 )
 def test_header_drops_what_matters_least(width: int, shown: str) -> None:
     assert draw_header(header(live_trace(STEADY), TARGET), ("live", "good"), width, LOOK).text.rstrip() == shown
+
+
+def test_the_header_says_how_many_gpus_hang_or_are_lost() -> None:
+    hung = Unknown("hung: nvmlDeviceGetMemoryInfo has not returned for 9 s")
+    lost = Unknown("the GPU is lost: it has fallen off the bus")
+    trace = live_trace(replace(STEADY, gpus=3))
+    for missing, said in (
+        ((Missing("gpu:1", hung),), "×3, 1 hangs "),
+        ((Missing("gpu:1", hung), Missing("gpu:2", hung)), "×3, 2 hang "),
+        ((Missing("gpu:1", hung), Missing("gpu:2", lost)), "×3, 1 hangs, 1 lost "),
+        ((), "×3 "),
+    ):
+        view = header(replace(trace, missing=missing), replace(TARGET, gpus=(0, 1, 2)))
+        assert said in draw_header(view, ("live", "good"), 200, LOOK).text
 
 
 def test_header_stands_still_while_numbers_grow() -> None:

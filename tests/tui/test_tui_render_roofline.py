@@ -187,6 +187,17 @@ def test_the_roof_at_the_clock_of_now_is_drawn_and_labelled() -> None:
     assert "bf16 989 TFLOP/s" in text
 
 
+def test_each_compute_roof_says_the_clock_that_it_holds_at() -> None:
+    slow = Roof("compute", "bf16", 989e12, "datasheet", now=500e12, mhz=1830.0, now_mhz=925.0)
+    view = RooflineView("", (DRAM, slow), (point("now", 61, 172e12),))
+    text = "\n".join(drawn(view, 90, 24))
+    assert "bf16 989 TFLOP/s at 1830 MHz" in text
+    assert "500 TFLOP/s at 925 MHz, now" in text
+    narrow = "\n".join(drawn(view, 30, 12))
+    assert "bf16 989 TFLOP/s" in narrow
+    assert "at 1830 MHz" not in narrow, "the clock goes before the roof"
+
+
 def test_an_estimate_is_named_beside_its_mark() -> None:
     points = (point("now", 61, 172e12), point("server estimate", 30, 50e12, quality=Quality.ESTIMATE))
     text = "\n".join(drawn(RooflineView("", (DRAM, BF16), points), 80, 24))

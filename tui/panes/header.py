@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.ages import age_text
 from llmtop.analysis.gpus import precision_of
-from llmtop.analysis.live_summary import Header, header
+from llmtop.analysis.live_summary import HUNG, Header, header
 from llmtop.analysis.server import ServerView
 from llmtop.model import Unknown
 from llmtop.text import clean, shorten
@@ -77,11 +77,14 @@ def _identity(view: Header, look: Look) -> list[Field]:
         more = f" +{view.others}" if view.others else ""
         fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
     if isinstance(view.gpus, Unknown):
-        fields.append((4, [("GPU hangs", "bad") if view.gpus.reason.startswith("hung:") else ("no GPU", "warn")]))
+        fields.append((4, [("GPU hangs", "bad") if view.gpus.reason.startswith(HUNG) else ("no GPU", "warn")]))
     else:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"
-        fields.append((8, [(f"{_first_words(name)} {times}{count}", "text")]))
+        gpus: Part = (f"{_first_words(name)} {times}{count}", "text")
+        amiss = [(view.gpus_hung, "hang" if view.gpus_hung > 1 else "hangs"), (view.gpus_lost, "lost")]
+        said = [f"{number} {what}" for number, what in amiss if number]
+        fields.append((4, [gpus, (f", {', '.join(said)}", "bad")]) if said else (8, [gpus]))
     return fields
 
 

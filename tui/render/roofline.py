@@ -290,12 +290,16 @@ def _label_roofs(canvas: Canvas, axes: _Axes, view: RooflineView, look: Look) ->
         if roof.value <= 0:
             continue
         if roof.kind == "compute":
-            _place(canvas, _beside_flat(axes, view, roof.value), f"{roof.level} {si(roof.value, _UNIT)}", "compute")
+            name, places = f"{roof.level} {si(roof.value, _UNIT)}", _beside_flat(axes, view, roof.value)
+            at = None if roof.mhz is None else f"{name} at {roof.mhz:.0f} MHz"
+            if at is None or not _place(canvas, places, at, "compute"):
+                _place(canvas, places, name, "compute")
         else:
             _place(canvas, _beside_slope(axes, view, roof.value), f"{roof.level} {si(roof.value, 'B/s')}", "memory")
     for roof in view.roofs:
         if roof.now is not None and roof.now > 0 and axes.row(roof.now) != axes.row(roof.value):
-            _place(canvas, _beside_flat(axes, view, roof.now), f"{si(roof.now, _UNIT)} at this clock", "dim")
+            clock = "this clock" if roof.now_mhz is None else f"{roof.now_mhz:.0f} MHz, now"
+            _place(canvas, _beside_flat(axes, view, roof.now), f"{si(roof.now, _UNIT)} at {clock}", "dim")
 
 
 def _beside_flat(axes: _Axes, view: RooflineView, peak: float) -> list[tuple[int, int, bool]]:
@@ -313,14 +317,15 @@ def _beside_slope(axes: _Axes, view: RooflineView, bandwidth: float) -> list[tup
     return below + [(col - 1, row - 1, True) for col, row in spots]
 
 
-def _place(canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role: str) -> None:
-    """Write at the first good place; (column, row, whether the column is where the text ends)."""
+def _place(canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role: str) -> bool:
+    """Write at the first good place, if any; (column, row, whether the column is where the text ends)."""
     size = width_of(text)
     starts = [(col - size if is_end else col, row) for col, row, is_end in places]
     free = [(col, row) for col, row in starts if col >= _MARGIN and canvas.is_free(col - 1, row, size + 1)]
     clear = [(col, row) for col, row in free if not canvas.has_dots(col, row, size)]
     if free:
         canvas.text(*(clear or free)[0], text, role)
+    return bool(free)
 
 
 def _label_points(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
