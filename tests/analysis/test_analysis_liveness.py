@@ -309,6 +309,15 @@ def test_a_page_that_is_still_waited_for_counts_before_it_has_failed() -> None:
         assert [fault.state for fault in liveness(then).faults] == said
 
 
+def test_since_when_a_process_is_stopped_is_not_known_where_the_first_look_found_it_so() -> None:
+    [before] = life_of(ALIVE.but(states={5: ProcessState.ALIVE, 7: ProcessState.STOPPED})).faults
+    seen = {5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.STOPPED)}
+    [since] = life_of(ALIVE.but(states=seen)).faults
+    assert ", for at least " in before.message
+    assert ": state T for at least " in before.evidence[0]
+    assert "at least" not in "".join((since.message, *since.evidence))
+
+
 def test_a_slow_endpoint_is_a_warning_and_silences_nothing() -> None:
     [fault] = life_of(ALIVE.but(answer_s=1.4)).faults
     assert (fault.state, fault.severity) == ("ENDPOINT SLOW", Severity.WARNING)

@@ -270,6 +270,12 @@ def _since(series: Series) -> int:
     return since
 
 
+def _for(trace: Trace, part: Part, since_ns: int) -> str:
+    """How long; of what was so at the first look nobody knows since when."""
+    series, words = trace.get(part.track.id, v.PROCESS_STATE), for_s(since_ns, trace.end_ns)
+    return f"at least {words}" if series is not None and len(series) and series.times[0] == since_ns else words
+
+
 def _held_fault(trace: Trace, state: ProcessState, several: list[tuple[Part, int]], living: tuple[Part, ...]) -> Fault:
     word, letter = _WORDS[state]
     first, since = next(((part, t) for part, t in several if not part.is_front), several[0])
@@ -282,8 +288,8 @@ def _held_fault(trace: Trace, state: ProcessState, several: list[tuple[Part, int
         STOPPED,
         f"{'SERVER' if is_all else _who(first.role)} {'FROZEN' if state is ProcessState.FROZEN else 'STOPPED'}",
         first.role,
-        f"{who} {verb} {word}, for {for_s(since, trace.end_ns)}: nothing that it does goes on",
-        tuple(f"{part.name}: {letter} for {for_s(t, trace.end_ns)} (/proc/PID/stat)" for part, t in several[:4]),
+        f"{who} {verb} {word}, for {_for(trace, first, since)}: nothing that it does goes on",
+        tuple(f"{part.name}: {letter} for {_for(trace, part, t)} (/proc/PID/stat)" for part, t in several[:4]),
         _RESUME[state].format(pid=" ".join(str(part.pid) for part, _ in several)),
         f"grep -E 'Name|State|TracerPid' /proc/{first.pid}/status",
         since,
