@@ -1,12 +1,13 @@
 """What a real server loses while llmtop watches it, with each kind of probes: paired windows, 95 % confidence.
 
-    python benchmarks/server_loss.py --url http://127.0.0.1:8000 --pid PID        a server that runs here
-    python benchmarks/server_loss.py --demo                                       the demo server, on the CPU
-    python benchmarks/server_loss.py --url ... --pid ... --clients 64 --minutes 20 --modes off,light,full
+    python benchmarks/server_loss.py --url http://127.0.0.1:8000 --pid PID --minutes 2     a server that runs here
+    python benchmarks/server_loss.py --demo                                                the demo server, on the CPU
+    python benchmarks/server_loss.py --url ... --pid ... --clients 64 --minutes 20 --modes off,light,full --settle 0
 
-Clients ask again as soon as they are answered, so that the server does what it can. Windows without llmtop lie between
-all others; a watched window is compared with the mean of the two beside it, which takes slow drift out. It begins
-when llmtop is started: what being attached costs at first is part of it. Tokens are the server's own count
+Clients ask again as soon as they are answered, so that the server does what it can; they do not stream, so that they
+take little themselves. Windows without llmtop lie between all others; a watched window is compared with the mean of the
+two beside it, which takes slow drift out. It begins when llmtop has been attached for `--settle` seconds; with 0 what
+its start costs is part of it. Two minutes make eight pairs of one kind of probes. Tokens are the server's own count
 (/metrics); CPU time is the scheduler's of all its threads (schedstat), which other programs on the machine disturb
 less than they do tokens. Give it as many minutes as there are: the intervals tell whether they were enough.
 """
@@ -34,7 +35,7 @@ from llmtop import procfs
 from llmtop.servers.recognise import find_target
 
 BUDGET = 0.01
-WARM_UP_S, REST_S = 8.0, 1.0
+WARM_UP_S, REST_S = 6.0, 0.5
 _TOKENS = re.compile(r"^\w+:(?:generation_tokens_total|tokens_predicted_total)(?:\{.*\})? (\S+)", re.MULTILINE)
 """vLLM's, SGLang's and the demo's names, and llama.cpp's, which moves at the end of a request only."""
 
@@ -210,15 +211,19 @@ def main() -> int:
     parser.add_argument("--demo", action="store_true", help="the demo server instead")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=128, help="of each answer")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=["off", "light", "full"])
-    parser.add_argument("--window", type=float, default=8.0, help="seconds of each window")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=["full"], help="full, light, off")
+    parser.add_argument("--window", type=float, default=4.5, help="seconds of each window")
     parser.add_argument("--interval", type=float, default=0.5, help="llmtop's, in seconds")
-    parser.add_argument("--settle", type=float, default=0.0, help="seconds from llmtop's start to its window")
+    parser.add_argument("--settle", type=float, default=4.0, help="seconds from llmtop's start to its window")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
     options = parser.parse_args()
     if not options.demo and not (options.url and options.pid):
         parser.error("either --demo, or --url and --pid")
     print(machine())
+    print(
+        f"{options.clients} clients, answers of {options.tokens} tokens, windows of {options.window:g} s, "
+        f"{options.settle:g} s after each start of llmtop"
+    )
     with the_server(options) as server, Load(server.url, options.clients, options.tokens):
         time.sleep(WARM_UP_S)
         return report(measure(server, options))

@@ -71,7 +71,11 @@ class Helper:
             ns_per_hit=NS_PER_HIT,
         )
         self._wants_libraries = not options.light
-        self._libraries = Libraries(options.budget * 1e9, (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]))
+        self._libraries = Libraries(
+            options.budget * 1e9,
+            (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]),
+            is_careful=options.budget < 1,
+        )
         self._symbols = Symbols()
         self._calls, self._library_calls, self._sleeps = Calls(), LibraryCalls(), Sleeps(self._symbols)
         self.missing: dict[str, tuple[str, str]] = {}

@@ -22,6 +22,8 @@ from llmtop.collectors.ebpf.helper.library import mapped_libraries, starts_gentl
 
 _SHED = ("launch", "other", "wait")
 """Which kinds of probes go first when they cost too much; before them those that say nothing new."""
+_LAUNCH = "launch"
+_NO_LAUNCHES = "bpftrace cannot count launches for a moment only, and to count all of them could cost too much: bcc can"
 REST_S, LONGEST_REST_S = 60.0, 960.0
 """How long a function stays without probes that was called too often: twice as long each time, because each try is a
 new start of bpftrace (on an H100, with CUDA's libraries, 15 s in which nothing is seen)."""
@@ -41,10 +43,13 @@ class Libraries:
     Args:
         budget_ns: What their probes may cost per second.
         ns_per_call: Of a function that begins with a push, and of any other.
+        is_careful: Put no probes on launches. A server may make 100,000 a second, which would cost it a core until
+            bpftrace has been started anew without them, and how many it makes is only known by counting.
     """
 
-    def __init__(self, budget_ns: float, ns_per_call: tuple[float, float]) -> None:
+    def __init__(self, budget_ns: float, ns_per_call: tuple[float, float], *, is_careful: bool = False) -> None:
         self._budget_ns = budget_ns
+        self._is_careful = is_careful
         self._ns_per_call = ns_per_call
         self._files: dict[tuple[int, int], tuple[Probed, ...]] = {}
         """By device and inode: processes share libraries, by whatever path they see them."""
@@ -72,7 +77,10 @@ class Libraries:
         return tuple(function for function in found if not self._is_off(function.symbol))
 
     def _is_off(self, symbol: str) -> bool:
-        return symbol in self._rests or symbol in self._duplicates
+        return symbol in self._rests or symbol in self._duplicates or self._is_avoided(symbol)
+
+    def _is_avoided(self, symbol: str) -> bool:
+        return self._is_careful and kind_of(symbol) == _LAUNCH
 
     def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> dict[str, list[list[Any]]]:
         """As of bcc's helper: `library_observed`, `uncounted` and `unseen`, by process.
@@ -132,6 +140,8 @@ class Libraries:
                 places = elf.functions(path, names)
                 found = (_probed(path, symbol, place) for symbol, place in places.items())
                 self._files[file] = tuple(one for one in found if one.function.can_be_written)
+                symbols = (one.function.symbol for one in self._files[file])
+                self.notes |= dict.fromkeys(filter(self._is_avoided, symbols), _NO_LAUNCHES)
             self._mapped.setdefault(pid, set()).add(file)
         except (OSError, ValueError):  # the process has ended, or this is no library
             return

@@ -235,6 +235,18 @@ def test_the_costliest_function_rests_for_a_minute() -> None:
     assert libraries.notes == {}
 
 
+def test_with_a_budget_launches_have_no_probes_from_the_first_moment() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0), is_careful=True)
+    names = ("cuGraphLaunch", "cuLaunchKernel", "cuStreamSynchronize")
+    functions = tuple(Function("/lib", name, NUMBERS[name]) for name in names)
+    libraries._files[1, 2] = tuple(Probed(one, True) for one in functions)
+    libraries._mapped[PID] = {(1, 2)}
+    assert [one.symbol for one in libraries.functions()] == ["cuStreamSynchronize"]
+    covered = libraries.coverage(libraries.functions(), S, {PID})
+    assert covered["unseen"] == [[PID, ["launches"]]]
+    assert covered["library_observed"] == [[PID, S]]
+
+
 def test_a_function_that_stays_too_costly_rests_ever_longer() -> None:
     libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
     libraries._files[1, 2] = (Probed(Function("/lib", "cuLaunchKernel", NUMBERS["cuLaunchKernel"]), False),)

@@ -455,8 +455,8 @@ class Library:
                     if one in process.sampled
                 )
                 self.notes[SAMPLED] = (
-                    f"{kinds} are counted in {process.sampling.share:.1%} of the time and the rest estimated: "
-                    "counting all could cost too much"
+                    f"{kinds} are counted in {process.sampling.share:.1%} of the time and the rest estimated, "
+                    "rather too low than too high, because probes slow a program down: counting all could cost too much"
                 )
 
 
