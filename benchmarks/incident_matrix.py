@@ -57,7 +57,7 @@ _LOOK_S = 25.0
 """Beside the window; a look that takes longer hangs."""
 _OTHERS = 0.1
 """Share of a run's CPUs that others take, from which they are in the way if the server waits."""
-_WAITS = 0.05
+_WAITS = 0.1
 """Share of the time in which a server's thread waits for a CPU, from which it does."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BUSY_LOOP = "while True: pass"
@@ -176,7 +176,7 @@ def judge(case: Case, document: dict[str, Any], code: int, others: float, waited
     unjudged = tuple(one["rule"] for one in document["verdict"]["unjudged"])
     grave = [rule for rule, severity, _ in told if severity != "info"]
     wanted = (*staged.verdicts, *([SHORT_OF_CPU] if _may_be_short(case) else []))
-    said = _said(case, grave or [rule for rule, _, _ in told], unjudged, wanted)
+    said = _said(case, grave or [rule for rule, _, _ in told], wanted)
     if said == "right" and (code != 0) != any(rule.id in staged.verdicts for rule in (*LIFELESS, *MUTE)):
         said = f"exit code {code}"
     may = {*wanted, *staged.beside, *([SHORT_OF_CPU, "objective-missed"] if case.is_busy else [])}
@@ -201,11 +201,7 @@ def _may_be_short(case: Case) -> bool:
     return case.is_busy and (not verdicts or any(rule in _OF_CPU_TIME for rule in verdicts))
 
 
-def _said(case: Case, rules: Sequence[str], unjudged: Sequence[str], wanted: Sequence[str]) -> str:
-    if case.staged.needs_probes and case.tracer == "proc":
-        if rules:
-            return "wrong"
-        return "right" if set(wanted) & set(unjudged) else "silent"
+def _said(case: Case, rules: Sequence[str], wanted: Sequence[str]) -> str:
     if not rules:
         return "silent" if case.staged.verdicts else "right"
     return "right" if rules[0] in wanted else "wrong"
@@ -333,7 +329,7 @@ class Load:
         """Cores that others took, and the largest share of the time that a process of the server waited for one."""
         seconds = self.t_s - before.t_s
         own_s = sum(used - before.own_s.get(pid, 0.0) for pid, used in self.own_s.items())
-        waits = (ns - before.queued_ns[pid] for pid, ns in self.queued_ns.items() if pid in before.queued_ns)
+        waits = (ns - before.queued_ns.get(pid, 0) for pid, ns in self.queued_ns.items())
         others = (self.busy_s - before.busy_s - own_s - more_s) / seconds
         return max(0.0, others), max(waits, default=0) / 1e9 / seconds
 

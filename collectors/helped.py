@@ -161,6 +161,8 @@ class HelpedCollector:
         self._lost = 0
         self._shed = ""
         self._stacks_due_ns = 0
+        self._is_settling = False
+        """What it looks at is not all that it will look at soon."""
 
     @property
     def unavailable(self) -> Unknown | None:
@@ -217,15 +219,17 @@ class HelpedCollector:
 
     @property
     def is_starting(self) -> bool:
-        """Whether its helper has not begun to look yet."""
-        return self._state is self.words.starting
+        """Whether its helper has not begun to look yet, or is about to look at more."""
+        return self._state is self.words.starting or (self._is_settling and self._helper is not None)
 
     def _listen(self, helper: HelperProcess, now: int, news: News) -> None:
         """Take in what the helper has said, and notice when it has ended, hangs, or has nothing left to watch."""
         for report in helper.reports():
             self._heard_ns = now
             self._take(report, news)
-        patience_ns = START_NS if self.is_starting else max(self.hung_ns, int(3 * self._interval_s * NS_PER_S))
+        patience_ns = (
+            START_NS if self._state is self.words.starting else max(self.hung_ns, int(3 * self._interval_s * NS_PER_S))
+        )
         if helper.is_at_end:
             self._bury(helper, now, news, helper.last_words())
         elif now - self._heard_ns > patience_ns:

@@ -51,6 +51,7 @@ class EbpfCollector(HelpedCollector):
     def _take_ready(self, report: dict[str, Any], news: News) -> None:
         super()._take_ready(report, news)
         self._processes = Processes(report["processes"])
+        self._is_settling = not self._is_light
         news.issues += _other_tracers(report["others"])
         self._no_causes = None if report["knows_calls"] else _NO_CAUSES
         self._note_missing(report["missing"])
@@ -58,6 +59,7 @@ class EbpfCollector(HelpedCollector):
     def _take_sample(self, report: dict[str, Any], news: News) -> None:
         shed = self._shed
         super()._take_sample(report, news)
+        self._is_settling = bool(report["settling"])
         # A child that was born since the last report has been started, which is no change.
         changed = [pid for pid in report["renewed"] if procfs.stat(pid) is not None and self._processes.is_same(pid)]
         self._processes.add(report["born"])

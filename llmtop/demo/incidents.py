@@ -51,7 +51,6 @@ class Incident:
         verdicts: The rules of which one must be what llmtop says first; none where it may say nothing.
         beside: Rules that may speak too: what the cause leads to.
         is_watched: llmtop must have looked before it begins: what is gone cannot be told from what never was.
-        needs_probes: Without probes nobody can tell: then llmtop must say so, and nothing else.
     """
 
     what: str
@@ -63,7 +62,6 @@ class Incident:
     verdicts: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     is_watched: bool = False
-    needs_probes: bool = False
 
     def options(self, options: Options, after_s: float) -> Options:
         """The server's settings with the incident's own."""
@@ -177,7 +175,7 @@ def _why_too_few_rights() -> Unknown | None:
 _NONE = ("--phases=idle:3600",)
 _BURSTS = ("--phases=steady:3600", "--rate=40", "--concurrency=256")
 _AT_A_CAP = ("--phases=steady:3600", "--rate=60", "--concurrency=48")
-_LONG_PROMPTS = ("--phases=steady:3600", "--rate=3", "--prompt-words=75")
+_LONG_PROMPTS = ("--phases=steady:3600", "--rate=5", "--prompt-words=75", "--answer-tokens=20")
 _MORE = ("--phases=steady:3600", "--rate=5")
 _FEW = ("--phases=steady:3600", "--rate=1")
 """Where each step is late by a tenth of a second, requests are at hand all the time, and next to no CPU is used."""
@@ -208,10 +206,10 @@ INCIDENTS: Mapping[str, Incident] = {
     ),
     "long-prompts": Incident(
         "long prompts come between the tokens of others, each in one step",
-        settings={"kv_blocks": 1024, "max_step_tokens": 1024},
+        settings={"kv_blocks": 1024, "max_step_tokens": 1024, "prefix_caching": False},
         load=_LONG_PROMPTS,
         verdicts=("objective-missed",),
-        beside=("cpu-bound", "prefix-misses"),
+        beside=("cpu-bound",),
     ),
     "neighbours": Incident(
         "other programs take the CPUs", stage=_crowded, verdicts=("run-queue-starvation",), beside=_LATE
@@ -285,7 +283,6 @@ INCIDENTS: Mapping[str, Incident] = {
         fault="busy-wait",
         load=_NONE,
         verdicts=("idle-polling",),
-        needs_probes=True,
     ),
     "engine-hangs": Incident(
         "the engine waits for a lock for ever, with requests running",

@@ -27,6 +27,8 @@ RATE = 3.0
 CONCURRENCY = 256
 PROMPT_WORDS = 30
 """At the beginning of a prompt, which others may share; up to 30 of its own follow."""
+ANSWER_TOKENS = 140
+"""On average, beside 16 that all have."""
 FACTORS = {"steady": 1.0, "burst": 6.0, "idle": 0.0}
 """Arrivals in a phase as a multiple of the rate. A burst is more than the small model can compute on one core."""
 _WORDS = (
@@ -63,7 +65,11 @@ def phases(text: str) -> list[tuple[str, float]]:
 
 
 def plan(
-    seed: int, rate: float, cycle: Sequence[tuple[str, float]], prompt_words: int = PROMPT_WORDS
+    seed: int,
+    rate: float,
+    cycle: Sequence[tuple[str, float]],
+    prompt_words: int = PROMPT_WORDS,
+    answer_tokens: int = ANSWER_TOKENS,
 ) -> Iterator[Arrival]:
     """All arrivals, without end: the phases come round and round. A cycle of nothing but idle has none."""
     generator = random.Random(seed)
@@ -75,14 +81,16 @@ def plan(
         arrivals_per_s = FACTORS[name] * rate
         at_s = start_s
         while arrivals_per_s and (at_s := at_s + generator.expovariate(arrivals_per_s)) < start_s + duration_s:
-            yield _arrival(generator, at_s, beginnings, prompt_words)
+            yield _arrival(generator, at_s, beginnings, prompt_words, answer_tokens)
         start_s += duration_s
 
 
-def _arrival(generator: random.Random, at_s: float, beginnings: Sequence[str], prompt_words: int) -> Arrival:
+def _arrival(
+    generator: random.Random, at_s: float, beginnings: Sequence[str], prompt_words: int, answer_tokens: int
+) -> Arrival:
     beginning = generator.choice(beginnings) if generator.random() < 0.7 else _text(generator, prompt_words)
     prompt = f"{beginning} {_text(generator, generator.randint(2, 30))}"
-    max_tokens = min(256, 16 + int(generator.expovariate(1 / 140)))  # most answers are short, some are long
+    max_tokens = min(256, 16 + int(generator.expovariate(1 / answer_tokens)))  # most answers are short, some are long
     return Arrival(at_s, prompt, max_tokens, generator.randrange(1 << 31), generator.random() < 0.5)
 
 
@@ -139,12 +147,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--phases", type=phases, default=phases(PHASES), help=f"name:seconds,... (default {PHASES})")
     parser.add_argument("--prompt-words", type=int, default=PROMPT_WORDS, help="at the beginning of each prompt")
+    parser.add_argument("--answer-tokens", type=int, default=ANSWER_TOKENS, help="in an answer, on average")
     parser.add_argument("--lifeline", type=int, help="file descriptor of a pipe: its end ends the load")
     args = parser.parse_args(argv)
     exit_on_signals()
     if args.lifeline is not None:
         terminate_at_end_of(args.lifeline)
-    run(args.url, plan(args.seed, args.rate, args.phases, args.prompt_words), args.concurrency)
+    run(args.url, plan(args.seed, args.rate, args.phases, args.prompt_words, args.answer_tokens), args.concurrency)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from llmtop.analysis.rules.registry import RULES, Diagnosis, diagnose
 from llmtop.model import Missing, Origin, Trace, Unknown
 from tests.analysis.verdict_scenes import (
     API,
+    CPU_BOUND,
     CPU_BOUND_UNSEEN,
     GIL,
     GPU_BOUND_SPINNING,
@@ -91,6 +92,18 @@ def test_a_thread_that_never_rests_needs_the_gpu_to_be_judged() -> None:
     (rule,) = [rule for rule in RULES if rule.id == "cpu-bound"]
     assert unjudged_of(rule, without(CPU_BOUND_UNSEEN.trace(), "gpu."))
     assert not unjudged_of(rule, CPU_BOUND_UNSEEN.but(gpus=(90.0,)).trace())
+
+
+def test_a_gpu_that_idles_for_less_than_half_of_the_time_needs_probes_to_be_judged() -> None:
+    """The thread computes, or spins until the GPU is done: at 62 % both can be."""
+    (rule,) = [rule for rule in RULES if rule.id == "cpu-bound"]
+    trace = CPU_BOUND_UNSEEN.but(gpus=(62.0,)).trace()
+    why = Unknown("switched off", "switch it on")
+    (told,) = unjudged_of(rule, replace(trace, missing=(Missing("ebpf", why),)))
+    assert told == why
+    (told,) = unjudged_of(rule, trace)
+    assert "no probe tells yet" in told.reason
+    assert not unjudged_of(rule, CPU_BOUND.trace())
 
 
 def test_no_gpu_in_the_machine_is_nothing_to_lack() -> None:

@@ -127,6 +127,7 @@ class Helper:
             self.missing["library calls"] = (self._library.why_not.reason, self._library.why_not.remedy)
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
+        report["settling"] = self._wants_library and self._library.is_settling(self._lifecycle.processes)
         self._last_ns = now
         return report
 

@@ -18,6 +18,8 @@ from .sampling import KINDS, WINDOW_S, Account, Sampling
 from .system import BatchReader, UnavailableError, read
 from .uprobes import Uprobes, make_uprobes
 
+_SETTLED = 3
+"""Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
 _LOOK_S, _LONGEST_LOOK_S = 5.0, 60.0
 """How often a process's list of libraries is read: they are mapped while a server starts, and seldom later. The list
 of a server with torch is thousands of lines, made by the kernel while the process may not map anything."""
@@ -67,6 +69,11 @@ class _Process:
     """Since when all calls that wait have probes; None while one has not."""
     look_s: float = 0.0
     patience_s: float = _LOOK_S
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether it has calls that wait, and nobody knows yet what looking at all of them costs."""
+        return "wait" in self.sampled and self.sampling.windows < _SETTLED
 
     @property
     def uncounted(self) -> list[str]:
@@ -146,6 +153,14 @@ class Library:
                 if (names := _names(process, process.sampled))
             ],
         }
+
+    def is_settling(self, pids: Iterable[int]) -> bool:
+        """Whether it is still open for one of these processes if its waits for the GPU can be seen all the time.
+
+        It is where no library has been looked for yet, and where too few windows have shown what waits cost.
+        """
+        known = [self._processes.get(pid) for pid in pids] if self.why_not is None else []
+        return any(process is None or process.is_settling for process in known)
 
     def tick(self, pids: Iterable[int]) -> None:
         """Several times a second: judge what has probes, open a window where one is due, look for libraries.

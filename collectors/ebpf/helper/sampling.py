@@ -56,6 +56,8 @@ class Sampling:
         self.steady: frozenset[str] = frozenset(KINDS if account.budget_ns >= NO_LIMIT_NS else ())
         self.share = 1.0
         """Of the time, how much the sampled kinds were last counted in."""
+        self.windows = 0
+        """How many have closed."""
         self._due_s = now_s
         self._gap_s = FIRST_GAP_S
         self._closed_s = now_s
@@ -80,6 +82,7 @@ class Sampling:
             calls: How many of each kind were seen.
             now_s: The time.
         """
+        self.windows += 1
         self._due_s = now_s + self._gap_s
         self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
         steady = set(self.steady)

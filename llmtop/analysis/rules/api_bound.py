@@ -8,12 +8,13 @@ from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
-from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, requests, slow_scrape
+from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, outside, requests, slow_scrape
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     NO_INPUT_WAITS,
     Watched,
     drivers,
+    front_herds,
     says_on_cpu,
     says_run_queue,
     says_spent,
@@ -41,13 +42,56 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """
     yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
     busiest = tireless_front(trace)
-    if busiest is None or busiest.shares.working < _MOSTLY:
+    if busiest is None:
+        yield from _herds(trace)
+        return
+    if busiest.shares.working < _MOSTLY:
         return
     late, waiting = slow_scrape(trace), drivers(trace)
     if late is None and (is_gpu_busy(trace, GPU_IDLE_PERCENT) or not waiting):
         return
     if late is not None or all(_has_time_left(thread) for thread in waiting):
         yield _finding(trace, busiest, waiting)
+
+
+def _herds(trace: Trace) -> Iterator[Finding]:
+    """Threads of one process that take turns on one core, while requests wait that the engine has not heard of."""
+    held, waiting = outside(trace), drivers(trace)
+    if held is None or not waiting or not all(thread.input_wait >= _WAITS for thread in waiting):
+        return
+    late = slow_scrape(trace)
+    lines = (*held.lines, *([late.text] if late is not None else []), says_spent(trace, waiting[0]))
+    for rivals in front_herds(trace):
+        working = sum(one.shares.working for one in rivals)
+        if working >= _MOSTLY * sum(one.awake for one in rivals):
+            yield _herd_finding(trace, rivals, working, lines)
+
+
+def _herd_finding(trace: Trace, rivals: Sequence[Watched], working: float, lines: tuple[str, ...]) -> Finding:
+    name = rivals[0].row.role or rivals[0].name
+    return Finding(
+        rule=id,
+        severity=Severity.WARNING,
+        subject=name,
+        message=f"API-bound: {len(rivals)} threads of {name} share one core, and requests wait for it"
+        + f" ({lines[0].partition(' (')[0]})",
+        evidence=(
+            f"{name}: {len(rivals)} threads make {working:.2f} cores, and else wait in futex (schedstat)",
+            *lines,
+        ),
+        action=_action(trace),
+        next_command=commands.profile(trace, rivals[0].row.pid, "api"),
+        source=source,
+        share=min(1.0, working),
+    )
+
+
+def _action(trace: Trace) -> str:
+    return one_of(
+        change(trace, Feature.API_SERVERS, "add API server processes"),
+        "send token IDs or shorter prompts",
+        "stream in larger pieces",
+    )
 
 
 def _has_time_left(thread: Watched) -> bool:
@@ -72,11 +116,7 @@ def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Find
             *(says_spent(trace, thread) for thread in waiting[:1]),
             *(signal.text for signal in numbers if signal is not None),
         ),
-        action=one_of(
-            change(trace, Feature.API_SERVERS, "add API server processes"),
-            "send token IDs or shorter prompts",
-            "stream in larger pieces",
-        ),
+        action=_action(trace),
         next_command=commands.profile(trace, busiest.row.pid, "api"),
         source=source,
         share=busiest.shares.working,

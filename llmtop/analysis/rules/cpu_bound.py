@@ -35,7 +35,7 @@ from llmtop.analysis.rules.thread_signals import (
     says_own_cost,
     spins,
 )
-from llmtop.model import Feature, Finding, Severity, Trace
+from llmtop.model import Feature, Finding, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 
 id = "cpu-bound"
@@ -62,7 +62,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
         return
     if not _is_harmful(trace, bound):
-        yield from unjudged(id, lacks_activity(trace), lacks_requests(trace) if is_loaded(trace) is None else None)
+        lacks = lacks_requests(trace) if is_loaded(trace) is None else None
+        yield from unjudged(id, lacks_activity(trace), lacks, _lacks_sync(trace, bound))
     else:
         load, activity = requests(trace), gpu_activity(trace)
         gpu = f", GPU {activity.value:.0f} % busy" if activity is not None else ""
@@ -134,6 +135,14 @@ def _is_harmful(trace: Trace, bound: Watched) -> bool:
     sync = bound.shares.in_cuda_sync
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
     return is_gpu_waiting(trace, below) is True
+
+
+def _lacks_sync(trace: Trace, bound: Watched) -> Unknown | None:
+    """Where a GPU idles for less than half of the time, only probes tell a thread that works from one that waits."""
+    if bound.shares.in_cuda_sync is not None or is_gpu_waiting(trace, GPU_IDLE_PERCENT) is not True:
+        return None
+    told = trace.why_missing("library calls", *v.WHY_NO_PROBES)
+    return told or Unknown("no probe tells yet whether its thread works or waits for the GPU", "look for longer")
 
 
 def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:

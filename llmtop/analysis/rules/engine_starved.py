@@ -20,6 +20,7 @@ from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
     gpu_activity,
+    outside,
     says_idle,
     work_at_hand,
 )
@@ -27,7 +28,9 @@ from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
     RUN_QUEUE_SHARE,
     Watched,
+    front_herds,
     fronts,
+    herd,
     loop,
     loops,
     says_spent,
@@ -61,8 +64,6 @@ _ASLEEP = 0.5
 """Share of the time asleep from which that is what a loop does."""
 _HELPS = 0.02
 """Share of one core from which a thread beside the loop takes part in what it waits for."""
-_ONE_CORE = (0.8, 1.1)
-"""What threads that take turns make together, in cores."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -79,8 +80,13 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     thread = loop(trace)
     if work_at_hand(trace) is None or _may_work(trace) or not (known or has_gpu(trace)):
         return
-    if thread is None or thread.input_wait < _ASLEEP or tireless_front(trace) is None:
+    if thread is None or thread.input_wait < _ASLEEP or not _waits_for_front(trace):
         yield _finding(trace, thread)
+
+
+def _waits_for_front(trace: Trace) -> bool:
+    is_herd = outside(trace) is not None and any(front_herds(trace))
+    return is_herd or tireless_front(trace) is not None
 
 
 def _may_work(trace: Trace) -> bool:
@@ -136,10 +142,9 @@ def _others(trace: Trace, waits: Watched) -> Iterator[str]:
 
 def _take_turns(trace: Trace, waits: Watched, helpers: Sequence[Watched]) -> str:
     """Threads that make one core together and else wait for a futex: the GIL's mark, but a lock's too."""
-    rivals = [one for one in (waits, *helpers) if one.shares.main_cause == v.ThreadCause.FUTEX]
-    cores = sum(one.shares.on_cpu for one in rivals)
-    least, most = _ONE_CORE
-    if len(rivals) < 2 or cores > most or sum(one.awake for one in rivals) < least:
+    rivals = [one for one in (waits, *helpers) if one in herd((waits, *helpers))]
+    if not rivals:
         return ""
+    cores = sum(one.shares.on_cpu for one in rivals)
     names = ", ".join(one.row.name for one in rivals[:4])
     return f"{len(rivals)} threads take turns on {cores:.2f} cores (schedstat), as for the GIL or one lock: {names}"

@@ -9,8 +9,8 @@ from llmtop.analysis.configuration import switch_on
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
-from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, gpu_activity, is_loaded, no_requests
-from llmtop.analysis.rules.thread_signals import Watched, says_on_cpu, threads
+from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, Signal, gpu_activity, is_loaded, no_requests
+from llmtop.analysis.rules.thread_signals import Watched, drivers, says_on_cpu, says_spent, threads
 from llmtop.analysis.thread_probes import AWAKE
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown
 
@@ -26,6 +26,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Threads that poll without pause, and a server that says it has no requests (or a GPU that rests)."""
     polling = [thread for thread in threads(trace) if _polls(thread)]
     nothing_to_do = _nothing_to_do(trace)
+    if not polling and (idle := no_requests(trace)) is not None:
+        yield from _awake(trace, idle)
     if not polling or not nothing_to_do:
         yield from unjudged(id, _lacks(trace)) if is_watched(trace) and nothing_to_do else ()
         return
@@ -40,6 +42,23 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         next_command=commands.stacks(trace, polling[0].row.pid),
         source=source,
     )
+
+
+def _awake(trace: Trace, idle: Signal) -> Iterator[Finding]:
+    """A loop that never rests while the server has nothing to do, and no probe tells what it does."""
+    awake = [thread for thread in drivers(trace) if thread.awake >= AWAKE and thread.shares.polling is None]
+    if awake:
+        yield Finding(
+            rule=id,
+            severity=Severity.INFO,
+            subject=awake[0].name,
+            message=f"{_names(awake)} never rests, {awake[0].shares.on_cpu * 100:.0f} % on a CPU, without a request: "
+            "it polls for work, as far as can be told without counting its calls",
+            evidence=(*(says_spent(trace, thread) for thread in awake[:4]), idle.text),
+            action=_action(trace),
+            next_command=commands.stacks(trace, awake[0].row.pid),
+            source=source,
+        )
 
 
 def _lacks(trace: Trace) -> Unknown | None:

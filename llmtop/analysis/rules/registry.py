@@ -91,6 +91,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     queue_growth.id: (kv_bound,),
     queue_standing.id: (kv_bound, queue_growth, requests_held),
     requests_outside.id: (api_bound, gil_bound),
+    endpoint_slow.id: (api_bound, gil_bound),  # the page waits for the same threads as the requests
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
 }
@@ -136,7 +137,7 @@ def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     if rule in LIFELESS:
         return ()
     if rule in LIVENESS:
-        return LIFELESS
+        return (*LIFELESS, *_EXPLAINED.get(rule.id, ()))
     if rule in HEALTHY:
         return FAULTS
     mute = MUTE if rule in _OF_ITS_NUMBERS else ()

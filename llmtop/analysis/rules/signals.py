@@ -40,6 +40,11 @@ _MOSTLY_COVERED = 0.5
 _BEFORE_NS = 60 * NS_PER_S
 """What was "before" the window: the minute until it began."""
 _SLOWER = 1.25
+_LEAST_OUTSIDE = 2.0
+"""Requests more than the engine knows of. One may be a page of metrics, or a check of the server's health."""
+_MOST_OF_IT = 0.5
+"""Share of the requests without an answer."""
+_FEWEST_LOOKS = 4
 _SAME_LOAD = 0.9
 """Fewer tokens of so many fewer requests are no slowdown."""
 
@@ -80,6 +85,36 @@ def work_at_hand(trace: Trace) -> Signal | None:
             counts[t_ns] = counts.get(t_ns, 0.0) + (value or 0.0)
     busy = sum(count >= 1 for count in counts.values())
     return signal if counts and busy >= _ALL_THE_TIME * len(counts) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Signal):
+    """Requests that the engine has not heard of, at least so many on average; `lines` are all the counts behind it."""
+
+    lines: tuple[str, ...]
+
+
+def outside(trace: Trace) -> Outside | None:
+    """More requests without an answer than run and wait in the engine, all the time; each is a second old or older.
+
+    Those that are answered in one piece run meanwhile, and those that are streamed to somebody already are not
+    counted: what is more than run and wait is the least that the engine can not have heard of.
+    """
+    server = server_track(trace)
+    if server is None:
+        return None
+    endpoint = f"endpoint:{server.id.partition(':')[2]}"
+    looks = [n for _, n in history(trace, endpoint, v.ENDPOINT_UNANSWERED, WINDOW_NS) if n is not None]
+    running, waiting = (recent_mean(trace, server.id, metric) for metric in (v.SERVER_RUNNING, v.SERVER_WAITING))
+    if len(looks) < _FEWEST_LOOKS or running is None or waiting is None:
+        return None
+    unanswered, lasts = sum(looks) / len(looks), sum(n >= 1 for n in looks) >= _ALL_THE_TIME * len(looks)
+    more = unanswered - running - waiting
+    if not lasts or more < max(_LEAST_OUTSIDE, _MOST_OF_IT * unanswered):
+        return None
+    counts = ((endpoint, v.ENDPOINT_UNANSWERED, unanswered), (server.id, v.SERVER_RUNNING, running))
+    lines = tuple(says(trace, *count) for count in (*counts, (server.id, v.SERVER_WAITING, waiting)))
+    return Outside(more, lines[0], lines)
 
 
 def is_starting(trace: Trace) -> bool:

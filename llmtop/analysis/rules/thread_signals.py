@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -51,6 +52,8 @@ _DOES_ANYTHING = 0.01
 
 _SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
 """Calls per second on a CPU."""
+_ONE_CORE = (0.8, 1.1)
+"""What threads that take turns make together, in cores."""
 _SWITCHES_PER_S = 10.0
 _OWN_CORES = 0.05
 _OWN_HITS_PER_S = 10_000.0
@@ -169,6 +172,26 @@ def tireless_front(trace: Trace) -> Watched | None:
     busiest = max(fronts(trace), key=lambda thread: thread.shares.working + thread.shares.run_queue, default=None)
     is_tireless = busiest is not None and busiest.shares.working + busiest.shares.run_queue >= ALL_THE_TIME
     return busiest if is_tireless else None
+
+
+def front_herds(trace: Trace) -> Iterator[tuple[Watched, ...]]:
+    """Threads of a process that takes requests which take turns on one core: together they never rest."""
+    everyone = sorted(fronts(trace), key=lambda thread: thread.row.pid)
+    for _, members in groupby(everyone, key=lambda thread: thread.row.pid):
+        if found := herd(members):
+            yield found
+
+
+def herd(members: Iterable[Watched]) -> tuple[Watched, ...]:
+    """Threads that make one core together and else wait for a futex, the busiest first: the GIL's mark, or a lock's.
+
+    One that has the GIL and is put off its CPU keeps it, so that all stand still: queued time is taken as well.
+    """
+    rivals = [one for one in members if one.shares.main_cause == v.ThreadCause.FUTEX and one.awake > 0]
+    least, most = _ONE_CORE
+    if len(rivals) < 2 or sum(one.shares.on_cpu for one in rivals) > most:
+        return ()
+    return tuple(sorted(rivals, key=lambda one: -one.awake)) if sum(one.awake for one in rivals) >= least else ()
 
 
 def _watched(rows: Iterable[ThreadRow]) -> tuple[Watched, ...]:

@@ -33,6 +33,13 @@ def test_what_windows_show_to_be_cheap_is_counted_all_the_time() -> None:
     assert not sampling.is_due(100.0)
 
 
+def test_a_window_that_has_closed_is_counted() -> None:
+    _, sampling = begun()
+    assert sampling.windows == 0
+    sampling.close({}, {}, 1.0)
+    assert sampling.windows == 1
+
+
 def test_launches_that_no_window_has_seen_are_not_taken_for_few() -> None:
     _, sampling = begun()
     sampling.close({}, {}, 1.0)
