@@ -9,6 +9,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,9 @@ _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 _HEADERS = {"Accept": "text/plain; version=0.0.4, */*; q=0.1", "User-Agent": "llmtop", "Connection": "keep-alive"}
 _STATUS_LINE = b"HTTP/"
 _UNIX = "http+unix"
+_TCP_INFO = struct.Struct("=B55xI")
+"""Of struct tcp_info (include/uapi/linux/tcp.h): the state, and the milliseconds since the last ACK, the FIN's here."""
+_CLOSE_WAIT = 8
 _TLS_ALERT = 0x15  # RFC 8446, 5.1: the content type of an alert
 
 
@@ -93,6 +97,8 @@ class Fetcher:
         self._clock = clock
         self._connection: _Connection | None = None
         self._origin = ""
+        self.closed_ns: int | None = None
+        """When the server closed the connection that was kept, as the kernel knows it; None while it is open."""
 
     def __call__(self, url: str) -> Page:
         page = self._get(url)
@@ -120,6 +126,8 @@ class Fetcher:
             self._origin = origin
         try:
             if self._connection is not None:
+                self._note_close(self._connection)
+            if self._connection is not None:
                 try:
                     return self._ask(self._connection, parts.path, deadline)
                 except (http.client.HTTPException, ConnectionError):
@@ -130,11 +138,19 @@ class Fetcher:
             self.close()
             raise
 
+    def _note_close(self, connection: _Connection) -> None:
+        """Leave a connection that the server has closed, before anything is sent: that would change what is known."""
+        since_ns = connection.closed_for_ns()
+        if since_ns is not None:
+            self.closed_ns = self._clock() - since_ns
+            self.close()
+
     def _ask(self, connection: _Connection, path: str, deadline: float) -> Page:
         connection.deadline = deadline
         connection.request("GET", path or "/", headers=self._headers)
         response = connection.getresponse()
         t_ns = self._clock()
+        self.closed_ns = None
         body = bytearray()
         while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):
             body += chunk
@@ -176,6 +192,18 @@ class _Connection(http.client.HTTPConnection):
                 raise
         # http.client asks of a socket only what this has.
         self.sock = cast("socket.socket", _Timed(sock, self))
+        self._opened = sock
+
+    def closed_for_ns(self) -> int | None:
+        """How long ago the other side has closed it; None where it has not, or it is no TCP connection."""
+        if self.sock is None or self._path:
+            return None
+        try:
+            info = self._opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        except OSError:
+            return None
+        state, last_ack_ms = _TCP_INFO.unpack(info)
+        return int(last_ack_ms) * 1_000_000 if state == _CLOSE_WAIT else None
 
     def left_s(self) -> float:
         """Seconds until the deadline.

@@ -88,6 +88,8 @@ class _Process:
     """It is one of those that make up the server, by a role that was read twice: between fork and exec a compiler that
     the engine starts has the engine's command line."""
     is_announced: bool = False
+    alive_ns: int = 0
+    """When it was last seen alive."""
     threads: dict[int, Thread] = field(default_factory=dict)
     shown: Track | None = None
 
@@ -106,6 +108,7 @@ class _Ended:
     ended_ns: int
     was_over: bool = False
     """It had ended before the first look, which is then what `ended_ns` tells."""
+    alive_ns: int = 0
     shown: Track | None = None
 
 
@@ -296,6 +299,7 @@ class ProcCollector:
         if stat is None or stat.start_ticks != process.start_ticks or _has_ended(stat):
             self._end(process, news)
             return False
+        process.alive_ns = now
         self._show(process, news)
         self._announce(process, now, news)
         for metric, value in (
@@ -362,10 +366,10 @@ class ProcCollector:
         del self._processes[process.pid]
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
         if process.is_part:
-            self._note_end(process.pid, process.start_ticks, process.role)
+            self._note_end(process.pid, process.start_ticks, process.role, alive_ns=process.alive_ns)
 
-    def _note_end(self, pid: int, start_ticks: int, role: str, *, was_over: bool = False) -> None:
-        ended = _Ended(pid, start_ticks, role, self._clock(), was_over)
+    def _note_end(self, pid: int, start_ticks: int, role: str, *, was_over: bool = False, alive_ns: int = 0) -> None:
+        ended = _Ended(pid, start_ticks, role, self._clock(), was_over, alive_ns)
         self._over[f"ended:{pid}/{start_ticks}"] = ended
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
@@ -417,6 +421,7 @@ class ProcCollector:
             "role": ended.role,
             "root": self._target.root_pid,
             "ended_ns": ended.ended_ns,
+            "alive_ns": ended.alive_ns,
             "how": exit.text,
         }
         facts |= {key: 1 for key in ("is_regular", "is_oom") if getattr(exit, key)}

@@ -467,7 +467,9 @@ class PrometheusCollector:
         tracks: dict[str, Track] = {}
         looks: tuple[Reading, ...] = ()
         if isinstance(problem, Failure):
-            tracks, looks = _endpoint(problem.url, problem.answer, took_ns, now, why)
+            closed_ns = self._fetcher.closed_ns if problem.answer == Answer.REFUSED else None
+            more: dict[str, Fact] = {} if closed_ns is None else {"closed_ns": closed_ns}
+            tracks, looks = _endpoint(problem.url, problem.answer, took_ns, now, why, more)
         if self._shown is None or self._is_lost:
             return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=self._missing)
         self._is_lost = True
@@ -516,7 +518,9 @@ class PrometheusCollector:
         )
         facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
-        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now, own_ns=self._pace.own_ns)
+        own_ns = self._pace.own_ns
+        more: dict[str, Fact] = {} if own_ns is None else {"own_s": own_ns / NS_PER_S}
+        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now, more=more)
         return Trace(
             Origin("live"),
             now,
@@ -707,16 +711,14 @@ def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:
 
 
 def _endpoint(
-    url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None, own_ns: int | None = None
+    url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None, more: Mapping[str, Fact] | None = None
 ) -> tuple[dict[str, Track], tuple[Reading, ...]]:
     """What this look at the endpoint came to, whether it brought numbers or not."""
     port = _port(url)
     id = f"endpoint:{port}"
-    facts: dict[str, Fact] = {"url": url}
+    facts: dict[str, Fact] = {"url": url, **(more or {})}
     if why is not None:
         facts["said"] = why
-    if own_ns is not None:
-        facts["own_s"] = own_ns / NS_PER_S
     looks = ((v.ENDPOINT_ANSWER, float(answer)), (v.ENDPOINT_TIME, took_ns / NS_PER_S))
     readings = tuple(Reading(id, metric, now, value, "GET " + url) for metric, value in looks)
     return {id: Track(id, TrackKind.ENDPOINT, f":{port}", facts=facts)}, readings

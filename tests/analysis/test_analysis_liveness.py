@@ -107,6 +107,39 @@ def test_parts_that_end_in_order_belong_to_it(how: str, states: list[str]) -> No
     assert [fault.state for fault in then.faults] == states
 
 
+@pytest.mark.parametrize(
+    ("closed_s", "rest_s", "while_ending", "over"),
+    [
+        (0.5, 2, ["SERVER ENDING"], "SERVER ENDED"),
+        (1.5, 2, ["ENGINE DEAD", "SERVER ENDING"], "SERVER DEAD"),
+        (0.5, 9, ["ENGINE DEAD", "SERVER ENDING"], "SERVER DEAD"),
+    ],
+    ids=["closed, then killed", "killed, then closed", "closed for want of requests"],
+)
+def test_an_engine_that_the_server_kills_at_its_end_is_no_dead_engine(
+    closed_s: float, rest_s: float, while_ending: list[str], over: str
+) -> None:
+    """The engine was last seen alive one second after the last page, and its end two seconds after."""
+
+    def shut_down(scene: Scene, page_ns: int) -> Trace:
+        trace = renamed(scene, 7, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + 2 * NS_PER_S)
+        endpoint = trace.tracks["endpoint:1"]
+        idle_ns = (rest_s - 2) * NS_PER_S
+        closed = {**endpoint.facts, "closed_ns": page_ns + int((closed_s + idle_ns / NS_PER_S) * NS_PER_S)}
+        return replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=closed)})
+
+    ended = {7: ("EngineCore", "killed by SIGKILL")}
+    scene = CLOSED.but(threads=(API,), ended=ended)
+    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    assert answers is not None
+    page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
+    ending = as_of(shut_down(scene, page_ns), page_ns + 4 * NS_PER_S)
+    assert [fault.state for fault in liveness(ending).faults] == while_ending
+
+    gone = EXITED.but(answer=CLOSED.answer, ended={5: ("APIServer", "exit code 0"), **ended})
+    assert [fault.state for fault in liveness(shut_down(gone, page_ns)).faults] == [over]
+
+
 def test_an_engine_that_ends_as_told_while_the_port_is_open_is_dead_after_a_moment() -> None:
     scene = ENGINE_KILLED.but(ended={7: ("EngineCore", "killed by SIGTERM")})
     assert states(scene) == ["ENGINE DEAD"]

@@ -611,6 +611,35 @@ def server() -> Iterator[MetricsServer]:
         yield running
 
 
+def test_when_a_server_closed_the_connection_is_known_after_it_refuses_too() -> None:
+    refuses = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            listener.close()
+            with connection:
+                connection.recv(10_000)
+                page = expositions.vllm_v1().encode()
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
+            refuses.set()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+        before = time.monotonic_ns()
+        thread.start()
+        with PrometheusCollector(target("llamacpp", url), ENGINES) as collector:
+            assert until_page(collector).tracks
+            assert refuses.wait(10)
+            after = time.monotonic_ns()
+            facts = next(track.facts for id, track in collector.poll().tracks.items() if id.startswith("endpoint:"))
+        thread.join()
+
+    closed_ns = facts["closed_ns"]
+    assert isinstance(closed_ns, int)
+    assert before <= closed_ns <= after + 20_000_000, "counted in the kernel's ticks"
+
+
 def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None:
     server.pages["/version"] = '{"version": "0.17.1"}'
     with over_http(server.url) as collector:

@@ -14,10 +14,12 @@ from llmtop.model import NS_PER_S, TrackKind
 from llmtop.vocabulary import Answer
 
 if TYPE_CHECKING:
-    from llmtop.model import Series, Trace
+    from llmtop.model import Series, Trace, Track
 
 ENDING_NS = 10 * NS_PER_S
 """vLLM 0.26 exits 1 to 5 s after it has closed its port; a supervisor kills after 10 s (Docker) or more."""
+_RESTED_NS = 3 * NS_PER_S
+"""Uvicorn closes a connection after 5 s without a request, and others later."""
 OBEYED_NS = 3 * NS_PER_S // 2
 """A part that ended as it was told to may be ahead of the server by so much, or ahead of the look at its port."""
 
@@ -31,14 +33,33 @@ def is_ending(trace: Trace) -> bool:
     return False
 
 
+def ended_after_port(trace: Trace, ended: Track) -> bool:
+    """Whether a part was still alive when the server closed its port: then the server has ended it.
+
+    vLLM's API server kills an engine that does not end soon enough for it. One that dies first takes the server along:
+    then the port is closed after its death.
+    """
+    alive_ns = ended.facts.get("alive_ns")
+    return isinstance(alive_ns, int | float) and any(
+        isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns
+        for track in trace.tracks_of(TrackKind.ENDPOINT)
+        if _was_at_work(trace, track)
+    )
+
+
+def _was_at_work(trace: Trace, track: Track) -> bool:
+    """Whether the connection was closed soon after a page: one that has rested is closed by a server that lives."""
+    answers, closed_ns = trace.get(track.id, v.ENDPOINT_ANSWER), track.facts.get("closed_ns")
+    good = None if answers is None else _last_good_ns(answers)
+    return good is not None and isinstance(closed_ns, int | float) and closed_ns - good < _RESTED_NS
+
+
+def _last_good_ns(answers: Series) -> int | None:
+    pairs = zip(reversed(answers.times), reversed(answers.values), strict=True)
+    return next((t for t, value in pairs if value == Answer.METRICS), None)
+
+
 def is_recent(answers: Series, now_ns: int) -> bool:
     """Whether metrics came until at most `ENDING_NS` ago, and the port is still looked at."""
-    good = next(
-        (
-            t
-            for t, value in zip(reversed(answers.times), reversed(answers.values), strict=True)
-            if value == Answer.METRICS
-        ),
-        None,
-    )
+    good = _last_good_ns(answers)
     return good is not None and now_ns - good <= ENDING_NS and now_ns - (answers.last_t_ns or 0) <= FRESH_NS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.liveness.ending import OBEYED_NS, is_ending
+from llmtop.analysis.liveness.ending import OBEYED_NS, ended_after_port, is_ending
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import FRESH_NS
@@ -102,7 +102,7 @@ def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
         yield _server_gone(trace, root, ended, living)
         return
     missed = [track for track in ended if not _is_replaced(trace, track, living) and not _is_surplus(track, living)]
-    told = [track for track in missed if track.facts.get("is_regular")]
+    told = [track for track in missed if track.facts.get("is_regular") or ended_after_port(trace, track)]
     if told and is_ending(trace):
         missed = [track for track in missed if track not in told]
     missed = [track for track in missed if track not in told or trace.end_ns - _ended_ns(track) > OBEYED_NS]
@@ -115,7 +115,7 @@ def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
 
 def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Part, ...]) -> Fault:
     since, how = _ended_ns(root), root.facts.get("how", "")
-    first = _taken_along_by(root, ended)
+    first = _taken_along_by(trace, root, ended)
     is_told = bool(root.facts.get("is_regular")) and first is None
     said = "" if isinstance(how, Unknown) else f": {how}"
     took = "" if first is None else f", after {first.name} (pid {first.facts.get('pid')}): {_in_words(first)}"
@@ -134,7 +134,7 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
     )
 
 
-def _taken_along_by(root: Track, ended: list[Track]) -> Track | None:
+def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | None:
     """The part whose death came first, where the server ended because of it: in order, and with exit code 0, often."""
     since = _ended_ns(root)
     deaths = [
@@ -143,6 +143,7 @@ def _taken_along_by(root: Track, ended: list[Track]) -> Track | None:
         if track is not root
         and 0 < since - _ended_ns(track) <= TAKEN_ALONG_NS
         and not track.facts.get("is_regular")
+        and not ended_after_port(trace, track)
         and not isinstance(track.facts.get("how"), Unknown)
     ]
     return min(deaths, key=_ended_ns, default=None)
