@@ -215,6 +215,16 @@ def test_a_server_that_ended_in_order_after_its_engine_was_killed_is_dead() -> N
     assert [one.state for one in liveness(long_before).faults] == ["SERVER ENDED"]
 
 
+def test_of_two_that_one_look_finds_over_the_part_is_named_where_it_must_have_been_first() -> None:
+    killed = {7: ("EngineCore", "killed by SIGKILL")}
+    gave_up = EXITED.but(ended={5: ("APIServer", "exit code 1"), **killed}, states={5: ProcessState.ALIVE})
+    assert "after EngineCore (pid 7): killed by SIGKILL" in life_of(gave_up).faults[0].message
+    both = gave_up.but(ended={5: ("APIServer", "killed by SIGKILL"), **killed})
+    assert "after" not in life_of(both).faults[0].message
+    [fault] = liveness(renamed(both, 7, is_oom=1)).faults
+    assert fault.state == "SERVER KILLED: OUT OF MEMORY"
+
+
 def test_a_pool_that_shrinks_as_it_was_told_to_is_well() -> None:
     pool = ALIVE.but(
         threads=(API, *WORKERS[:1]),

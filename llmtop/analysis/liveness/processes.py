@@ -25,6 +25,8 @@ TRACED_NS = NS_PER_S // 2
 """A debugger that only looks (py-spy, strace) holds a process for milliseconds: two polls see it so."""
 TAKEN_ALONG_NS = 60 * NS_PER_S
 """An API server that has lost its engine answers what it can and ends within seconds."""
+_ONE_LOOK_NS = NS_PER_S // 4
+"""Within one look at all processes their order tells nothing."""
 HUNG_NS = 5 * NS_PER_S
 """State D for so long without a moment on a CPU: reads of weights take turns with their copies, and progress."""
 _RESTS = 0.01
@@ -136,17 +138,29 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
 
 def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | None:
     """The part whose death came first, where the server ended because of it: in order, and with exit code 0, often."""
-    since = _ended_ns(root)
     deaths = [
         track
         for track in ended
         if track is not root
-        and 0 < since - _ended_ns(track) <= TAKEN_ALONG_NS
+        and _is_before(track, root)
         and not track.facts.get("is_regular")
         and not ended_after_port(trace, track)
         and not isinstance(track.facts.get("how"), Unknown)
     ]
     return min(deaths, key=_ended_ns, default=None)
+
+
+def _is_before(part: Track, root: Track) -> bool:
+    """Whether a part's death came before the server's end, shortly.
+
+    Of two that one look has found over, what the kernel killed for want of memory was first, and so was what died under
+    a server that then ended with an exit code of its own, which is not 0.
+    """
+    ahead_ns = _ended_ns(root) - _ended_ns(part)
+    if ahead_ns > _ONE_LOOK_NS:
+        return ahead_ns <= TAKEN_ALONG_NS
+    gave_up = not root.facts.get("is_regular") and _in_words(root).startswith("exit code")
+    return ahead_ns >= -_ONE_LOOK_NS and bool(gave_up or part.facts.get("is_oom"))
 
 
 def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> Fault:
