@@ -131,6 +131,7 @@ class Fetcher:
                 try:
                     return self._ask(self._connection, parts.path, deadline)
                 except (http.client.HTTPException, ConnectionError):
+                    self.closed_ns = self._clock()
                     self.close()  # an idle connection that the server has closed: ask once more on a new one
             self._connection = _Connection(self._pid, parts)
             return self._ask(self._connection, parts.path, deadline)

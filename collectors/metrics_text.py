@@ -15,6 +15,7 @@ from llmtop.text import clean
 
 MAX_REMEMBERED = 50_000
 """Series; a server whose labels change at every scrape must not fill memory."""
+_TYPE = "# TYPE "
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[{ ]")
 """How a sample begins (Prometheus documentation, exposition formats)."""
 
@@ -51,10 +52,12 @@ class Exposition:
     Attributes:
         samples: By `key`, in the order of the text. A NaN or infinite value is None: the server had none.
         unreadable: Lines that are no samples.
+        declared: By `key`, what the text names with its type: it may have no sample yet.
     """
 
     samples: Mapping[str, tuple[ExposedSample, ...]]
     unreadable: int = 0
+    declared: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.samples)
@@ -74,7 +77,10 @@ class TextReader:
             self._series.clear()
         samples: dict[str, list[ExposedSample]] = {}
         unreadable = 0
+        declared = set()
         for line in text.split("\n"):
+            if line.startswith(_TYPE):
+                declared.add(key(line.split(" ", 3)[2]))
             if not line or line[0] == "#" or line.isspace():
                 continue
             try:
@@ -85,7 +91,7 @@ class TextReader:
                 continue
             if series is not None:
                 samples.setdefault(series.key, []).append(ExposedSample(series.name, series.labels, _finite(value)))
-        return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable)
+        return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable, frozenset(declared))
 
     def _take_apart(self, head: str) -> _Series | None:
         name, _, labelled = head.partition("{")

@@ -615,6 +615,8 @@ def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -
     if samples[0].where and exposition.samples.get(key(name)):
         label, values = next(iter(samples[0].where.items()))
         return Unknown(f"{engine.title} has no {name} with {label}={'|'.join(values)}, or none so far")
+    if key(name) in exposition.declared:
+        return Unknown(f"{engine.title} has written no {name} yet", "it comes with its first request")
     return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
 
 

@@ -142,6 +142,15 @@ def test_vllm_v0_names() -> None:
     assert value(trace, v.bucket(v.SERVER_ITL, 0.01)) == 4
 
 
+def test_what_is_declared_comes_with_the_first_request() -> None:
+    """Several API servers of vLLM write a gauge when it is set for the first time."""
+    text = "# TYPE vllm:num_requests_running gauge\n# TYPE x\nvllm:generation_tokens_total 0\n"
+    trace = PrometheusCollector(target(), ENGINES, Clock(), lambda _url: Page(200, text.encode())).poll()
+    why = trace.why_missing(f"{TRACK}/{v.SERVER_RUNNING.name}")
+    assert why == Unknown("vLLM has written no vllm_num_requests_running yet", "it comes with its first request")
+    assert "another version" in str(trace.why_missing(f"{TRACK}/{v.SERVER_WAITING.name}"))
+
+
 def test_what_a_version_lacks_is_missing_not_zero() -> None:
     trace = collect(expositions.vllm_v0())
 
