@@ -320,6 +320,15 @@ def test_a_hang_is_named_after_two_seconds_of_data() -> None:
     assert fault.message.startswith("no token for 2 s while 8 requests run, and nothing works")
 
 
+def test_one_busy_core_of_which_nothing_comes_for_long_is_a_loop() -> None:
+    still = STUCK.but(tokens=0.0, latencies=0.0)
+    [fault] = life_of(still.but(threads=(API, Thread(on_cpu=0.99)))).faults
+    assert (fault.rule, fault.state) == ("engine-hung", "ENGINE HUNG")
+    assert "one CPU is busy all the time" in fault.message
+    many = tuple(Thread(tid=7 + i, name=f"cpu-{i}", on_cpu=0.9) for i in range(4))
+    assert life_of(still.but(threads=(API, *many))).faults == (), "a model that runs on CPUs"
+
+
 # The endpoint
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis import ages
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.liveness.processes import is_front, parts
 from llmtop.analysis.rates import increase
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
     from llmtop.model import Metric, Trace, Track
 
 STALLED = "engine-hung"
-RESTING_NS = 2 * NS_PER_S
-"""Nothing at all works for so long: steps take milliseconds, and those that take seconds keep a CPU or a GPU busy."""
+RESTING_NS = 9 * NS_PER_S // 5
+"""Nothing at all works for so long: steps take milliseconds, and those that take seconds keep a CPU or a GPU busy. Two
+looks at 1 Hz, of which one may come early."""
+LOOPING_NS = 30 * NS_PER_S
+"""One CPU is busy for so long and nothing comes of it. Kernels that are compiled while requests run take seconds."""
+_ONE_CORE = (0.5, 1.2)
+"""A loop without an end, in cores; a model that runs on CPUs, or compilers, take more."""
 SPINNING_NS = 10 * NS_PER_S
 """The GPU spins and moves nothing: a collective whose other ranks do not come. Stragglers come within milliseconds."""
 _RESTS = 0.02
@@ -45,7 +51,7 @@ _PROGRESS: tuple[Metric, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What shows that nothing works: a line of evidence, and what it is taken for."""
+    """What shows that nothing comes of it: a line of evidence, and what it is taken for."""
 
     text: str
     meaning: str
@@ -102,13 +108,17 @@ def _rest(trace: Trace, still_ns: int) -> _Rest | None:
         return _spinning(trace, sm, still_ns)
     if busy is None and _waits_for_unseen_gpu(trace):
         return None
-    cores = _cores_used(trace, min(still_ns, SPINNING_NS))
-    if cores is None or cores > _RESTS:
+    # Without the look in which the last token came.
+    cores = _cores_used(trace, max(NS_PER_S, min(still_ns, SPINNING_NS) - ages.limit_ns(trace) // 2))
+    if cores is None:
         return None
     gpu = f", GPU {busy:.0f} % busy (NVML)" if busy is not None else ""
-    return _Rest(
-        f"engine and workers take {cores:.1%} of a core (/proc){gpu}", "it waits for something that never comes"
-    )
+    taken = f"engine and workers take {cores:.1%} of a core (/proc){gpu}"
+    if cores <= _RESTS:
+        return _Rest(taken, "nothing works: it waits for something that never comes")
+    if still_ns >= LOOPING_NS and _ONE_CORE[0] <= cores <= _ONE_CORE[1]:
+        return _Rest(taken, "one CPU is busy all the time: the engine is in a loop, or compiles")
+    return None
 
 
 def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _Rest | None:
@@ -118,7 +128,7 @@ def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _Rest | None:
     if sm < _GPU_SPINS_PERCENT or max(dram, tensor) > _MOVES_NOTHING_PERCENT:
         return None
     text = f"SM {sm:.0f} %, DRAM {dram:.1f} %, tensor {tensor:.1f} % (GPM)"
-    return _Rest(text, "its GPUs spin in a collective whose other ranks do not come")
+    return _Rest(text, "nothing works: its GPUs spin in a collective whose other ranks do not come")
 
 
 def _gpu_percent(trace: Trace, metric: Metric, window_ns: int) -> float | None:
@@ -158,7 +168,7 @@ def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest)
         STALLED,
         "ENGINE HUNG",
         engine.role if engine is not None else server.name,
-        f"no token for {still} while {running:.0f} requests run, and nothing works: {rest.meaning}",
+        f"no token for {still} while {running:.0f} requests run, and {rest.meaning}",
         (f"tokens and requests stand still since {still}, running {running:.0f} ({where})", rest.text),
         "see where its threads wait (the command below, on each rank), then restart it; an XID stands in the log (e). "
         "Some older versions go on counting requests that clients have dropped: then it only rests",
