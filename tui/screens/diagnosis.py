@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.geometry import Region
 
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
-from llmtop.tui.render.lines import line, width_of, wrap
+from llmtop.tui.render.lines import fill, line, width_of, wrap
 from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-_CALM_NS = 2 * NS_PER_S
+_CALM_NS = 5 * NS_PER_S
 """Numbers that change more often cannot be read. Another finding is drawn at once."""
 
 
@@ -73,10 +74,11 @@ class DiagnosisScreen(FullScreen):
         is_calm = 0 <= trace.end_ns - self._trace_end_ns < _CALM_NS
         if is_calm and spoken == self._spoken and len(issues) == self._known_issues:
             return
+        is_other = spoken != self._spoken
         is_grave = any(finding.severity is Severity.ERROR for finding in diagnosed.findings[:1])
         is_new_fault = is_grave and spoken[:1] != self._spoken[:1]
         self._read(trace, diagnosed, issues)
-        self._draw()
+        self._draw(keeps_length=not is_other)
         self._name_state()
         if is_new_fault:
             self._box.scroll_home(animate=False)
@@ -92,19 +94,31 @@ class DiagnosisScreen(FullScreen):
     def _name_state(self) -> None:
         count = len(self._spoken)
         found = f"{count} finding{'s' * (count != 1)}  " if count else ""
-        self._box.border_title = in_roles([(f"Diagnosis  {found}", ""), self._state], look_of(self))
+        title = in_roles([(f"Diagnosis  {found}", ""), self._state], look_of(self))
+        box = self._box
+        if box._border_title is None or box._border_title.plain != title.plain:
+            box._border_title = title  # not `border_title`, which would send all of the box again
+            box.refresh(Region(0, -box.gutter.top, box.size.width, 1))
 
-    def _draw(self) -> None:
+    def _draw(self, *, keeps_length: bool = False) -> None:
         width, look = max(20, self.size.width - 4), look_of(self)
         lines = draw_diagnosis(self._paragraphs, width, look)
-        self._lines.show([line(parts, width, look) for parts in lines])
+        strips = [line(parts, width, look) for parts in lines]
+        # A line less leaves a blank one: of another length all of it would be sent again, each time.
+        length = max(len(strips), self._lines.length) if keeps_length else len(strips)
+        self._lines.show(fill(strips, width, length, look))
 
 
 class _Lines(DiffedWidget):
     """A text as long as it is, in a box that scrolls: of a new one only what differs is sent."""
 
+    @property
+    def length(self) -> int:
+        """Lines that it has, blank ones at its end too."""
+        return len(self._strips)
+
     def show(self, strips: Sequence[Strip]) -> None:
-        """Take a new text."""
+        """Take a new text; one of another length is sent whole."""
         if len(strips) != len(self._strips):
             self.styles.height = max(1, len(strips))
         self.send_frame(strips)
