@@ -23,6 +23,7 @@ COMMANDS = {
     "snapshot": "one machine-readable look at this machine and its server",
     "demo": "start the embedded LLM server with load and attach to it",
     "doctor": "what can be collected here, what cannot, why, and what would change that",
+    "completion": "print what makes a shell complete llmtop's arguments: bash, zsh or fish",
 }
 """Each is a module of this package with `add_arguments(parser)` and `run(args) -> int`, loaded when it is used."""
 LIVE = "live"
@@ -62,10 +63,14 @@ def _survive_any_encoding() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv and argv[0] in COMMANDS else LIVE
+    arguments = parser_of(name).parse_args(argv[1:] if name != LIVE else _checked_top(argv))
+    return int(import_module(f"llmtop.cli.{name}").run(arguments))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """What reads the arguments of one of `COMMANDS`, or of `LIVE`."""
     module = import_module(f"llmtop.cli.{name}")
-    parser = _command_parser(name, module) if name != LIVE else _top_parser(module)
-    arguments = parser.parse_args(argv[1:] if name != LIVE else _checked_top(argv))
-    return int(module.run(arguments))
+    return _command_parser(name, module) if name != LIVE else _top_parser(module)
 
 
 def _command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
