@@ -157,7 +157,8 @@ class ProcCollector:
         self._renewed_ns = 0
         self._has_polled = False
         self._is_time_to_renew = True
-        self._group: cgroups.Group | Unknown = Unknown("the process's cgroup was not looked at yet")
+        self._groups: dict[int, cgroups.Group | Unknown] = {}
+        """By PID, of the parts of the server: the root, and those that run in another group than it."""
         self._ended = ""
         self._turn = 0
         engine = next((one for one in engines if one.kind == target.kind), None)
@@ -190,7 +191,7 @@ class ProcCollector:
         self._follow_ends(news)
         self._tell_brief(news, start)
         self._read_threads(news)
-        self._read_group(news)
+        self._read_groups(news)
         _read_host(news, self._clock())
         self._say_what_is_missing(news)
         self._has_polled = True
@@ -344,26 +345,36 @@ class ProcCollector:
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
-            facts |= self._group_facts(process.pid) | self._settings | {"gpus_open": len(self._target.gpus)}
+            facts |= self._settings | {"gpus_open": len(self._target.gpus)}
+        if process.is_part:
+            facts |= self._group_facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track
 
     def _group_facts(self, pid: int) -> dict[str, Fact]:
-        """The quota of the root's cgroup; its workers run in the same one."""
-        self._group = cgroups.group_of(pid)
-        if isinstance(self._group, Unknown):
-            return {"cgroup": self._group}
-        cores = self._group.cores
-        folder = clean(str(self._group.folder))
+        """The quota of its cgroup; told once of a group, with the root where that is in it."""
+        group, root = cgroups.group_of(pid), self._target.root_pid
+        first = next((one for one, known in self._groups.items() if known == group and one != pid), None)
+        if pid != root and (first is not None or isinstance(group, Unknown)):
+            self._groups.pop(pid, None)
+            return {}
+        if pid == root and first is not None:
+            del self._groups[first]
+        self._groups[pid] = group
+        if isinstance(group, Unknown):
+            return {"cgroup": group}
+        cores = group.cores
+        folder = clean(str(group.folder))
         return {
-            "cgroup": clean(self._group.path),
+            "cgroup": clean(group.path),
             "cgroup_folder": folder,
             "cpu_quota": "none" if cores is None else f"{cores:g} cores",
         }
 
     def _end(self, process: _Process, news: _News) -> None:
         del self._processes[process.pid]
+        self._groups.pop(process.pid, None)
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
         if process.is_part:
             self._note_end(process.pid, process.start_ticks, process.role, alive_ns=process.alive_ns)
@@ -502,20 +513,23 @@ class ProcCollector:
         news.readings += thread.readings(now)
         return True
 
-    def _read_group(self, news: _News) -> None:
-        root = self._processes.get(self._target.root_pid)
-        if root is None:
-            return
-        counters = self._group if isinstance(self._group, Unknown) else cgroups.throttling(self._group)
+    def _read_groups(self, news: _News) -> None:
+        for pid, group in self._groups.items():
+            process = self._processes.get(pid)
+            if process is not None:
+                self._read_group(process.id, group, news)
+
+    def _read_group(self, process: str, group: cgroups.Group | Unknown, news: _News) -> None:
+        counters = group if isinstance(group, Unknown) else cgroups.throttling(group)
         if isinstance(counters, Unknown):
             news.missing += (
-                Missing(f"{root.id}/{metric.name}", counters)
+                Missing(f"{process}/{metric.name}", counters)
                 for metric in (v.CGROUP_THROTTLED, v.CGROUP_PERIODS_THROTTLED)
             )
             return
         now = self._clock()
-        news.readings.append(Reading(root.id, v.CGROUP_THROTTLED, now, float(counters.throttled_ns), "cpu.stat"))
-        news.readings.append(Reading(root.id, v.CGROUP_PERIODS_THROTTLED, now, float(counters.periods), "cpu.stat"))
+        news.readings.append(Reading(process, v.CGROUP_THROTTLED, now, float(counters.throttled_ns), "cpu.stat"))
+        news.readings.append(Reading(process, v.CGROUP_PERIODS_THROTTLED, now, float(counters.periods), "cpu.stat"))
 
     def _say_what_is_missing(self, news: _News) -> None:
         if self._ended:

@@ -24,6 +24,7 @@ from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.roofline_server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.rules.signals import is_starting
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
@@ -58,6 +59,7 @@ class Header:
         self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
         probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
         probes: "light" or "off" where the user has asked for fewer.
+        is_starting: The server lives and has not answered yet: it loads, compiles, or captures graphs.
     """
 
     title: str
@@ -73,6 +75,7 @@ class Header:
     probes: str = ""
     gpus_hung: int = 0
     gpus_lost: int = 0
+    is_starting: bool = False
 
 
 def header(trace: Trace, target: Target | None) -> Header:
@@ -93,6 +96,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
         gpus_hung=len(hung),
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
+        is_starting=target is not None and liveness(trace).life is Life.ALIVE and is_starting(trace),
     )
 
 

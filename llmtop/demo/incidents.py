@@ -177,8 +177,6 @@ _BURSTS = ("--phases=steady:3600", "--rate=40", "--concurrency=256")
 _AT_A_CAP = ("--phases=steady:3600", "--rate=60", "--concurrency=48")
 _LONG_PROMPTS = ("--phases=steady:3600", "--rate=5", "--prompt-words=75", "--answer-tokens=20")
 _MORE = ("--phases=steady:3600", "--rate=5")
-_FEW = ("--phases=steady:3600", "--rate=1")
-"""Where each step is late by a tenth of a second, requests are at hand all the time, and next to no CPU is used."""
 _ROOM: Mapping[str, int | str] = {"kv_blocks": 1024}
 """So much KV cache that it is not what is short."""
 _LIGHT: Mapping[str, int | str] = {"model": "tiny", "kv_blocks": 1024}
@@ -232,37 +230,32 @@ INCIDENTS: Mapping[str, Incident] = {
         beside=(*_LATE, "endpoint-slow"),
     ),
     "gil": Incident(
-        "threads of the engine fight for Python's lock", fault="gil", load=_FEW, verdicts=("gil-bound",), beside=_LATE
+        "threads of the engine fight for Python's lock", fault="gil", verdicts=("gil-bound",), beside=_LATE
     ),
     "lock": Incident(
         "the engine waits for a lock that a thread of its own holds",
         fault="lock",
-        load=_FEW,
         verdicts=("engine-starved",),
         beside=_LATE,
     ),
-    "disk": Incident(
-        "each step waits for the disk", fault="disk", load=_FEW, verdicts=("engine-starved",), beside=_LATE
-    ),
+    "disk": Incident("each step waits for the disk", fault="disk", verdicts=("engine-starved",), beside=_LATE),
     "network": Incident(
         "each step waits for an answer over the network",
         fault="network",
-        load=_FEW,
         verdicts=("engine-starved",),
         beside=_LATE,
     ),
     "page-faults": Incident(
-        "each step touches fresh memory", fault="page-faults", load=_FEW, verdicts=("cpu-bound",), beside=_LATE
+        "each step touches fresh memory", fault="page-faults", verdicts=("cpu-bound",), beside=_LATE
     ),
     "forks": Incident(
         "each step starts a process and waits for it",
         fault="forks",
-        load=_FEW,
         verdicts=("engine-starved",),
         beside=_LATE,
     ),
     "sleeping-engine": Incident(
-        "each step begins with a sleep", fault="sleep", load=_FEW, verdicts=("engine-starved",), beside=_LATE
+        "each step begins with a sleep", fault="sleep", verdicts=("engine-starved",), beside=_LATE
     ),
     "tokenizer": Incident(
         "the API server computes a quarter of a second for each request",

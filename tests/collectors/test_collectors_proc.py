@@ -533,3 +533,18 @@ def test_a_zombie_of_no_role_and_one_that_was_replaced_are_no_parts_that_are_mis
 
     assert not trace.tracks_of(TrackKind.ENDED)
     assert not trace.marks
+
+
+def test_a_part_in_a_group_of_its_own_has_its_quota_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of all that are in one group it is told once: with the root, where that is in it."""
+    groups = {
+        10: cgroups.Group(tmp_path / "front", "/front", None),
+        11: cgroups.Group(tmp_path / "front", "/front", None),
+        12: cgroups.Group(tmp_path / "worker", "/worker", 2.0),
+        13: cgroups.Group(tmp_path / "worker", "/worker", 2.0),
+    }
+    monkeypatch.setattr(cgroups, "group_of", groups.__getitem__)
+    collector = ProcCollector(Target(10, 10, "vllm", "vLLM", ()))
+    told = {pid: collector._group_facts(pid).get("cgroup") for pid in (11, 12, 10, 13, 11)}
+    assert told == {11: None, 12: "/worker", 10: "/front", 13: None}
+    assert {*collector._groups} == {10, 12}

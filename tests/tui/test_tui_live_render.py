@@ -333,6 +333,12 @@ def finding(severity: Severity, message: str) -> Finding:
     return Finding("rule", severity, "subject", message, ("evidence (source)",), "do this")
 
 
+def test_a_server_that_loads_is_said_in_the_header() -> None:
+    view = replace(header(live_trace(STEADY), TARGET), server=Unknown("it starts"))
+    assert "loading, not ready yet" in draw_header(replace(view, is_starting=True), ("live", "good"), 120, LOOK).text
+    assert "loading" not in draw_header(view, ("live", "good"), 120, LOOK).text
+
+
 def test_findings_line_has_a_shape_for_each_severity() -> None:
     rows = [text(draw_findings(Diagnosis((finding(severity, "m"),)), 40, 1, LOOK))[0] for severity in Severity]
     assert rows == [" ● d: why  m  → do this", " ▲ d: why  m  → do this", " ■ d: why  m  → do this"]

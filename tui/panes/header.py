@@ -90,7 +90,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
 
 def _load(view: Header) -> list[Field]:
     if not isinstance(view.server, ServerView):
-        return []
+        return [(1, [("loading, not ready yet", "warn")])] if view.is_starting else []
     stats = view.server.stats
     kv = stats["kv_usage"]
     return [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, one_of
+from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
@@ -12,6 +14,7 @@ from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     NO_INPUT_WAITS,
+    FrontHerd,
     Watched,
     drivers,
     front_herds,
@@ -61,28 +64,23 @@ def _herds(trace: Trace) -> Iterator[Finding]:
         return
     late = slow_scrape(trace)
     lines = (*held.lines, *([late.text] if late is not None else []), says_spent(trace, waiting[0]))
-    for rivals in front_herds(trace):
-        working = sum(one.shares.working for one in rivals)
-        if working >= _MOSTLY * sum(one.awake for one in rivals):
-            yield _herd_finding(trace, rivals, working, lines)
+    yield from (_herd_finding(trace, found, held.value, lines) for found in front_herds(trace))
 
 
-def _herd_finding(trace: Trace, rivals: Sequence[Watched], working: float, lines: tuple[str, ...]) -> Finding:
-    name = rivals[0].row.role or rivals[0].name
+def _herd_finding(trace: Trace, found: FrontHerd, waiting: float, lines: tuple[str, ...]) -> Finding:
+    first = found.threads[0]
+    name, many = first.row.role or first.name, len(found.threads)
+    where = read_by(trace, f"process:{first.row.pid}", v.PROCESS_CPU)
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=name,
-        message=f"API-bound: {len(rivals)} threads of {name} share one core, and requests wait for it"
-        + f" ({lines[0].partition(' (')[0]})",
-        evidence=(
-            f"{name}: {len(rivals)} threads make {working:.2f} cores, and else wait in futex (schedstat)",
-            *lines,
-        ),
+        message=f"API-bound: {many} threads of {name} share one core, and {waiting:.0f} requests wait for them",
+        evidence=(f"{name}: {found.cores:.2f} cores, {many} threads that else wait in futex ({where})", *lines),
         action=_action(trace),
-        next_command=commands.profile(trace, rivals[0].row.pid, "api"),
+        next_command=commands.profile(trace, first.row.pid, "api"),
         source=source,
-        share=min(1.0, working),
+        share=min(1.0, found.cores),
     )
 
 

@@ -12,8 +12,8 @@ from llmtop import vocabulary as v
 from llmtop.analysis.histograms import Distribution
 from llmtop.analysis.labels import labels
 from llmtop.analysis.rates import increase, step_increase
-from llmtop.analysis.readings import source
-from llmtop.analysis.rules.evidence import WINDOW_NS, recent_mean, says
+from llmtop.analysis.readings import counter_rate, source
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, recent_mean, says
 from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.thread_probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
 from llmtop.analysis.threads import Shares, api_threads, engine_thread, threads_view
@@ -174,12 +174,39 @@ def tireless_front(trace: Trace) -> Watched | None:
     return busiest if is_tireless else None
 
 
-def front_herds(trace: Trace) -> Iterator[tuple[Watched, ...]]:
-    """Threads of a process that takes requests which take turns on one core: together they never rest."""
+@dataclass(frozen=True, slots=True)
+class FrontHerd:
+    """Threads of a process that takes requests which take turns on one core: together they never rest.
+
+    Attributes:
+        cores: CPU seconds per second of their process.
+    """
+
+    threads: tuple[Watched, ...]
+    cores: float
+
+
+def front_herds(trace: Trace) -> Iterator[FrontHerd]:
+    """Those of all front ends.
+
+    A thread for each request comes and goes, and shares of threads are of their own time and add up to more: their
+    process's clock tells what all of them took.
+    """
     everyone = sorted(fronts(trace), key=lambda thread: thread.row.pid)
-    for _, members in groupby(everyone, key=lambda thread: thread.row.pid):
-        if found := herd(members):
-            yield found
+    least, most = _ONE_CORE
+    for pid, members in groupby(everyone, key=lambda thread: thread.row.pid):
+        rivals = [one for one in members if one.shares.main_cause == v.ThreadCause.FUTEX and one.awake > 0]
+        cores = known(counter_rate(trace, f"process:{pid}", v.PROCESS_CPU, WINDOW_NS))
+        if cores is None or len(rivals) < 2:
+            continue
+        cores /= NS_PER_S
+        queued = max(one.shares.run_queue for one in rivals)
+        if cores <= most and cores + queued >= least and cores >= _MOSTLY_WORKS * least:
+            yield FrontHerd(tuple(sorted(rivals, key=lambda one: -one.awake)), cores)
+
+
+_MOSTLY_WORKS = 0.5
+"""Of one core: with less they are short of a CPU, which is another verdict."""
 
 
 def herd(members: Iterable[Watched]) -> tuple[Watched, ...]:
