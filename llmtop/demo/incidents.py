@@ -230,7 +230,10 @@ INCIDENTS: Mapping[str, Incident] = {
         beside=(*_LATE, "endpoint-slow"),
     ),
     "gil": Incident(
-        "threads of the engine fight for Python's lock", fault="gil", verdicts=("gil-bound",), beside=_LATE
+        "threads of the engine fight for Python's lock",
+        fault="gil",
+        verdicts=("gil-bound", "engine-starved"),
+        beside=_LATE,
     ),
     "lock": Incident(
         "the engine waits for a lock that a thread of its own holds",

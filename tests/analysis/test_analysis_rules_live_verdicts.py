@@ -121,6 +121,18 @@ def test_starved_only_with_work_at_hand(running: float, speaks: bool) -> None:
     assert bool(found(run_queue_starvation, STARVED.but(running=running))) == speaks
 
 
+@pytest.mark.parametrize(("on_cpu", "speaks"), [(0.05, True), (0.35, False)])
+def test_starved_for_longer_than_there_was_no_request(on_cpu: float, speaks: bool) -> None:
+    """None for a quarter of the time: of the rest it must sleep half of the window."""
+    trace = ON_DISK.but(threads=(API, Thread(on_cpu=on_cpu, asleep_in="disk")), waiting=0.0).trace()
+    running = trace.get("server:1", v.SERVER_RUNNING)
+    assert running is not None
+    gaps: list[tuple[int, float | None]] = [(t, 4.0 if i % 4 else 0.0) for i, (t, _) in enumerate(running)]
+    stepped = Series.of(running.track, running.metric, running.source, gaps)
+    changed = replace(trace, series={**trace.series, (stepped.track, stepped.metric.name): stepped})
+    assert bool(findings_of(engine_starved, changed)) is speaks
+
+
 @pytest.mark.parametrize("unknown", [{"gpus": ()}, NO_ENDPOINT | {"gpus": (4.0,)}])
 def test_without_gpu_or_server_others_must_queue_too(unknown: dict[str, None]) -> None:
     alone = last(STARVED.but(**unknown), involuntary=0.0)

@@ -21,7 +21,9 @@ from llmtop.analysis.rules.signals import (
     GPU_STARVED_PERCENT,
     gpu_activity,
     outside,
+    requests,
     says_idle,
+    share_at_hand,
     work_at_hand,
 )
 from llmtop.analysis.rules.thread_signals import (
@@ -60,6 +62,8 @@ _ACTIONS = {
     GPU_WAITS, "it waits for a GPU that hardly works: see PCIe and NVLink rates, copies, another rank or node"
 )
 _OTHERWISE = "find what the engine waits for: tokeniser, detokeniser, a lock or another rank"
+_MOSTLY = 0.7
+"""Share of the samples with a request, from which on they tell for how long there were any."""
 _ASLEEP = 0.5
 """Share of the time asleep from which that is what a loop does."""
 _HELPS = 0.02
@@ -78,10 +82,19 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         id, lacks_requests(trace), lacks_activity(trace), None if has_gpu(trace) else lacks_threads(trace)
     )
     thread = loop(trace)
-    if work_at_hand(trace) is None or _may_work(trace) or not (known or has_gpu(trace)):
+    if not _has_work(trace, known) or _may_work(trace) or not (known or has_gpu(trace)):
         return
     if thread is None or thread.input_wait < _ASLEEP or not _waits_for_front(trace):
         yield _finding(trace, thread)
+
+
+def _has_work(trace: Trace, known: Sequence[Watched]) -> bool:
+    """Requests all the time; or most of it, and loops that sleep for half of the time longer than without any."""
+    share = share_at_hand(trace)
+    sleep_too_much = all(thread.shares.blocked_total - (1 - share) >= _ASLEEP for thread in known)
+    return work_at_hand(trace) is not None or (
+        requests(trace) is not None and bool(known) and share >= _MOSTLY and sleep_too_much
+    )
 
 
 def _waits_for_front(trace: Trace) -> bool:
@@ -100,7 +113,7 @@ def _may_work(trace: Trace) -> bool:
 
 
 def _finding(trace: Trace, thread: Watched | None) -> Finding:
-    load, activity = work_at_hand(trace), gpu_activity(trace)
+    load, activity = requests(trace), gpu_activity(trace)
     signals = [signal for signal in (load, activity) if signal is not None]
     gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
     count = "" if load is None else load.text.partition(" (")[0]

@@ -75,16 +75,19 @@ def no_requests(trace: Trace) -> Signal | None:
 
 def work_at_hand(trace: Trace) -> Signal | None:
     """At least one request runs or waits all the time: in nine of ten samples of the window, and on average."""
+    return requests(trace) if share_at_hand(trace) >= _ALL_THE_TIME else None
+
+
+def share_at_hand(trace: Trace) -> float:
+    """Share of the samples of the window in which a request ran or waited; 0 where that is not known."""
     server = server_track(trace)
-    signal = requests(trace)
-    if server is None or signal is None:
-        return None
+    if server is None:
+        return 0.0
     counts: dict[int, float] = {}
     for metric in (v.SERVER_RUNNING, v.SERVER_WAITING):
         for t_ns, value in history(trace, server.id, metric, WINDOW_NS):
             counts[t_ns] = counts.get(t_ns, 0.0) + (value or 0.0)
-    busy = sum(count >= 1 for count in counts.values())
-    return signal if counts and busy >= _ALL_THE_TIME * len(counts) else None
+    return sum(count >= 1 for count in counts.values()) / len(counts) if counts else 0.0
 
 
 @dataclass(frozen=True, slots=True)
