@@ -120,6 +120,7 @@ class Metrics:
             "num_gpu_blocks": engine["kv_blocks"],
             "cache_dtype": engine["dtype"],
             "enable_prefix_caching": engine["prefix_caching"],
+            "max_num_seqs": engine["max_num_seqs"],  # vLLM's has no such label: there it is on the command line
             "engine": "0",
         }
         info = Gauge("vllm:cache_config_info", "Settings of the KV cache", list(facts), registry=self._registry)

@@ -20,6 +20,7 @@ ENGINE = replace(
     metrics_remedy="",
     version_path="",
     remarks={},
+    info={name: (*labels, "max_num_seqs") for name, labels in vllm.ENGINE.info.items()},
     knobs={
         Feature.PREFIX_CACHING: Knob(
             switches={"--no-prefix-caching": "off"},
@@ -28,7 +29,9 @@ ENGINE = replace(
             change="start without --no-prefix-caching",
         ),
         Feature.CHUNKED_PREFILL: Knob(defaults=(Default("on"),)),
-        Feature.MAX_RUNNING: Knob(flags=("--max-num-seqs",), words={"0": "auto"}, change="--max-num-seqs"),
+        Feature.MAX_RUNNING: Knob(
+            flags=("--max-num-seqs",), labels=("max_num_seqs",), words={"0": "auto"}, change="--max-num-seqs"
+        ),
         Feature.MAX_BATCHED_TOKENS: Knob(flags=("--max-step-tokens",), words={"0": "auto"}, change="--max-step-tokens"),
         Feature.KV_BLOCKS: Knob(flags=("--kv-blocks",), labels=("num_gpu_blocks",), change="--kv-blocks"),
         Feature.KV_BLOCK_SIZE: Knob(flags=("--block-size",), labels=("block_size",)),

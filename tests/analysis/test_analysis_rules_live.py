@@ -197,6 +197,19 @@ def test_kv_bound_tells_the_most_of_a_gauge_that_preempting_keeps_moving() -> No
     assert finding.message == "KV-bound: KV cache up to 85 %, 30 preemptions/min, 12 waiting"
 
 
+def test_kv_bound_tells_means_and_not_the_moment_after_a_preemption() -> None:
+    values = server(
+        kv=[0.98, 0.9] * 7 + [0.0], waiting=[40.0] * 14 + [0.0], running=[8.0] * 14 + [0.0], preemptions=0.5
+    )
+    finding = only(found(kv_bound, values))
+    assert finding.message == "KV-bound: KV cache up to 98 %, 30 preemptions/min, 35 waiting"
+    assert finding.evidence[1:] == (
+        "KV cache 82 % (test, mean of 15 s; now 0 %), up to 98 %",
+        "waiting 35 requests (test, mean of 15 s; now 0)",
+        "running 7 requests (test, mean of 15 s; now 0)",
+    )
+
+
 def test_kv_bound_never_advises_what_makes_it_worse() -> None:
     """Where requests are thrown out, no rule says to let more in."""
     values = server(kv=0.85, waiting=[2, 100, 255], running=1, preemptions=6.0)

@@ -23,6 +23,7 @@ from llmtop.analysis.rules import (
     straggler,
 )
 from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.limits import limit as limit_of
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import (
     NS_PER_S,
@@ -635,6 +636,46 @@ def test_saturated_names_what_is_at_its_limit(change: dict[str, object], limit: 
     assert limit in finding.message, finding.message
     assert advice in finding.action, finding.action
     assert len(finding.evidence) >= 3
+
+
+FEW_PREEMPTED = SATURATED.but(preemptions=0.75, finished=215.0, queued_s=0.6, gpus=(30.0,))
+"""A third of a percent of what ends is thrown out, beside clients that keep all places taken."""
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "limit"),
+    [
+        ({}, {"queue-standing", "kv-bound"}, "all 64 places are taken"),
+        ({"running": 30.0, "steps": 6.4}, {"queue-standing", "kv-bound"}, "all 64 places are taken"),
+        ({"running": 30.0, "steps": 50.0}, {"queue-standing", "kv-bound"}, "too slow for its load"),
+        ({"kv": 0.97}, {"queue-standing", "kv-bound"}, "all 64 places are taken"),
+        ({"kv": 0.85, "running": 40.0}, {"kv-bound"}, "the KV cache is full"),
+        ({"preemptions": 70.0}, {"queue-standing", "kv-bound"}, "all 64 places are taken"),
+        ({"preemptions": 72.0}, {"kv-bound"}, "the KV cache is too small"),
+    ],
+    ids=["few", "read after a step", "free", "full and taken", "full and free", "below a third", "a third"],
+)
+def test_a_few_preempted_are_not_what_a_queue_waits_for(change: dict[str, object], said: set[str], limit: str) -> None:
+    trace = FEW_PREEMPTED.but(facts=settings_of("vllm serve m --max-num-seqs 64"), **change).trace()
+    found = {one.rule: one for one in diagnose(trace).findings if one.rule in ("queue-standing", "kv-bound")}
+    assert found.keys() == said
+    assert found["kv-bound"].message.startswith("KV-bound" if said == {"kv-bound"} else "KV full now and then: ")
+    assert (found["kv-bound"].severity is Severity.INFO) == (len(said) == 2)
+    assert limit_of(trace, "server:1").name.endswith(limit)
+    assert not any("let more requests run" in one.action for one in found.values())
+
+
+def test_how_many_ended_in_a_step_is_said_where_it_counts() -> None:
+    told = settings_of("vllm serve m --max-num-seqs 64")
+    finding = only(queue_standing, FEW_PREEMPTED.but(facts=told, running=30.0, steps=6.4))
+    assert any("33.6 of them end in each step" in line for line in finding.evidence)
+
+
+def test_a_full_cache_is_not_missed_where_no_place_is_free() -> None:
+    """Of a server that counts no preemptions."""
+    scene = SATURATED.but(facts=settings_of("vllm serve m --max-num-seqs 64"), kv=0.97, preemptions=None)
+    assert not found(kv_bound, scene)
+    assert found(kv_bound, scene.but(running=40.0))
 
 
 def test_more_at_once_is_never_advised_where_kv_or_gpu_are_short() -> None:

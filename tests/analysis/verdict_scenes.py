@@ -68,6 +68,7 @@ class Scene:
         silent_for: For how many seconds no source has said anything.
         facts: More facts of the server: what it is set to.
         finished: Requests a second.
+        steps: Of the engine, a second; 0 where they are not told.
         queued_s: Mean time in the queue of those that finished.
         states: By process, a ProcessState: these processes make up the server, the first of them is its root.
         ended: By PID, the role of a part that ended five seconds ago, and how (empty where that is not known).
@@ -82,7 +83,7 @@ class Scene:
     running: Level | None = 8.0
     waiting: Level | None = 0.0
     kv: float = 0.4
-    preemptions: float = 0.0
+    preemptions: float | None = 0.0
     tokens: Level = 900.0
     itl: Level = 0.02
     latencies: Level = 1.0
@@ -104,6 +105,7 @@ class Scene:
     answer_s: Level = 0.005
     facts: Mapping[str, Fact] = field(default_factory=dict)
     finished: float = 0.0
+    steps: float = 0.0
     queued_s: float | None = None
 
     def but(self, **changes: object) -> Scene:
@@ -150,10 +152,13 @@ class Scene:
         return found
 
     def _counters(self, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
-        yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
+        if self.preemptions is not None:
+            yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
         yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
         if self.finished:
             yield "server:1", v.SERVER_REQUESTS, self.finished, "metrics"
+        if self.steps:
+            yield "server:1", v.SERVER_STEPS, self.steps, "metrics"
         if self.queued_s is not None:
             yield "server:1", v.bucket(v.SERVER_QUEUE_TIME, float("inf")), self.finished, "metrics"
             yield "server:1", v.total(v.SERVER_QUEUE_TIME), self.queued_s * self.finished, "metrics"

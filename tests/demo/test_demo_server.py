@@ -265,6 +265,7 @@ def test_names_and_labels_are_vllms(server: DemoServer) -> None:
     assert running.labels == {"model_name": MODEL, "engine": "0"}
     (info,) = families["vllm:cache_config_info"].samples
     assert (info.labels["num_gpu_blocks"], info.labels["block_size"], info.value) == ("24", "16", 1)
+    assert info.labels["max_num_seqs"] == f"{server.description['max_num_seqs']}"
 
 
 def test_the_processes_are_named_by_their_roles(server: DemoServer) -> None:

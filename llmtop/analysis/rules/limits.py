@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import Setting, change, one_of, setting
-from llmtop.analysis.readings import counter_increase, history, latest
-from llmtop.analysis.readings import source as source_of
-from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
+from llmtop.analysis.configuration import Setting, change, number, one_of, setting
+from llmtop.analysis.readings import counter_rate, history, latest
+from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, known, recent_mean, says
+from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
 from llmtop.analysis.stragglers import server_gpus
 from llmtop.model import Feature, Unknown
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _FULL = 0.9
 """Share of KV blocks in use from which no further request fits (NVIDIA AIPerf guide, server metrics)."""
-_ROOM = 0.8
 _AT_MOST = 0.97
-"""Running requests of the most that may run, on average over the window: between two steps a place is free."""
+"""Running requests of the most that may run, on average over the window, those that ended in the last step
+among them."""
 _STEADY = 0.02
 
 
@@ -33,42 +33,64 @@ class Limit:
     name: str
     evidence: tuple[str, ...]
     action: str
+    is_kv: bool = False
 
 
 def limit(trace: Trace, server: str) -> Limit:
-    """What a queue of this server waits for."""
-    return _kv(trace, server) or _places(trace, server) or _speed(trace)
+    """What a queue of this server waits for.
+
+    Requests that are thrown out all the time come first: the more run, the more of them. Else nobody waits for KV
+    blocks as long as no place is free.
+    """
+    thrown_out = preempted(trace, server)
+    if isinstance(thrown_out, Preempted) and thrown_out.is_much:
+        return Limit("the KV cache is too small", thrown_out.evidence, more_room_in_kv(trace), is_kv=True)
+    is_near = isinstance(thrown_out, Preempted) and thrown_out.is_going_on
+    return (
+        _places(trace, server)
+        or _full_cache(trace, server, ROOM_IN_KV if is_near else _FULL)
+        or _standing(trace, server)
+        or _speed(trace)
+    )
 
 
-def _kv(trace: Trace, server: str) -> Limit | None:
+def _full_cache(trace: Trace, server: str, full: float) -> Limit | None:
     usage = recent_mean(trace, server, v.SERVER_KV_USAGE)
-    preempted = counter_increase(trace, server, v.SERVER_PREEMPTIONS, WINDOW_NS)
-    if not isinstance(preempted, Unknown) and preempted.amount > 0:
-        said = f"{v.SERVER_PREEMPTIONS.title} {preempted.amount:.0f} in {preempted.seconds:.0f} s"
-        evidence = f"{said} ({source_of(trace, server, v.SERVER_PREEMPTIONS)})"
-        return Limit("the KV cache is too small", (evidence,), more_room_in_kv(trace))
-    if usage is None or usage < _FULL:
+    if usage is None or usage < full:
         return None
-    return Limit("the KV cache is full", (says(trace, server, v.SERVER_KV_USAGE, usage),), room_in_kv(trace))
+    evidence = says(trace, server, v.SERVER_KV_USAGE, usage)
+    return Limit("the KV cache is full", (evidence,), room_in_kv(trace), is_kv=True)
 
 
 def _places(trace: Trace, server: str) -> Limit | None:
-    """As many run as may: by what the server was told, or because their number does not move."""
-    running = recent_mean(trace, server, v.SERVER_RUNNING)
+    """As many run as may, by what the server was told."""
+    running, most = recent_mean(trace, server, v.SERVER_RUNNING), number(trace, Feature.MAX_RUNNING)
     told = setting(trace, Feature.MAX_RUNNING)
-    if running is None or running < 1:
+    if running is None or running < 1 or most is None or isinstance(told, Unknown):
         return None
-    if isinstance(told, Setting) and not isinstance(told.value, str):
-        if running < _AT_MOST * told.value:
-            return None
-        name = f"all {told.value:.0f} places are taken"
-        evidence = f"at most {told.value:.0f} requests run at once ({told.source})"
-    elif _stands_still(trace, server, v.SERVER_RUNNING, running):
-        name = f"no more than {running:.0f} run at once"
-        evidence = f"running stands at {running:.0f} ({_why(told)})"
-    else:
+    ended = _ended_in_a_step(trace, server)
+    if running + ended < _AT_MOST * most:
         return None
-    return Limit(name, (evidence, *_says_gpu(trace)), _more_places(trace, server))
+    evidence = f"at most {most:.0f} requests run at once ({told.source})"
+    if running < _AT_MOST * most:
+        evidence += f"; {ended:.1f} of them end in each step, and are not counted as running after it"
+    return Limit(f"all {most:.0f} places are taken", (evidence, *_says_gpu(trace)), _more_places(trace, server))
+
+
+def _ended_in_a_step(trace: Trace, server: str) -> float:
+    """Requests; the gauge stands as it was after a step, when those that ended in it have left their places."""
+    ended, steps = (known(counter_rate(trace, server, one, WINDOW_NS)) for one in (v.SERVER_REQUESTS, v.SERVER_STEPS))
+    return ended / steps if ended and steps else 0.0
+
+
+def _standing(trace: Trace, server: str) -> Limit | None:
+    """Their number does not move, and how many may run is not known."""
+    running, told = recent_mean(trace, server, v.SERVER_RUNNING), setting(trace, Feature.MAX_RUNNING)
+    is_told = number(trace, Feature.MAX_RUNNING) is not None
+    if running is None or running < 1 or is_told or not _stands_still(trace, server, v.SERVER_RUNNING, running):
+        return None
+    evidence = (f"running stands at {running:.0f} ({_why(told)})", *_says_gpu(trace))
+    return Limit(f"no more than {running:.0f} run at once", evidence, _more_places(trace, server))
 
 
 def _why(told: Setting | Unknown) -> str:
@@ -83,8 +105,11 @@ def _stands_still(trace: Trace, track: str, metric: Metric, level: float) -> boo
 def _more_places(trace: Trace, server: str) -> str:
     """More at once only where what they need is there: KV blocks, and a GPU that is not at its limit."""
     usage = known(latest(trace, server, v.SERVER_KV_USAGE))
-    if usage is not None and usage >= _ROOM:
+    if usage is not None and usage >= ROOM_IN_KV:
         return f"KV is at {usage * 100:.0f} %, so more at once would be thrown out: {room_in_kv(trace)}"
+    thrown_out = preempted(trace, server)
+    if isinstance(thrown_out, Preempted) and thrown_out.is_going_on:
+        return f"some requests are thrown out already, so with more at once more would be: {room_in_kv(trace)}"
     if is_gpu_busy(trace, GPU_IDLE_PERCENT):
         return _speed(trace).action
     more = change(trace, Feature.MAX_RUNNING, "let more requests run at once")
