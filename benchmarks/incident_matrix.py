@@ -248,6 +248,8 @@ def serving(case: Case, after_s: float) -> Iterator[tuple[int, int]]:
             if not line:
                 raise Failed(f"the demo did not start: {_last_line(talk) or f'nothing for {_START_S:g} s'}")
             yield int(line.rpartition(" ")[2]), server.pid
+            if "Traceback" in _text(talk):  # in the thread that stages it, which ends alone
+                raise Failed(f"the incident was not staged: {_last_line(talk)}")
         finally:
             _end(server)
             assert server.stdout is not None
@@ -296,9 +298,13 @@ def _end(process: subprocess.Popen[Any]) -> None:
         process.wait()
 
 
-def _last_line(talk: IO[str]) -> str:
+def _text(talk: IO[str]) -> str:
     talk.seek(0)
-    return next((line for line in reversed(talk.read().splitlines()) if line.strip()), "")
+    return talk.read()
+
+
+def _last_line(talk: IO[str]) -> str:
+    return next((line for line in reversed(_text(talk).splitlines()) if line.strip()), "")
 
 
 @dataclass(frozen=True)
