@@ -16,6 +16,11 @@ _COMPILERS = frozenset(
     {"ptxas", "cicc", "nvcc", "cudafe++", "fatbinary", "nvlink", "cc1plus", "cc1", "gcc", "g++", "clang", "ninja", "ld"}
 )
 _LINE = 60
+_YOUNG_S = 120.0
+"""A command may do other things before it starts a server: it unpacks, or downloads a little."""
+_LOOK_S = 10.0
+_LOADS_BYTES = 256 << 20
+"""Read within `_LOOK_S`, as weights are: 25 MiB/s is less than a network file system gives."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -36,6 +41,38 @@ def progress(target: Target, last_line: Callable[[], str] = str) -> str:
     if line := last_line():
         parts.append(f"log: {shorten(clean(line), _LINE)}")
     return ", ".join(parts)
+
+
+class Start:
+    """Whether a process may still be about to become a server. Not thread-safe.
+
+    Args:
+        target: What it belongs to.
+        clock: Seconds, of any beginning.
+    """
+
+    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
+        self._target = target
+        self._clock = clock
+        self._looked_s, self._read = clock(), self._bytes_read()
+        self._is_reading = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """It is young, compiles, or reads as much as weights are."""
+        age_s = age(self._target)
+        if age_s is None:
+            return False
+        now_s = self._clock()
+        if now_s - self._looked_s >= _LOOK_S:
+            before, self._read, self._looked_s = self._read, self._bytes_read(), now_s
+            self._is_reading = self._read - before >= _LOADS_BYTES
+        names = (procfs.name(pid) for pid in procfs.below(self._target.root_pid))
+        return age_s < _YOUNG_S or self._is_reading or any(name in _COMPILERS for name in names)
+
+    def _bytes_read(self) -> int:
+        pids = [self._target.root_pid, *procfs.below(self._target.root_pid)]
+        return max((bytes_read(pid) for pid in pids), default=0)
 
 
 def age(target: Target) -> float | None:

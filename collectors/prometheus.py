@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
-from llmtop.collectors.loading import age, progress
+from llmtop.collectors.loading import Start, age, progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.collectors.scrape_pace import SLOW_NS, Pace
@@ -66,7 +66,11 @@ MUTE_NS = 60 * NS_PER_S
 """For how long an address that does not speak HTTP is not asked again."""
 _SETTLED_PAGES = 5
 """So many pages are read before a slow server is asked for its version too."""
-_NO_SERVER = Unknown("this process is no LLM server that llmtop knows", "docs/servers.md lists those it knows")
+_NO_SERVER = Unknown(
+    "this process is no LLM server that llmtop knows",
+    "its own numbers need a server that is known by its command, as vllm serve is: docs/servers.md lists them; "
+    "threads, GPUs and system calls are shown of any process",
+)
 _LARGEST = {v.SERVER_KV_USAGE}
 _MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_ACCEPTANCE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
 _SAME_IN_OTHER_WORDS = {
@@ -182,6 +186,7 @@ class PrometheusCollector:
         self._find_urls = find_urls
         self._has_key = bool(headers)
         self._last_line = last_line
+        self._start = Start(target)
         self._urls = tuple(target.metrics_urls)
         self._secure: set[str] = set()
         """Addresses ("host:port") that turned out to speak TLS."""
@@ -366,7 +371,8 @@ class PrometheusCollector:
             return unread
         doing = progress(self._target, self._last_line)
         if self._target.kind == "process":
-            return replace(_NO_SERVER, reason=f"{_NO_SERVER.reason}, or not yet ({doing})") if doing else _NO_SERVER
+            not_yet = f", or not yet ({doing})" if doing and self._start.is_under_way else ""
+            return replace(_NO_SERVER, reason=_NO_SERVER.reason + not_yet + _listens(self._target.ports))
         return Unknown(
             f"{self._target.title} listens on no port yet" + (f": {doing}" if doing else ""),
             "it may still be loading its model: llmtop goes on looking",
@@ -531,6 +537,12 @@ class PrometheusCollector:
             missing=self._missing,
             issues=tuple(_issues(exposition, self._pace)),
         )
+
+
+def _listens(ports: Sequence[int]) -> str:
+    """Said of what is no known server: nobody asks an unknown program for its metrics, which may cost it something."""
+    named = ", ".join(f":{port}" for port in ports)
+    return f"; it listens on {named}, which is not asked" if named else ""
 
 
 def _get(connected: _Connected, path: str, fetch: Fetch) -> Any:

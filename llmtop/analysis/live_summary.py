@@ -96,8 +96,14 @@ def header(trace: Trace, target: Target | None) -> Header:
         probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
         gpus_hung=len(hung),
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
-        is_starting=target is not None and liveness(trace).life is Life.ALIVE and is_starting(trace),
+        is_starting=_is_starting(trace, target),
     )
+
+
+def _is_starting(trace: Trace, target: Target | None) -> bool:
+    """Of a program that is no known server nobody knows what it loads."""
+    is_server = target is not None and target.kind != "process"
+    return is_server and liveness(trace).life is Life.ALIVE and is_starting(trace)
 
 
 def model_of(trace: Trace, target: Target | None) -> Fact:

@@ -15,6 +15,8 @@ import pytest
 from llmtop.analysis.live_summary import header, snapshot_document
 from llmtop.analysis.server import ServerView
 from llmtop.model import NS_PER_S, Issue, Series, Severity, Stack, Target, Trace, Unknown
+from llmtop.vocabulary import Answer
+from tests.analysis import verdict_scenes
 from tests.analysis.test_analysis_correlate import starved
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
@@ -58,6 +60,12 @@ def test_header_of_a_running_server() -> None:
     assert isinstance(seen.server, ServerView)
     assert seen.self_cpu == pytest.approx(0.018)
     assert seen.self_rss == 58e6
+
+
+@pytest.mark.parametrize(("kind", "is_starting"), [("vllm", True), ("process", False)])
+def test_only_a_known_server_is_said_to_load(kind: str, is_starting: bool) -> None:
+    trace = verdict_scenes.ALIVE.but(running=None, waiting=None, answer=Answer.REFUSED, seconds=5).trace()
+    assert header(trace, replace(TARGET, kind=kind)).is_starting == is_starting
 
 
 def test_header_without_a_target_is_about_gpus() -> None:

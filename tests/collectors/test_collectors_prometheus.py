@@ -23,7 +23,7 @@ import pytest
 
 from llmtop import settings
 from llmtop import vocabulary as v
-from llmtop.collectors import prometheus
+from llmtop.collectors import loading, prometheus
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
@@ -485,6 +485,23 @@ def test_a_process_that_becomes_a_server_is_read() -> None:
     assert "no LLM server" in reason(collector.poll()).reason
     urls.append(URL)
     assert collector.poll().tracks[TRACK].name == "SGLang"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "said"),
+    [
+        (5.0, r", or not yet \(started 5 s ago, .* read\); it listens on :18123, which is not asked"),
+        (200.0, "; it listens on :18123, which is not asked"),
+    ],
+)
+def test_what_is_no_server_is_not_called_one_to_come_for_long(
+    age_s: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "age", lambda _: age_s)
+    plain = replace(target("process"), root_pid=os.getpid(), metrics_urls=(), ports=(18123,))
+    why = reason(PrometheusCollector(plain, ENGINES, Clock(), find_urls=list).poll())
+    assert re.fullmatch(f"this process is no LLM server that llmtop knows{said}", why.reason)
+    assert "known by its command, as vllm serve is" in why.remedy
 
 
 def test_ports_that_may_not_be_read_are_the_reason() -> None:
