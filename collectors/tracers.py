@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from llmtop.collectors.base import Check, Collector, Probes, Starting
 from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+from llmtop.remedies import each_once
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -214,10 +215,9 @@ class TracerCollector:
             return _SWITCHED_OFF
         if not self._reasons:
             return _why_nothing_chosen()
-        remedies = dict.fromkeys(why.remedy for why in self._reasons.values() if why.remedy)
         distinct = {why.reason for why in self._reasons.values()}
         reason = distinct.pop() if len(distinct) == 1 else _reasons(self._reasons)
-        return Unknown(reason, "; or ".join(remedies))
+        return Unknown(reason, each_once((why.remedy for why in self._reasons.values()), "; or "))
 
 
 def chosen() -> tuple[Tracer, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PIPX_GLOBAL = Path("/opt/pipx")
 """Where `pipx install --global` keeps its environments (pipx: PIPX_GLOBAL_HOME)."""
@@ -24,6 +24,9 @@ SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OR_SUDO = re.compile(r", or (?:with|use) sudo\b")
 _WITH_SUDO = re.compile(r" with sudo, or ")
 _SUDO = re.compile(r"\bsudo (?=[\w/-])")
+_ALTERNATIVES = re.compile(r"([;,] or )(?![^(]*\))")
+"""Not those within parentheses."""
+_ASIDE = re.compile(r" *\([^)]*\)")
 _OWN_NAME = re.compile(r"(?<=\bsudo )llmtop\b|(?<= )llmtop(?= \.\.\.)")
 
 
@@ -43,6 +46,29 @@ def for_root(remedy: str) -> str:
     ('echo 1 | tee /x && sysctl a=1', 'join that group')
     """
     return _SUDO.sub("", _WITH_SUDO.sub(" ", _OR_SUDO.sub("", remedy)))
+
+
+def each_once(remedies: Iterable[str], between: str) -> str:
+    """Several remedies as one, without what one before them says already; an aside in parentheses makes no difference.
+
+    >>> each_once(["sudo llmtop ... (or A=1)", "sudo llmtop ..., or be that user", "sudo llmtop ..."], "; or ")
+    'sudo llmtop ... (or A=1); or be that user'
+    >>> each_once(["join the group, or use sudo", "", "mount it"], "; ")
+    'join the group, or use sudo; mount it'
+    """
+    seen: set[str] = set()
+    return between.join(new for remedy in remedies if (new := _new_in(remedy, seen)))
+
+
+def _new_in(remedy: str, seen: set[str]) -> str:
+    words = ""
+    separators_and_ways = ("", *_ALTERNATIVES.split(remedy))
+    for separator, way in zip(separators_and_ways[::2], separators_and_ways[1::2], strict=True):
+        plain = _ASIDE.sub("", way)
+        if plain not in seen:
+            words += (separator if words else "") + way
+        seen.add(plain)
+    return words
 
 
 def by_path(remedy: str, command: str) -> str:

@@ -147,6 +147,18 @@ def test_a_reason_that_all_share_is_told_once() -> None:
     assert collector.missing() == NOT_ROOT
 
 
+def test_a_remedy_that_tracers_share_is_told_once() -> None:
+    """As to an ordinary user whose server has ended: each tracer has its own words then."""
+    bcc = Unknown("only root may load probes", "sudo llmtop ... (or LLMTOP_SUDO=1 where sudo asks no password)")
+    perf = Unknown("the server is another user's", "sudo llmtop ..., or run llmtop as that user")
+    collector = tracing(
+        FakeCollector("bcc", missing=bcc), FakeCollector("bpftrace", missing=bcc), FakeCollector("perf", missing=perf)
+    )
+    why = collector.missing()
+    assert why is not None
+    assert why.remedy == f"{bcc.remedy}; or run llmtop as that user"
+
+
 def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
     perf = FakeCollector("perf")
     why = Unknown("it starts")

@@ -17,6 +17,7 @@ from llmtop.analysis.stall_tree import MergedNode, Order, StallTree, Wanted, sta
 from llmtop.analysis.threads import WINDOW_NS
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.remedies import each_once
 from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
 from llmtop.tui.render.lines import line
@@ -428,8 +429,8 @@ def _why_empty(why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
     """Why there is no stack at all, and that interpreters may be looked at without probes."""
     if lack is None:
         return Unknown(why.reason, f"{why.remedy}; or p: Python's functions alone, with py-spy".removeprefix("; or "))
-    remedies = "; ".join(dict.fromkeys(remedy for remedy in (lack[1].remedy, why.remedy) if remedy))
-    return Unknown(f"{why.reason}; {lack[0]}: {lack[1].reason}", remedies)
+    remedy = each_once((lack[1].remedy, why.remedy), "; ")
+    return Unknown(f"{why.reason}; {lack[0]}: {lack[1].reason}", remedy)
 
 
 def _with_stacks_alone(trace: Trace) -> Trace:
