@@ -665,6 +665,13 @@ def test_a_few_preempted_are_not_what_a_queue_waits_for(change: dict[str, object
     assert not any("let more requests run" in one.action for one in found.values())
 
 
+@pytest.mark.parametrize(("running", "is_taken"), [(7.55, True), (7.4, False)])
+def test_of_few_places_half_a_one_may_be_free(running: float, is_taken: bool) -> None:
+    told = settings_of("vllm serve m --max-num-seqs 8")
+    finding = only(queue_standing, SATURATED.but(facts=told, running=running))
+    assert ("all 8 places are taken" in finding.message) == is_taken
+
+
 def test_how_many_ended_in_a_step_is_said_where_it_counts() -> None:
     told = settings_of("vllm serve m --max-num-seqs 64")
     finding = only(queue_standing, FEW_PREEMPTED.but(facts=told, running=30.0, steps=6.4))
