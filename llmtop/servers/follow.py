@@ -59,6 +59,8 @@ class _Seen:
     network: str | None
     """Its network namespace: the same port in another container is another port."""
     group: str | None
+    parent: int
+    """Who started it, and starts it again where that is a loop or a supervisor."""
 
 
 class Follower:
@@ -121,6 +123,7 @@ class Follower:
             ports=frozenset((*target.ports, *((told,) if told else ()))),
             network=_network(target.root_pid, self._proc),
             group=procfs.read_text(f"{self._proc}/{target.root_pid}/cgroup"),
+            parent=state.parent if state is not None else -1,
         )
         return target
 
@@ -216,8 +219,9 @@ class Follower:
     def _heirs(self) -> Sequence[Target]:
         """Servers of the same kind that began after the old one: at its port, or else by the same command.
 
-        Without one of these two it is another server, however alike. Where several were started by the same command
-        (replicas), only one of the same container or service is it.
+        Without one of these two it is another server, however alike. Where the command names no port, as of replicas that
+        take any, who started the old one must have started it; where several were, only one of the same container or
+        service is it.
         """
         if self._target.kind == PLAIN:
             return ()
@@ -226,7 +230,7 @@ class Follower:
         at_port = [one for one in young if self._is_at_its_port(one)]
         if at_port:
             return at_port
-        alike = [one for one in young if command_of(one, self._proc) == self._seen.command]
+        alike = [one for one in young if command_of(one, self._proc) == self._seen.command and self._is_sibling(one)]
         if len(alike) > 1:
             alike = [one for one in alike if self._group_of(one) == self._seen.group]
         if not young:
@@ -261,6 +265,11 @@ class Follower:
             return False
         told = told_port(one, self._proc)
         return bool(self._seen.ports & {*one.ports, *((told,) if told else ())})
+
+    def _is_sibling(self, one: Target) -> bool:
+        """Whether the same process started both, or nothing else tells replicas apart."""
+        state = procfs.stat(one.root_pid, self._proc)
+        return told_port(one, self._proc) is not None or (state is not None and state.parent == self._seen.parent)
 
     def _group_of(self, one: Target) -> str | None:
         return procfs.read_text(f"{self._proc}/{one.root_pid}/cgroup")

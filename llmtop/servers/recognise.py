@@ -99,13 +99,14 @@ def command_of(target: Target, proc: Path = procfs.PROC) -> tuple[str, ...]:
 
 
 def told_port(target: Target, proc: Path = procfs.PROC) -> int | None:
-    """The port that a server was told to use, or its kind's own; None for a process of no known server."""
+    """The port that a server was told to use, or its kind's own; None where it takes any, and for no known server."""
     engine = BY_KIND.get(target.kind)
     if engine is None:
         return None
     argv = command_of(target, proc)
     argv = told.with_file(argv, told.file_of_flags(engine, argv, target.root_pid, proc))
-    return command_line.port(engine, argv, target.root_pid, proc) or engine.port
+    port = command_line.port(engine, argv, target.root_pid, proc)
+    return engine.port if port is None else port or None
 
 
 def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:

@@ -186,3 +186,12 @@ def test_servers_below_a_common_parent_are_named(programs: Programs) -> None:
         assert {one.root_pid for one in raised.value.servers} == {running.pids["a"], running.pids["b"]}
         assert isinstance(raised.value, TargetError)
         assert find_target(running.pids["a"]).root_pid == running.pids["a"]
+
+
+def test_a_replica_that_takes_any_port_is_not_followed_unless_its_starter_is_the_same() -> None:
+    """Their commands are alike to the letter: only who started them tells a restart from another replica."""
+    command = ("python3", "-m", "llmtop.demo.server", "--port=0")
+    with tree(Fake("starter", ("sleep", "9"), (Fake("old", command),))) as old:
+        follower = Follower(find_target(old.pids["old"]), clock=Clock())
+    with tree(Fake("another starter", ("sleep", "9"), (Fake("new", command),))):
+        assert not seen(follower)
