@@ -345,12 +345,17 @@ class ProcCollector:
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
-            facts |= self._settings | {"gpus_open": len(self._target.gpus)}
+            facts |= self._settings | {"gpus_open": self._gpus_open()}
         if process.is_part:
             facts |= self._group_facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track
+
+    def _gpus_open(self) -> Fact:
+        """How many GPUs the server's processes have open, where all their files can be read."""
+        unread = (missing.why for missing in self._target.missing if missing.what == "target.gpus")
+        return next(unread, None) or len(self._target.gpus)
 
     def _group_facts(self, pid: int) -> dict[str, Fact]:
         """The quota of its cgroup; told once of a group, with the root where that is in it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import settings
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.readings import own_gpus
 from llmtop.model import Feature, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def change(trace: Trace, feature: Feature, words: str) -> str:
     Of a server whose engine is not known the words alone are said.
     """
     facts = _facts(trace)
-    if feature in _OF_GPUS and not gpu_tracks(trace):
+    if feature in _OF_GPUS and not own_gpus(trace):
         return ""
     if facts is None:
         return words

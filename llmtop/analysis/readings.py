@@ -152,6 +152,17 @@ def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
     return tuple(sorted(trace.tracks_of(TrackKind.GPU), key=lambda track: (len(track.id), track.id)))
 
 
+def own_gpus(trace: Trace) -> tuple[Track, ...]:
+    """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there."""
+    processes = trace.tracks_of(TrackKind.PROCESS)
+    opened = [count for track in processes if isinstance(count := track.facts.get("gpus_open"), int)]
+    if not opened or any(opened):
+        return gpu_tracks(trace)
+    own = {track.id for track in processes}
+    holds_one = any(f"process:{one.id.rpartition(':')[2]}" in own for one in trace.tracks_of(TrackKind.GPU_PROCESS))
+    return gpu_tracks(trace) if holds_one else ()
+
+
 def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
     """The GPUs that the server has open; all where that is not known."""
     tracks = gpu_tracks(trace)

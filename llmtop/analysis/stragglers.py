@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus import clock_reasons
-from llmtop.analysis.readings import latest
+from llmtop.analysis.readings import latest, own_gpus
 from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
 from llmtop.units import quantity
 
@@ -79,7 +79,7 @@ def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[str, str]:
 
 def server_gpus(trace: Trace) -> tuple[Track, ...]:
     """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told."""
-    tracks = trace.tracks_of(TrackKind.GPU)
+    tracks = own_gpus(trace)
     held = {
         track.parent
         for track in trace.tracks_of(TrackKind.GPU_PROCESS)

@@ -219,9 +219,9 @@ class Follower:
     def _heirs(self) -> Sequence[Target]:
         """Servers of the same kind that began after the old one: at its port, or else by the same command.
 
-        Without one of these two it is another server, however alike. Where the command names no port, as of replicas that
-        take any, who started the old one must have started it; where several were, only one of the same container or
-        service is it.
+        Without one of these two it is another server, however alike. Where the command leaves the port open, as that of
+        replicas may, who started the old one must have started it; where several were, only one of the same container
+        or service is it.
         """
         if self._target.kind == PLAIN:
             return ()

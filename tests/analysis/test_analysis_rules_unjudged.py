@@ -8,7 +8,7 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import RULES, Diagnosis, diagnose
-from llmtop.model import Missing, Origin, Trace, Unknown
+from llmtop.model import Missing, Origin, Trace, TrackKind, Unknown
 from tests.analysis.verdict_scenes import (
     API,
     CPU_BOUND,
@@ -122,6 +122,19 @@ def test_an_open_device_file_is_a_gpu_that_is_used() -> None:
     used = diagnose(replace(trace, tracks={**trace.tracks, "process:7": root}))
     assert not used.findings
     assert "engine-starved" in lacking(used)
+
+
+def test_a_gpu_at_which_others_work_is_not_the_servers() -> None:
+    """A server that has no GPU open is not told of the load that another program puts on one."""
+    trace = ALL_SEEN.but(gpus=(97.0,), threads=(API, Thread(on_cpu=0.1))).trace()
+    held = {id: track for id, track in trace.tracks.items() if track.kind is not TrackKind.GPU_PROCESS}
+    root = replace(trace.tracks["process:7"], facts={"role": "EngineCore", "gpus_open": 0})
+    assert [one.rule for one in diagnose(replace(trace, tracks={**held, "process:7": root})).findings] == [
+        "engine-starved"
+    ]
+    unread = replace(root, facts={"role": "EngineCore", "gpus_open": Unknown("not ours to read")})
+    found = diagnose(replace(trace, tracks={**held, "process:7": unread})).findings
+    assert "engine-starved" not in [one.rule for one in found]
 
 
 def test_a_server_of_which_nothing_is_seen_gives_no_verdict() -> None:

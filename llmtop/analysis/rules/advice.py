@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import change, is_on, one_of, switch_on
 from llmtop.analysis.objectives import missed
-from llmtop.analysis.readings import gpu_tracks, server_track
+from llmtop.analysis.readings import own_gpus, server_track
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.model import Feature
 
@@ -81,7 +81,7 @@ def room_in_kv(trace: Trace) -> str:
 
 
 def _more_gpus(trace: Trace) -> str:
-    if not gpu_tracks(trace):
+    if not own_gpus(trace):
         return ""
     is_split = is_on(trace, Feature.TENSOR_PARALLEL)
     words = "split the model over more GPUs" if is_split is True else "split the model over several GPUs"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, history, mean
+from llmtop.analysis.readings import history, mean, own_gpus
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
@@ -93,7 +93,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A clock reason that stands in most samples, and the power or the temperature that goes with it."""
     yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_CLOCK_REASONS))
     capped: dict[str, _Cap] = {}
-    for track in gpu_tracks(trace):
+    for track in own_gpus(trace):
         cap = next((cap for cap in _CAPS if _stands(trace, track.id, cap) and _agrees(trace, track.id, cap)), None)
         if cap is not None:
             capped[track.id] = cap

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of, switch_on
-from llmtop.analysis.readings import counter_rate, gpu_tracks
+from llmtop.analysis.readings import counter_rate, own_gpus
 from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -129,7 +129,7 @@ def _never_rests(trace: Trace, thread: Watched) -> bool:
 
 
 def _is_harmful(trace: Trace, bound: Watched) -> bool:
-    if not gpu_tracks(trace):
+    if not own_gpus(trace):
         uses_one_unseen = launches(trace) is not None or bound.blocked_on(GPU_WAITS) > 0
         return is_loaded(trace) is True and not uses_one_unseen
     sync = bound.shares.in_cuda_sync
@@ -154,5 +154,5 @@ def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
     yield from says_waiting(trace)
     yield from says_idle(trace)
     yield from says_own_cost(trace)
-    if not gpu_tracks(trace):
+    if not own_gpus(trace):
         yield "no GPU is seen on this machine (NVML)"

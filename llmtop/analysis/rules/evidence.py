@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, latest, mean, source, span_s
+from llmtop.analysis.readings import latest, mean, own_gpus, source, span_s
 from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
 from llmtop.units import quantity
 
@@ -120,7 +120,7 @@ def gpus_where(
     unit is divided by the mean of SM activity. The ranks of one server do the same work: eight findings that say one
     thing would hide the others.
     """
-    found = [(one.id, *at_work) for one in gpu_tracks(trace) if (at_work := _at_work(trace, one.id, metrics))]
+    found = [(one.id, *at_work) for one in own_gpus(trace) if (at_work := _at_work(trace, one.id, metrics))]
     hits = [one for one in found if is_so(one[1], one[2])]
     if not hits:
         return None

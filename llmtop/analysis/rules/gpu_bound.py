@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of
 from llmtop.analysis.objectives import missed
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.readings import own_gpus
 from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
@@ -90,4 +90,4 @@ def _action(trace: Trace) -> str:
 
 
 def _busiest(trace: Trace, metric: Metric) -> float:
-    return max((recent_mean(trace, track.id, metric) or 0.0 for track in gpu_tracks(trace)), default=0.0)
+    return max((recent_mean(trace, track.id, metric) or 0.0 for track in own_gpus(trace)), default=0.0)

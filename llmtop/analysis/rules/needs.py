@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, latest, mean, server_track, why_kind_missing
+from llmtop.analysis.readings import latest, mean, own_gpus, server_track, why_kind_missing
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.signals import gpu_activity
 from llmtop.analysis.stragglers import server_gpus
@@ -39,14 +39,15 @@ def is_watched(trace: Trace) -> bool:
 
 def has_gpu(trace: Trace) -> bool:
     """Whether there is a GPU to be judged: one is seen, or the server shows that it uses one."""
-    return bool(gpu_tracks(trace)) or uses_unseen_gpu(trace)
+    return bool(own_gpus(trace)) or uses_unseen_gpu(trace)
 
 
 def uses_unseen_gpu(trace: Trace) -> bool:
     """It has a GPU's device file open, launches kernels, or sleeps in a GPU's driver; and no GPU is seen."""
-    if gpu_tracks(trace):
+    if own_gpus(trace):
         return False
-    if any(track.facts.get("gpus_open") for track in trace.tracks_of(TrackKind.PROCESS)):
+    opened = (track.facts.get("gpus_open") for track in trace.tracks_of(TrackKind.PROCESS))
+    if any(isinstance(count, int) and count for count in opened):
         return True
     metrics = {v.LIBRARY_OBSERVED.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name}
     metrics |= {
@@ -91,7 +92,7 @@ def lacks_activity(trace: Trace) -> Unknown | None:
     """Why it is not known how busy the server's GPUs are; None also where there is no GPU."""
     if not has_gpu(trace):
         return None
-    tracks = [one.id for one in server_gpus(trace)] or [one.id for one in gpu_tracks(trace)]
+    tracks = [one.id for one in server_gpus(trace)] or [one.id for one in own_gpus(trace)]
     if not tracks:
         return why_kind_missing(trace, TrackKind.GPU)
     return lacks_gauges(trace, tracks, v.GPU_SM) if gpu_activity(trace) is None else None
@@ -99,7 +100,7 @@ def lacks_activity(trace: Trace) -> Unknown | None:
 
 def lacks_gpu_gauges(trace: Trace, *metrics: Metric) -> Unknown | None:
     """Why GPUs do not tell something of themselves; None where there is no GPU."""
-    tracks = [one.id for one in server_gpus(trace)] or [one.id for one in gpu_tracks(trace)]
+    tracks = [one.id for one in server_gpus(trace)] or [one.id for one in own_gpus(trace)]
     if tracks or not has_gpu(trace):
         return lacks_gauges(trace, tracks, *metrics)
     return why_kind_missing(trace, TrackKind.GPU)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of
 from llmtop.analysis.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
-from llmtop.analysis.readings import gpu_tracks
+from llmtop.analysis.readings import own_gpus
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -135,7 +135,7 @@ def _action(trace: Trace, late: Watched) -> str:
     others = neighbours_cores(trace)
     if own < all_cores * _MOST if others is None else others >= _NOTABLE * (own + others) > 0:
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
-    at_least = " (at least 2 + one per GPU)" if gpu_tracks(trace) else ""
+    at_least = " (at least 2 + one per GPU)" if own_gpus(trace) else ""
     return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
 
 

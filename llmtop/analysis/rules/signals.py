@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.idle_causes import idle_causes
 from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import gpu_tracks, history, server_track, source
+from llmtop.analysis.readings import history, own_gpus, server_track, source
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.stragglers import server_gpus
 from llmtop.analysis.thread_probes import launch_rate
@@ -246,7 +246,7 @@ class Activity(Signal):
 
 def gpu_activity(trace: Trace) -> Activity | None:
     """What the server's GPUs do; the duty cycle can only read higher, so a GPU that idles by it does idle."""
-    tracks = server_gpus(trace) or gpu_tracks(trace)
+    tracks = server_gpus(trace) or own_gpus(trace)
     for metric in (v.GPU_SM, v.GPU_UTIL):
         seen = [(value, one.id) for one in tracks if (value := recent_mean(trace, one.id, metric)) is not None]
         if seen:
