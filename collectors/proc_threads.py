@@ -18,8 +18,8 @@ SAMPLED = "sampled at each poll"
 _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
     cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
 }
-_STILL_LOOKS, REST_NS = 4, 1_900_000_000
-"""A thread that has not run in so many looks is read every two seconds: most of a server sleep
+_STILL_NS, REST_NS = 10_000_000_000, 1_900_000_000
+"""A thread that has not run for so long is read every two seconds: most of a server sleep
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 _PROCESSOR = 36
 """The place of `processor` in /proc/PID/stat, from the state on (proc(5): fields 39 and 3)."""
@@ -87,8 +87,8 @@ class Thread:
     wait_ns: int = 0
     slices: int = 0
     has_run: bool = True
-    still_looks: int = 0
-    """How often it had not run since the look before."""
+    ran_ns: int = 0
+    """When it was last seen to have run, or seen first."""
     activity_ns: int = 0
     """Time on a CPU or queued for one since the last poll."""
     state: str = ""
@@ -116,14 +116,13 @@ class Thread:
         if slices < self.slices:  # the id is another thread's by now
             self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
         self.has_run = slices != self.slices or run != self.run_ns
-        self.still_looks = 0 if self.has_run else self.still_looks + 1
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices
         return True
 
     def rests(self, now: int) -> bool:
         """Whether it sleeps on and on and was read a moment ago."""
-        return self.still_looks >= _STILL_LOOKS and now - self.sampled_ns < REST_NS
+        return now - self.ran_ns >= _STILL_NS and now - self.sampled_ns < REST_NS
 
     def look(self, task: int, witnesses: Witnesses) -> None:
         """Read name, state and cause.
@@ -170,6 +169,8 @@ class Thread:
         for cause, count in self.samples_by_cause.items():
             yield Reading(self.id, _CAUSE_METRICS[cause], now, float(count), SAMPLED)
         self.sampled_ns = now
+        if self.has_run or not self.ran_ns:
+            self.ran_ns = now
 
     def news(self, role: str) -> Track | None:
         """The thread's track if anything about it has changed since it was last shown."""

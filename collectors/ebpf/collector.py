@@ -59,7 +59,7 @@ class EbpfCollector(HelpedCollector):
     def _take_sample(self, report: dict[str, Any], news: News) -> None:
         shed = self._shed
         super()._take_sample(report, news)
-        self._is_settling = bool(report["settling"])
+        self._is_settling = bool(report.get("settling"))  # bpftrace counts no library calls
         # A child that was born since the last report has been started, which is no change.
         changed = [pid for pid in report["renewed"] if procfs.stat(pid) is not None and self._processes.is_same(pid)]
         self._processes.add(report["born"])

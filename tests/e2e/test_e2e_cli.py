@@ -121,7 +121,7 @@ SHIFT_LEFT = "\x1b[1;2D"
 def test_a_crash_in_a_pane_costs_only_that_pane(terminal: TerminalFactory) -> None:
     screen = terminal([sys.executable, "-c", CRASHING_PANE, str(os.getpid())], columns=120, lines=40)
     screen.wait_for("this pane failed: RuntimeError: boom [/b]")
-    screen.wait_for("on-CPU")
+    screen.wait_for("█ cpu")
     screen.press("q")
     leaves_cleanly(screen)
 

@@ -66,7 +66,7 @@ def test_the_line_of_the_axis_names_the_mark_nearest_to_the_cursor() -> None:
     cursor = START_NS + 40 * NS_PER_S
     assert nearest_mark(view.marks, cursor) == view.marks[0]
     rows = [strip.text.rstrip() for strip in draw_lanes(view, 60, 8, PLAIN, cursor_ns=cursor)]
-    assert rows[-1] == "-10 s preemption                    ^    |               now"
+    assert rows[-1] == "-10 s preemption                     ^    |              now"
 
 
 def test_every_lane_is_read_at_the_cursor() -> None:

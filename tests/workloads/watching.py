@@ -74,7 +74,8 @@ class Watch:
         self._clocks = [collectors.enter_context(ProcCollector(target_of(pid))) for pid in pids]
         self.recorder = Recorder(Origin("live"), 60.0)
         self._reported_ns = 0
-        self.until(lambda trace: self._reported_ns)
+        # Library calls are probed last: a call that had begun before would not be seen.
+        self.until(lambda trace: self._reported_ns and not self._probes.is_starting)
 
     def _poll(self) -> Trace:
         trace = self._probes.poll()

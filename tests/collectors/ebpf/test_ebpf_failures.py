@@ -50,7 +50,7 @@ def test_a_server_that_is_gone_before_the_helper_starts_is_the_same_line(workloa
 
 def test_a_server_that_becomes_another_program_has_its_new_libraries_probed(cuda_program: Path) -> None:
     """As a wrapper does that prepares the environment and then runs the server in its own place."""
-    wrapper = 'echo ready; read go; exec "$0" plain 60 50'
+    wrapper = 'echo ready; read go; exec "$0" plain 0'
     with (
         Workload("sh", "-c", wrapper, cuda_program) as program,
         EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
@@ -256,7 +256,7 @@ def test_a_compiler_that_crashes_is_given_up_at_once(
             "bcc cannot be imported: built for another Python",
         ),
         ("bcc.py", "BPF = = 1\n", "bcc cannot be imported: invalid syntax (bcc.py, line 1)"),
-        ("bcc.py", "BPF = None\n", "lifecycle.c does not compile: 'NoneType' object is not callable"),
+        ("bcc.py", "BPF = None\n", "lifecycle.c does not compile: the first argument must be callable"),
         ("stub/include/linux/types.h", "#error broken\n", "lifecycle.c does not compile: broken"),
     ],
 )
@@ -308,7 +308,7 @@ def test_a_program_that_the_kernel_refuses_costs_only_its_part(
         watch = Watch(one)
         program.start()
         trace = watch.until(lambda _: watch.values(f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep"))
-    assert list(missing(trace)) == ["syscalls"]
+    assert set(missing(trace)) <= {"syscalls", "on-CPU stacks"}  # these come after the first numbers
     assert missing(trace)["syscalls"].startswith(reason)
     assert "\n" not in missing(trace)["syscalls"]
     assert not watch.values(f"process:{program.pid}", "syscall.count|clock_nanosleep")
