@@ -37,8 +37,8 @@ if why is not None:
     sys.exit(f"{why.reason}|{why.remedy}")
 pid = int(sys.argv[1])
 with EbpfCollector(Target(pid, pid, "process", "a program", ()), interval_s=0.1, budget=100) as collector:
-    deadline, seen = time.monotonic() + 30, set()
-    while time.monotonic() < deadline and len(seen) < 3:
+    deadline, seen, trace = time.monotonic() + 30, set(), None
+    while time.monotonic() < deadline and (len(seen) < 3 or trace.missing):
         trace = collector.poll()
         names = {reading.metric.name.partition("|")[0] for reading in trace.readings}
         seen |= names & {"syscall.count", "thread.blocked", "process.run_queue_latency"}
