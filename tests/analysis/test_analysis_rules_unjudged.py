@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import RULES, Diagnosis, diagnose
-from llmtop.model import Missing, Origin, Trace, TrackKind, Unknown
+from llmtop.model import Finding, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown
 from tests.analysis.verdict_scenes import (
     API,
     CPU_BOUND,
@@ -168,3 +169,16 @@ def test_healthy_is_not_said_beside_a_growing_queue() -> None:
     found = {one.rule: one.message for one in diagnose(growing.trace()).findings}
     assert set(found) == {"queue-growth", "gpu-bound"}
     assert "healthy" not in "".join(found.values())
+
+
+@pytest.mark.parametrize(("is_root", "command"), [(1, "dmesg | tail"), (0, "sudo dmesg | tail")])
+def test_root_is_given_commands_without_sudo(is_root: int, command: str) -> None:
+    class Told:
+        id = summary = source = "told"
+
+        def check(self, trace: Trace) -> Iterator[Finding]:
+            yield Finding("told", Severity.ERROR, "it", "so it is", (), "look", "sudo dmesg | tail")
+
+    host = Track("host", TrackKind.HOST, "host", facts={"is_root": is_root})
+    (found,) = diagnose(Trace(Origin("live"), tracks={"host": host}), (Told(),)).findings
+    assert found.next_command == command

@@ -13,9 +13,14 @@ _NOT_PYTHON = frozenset({"llamacpp", "ollama", "tgi", "triton"})
 """Engines whose loop is not Python: py-spy sees nothing of it."""
 
 
+def is_root(trace: Trace) -> bool:
+    """Whether llmtop runs as root, so that commands need no sudo."""
+    return _fact(trace, "is_root") == 1
+
+
 def sudo(trace: Trace) -> str:
-    """What stands before a command that needs root: nothing where llmtop runs as root already."""
-    return "" if _fact(trace, "is_root") == 1 else "sudo "
+    """What stands before a command that needs root."""
+    return "" if is_root(trace) else "sudo "
 
 
 def profile(trace: Trace, pid: int, name: str, flags: str = "") -> str:

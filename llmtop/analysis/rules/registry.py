@@ -44,9 +44,11 @@ from llmtop.analysis.rules import (
     tool_advice,
 )
 from llmtop.analysis.rules.base import Unjudged
+from llmtop.analysis.rules.commands import is_root
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import is_live, is_watched
 from llmtop.model import NS_PER_S, Finding, Severity, TrackKind
+from llmtop.remedies import for_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -205,6 +207,8 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     findings = [finding for rule in spoken for finding in found[rule.id]]
     if grave:
         findings = [_unpraised(finding) for finding in findings]
+    if is_root(trace):
+        findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
     # What is explained by a finding needs no judging.
     lacking = {one.rule: one for rule in spoken for one in said[rule.id] if isinstance(one, Unjudged)}
     if any(rule.id in grave for rule in LIFELESS):
