@@ -504,10 +504,11 @@ def test_what_a_shell_runs_in_turn_is_no_part_that_is_missed() -> None:
 DEAD_CHILDREN = """
 import ctypes, os, signal, sys
 for name in sys.argv[1:]:
-    if not os.fork():
+    child = os.fork()
+    if not child:
         ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME, of which Linux keeps 15 bytes
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # this one: those before it are left dead and would do for any
 print('ready', flush=True)
 sys.stdin.read()
 """
