@@ -382,6 +382,8 @@ class Finding:
 
     Attributes:
         share: Of a cause, the share of the time (0 to 1) that it explains; None where that cannot be said.
+        at_stake_ns: Time of a capture that acting on it can save at most, as far as the evidence tells: findings of a
+            report are ranked by it. None where the evidence gives no such number, and live.
     """
 
     rule: str
@@ -393,6 +395,7 @@ class Finding:
     next_command: str = ""
     source: str = ""
     share: float | None = None
+    at_stake_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ def _finding(finding: Finding) -> Json:
         "action": finding.action,
         "next_command": finding.next_command,
         "source": finding.source,
+        "at_stake_ns": finding.at_stake_ns,
     }
 
 

@@ -151,7 +151,7 @@ class Diagnosis:
     """What all rules say of a trace.
 
     Attributes:
-        findings: The gravest first.
+        findings: The gravest first; of those of a report, the one with the most time at stake.
         unjudged: Rules that apply here and lack data; one a rule.
         seen_s: For how long a live trace has been looked at, up to `window_s`; None for a report.
         is_about_something: Whether there is a server or a GPU to judge.
@@ -214,11 +214,15 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     if any(rule.id in grave for rule in LIFELESS):
         lacking = {}  # of what does not live nothing else is asked
     return Diagnosis(
-        tuple(sorted(findings, key=lambda finding: _GRAVEST_FIRST.index(finding.severity))),
+        tuple(sorted(findings, key=_rank)),
         tuple(one for rule, one in lacking.items() if not found[rule]),
         min(trace.end_ns - trace.start_ns, WINDOW_NS) / NS_PER_S if is_live(trace) else None,
         not is_live(trace) or any(trace.tracks_of(kind) for kind in _SUBJECTS) or is_watched(trace),
     )
+
+
+def _rank(finding: Finding) -> tuple[int, float]:
+    return _GRAVEST_FIRST.index(finding.severity), -(finding.at_stake_ns or 0.0)
 
 
 def _leading(causes: Mapping[Rule, Sequence[Finding]]) -> Rule | None:

@@ -1,0 +1,40 @@
+"""How much of a capture's time a finding is about, which ranks it and makes it a warning or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels import kernels_of
+from llmtop.model import Severity
+from llmtop.units import duration, percent
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+NOTABLE_SHARE = 0.05
+"""Of the capture's time. Ours: what could be won below it drowns in the scatter from run to run."""
+
+
+def capture_ns(trace: Trace) -> float:
+    """What the time at stake is a share of: the length of a timeline; of a report without one, its kernels' time."""
+    length = trace.end_ns - trace.start_ns
+    return float(length) if trace.spans and length > 0 else kernels_of(trace).total_ns
+
+
+def share(trace: Trace, at_stake_ns: float) -> float:
+    """Time at stake as a share of the capture's, 0 to 1.
+
+    Spread over several GPUs it can exceed the capture's length; more than all of it cannot be won.
+    """
+    whole = capture_ns(trace)
+    return min(1.0, at_stake_ns / whole) if whole > 0 else 0.0
+
+
+def severity(trace: Trace, at_stake_ns: float) -> Severity:
+    """A warning from 5 % of the capture's time on."""
+    return Severity.WARNING if share(trace, at_stake_ns) >= NOTABLE_SHARE else Severity.INFO
+
+
+def in_words(trace: Trace, at_stake_ns: float) -> str:
+    """The line of evidence that says what could be won: "at stake: up to 1.20 ms, 14 % of the capture"."""
+    return f"at stake: up to {duration(at_stake_ns)}, {percent(100 * share(trace, at_stake_ns))} of the capture"
