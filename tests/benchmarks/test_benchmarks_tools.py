@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import os
 import platform
+import random
 import re
 import signal
 import subprocess
@@ -40,7 +42,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("module", [attach_loss, bench])
+@pytest.mark.parametrize("module", [attach_loss, bench, server_loss])
 def test_examples_in_docstrings_hold(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert tried > 1
@@ -250,16 +252,63 @@ def test_what_tells_two_loops_apart_is_of_the_busiest_thread() -> None:
     }
 
 
-def test_a_server_that_loses_more_than_it_may_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    def windows(*rates: float) -> list[server_loss.Window]:
-        return [server_loss.Window(rate, 100.0) for rate in rates]
+def _turns(*losses: float, first: float | None = None) -> list[server_loss.Turn]:
+    quiet = server_loss.Window(100.0, 50.0, 10.0, 99.0)
 
-    quiet = windows(100, 100, 100, 100, 100, 100)
-    assert server_loss.report({"light": (windows(100, 99.8, 100.1), quiet)}) == 0
-    assert server_loss.report({"full": (windows(90, 91, 89.5), quiet)}) == 1
+    def watched(lost: float) -> server_loss.Window:
+        return server_loss.Window(100.0 * (1 - lost), 50.0, 10.0 * (1 - lost), 99.0 * (1 - lost))
+
+    return [server_loss.Turn(quiet, None if first is None else watched(first), watched(lost), quiet) for lost in losses]
+
+
+def test_a_server_that_loses_more_than_it_may_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    by_mode = {
+        "light": _turns(0.0, 0.002, -0.001, 0.001, 0.3, -0.002, 0.001, 0.0, 0.002, 0.0, 0.001),
+        "off": _turns(-0.03, 0.04, 0.01, -0.02, 0.03, 0.0),
+        "none": _turns(0.02, 0.03, 0.02, 0.03, 0.02, 0.03),
+    }
+    assert server_loss.report(by_mode, 0.0, 4.0) == 0
     told = capsys.readouterr().out
-    assert re.search(r"light .* within", told)
-    assert re.search(r"full .* beyond", told)
+    assert re.search(r"light: whole .* within", told)  # one wild window of eleven does not decide
+    assert re.search(r"off: whole .* not told apart", told)
+    assert re.search(r"none: whole .* beyond", told)  # nothing was there: chance, and no fault of llmtop's
+    assert server_loss.report({"full": _turns(0.1, 0.09, 0.105, 0.1, 0.11)}, 0.0, 4.0) == 1
+    assert re.search(r"full: whole .* beyond", capsys.readouterr().out)
+
+
+def test_too_few_windows_bound_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert server_loss.report({"full": _turns(0.5, 0.5, 0.5, 0.5)}, 0.0, 4.0) == 0
+    assert re.search(r"full: whole .* \? \|.* not told apart", capsys.readouterr().out)
+
+
+def test_the_first_minute_is_made_of_the_first_seconds_and_the_others() -> None:
+    found = server_loss.losses_by_window(_turns(*[0.0] * 6, first=0.15), 4.0)
+    assert found["first"].tokens == pytest.approx([0.15] * 6)
+    assert found["after"].tokens == pytest.approx([0.0] * 6)
+    assert found["minute"].tokens == pytest.approx([0.01] * 6)
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    chance, missed = random.Random(7), 0
+    for _ in range(400):
+        values = [0.004 + chance.gauss(0, 0.01) + (0.3 if chance.random() < 0.03 else 0.0) for _ in range(12)]
+        missed += server_loss.shift(values)[2] < 0.004
+    assert missed <= 0.05 * 400 * 1.3  # of 400 tries, 20 are expected at the most, give or take four
+
+
+def test_windows_are_made_of_looks_at_their_own_times() -> None:
+    looks = [
+        server_loss.Look(10.0, 1000.0, 10.0, 10.1, 5_000_000),
+        server_loss.Look(11.0, 1050.0, 11.0, 11.1, 6_000_000),
+        server_loss.Look(12.5, 1200.0, 14.0, 12.6, 7_500_000),
+    ]
+    window = server_loss.Window.of(looks)
+    assert window == server_loss.Window(80.0, 1e3 / 80.0, 1.6, 50.0)
+
+
+def test_a_process_has_a_clock_of_its_cpu_time() -> None:
+    own = time.clock_gettime_ns(server_loss.cpu_clock(os.getpid()))
+    assert own <= time.process_time_ns() <= own + 1_000_000_000
 
 
 def test_tokens_are_counted_by_the_names_of_engines() -> None:
