@@ -1,4 +1,4 @@
-"""How long until name and duration of every kernel of a .ncu-rep are known, and in how much memory.
+"""How long until name and duration of every kernel of a .ncu-rep are known, and in how much memory; and all as JSON.
 
     python benchmarks/ncu_rep_speed.py [REPORT...] [--runs 5]
 
@@ -26,6 +26,15 @@ from llmtop.parsers.registry import load
 kernels = load(Path(path)).kernels
 table = [(kernels.name(i), kernels.duration_ns[i]) for i in range(len(kernels))]
 """
+JSON = """
+from pathlib import Path
+from llmtop.cli.report_json import report_json
+from llmtop.parsers.registry import load
+trace = load(Path(path))
+with open("/dev/null", "w") as out:
+    out.writelines(report_json(trace))
+table = [(trace.kernels.name(i), trace.kernels.duration_ns[i]) for i in range(len(trace.kernels))]
+"""
 NVIDIA = """
 import ncu_report
 report = ncu_report.load_report(path)
@@ -43,7 +52,7 @@ seconds = time.perf_counter() - start
 peak_kib = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 print(json.dumps([seconds, peak_kib * 1024 / 1e6, len(space["table"]), sum(ns for _, ns in space["table"])]))
 """
-READERS = {"llmtop": LLMTOP, "ncu-report": NVIDIA}
+READERS = {"llmtop": LLMTOP, "as JSON": JSON, "ncu-report": NVIDIA}
 
 
 def main() -> None:

@@ -289,6 +289,14 @@ class KernelDetails(Protocol):
         """All scalar metrics of a kernel with their units, by the tool's own names."""
         ...
 
+    def scalars(self, i: int) -> Mapping[str, Value]:
+        """The same without their units, for who writes out thousands of kernels; no number is NaN or infinite."""
+        ...
+
+    def unit(self, metric: str) -> str:
+        """The unit of a metric; "" where it has none."""
+        ...
+
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         """The per-PC or per-unit values of one metric."""
         ...

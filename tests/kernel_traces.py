@@ -75,6 +75,12 @@ class FakeDetails:
         self.asked.append(i)
         return counters(self.values[i])
 
+    def scalars(self, i: int) -> Mapping[str, Value]:
+        return self.values[i]
+
+    def unit(self, metric: str) -> str:
+        return ""
+
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         return Unknown("not collected")
 

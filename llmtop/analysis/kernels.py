@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -21,7 +21,7 @@ from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
-from llmtop.model import KernelTable, Missing, Trace, Unknown
+from llmtop.model import KernelTable, Missing, Trace, Unknown, Value
 from llmtop.units import percent
 
 Dim3 = tuple[int, int, int]
@@ -173,6 +173,14 @@ class Kernels:
     def metrics(self, i: int) -> Counters:
         """All counters of launch i; none in a capture that has only times."""
         return {} if self.table.details is None else self.table.details.metrics(i)
+
+    def scalars(self, i: int) -> Mapping[str, Value]:
+        """The same without units."""
+        return {} if self.table.details is None else self.table.details.scalars(i)
+
+    def unit(self, metric: str) -> str:
+        """The unit of a counter."""
+        return "" if self.table.details is None else self.table.details.unit(metric)
 
     def launch(self, i: int) -> Row:
         """Launch i as a row of its own."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from llmtop.analysis.counters import Counters
 from llmtop.analysis.gaps import GpuGaps, gpu_gaps
 from llmtop.analysis.kernels import (
     Dim3,
@@ -17,7 +16,7 @@ from llmtop.analysis.kernels import (
     kernels_of,
 )
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Missing, Trace, Unknown
+from llmtop.model import Missing, Trace, Unknown, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Entry:
     Attributes:
         name: The function; `short` tells it from others of the same function.
         share: Of all kernels' time, 0 to 1; None without times.
-        metrics: All counters of the launch; none where the capture has only times.
+        scalars: All counters of the launch, whose units `Kernels.unit` tells; none where the capture has only times.
         roofline: Its point against DRAM, or why it has none.
     """
 
@@ -39,7 +38,7 @@ class Entry:
     row: Row
     share: float | None
     facts: KernelFacts
-    metrics: Counters
+    scalars: Mapping[str, Value]
     roofline: RooflinePoint | Unknown
 
     @property
@@ -77,7 +76,7 @@ def _entry(kernels: Kernels, row: Row) -> Entry:
         row=row,
         share=share,
         facts=facts,
-        metrics=kernels.metrics(launch),
+        scalars=kernels.scalars(launch),
         roofline=dram_point(facts.roofline, short, share or 0.0),
     )
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from llmtop.analysis.gaps import GpuGaps
+from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Fact, Finding, Issue, Missing, Quantity, Trace, Unknown
+from llmtop.model import Fact, Finding, Issue, Missing, Trace, Unknown, Value
 
 SCHEMA = "llmtop.report/1"
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+_TEMPLATES = 64
 _NO_TIMELINE = Unknown("the report has no time line", "nsys profile --trace=cuda,nvtx,osrt -- COMMAND")
 
 
 def report_json(trace: Trace) -> Iterator[str]:
     """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
     totals = summary(trace)
+    metrics = _Metrics(kernels_of(trace).unit)
     yield f'{{"schema": {_dumps(SCHEMA)},\n"source": {_dumps(_source(trace))},\n"kernels": ['
     for i, entry in enumerate(entries(trace)):
-        yield (",\n" if i else "\n") + _dumps(_kernel(entry))
+        yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.scalars)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
         "timeline": _timeline(trace, totals),
@@ -45,6 +49,32 @@ def _fact(value: Fact) -> Json:
     if isinstance(value, float) and not math.isfinite(value):
         return _fact(Unknown("the value in the report is not a finite number"))
     return value
+
+
+class _Metrics:
+    """Writes the metrics of launch after launch. The names and units of those with the same ones are encoded once.
+
+    Hundreds of values of thousands of launches are most of a document, and names most of a value.
+    """
+
+    def __init__(self, unit: Callable[[str], str]) -> None:
+        self._template = lru_cache(_TEMPLATES)(partial(_template, unit))
+
+    def written(self, values: Mapping[str, Value]) -> str:
+        """The object of one launch."""
+        return self._template(tuple(values)) % tuple([_written(value) for value in values.values()])
+
+
+def _template(unit: Callable[[str], str], names: Sequence[str]) -> str:
+    """The object of metrics of these names, with %s for each value."""
+    members = (f'{_dumps(name)}: {{"value": \0, "unit": {_dumps(unit(name))}}}' for name in names)
+    return "{" + ", ".join(members).replace("%", "%%").replace("\0", "%s") + "}"
+
+
+def _written(value: Value) -> Value:
+    """A value that "%s" writes as JSON does, which numbers are if they are finite."""
+    is_plain = value.__class__ is int or (value.__class__ is float and math.isfinite(value))
+    return value if is_plain else _dumps(_fact(value))
 
 
 def _named(text: str, what: str) -> Json:
@@ -73,7 +103,6 @@ def _kernel(entry: Entry) -> Json:
         "duration_ns": _fact(total if total == total else Unknown("duration not collected")),
         "bound": str(entry.facts.bound_name),
         "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
-        "metrics": {name: _quantity(quantity) for name, quantity in entry.metrics.items()},
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
         "missing": [_missing(missing) for missing in entry.missing],
     }
@@ -88,10 +117,6 @@ def _point(point: RooflinePoint) -> Json:
         "roof_fraction": point.roof_fraction,
         "quality": str(point.quality),
     }
-
-
-def _quantity(quantity: Quantity) -> Json:
-    return {"value": _fact(quantity.value), "unit": quantity.unit}
 
 
 def _missing(missing: Missing) -> Json:

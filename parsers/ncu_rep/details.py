@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 SOURCE = "ncu"
 _DECODED_KERNELS = 2
 """Kernels kept decoded: a kernel with per-instruction metrics takes tens of MB."""
+_KNOWN_NUMBERS = 1 << 14
+_LONGEST_NUMBER = 11
+"""Bytes of the longest stored number: a tag and a varint of 64 bits."""
+_DOUBLE = struct.Struct("<Bd")
+_FLOAT64 = pb.Value.DESCRIPTOR.fields_by_name["float64"].number << 3 | 1
+"""What stands before a double in a `Value`: the field's number, and wire type 1 (64 bits)."""
 _SEVERITY_BY_TYPE = {1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUP_BY_TYPE = {1: "local", 2: "global"}
 _LINK = re.compile(r"@(?:url|section|sass|source):([^@]*)@")
@@ -54,38 +61,69 @@ def decode_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> pb.Lau
     try:
         return pb.Launch.FromString(file.read(extents[i]))
     except DecodeError as error:
-        raise FileError(
-            f"{file.path} is corrupted: kernel {i + 1} of {len(extents)}, at byte {extents[i].offset}, does not"
-            " decode; copy it again"
-        ) from error
+        raise _not_a_kernel(file, extents, i) from error
+
+
+def decode_values(file: ReportFile, extents: Sequence[Extent], names: Sequence[str], i: int) -> dict[str, Value]:
+    """The values of kernel `i` by name, in the order of the report.
+
+    Raises:
+        FileError: Its bytes are not a kernel.
+    """
+    try:
+        scalars = pb.Scalars.FromString(file.read(extents[i])).metrics
+        stored = [(scalar.name, stored_value(scalar.value)) for scalar in scalars]
+    except DecodeError as error:
+        raise _not_a_kernel(file, extents, i) from error
+    return {names[name]: value for name, value in stored if value is not None and name < len(names)}
+
+
+def stored_value(stored: bytes) -> Value | None:
+    """What the bytes of a `Value` hold, as `value_of`. Most hold one double, for which protobuf makes no object.
+
+    Raises:
+        DecodeError: They are no `Value`.
+    """
+    if len(stored) == _DOUBLE.size and stored[0] == _FLOAT64:
+        number: float = _DOUBLE.unpack(stored)[1]
+        return number if math.isfinite(number) else None
+    return _number(stored) if len(stored) <= _LONGEST_NUMBER else value_of(pb.Value.FromString(stored))
+
+
+@lru_cache(_KNOWN_NUMBERS)
+def _number(stored: bytes) -> Value | None:
+    """Whole numbers are much the same from kernel to kernel: limits of the device, sizes of the launch."""
+    return value_of(pb.Value.FromString(stored))
+
+
+def _not_a_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> FileError:
+    return FileError(
+        f"{file.path} is corrupted: kernel {i + 1} of {len(extents)}, at byte {extents[i].offset}, does not"
+        " decode; copy it again"
+    )
 
 
 class MetricsOfKernel(Mapping[str, Quantity]):
-    """The scalar metrics of a kernel by name. Values are made when they are looked at.
+    """The scalar metrics of a kernel by name. A quantity is made when it is looked at.
 
     Args:
-        launch: The kernel.
-        names: The metric names of the report, by the index that messages use.
-        id_by_name: The same the other way round.
+        values: By name.
     """
 
-    def __init__(self, launch: pb.Launch, names: Sequence[str], id_by_name: Mapping[str, int]) -> None:
-        self._names = names
-        self._id_by_name = id_by_name
-        self._by_id = {metric.name: metric for metric in launch.metrics}
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
 
     def __getitem__(self, name: str) -> Quantity:
-        value = value_of(self._by_id[self._id_by_name[name]].value)
-        if value is None:
-            raise KeyError(name)
-        return Quantity(value, unit_of(name), SOURCE)
+        return Quantity(self._values[name], unit_of(name), SOURCE)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
-        known = len(self._names)
-        return (self._names[i] for i, metric in self._by_id.items() if i < known and value_of(metric.value) is not None)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._values)
 
 
 class ReportDetails:
@@ -98,13 +136,19 @@ class ReportDetails:
     """
 
     def __init__(self, file: ReportFile, kernels: Sequence[Extent], names: Sequence[str]) -> None:
-        self._names = names
         self._id_by_name = {name: i for i, name in enumerate(names)}
         # A cache of a method would tie this object, and with it the open file, into a reference cycle.
         self._launch = lru_cache(_DECODED_KERNELS)(partial(decode_kernel, file, kernels))
+        self._values = lru_cache(_DECODED_KERNELS)(partial(decode_values, file, kernels, names))
 
     def metrics(self, i: int) -> Mapping[str, Quantity]:
-        return MetricsOfKernel(self._launch(i), self._names, self._id_by_name)
+        return MetricsOfKernel(self.scalars(i))
+
+    def scalars(self, i: int) -> Mapping[str, Value]:
+        return self._values(i)
+
+    def unit(self, metric: str) -> str:
+        return unit_of(metric)
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         wanted = self._id_by_name.get(metric)

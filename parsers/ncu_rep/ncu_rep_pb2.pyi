@@ -162,6 +162,20 @@ class Value(_message.Message):
     uint64: int
     def __init__(self, text: _Optional[bytes] = ..., float32: _Optional[float] = ..., float64: _Optional[float] = ..., uint32: _Optional[int] = ..., uint64: _Optional[int] = ...) -> None: ...
 
+class Scalars(_message.Message):
+    __slots__ = ("metrics",)
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.RepeatedCompositeFieldContainer[Scalar]
+    def __init__(self, metrics: _Optional[_Iterable[_Union[Scalar, _Mapping]]] = ...) -> None: ...
+
+class Scalar(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: int
+    value: bytes
+    def __init__(self, name: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
 class Section(_message.Message):
     __slots__ = ("id", "title")
     ID_FIELD_NUMBER: _ClassVar[int]

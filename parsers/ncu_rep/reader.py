@@ -28,6 +28,8 @@ _DURATIONS = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_dur
 _DEVICES = ("launch__device_id", "device__attribute_device_index")
 _MAX_DEVICES = 1 << 16
 """More than any machine has: an index past it is damage."""
+_PLACES = 8
+"""Places of a metric that are kept: a report has a few kinds of kernels, each with a list of its own."""
 _TOOL = "Nsight Compute Target"
 
 
@@ -43,22 +45,23 @@ class _Contents:
 
 
 class _MetricFinder:
-    """Finds one metric in kernel after kernel, looking first where it was last time: the lists are mostly alike."""
+    """Finds one metric in kernel after kernel, looking first where it was before: the lists are mostly alike."""
 
     def __init__(self, names: Sequence[str], wanted: Sequence[str]) -> None:
         self._ids = [i for name in wanted for i, known in enumerate(names) if known == name]
-        self._last = 0
+        self._places: list[int] = []
 
     def __call__(self, launch: pb.Launch) -> float | None:
         """The metric's number; None when the kernel does not have it."""
         metrics = launch.metrics
-        if self._last < len(metrics) and self._ids and metrics[self._last].name == self._ids[0]:
-            return _number(metrics[self._last])
-        position_by_id = {metric.name: position for position, metric in enumerate(metrics)} if self._ids else {}
+        for place in self._places:
+            if place < len(metrics) and metrics[place].name == self._ids[0]:
+                return _number(metrics[place])
+        place_by_id = {metric.name: place for place, metric in enumerate(metrics)} if self._ids else {}
         for wanted in self._ids:
-            if wanted in position_by_id:
-                self._last = position_by_id[wanted]
-                return _number(metrics[self._last])
+            if wanted in place_by_id:
+                self._places = [place_by_id[wanted], *self._places[: _PLACES - 1]]
+                return _number(metrics[place_by_id[wanted]])
         return None
 
 

@@ -21,7 +21,7 @@ import pytest
 from llmtop.cli import main
 from llmtop.cli.report import FORMATS, report
 from llmtop.cli.report_text import TextStyle, report_text
-from llmtop.model import Issue, Origin, RuleResult, Severity, Trace
+from llmtop.model import Issue, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (
     COMPUTE,
@@ -109,6 +109,18 @@ def test_json_has_every_metric_of_every_launch_in_the_order_of_capture(run: Run)
         assert {name: metric["value"] for name, metric in kernel["metrics"].items()} == stored
         assert kernel["duration_ns"] == table.duration_ns[i]
         assert sum(kernel["stalls"].values()) == pytest.approx(1.0)
+
+
+def test_json_writes_names_and_texts_of_any_kind() -> None:
+    metrics: dict[str, Value] = {
+        '100%s "{0}" \\0': 'say "%d"',
+        "µ[/b]": 7,
+        "huge": 1e300,
+        "small": -5e-324,
+        "zero": 0.0,
+    }
+    (kernel,) = parsed("".join(report(made(Launch("k", metrics=metrics)), "json")))["kernels"]
+    assert {name: metric["value"] for name, metric in kernel["metrics"].items()} == metrics
 
 
 def test_json_of_the_ladder_tells_its_kernels_apart(run: Run) -> None:

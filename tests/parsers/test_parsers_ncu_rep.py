@@ -6,10 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmtop.errors import FileError
 from llmtop.model import Instances, Quantity, Severity, Unknown
-from llmtop.parsers.ncu_rep.details import plain_message
+from llmtop.parsers.ncu_rep.details import plain_message, stored_value, value_of
 from llmtop.parsers.ncu_rep.ncu_rep_pb2 import (
     DESCRIPTOR,
     Device,
@@ -52,6 +54,20 @@ def opened(folder: Path, *launches: Launch, **options: Any) -> Trace:
     path = folder / "made.ncu-rep"
     path.write_bytes(report(*launches, **{"names": NAMES, **options}))
     return load(path)
+
+
+@given(
+    st.one_of(
+        st.builds(Value, float64=st.floats()),
+        st.builds(Value, float32=st.floats(width=32)),
+        st.builds(Value, uint64=st.integers(0, (1 << 64) - 1)),
+        st.builds(Value, uint32=st.integers(0, (1 << 32) - 1)),
+        st.builds(Value, text=st.binary(max_size=20)),
+        st.builds(Value),
+    )
+)
+def test_a_value_is_the_same_read_from_its_bytes_as_from_its_message(value: Value) -> None:
+    assert stored_value(value.SerializeToString()) == value_of(value)
 
 
 def table(trace: Trace) -> KernelTable:

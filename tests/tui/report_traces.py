@@ -16,6 +16,7 @@ from llmtop.model import (
     Severity,
     Trace,
     Unknown,
+    Value,
 )
 from llmtop.text import clean
 
@@ -44,6 +45,12 @@ class FakeDetails:
 
     def metrics(self, i: int) -> Mapping[str, Quantity]:
         return self._metrics
+
+    def scalars(self, i: int) -> Mapping[str, Value]:
+        return {name: quantity.value for name, quantity in self._metrics.items()}
+
+    def unit(self, metric: str) -> str:
+        return self._metrics[metric].unit
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         return Unknown("no instances")
