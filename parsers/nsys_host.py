@@ -1,0 +1,157 @@
+"""The CPU side of an Nsight Systems capture: CUDA and OS calls, time off the CPU, samples, the cost of the profiler.
+
+Of other things than CUDA calls only those of threads that make such calls are read: a capture of a whole machine holds
+millions of rows of threads that never feed a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from llmtop.model import Issue, Missing, SpanTable, Unknown
+from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_damaged, read_rows, span_table
+
+_RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
+_OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+_VERSION = re.compile(r"_v\d+$")
+_DRIVER_WORK = {2: "JIT compilation", 6: "module loading", 7: "lazy function loading", 8: "command buffer full"}
+"""ENUM_CUPTI_OVERHEAD_TYPE: what the driver does of itself. The other types are the profiler's cost."""
+_OFF_CPU = {1: "runnable", 2: "blocked", 3: "blocked, uninterruptible", 6: "runnable"}
+"""ENUM_SAMPLING_THREAD_STATE at the moment a thread was taken off the CPU; 0 where the export does not tell."""
+
+
+def host_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+    """Spans by kind: launch, call (of CUDA, other than launches), os, off-cpu, sample, overhead."""
+    yield from _calls(export, devices, issues)
+    yield from _os_calls(export, devices, issues)
+    yield from _off_cpu(export, devices)
+    yield from _samples(export, devices)
+    yield from _overhead(export, devices, issues)
+
+
+def missing_of_host(export: Export) -> Iterator[Missing]:
+    """What was not collected, by the kind of span. A table is there only where something was recorded."""
+    if not export.has(_RUNTIME):
+        yield Missing("CUDA calls", Unknown("the capture has no CUDA calls", "nsys profile --trace=cuda,nvtx,osrt"))
+    if not export.has("OSRT_API"):
+        yield Missing("OS calls", Unknown("the capture has no OS calls", "nsys profile --trace=cuda,nvtx,osrt"))
+    if not export.has("SCHED_EVENTS"):
+        why = Unknown("the capture does not tell when threads ran", "nsys profile --cpuctxsw=process-tree")
+        yield Missing("CPU scheduling", why)
+    if not export.has(_SAMPLES[1]):
+        yield Missing("CPU samples", Unknown("the capture has no CPU samples", "nsys profile --sample=process-tree"))
+
+
+def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+    """Calls of the CUDA API: those that launch, and the others."""
+    if not export.has(_RUNTIME, "start", "end", "nameId"):
+        return
+    texts = export.strings(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
+    launches = ", ".join(str(key) for key, text in texts.items() if "Launch" in text) or "-1"
+    for kind, which in (("launch", f"nameId IN ({launches})"), ("call", f"nameId NOT IN ({launches})")):
+        yield kind, _named_spans(export, devices, issues, kind, _RUNTIME, texts, which)
+
+
+def _os_calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+    table = "OSRT_API"
+    if export.has(table, "start", "end", "nameId", "globalTid"):
+        texts = export.strings(f"SELECT DISTINCT nameId FROM {table}")
+        yield "os", _named_spans(export, devices, issues, "os", table, texts, _of_callers(export))
+
+
+def _named_spans(
+    export: Export,
+    devices: Devices,
+    issues: list[Issue],
+    kind: str,
+    table: str,
+    texts: dict[int, str],
+    where: str,
+) -> SpanTable:
+    """Calls by the name that `nameId` gives them, without the number of its version."""
+    rows = read_rows(export, table, _call, where)
+    count_damaged(issues, kind, rows)
+    return span_table(kind, rows, lambda key: _VERSION.sub("", texts.get(key, f"call {key}")), devices.thread_track)
+
+
+def _call(of: Columns) -> Sequence[str]:
+    return of.integer("nameId"), of.integer("globalTid"), of.join
+
+
+def _of_callers(export: Export) -> str:
+    """The condition that a row is of a thread that calls CUDA."""
+    if not export.has(_RUNTIME, "globalTid"):
+        return "1"
+    return f"globalTid IN (SELECT DISTINCT globalTid FROM {_RUNTIME})"
+
+
+def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
+    """From the moment a thread was taken off its CPU to the one it got one again."""
+    table = "SCHED_EVENTS"
+    if not export.has(table, "start", "isSchedIn", "globalTid"):
+        return
+    of = Columns(export.columns(table), checked=True)
+    columns = [array("q") for _ in range(5)]
+    since: dict[int, tuple[int, int]] = {}
+    order = "typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
+    query = f"SELECT start, globalTid, isSchedIn, {of.integer('threadState')} FROM {table} WHERE {order}"
+    for start, thread, is_in, state in export.execute(f"{query} AND {_of_callers(export)} ORDER BY start"):
+        if not is_in:
+            since.setdefault(thread, (start, state))
+        elif thread in since:
+            left, state = since.pop(thread)
+            for column, value in zip(columns, (left, start, state, thread, -1), strict=True):
+                column.append(value)
+    yield "off-cpu", span_table("off-cpu", _by_start(columns), lambda key: _OFF_CPU.get(key, ""), devices.thread_track)
+
+
+def _by_start(columns: Sequence[array[int]]) -> Rows:
+    order = sorted(range(len(columns[0])), key=columns[0].__getitem__)
+    return Rows([array("q", map(column.__getitem__, order)) for column in columns])
+
+
+def _samples(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
+    """CPU samples that have a stack, without length, named by the innermost function that has a name."""
+    events, chains = _SAMPLES
+    if not (export.has(events, "id", "start", "globalTid") and export.has(chains, "id", "symbol", "stackDepth")):
+        return
+    named = "AND unresolved IS NOT 1" if export.has(chains, "unresolved") else ""
+    leaves = f"SELECT id, symbol, min(stackDepth) FROM {chains} WHERE symbol IS NOT NULL {named} GROUP BY id"
+    texts = export.strings(f"SELECT DISTINCT symbol FROM {chains}")
+    columns = [array("q") for _ in range(5)]
+    for start, symbol, thread in export.execute(
+        f"SELECT start, symbol, globalTid FROM {events} JOIN ({leaves}) USING (id) "
+        f"WHERE typeof(start) = 'integer' AND typeof(globalTid) = 'integer' AND {_of_callers(export)} ORDER BY start"
+    ):
+        if symbol in texts:
+            for column, value in zip(columns, (start, start, symbol, thread, -1), strict=True):
+                column.append(value)
+    yield "sample", span_table("sample", Rows(columns), texts.__getitem__, devices.thread_track)
+
+
+def _overhead(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+    """What the profiler cost its program, and what the driver did behind a call: compile, load code."""
+    present = [table for table in _OVERHEADS if export.has(table, "start", "end", "globalTid", "nameId")]
+    if not present:
+        return
+    texts = export.strings(" UNION ".join(f"SELECT nameId FROM {table}" for table in present))
+    texts |= {-kind: name for kind, name in _DRIVER_WORK.items()}
+    parts = [read_rows(export, table, _overhead_keys, _of_callers(export)) for table in present]
+    for rows in parts:
+        count_damaged(issues, "overhead", rows)
+    columns = [array("q", chain.from_iterable(rows.columns[i] for rows in parts)) for i in range(5)]
+    yield (
+        "overhead",
+        span_table("overhead", _by_start(columns), lambda key: texts.get(key, "profiler"), devices.thread_track),
+    )
+
+
+def _overhead_keys(of: Columns) -> Sequence[str]:
+    """As name the kind of the driver's work (negative), else the text of the row."""
+    kind, name = of.integer("overheadType"), of.integer("nameId")
+    by_driver = ", ".join(map(str, _DRIVER_WORK))
+    return f"iif({kind} IN ({by_driver}), 0 - {kind}, {name})", of.integer("globalTid"), "-1"

@@ -1,0 +1,154 @@
+"""Nsight Systems exports with known causes of idle time, written table by table as `nsys export` does (schema 3.25)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from llmtop.parsers.nsys import NsysSqliteParser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from llmtop.model import Trace
+
+US, MS = 1_000, 1_000_000
+PID, TID = 100, 101
+HTOD, DTOH, DTOD = 1, 2, 8
+PAGEABLE, PINNED, DEVICE = 0, 1, 2
+RUNNABLE, BLOCKED = 6, 2
+
+_KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+_RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_COLUMNS = {
+    _KERNEL: (
+        "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "shortName",
+        "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "graphNodeId",
+    ),
+    _RUNTIME: ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (
+        "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind",
+    ),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (
+        "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId",
+    ),
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": ("start", "end", "globalTid", "nameId", "overheadType"),
+    "PROFILER_OVERHEAD": ("start", "end", "globalTid", "nameId", "returnValue"),
+    "OSRT_API": ("start", "end", "globalTid", "nameId", "nestingLevel"),
+    "NVTX_EVENTS": ("start", "end", "eventType", "text", "globalTid"),
+    "SCHED_EVENTS": ("start", "cpu", "isSchedIn", "globalTid", "threadState"),
+    "COMPOSITE_EVENTS": ("id", "start", "globalTid"),
+    "SAMPLING_CALLCHAINS": ("id", "symbol", "unresolved", "stackDepth"),
+    "TARGET_INFO_GPU": ("id", "name"),
+    "META_DATA_EXPORT": ("name", "value"),
+    "StringIds": ("id", "value"),
+}  # fmt: skip
+
+
+def global_id(pid: int, tid: int = 0) -> int:
+    return (1 << 48) | (pid << 24) | tid
+
+
+@dataclass
+class Capture:
+    """A capture under construction. All times are ns; a call returns the correlation id that its work takes."""
+
+    tables: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
+    strings: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+
+    def call(self, name: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> int:
+        """A CUDA call."""
+        self.calls += 1
+        self.tables[_RUNTIME].append((start, end, 0, global_id(pid, tid), self.calls, self._string(f"{name}_v7000")))
+        return self.calls
+
+    def kernel(
+        self, start: int, end: int, call: int, name: str = "gemm", *, gpu: int = 0, stream: int = 7, pid: int = PID
+    ) -> None:
+        """A kernel that `call` launched; several of one call are nodes of a graph."""
+        key = self._string(name)
+        row = (start, end, gpu, stream, call, global_id(pid), key, key, 64, 1, 1, 128, 1, 1, None)
+        self.tables[_KERNEL].append(row)
+
+    def copy(
+        self,
+        start: int,
+        end: int,
+        call: int,
+        kind: int = HTOD,
+        *,
+        host: int = PINNED,
+        gpu: int = 0,
+        size: int = 4096,
+        pid: int = PID,
+    ) -> None:
+        """A copy that `call` made, its host side of the kind `host`."""
+        source, target = (host, DEVICE) if kind == HTOD else (DEVICE, host)
+        row = (start, end, gpu, 7, call, global_id(pid), size, kind, source, target)
+        self.tables["CUPTI_ACTIVITY_KIND_MEMCPY"].append(row)
+
+    def graph(self, start: int, end: int, call: int, *, gpu: int = 0) -> None:
+        """A graph that was traced as a whole."""
+        self.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((start, end, gpu, 7, call, global_id(PID), 1))
+
+    def os(self, name: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> None:
+        """A call of the C library."""
+        self.tables["OSRT_API"].append((start, end, global_id(pid, tid), self._string(name), 0))
+
+    def nvtx(self, text: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> None:
+        """A range pushed and popped."""
+        self.tables["NVTX_EVENTS"].append((start, end, 59, text, global_id(pid, tid)))
+
+    def off_cpu(self, start: int, end: int, state: int = RUNNABLE, *, pid: int = PID, tid: int = TID) -> None:
+        """A thread without a CPU."""
+        thread = global_id(pid, tid)
+        self.tables["SCHED_EVENTS"] += [(start, 0, 0, thread, state), (end, 1, 1, thread, 0)]
+
+    def sample(self, at: int, *leaf_first: str, pid: int = PID, tid: int = TID) -> None:
+        """Where a thread stood; an empty name is an address without a symbol."""
+        number = len(self.tables["COMPOSITE_EVENTS"]) + 1
+        self.tables["COMPOSITE_EVENTS"].append((number, at, global_id(pid, tid)))
+        for depth, name in enumerate(leaf_first):
+            row = (number, self._string(name or "0x7f00"), int(not name), depth)
+            self.tables["SAMPLING_CALLCHAINS"].append(row)
+
+    def overhead(self, name: str, start: int, end: int, *, tid: int = TID) -> None:
+        """What the profiler did on a thread."""
+        row = (start, end, global_id(PID, tid), self._string(name), 0)
+        self.tables["PROFILER_OVERHEAD"].append(row)
+
+    def driver(self, kind: int, start: int, end: int, *, tid: int = TID) -> None:
+        """What the driver did behind a call, by its number in ENUM_CUPTI_OVERHEAD_TYPE."""
+        row = (start, end, global_id(PID, tid), self._string("overhead"), kind)
+        self.tables["CUPTI_ACTIVITY_KIND_OVERHEAD"].append(row)
+
+    def write(self, path: Path) -> Path:
+        """Make the database."""
+        facts = [("EXPORT_SCHEMA_VERSION", "3.25.0"), ("EXPORT_PRODUCT_VERSION", "2026.2.1.210")]
+        gpus = [(0, "NVIDIA H100"), (1, "NVIDIA H100")]
+        strings = [(number, text) for text, number in self.strings.items()]
+        fixed: dict[str, list[tuple[object, ...]]] = {}
+        fixed |= {"META_DATA_EXPORT": [*facts], "TARGET_INFO_GPU": [*gpus], "StringIds": [*strings]}
+        with closing(sqlite3.connect(path)) as database:
+            for table, rows in {**self.tables, **fixed}.items():
+                _insert(database, table, rows)
+            database.commit()
+        return path
+
+    def trace(self, folder: Path) -> Trace:
+        """What llmtop reads of it."""
+        return NsysSqliteParser().parse(self.write(folder / "capture.sqlite"))
+
+    def _string(self, text: str) -> int:
+        return self.strings.setdefault(text, len(self.strings) + 1)
+
+
+def _insert(database: sqlite3.Connection, table: str, rows: Iterable[tuple[object, ...]]) -> None:
+    columns = ", ".join(f'"{column}"' for column in _COLUMNS[table])
+    database.execute(f"CREATE TABLE {table} ({columns})")
+    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(_COLUMNS[table]))})", rows)
