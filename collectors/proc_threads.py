@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from llmtop import procfs
 from llmtop import vocabulary as v
-from llmtop.collectors.thread_causes import cause_of_state, cause_of_syscall, cause_of_wchan
+from llmtop.collectors.gil_futex import Range, read_interpreter_data
+from llmtop.collectors.thread_causes import cause_of_state, cause_of_syscall, cause_of_wchan, timed_futex
 from llmtop.model import Fact, Metric, Reading, Track, TrackKind
 from llmtop.text import clean
 from llmtop.vocabulary import ThreadCause
@@ -15,6 +16,7 @@ from llmtop.vocabulary import ThreadCause
 SCHEDSTAT = "schedstat"
 STATUS = "/proc/PID/status"
 SAMPLED = "sampled at each poll"
+GIL_SAMPLED = "/proc/TID/syscall, sampled at each poll"
 _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
     cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
 }
@@ -35,12 +37,14 @@ class Witnesses:
         silent_channels: How many wait channels said nothing so far; 0 again as soon as one speaks.
         may_see_calls: Whether /proc/PID/task/TID/syscall may be read; None before the first try.
         has_told: Whether a wait channel was ever named.
+        interpreter: Where the static data of its CPython are; None before the first look.
     """
 
     pid: int
     silent_channels: int = 0
     may_see_calls: bool | None = None
     has_told: bool = False
+    interpreter: tuple[Range, ...] | None = None
 
     @property
     def are_silent(self) -> bool:
@@ -62,6 +66,12 @@ class Witnesses:
         self.silent_channels = 0
         self.has_told = True
         return clean(channel)
+
+    def is_gil(self, address: int) -> bool:
+        """Whether a futex waited for with a time limit is that of its interpreter's lock."""
+        if self.interpreter is None:
+            self.interpreter = read_interpreter_data(self.pid)
+        return any(start <= address < end for start, end in self.interpreter)
 
     def call(self, tid: int, task: int) -> str:
         """The system call in which a thread is; empty when it may not be seen."""
@@ -96,6 +106,8 @@ class Thread:
     """The processor that it ran on last."""
     wchan: str = ""
     cause: ThreadCause | None = None
+    waits_for_gil: bool = False
+    gil_samples: int = 0
     cpus: str = ""
     """The CPUs that it may run on, as the kernel lists them: "0-15,32"."""
     switches: tuple[int, int] | None = None
@@ -115,6 +127,7 @@ class Thread:
             return False
         if slices < self.slices:  # the id is another thread's by now
             self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
+            self.gil_samples = 0
         self.has_run = slices != self.slices or run != self.run_ns
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices
@@ -142,6 +155,7 @@ class Thread:
         fields = content[closing + 2 :].split(None, _PROCESSOR + 1)
         self.cpu = int(fields[_PROCESSOR]) if len(fields) > _PROCESSOR else None
         self.cause = self._cause(self.state, task, witnesses)
+        self.waits_for_gil = self.cause is ThreadCause.FUTEX and self._is_at_gil(task, witnesses)
         self._read_switches(task)
 
     def count(self) -> None:
@@ -153,6 +167,7 @@ class Thread:
         if self.cause not in self.samples_by_cause and self.samples > 1:
             self.new_causes = [self.cause]
         self.samples_by_cause[self.cause] = self.samples_by_cause.get(self.cause, 0) + 1
+        self.gil_samples += self.waits_for_gil
 
     def readings(self, now: int) -> Iterable[Reading]:
         """The clocks and counters as they stand."""
@@ -168,6 +183,10 @@ class Thread:
             yield Reading(self.id, v.THREAD_STATE_SAMPLES, now, float(self.samples), SAMPLED)
         for cause, count in self.samples_by_cause.items():
             yield Reading(self.id, _CAUSE_METRICS[cause], now, float(count), SAMPLED)
+        if self.gil_samples:
+            if self.gil_samples == 1 and self.waits_for_gil and self.samples > 1:
+                yield Reading(self.id, v.THREAD_GIL_FUTEX, self.sampled_ns, 0.0, GIL_SAMPLED)
+            yield Reading(self.id, v.THREAD_GIL_FUTEX, now, float(self.gil_samples), GIL_SAMPLED)
         self.sampled_ns = now
         if self.has_run or not self.ran_ns:
             self.ran_ns = now
@@ -205,6 +224,10 @@ class Thread:
         if state == "D":
             return ThreadCause.UNINTERRUPTIBLE
         return ThreadCause.OTHER if call or self.wchan else None
+
+    def _is_at_gil(self, task: int, witnesses: Witnesses) -> bool:
+        address = timed_futex(witnesses.call(self.tid, task))
+        return address is not None and witnesses.is_gil(address)
 
     def _read_switches(self, task: int) -> None:
         status = procfs.read_bytes(f"{self.tid}/status", task)

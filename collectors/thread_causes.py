@@ -72,6 +72,8 @@ _AARCH64 = {
     ThreadCause.IO_URING: (426,),
     ThreadCause.DISK: (81, 82, 83, 84, 227, 267),
 }
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+"""Of all its calls the one by which glibc waits, with limit or without."""
 _ON_A_FILE = {"x86_64": frozenset({0, 1, 16, 17, 18, 19, 20}), "aarch64": frozenset({29, 63, 64, 65, 66, 67, 68})}
 """ioctl, and read and write in all their forms."""
 
@@ -115,6 +117,19 @@ def cause_of_syscall(
         descriptor = arguments.split(" ", 1)[0]
         return cause_of_file(file_of(int(descriptor, 16)) or "")
     return _BY_SYSCALL.get(machine, {}).get(int(number))
+
+
+def timed_futex(line: str, machine: str = platform.machine()) -> int | None:
+    """The address at which a thread waits in futex with a time limit, of a line of `cause_of_syscall`; else None.
+
+    >>> hex(timed_futex("202 0x7f96f4e6f0 0x89 0x0 0x7f95980ae0 0x0 0xffffffff 0x1 0x2", "x86_64"))
+    '0x7f96f4e6f0'
+    >>> timed_futex("202 0x7f96f4e6f0 0x80 0x0 0x0 0x0 0x0 0x1 0x2", "x86_64")
+    """
+    words = line.split()
+    if len(words) < 5 or words[0] != str(_FUTEX.get(machine)) or int(words[4], 16) == 0:
+        return None
+    return int(words[1], 16)
 
 
 def cause_of_file(path: str) -> ThreadCause:

@@ -238,6 +238,8 @@ THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUD
 """Kernels and graphs that the thread has launched."""
 THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
 """Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
+THREAD_GIL_FUTEX = Metric("thread.gil_futex", "samples", counter=True, title="found waiting for the GIL")
+"""Of its samples in futex those at the condition variable of the interpreter's lock."""
 THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")
 """How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
 STACKS_WINDOW_NS = 30 * NS_PER_S

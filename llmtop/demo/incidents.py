@@ -135,9 +135,11 @@ def _crowded(_server: DemoServer) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _crowded_api(server: DemoServer) -> Iterator[None]:
-    """The API server shares one CPU with programs that compute; the engine may have any."""
-    last = max(os.sched_getaffinity(0))
+    """The API server shares one CPU with programs that compute; the engine has the others."""
+    cpus = os.sched_getaffinity(0)
+    last = max(cpus)
     _pin(server.pid, {last})
+    _pin(server.engine_pid, cpus - {last})
     with _neighbours(6, {last}):
         yield
 
@@ -206,11 +208,11 @@ INCIDENTS: Mapping[str, Incident] = {
         "long prompts come between the tokens of others, each in one step",
         settings={"kv_blocks": 1024, "max_step_tokens": 1024, "prefix_caching": False},
         load=_LONG_PROMPTS,
-        verdicts=("objective-missed",),
-        beside=("cpu-bound",),
+        verdicts=("cpu-bound", "objective-missed"),
+        beside=_LATE,
     ),
     "neighbours": Incident(
-        "other programs take the CPUs", stage=_crowded, verdicts=("run-queue-starvation",), beside=_LATE
+        "other programs take the CPUs", stage=_crowded, verdicts=("run-queue-starvation",), beside=(*_LATE, "cpu-bound")
     ),
     "api-short-of-cpu": Incident(
         "other programs take the one CPU that the API server may use",
@@ -219,7 +221,7 @@ INCIDENTS: Mapping[str, Incident] = {
         stage=_crowded_api,
         why_not=_why_no_second_cpu,
         verdicts=("run-queue-starvation",),
-        beside=(*_LATE, "endpoint-slow"),
+        beside=(*_LATE, "cpu-bound", "endpoint-slow"),
     ),
     "throttled": Incident(
         "a CPU quota holds the server",

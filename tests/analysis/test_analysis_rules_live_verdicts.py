@@ -25,6 +25,7 @@ from llmtop.analysis.rules import (
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.limits import limit as limit_of
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.thread_signals import found_at_gil, threads
 from llmtop.model import (
     NS_PER_S,
     Fact,
@@ -852,11 +853,18 @@ def test_a_large_part_in_the_run_queue_leads_over_the_rest() -> None:
     assert finding.rule == "run-queue-starvation"
 
 
-@pytest.mark.parametrize(("run_queue", "rule"), [(0.12, "cpu-bound"), (0.3, "run-queue-starvation")])
-def test_own_work_leads_over_a_little_waiting_for_a_cpu(run_queue: float, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("run_queue", "rules"),
+    [
+        (0.12, ["cpu-bound"]),
+        (0.25, ["cpu-bound", "run-queue-starvation"]),
+        (0.4, ["run-queue-starvation", "cpu-bound"]),
+    ],
+)
+def test_the_larger_share_leads_and_a_second_large_one_is_said_beside(run_queue: float, rules: list[str]) -> None:
     busy = Thread(on_cpu=0.99 - run_queue, run_queue=run_queue, launches=900, sync=0.01)
-    (finding,) = diagnose(CPU_BOUND.but(threads=(API, busy), gpus=(30.0,)).trace()).findings
-    assert finding.rule == rule
+    findings = diagnose(CPU_BOUND.but(threads=(API, busy), gpus=(30.0,)).trace()).findings
+    assert [one.rule for one in findings] == rules
 
 
 def test_a_server_that_starts_is_not_cpu_bound() -> None:
@@ -927,3 +935,42 @@ def test_a_gpu_is_not_shared_with_oneself_or_with_nobody() -> None:
     assert not findings_of(gpu_shared, _with_processes("idle", share=3.0))
     assert not findings_of(gpu_shared, _with_processes("unseen", container_pid=Unknown("another namespace")))
     assert not findings_of(gpu_shared, _with_processes("ours", container_pid=7))
+
+
+def test_a_queue_is_evidence_of_the_cause_that_takes_most_of_the_time() -> None:
+    queued = STARVED.but(waiting=57.0, finished=20.0, queued_s=2.9)
+    slept = queued.but(threads=(API, Thread(on_cpu=0.1, asleep_in="disk")), gpus=(9.0,))
+    (finding,) = diagnose(slept.trace()).findings
+    assert finding.rule == "engine-starved"
+    assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 2.90 s on average")
+    little = diagnose(queued.trace()).findings
+    assert [one.rule for one in little] == ["run-queue-starvation", "queue-standing"], (
+        "17 % of the time explain no queue"
+    )
+
+
+def test_the_gil_is_named_where_it_is_what_the_loop_is_found_at() -> None:
+    """One that holds it asleep: nobody takes turns, and no second is lost by computing."""
+    scene = ON_DISK.but(threads=(API, Thread(on_cpu=0.05, asleep_in="futex", at_gil=1.0)), probed=False)
+    (finding,) = diagnose(scene.trace()).findings
+    assert finding.message.startswith("EngineCore waits: 95 % the GIL, 5 % CPU")
+    assert finding.action.startswith("find what holds the GIL")
+    assert any(
+        "in 14 of 14 looks at 7/7 in futex it was the GIL (/proc/TID/syscall)" in one for one in finding.evidence
+    )
+
+
+def test_two_looks_at_the_gil_prove_nothing() -> None:
+    trace = ON_DISK.but(threads=(API, Thread(on_cpu=0.85, asleep_in="futex", at_gil=1.0))).trace()
+    assert found_at_gil(trace, threads(trace)) is None
+
+
+def test_what_an_engine_computes_on_its_own_cpu_is_said_where_it_is_prompts() -> None:
+    prompts = {("server:1", v.SERVER_PROMPT_TOKENS): 4000.0}
+    (finding,) = diagnose(CPU_ONLY.but(counters=prompts, tokens=200.0).trace()).findings
+    assert finding.message.startswith(
+        "CPU-bound: EngineCore computes 98 % of the time, 95 % of its tokens are prompts'"
+    )
+    assert "prefill on servers of its own" in finding.action
+    (without,) = diagnose(CPU_ONLY.trace()).findings
+    assert "prompts" not in without.message

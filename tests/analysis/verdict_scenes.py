@@ -26,6 +26,7 @@ class Thread:
         sync: Share within cuStreamSynchronize, or None where no probe looks.
         sync_sleeps: Whether that is asleep (else it spins).
         gil: Share of py-spy's looks in which it had the GIL, or None without py-spy.
+        at_gil: Share of the looks at it in futex in which that was the GIL's.
     """
 
     role: str = "EngineCore"
@@ -41,6 +42,7 @@ class Thread:
     sync: float | None = None
     sync_sleeps: bool = False
     gil: float | None = None
+    at_gil: float = 0.0
 
     @property
     def track(self) -> str:
@@ -64,6 +66,7 @@ class Scene:
         probed: Whether eBPF looks.
         more_gpus: Track ids of GPUs without GPM.
         gauges: More gauges, by (track, metric).
+        counters: More counters, by (track, metric): their growth per second.
         seconds: How long it has been looked at.
         silent_for: For how many seconds no source has said anything.
         facts: More facts of the server: what it is set to.
@@ -97,6 +100,7 @@ class Scene:
     probed: bool = True
     more_gpus: Sequence[str] = ()
     gauges: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
+    counters: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
     seconds: int = SECONDS
     silent_for: int = 0
     states: Mapping[int, Level] = field(default_factory=dict)
@@ -152,6 +156,8 @@ class Scene:
         return found
 
     def _counters(self, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
+        for (track, metric), rate in self.counters.items():
+            yield track, metric, rate, "metrics"
         if self.preemptions is not None:
             yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
         yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
@@ -188,6 +194,9 @@ class Scene:
             yield thread.track, v.labelled(v.THREAD_STATE_SAMPLES, cause), share, "sampled"
             if self.probed:
                 yield thread.track, v.labelled(v.THREAD_BLOCKED, cause), share, "eBPF"
+        if thread.at_gil:
+            share = thread.at_gil * asleep.get("futex", 0.0)
+            yield thread.track, v.THREAD_GIL_FUTEX, share, "/proc/TID/syscall"
         if thread.gil is not None:
             yield thread.track, v.THREAD_GIL_SAMPLES, self.looks_per_s, "py-spy"
             yield thread.track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"), self.looks_per_s * thread.gil, "py-spy"
@@ -398,6 +407,24 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     "locked out by a helper": (LOCKED, frozenset({"engine-starved"})),
     "a herd for the gil": (HERD, frozenset({"gil-bound"})),
     "a herd for the gil, no probes": (HERD.but(probed=False, gil_waits={}), frozenset({"engine-starved"})),
+    "a herd for the gil, found in its futex": (
+        HERD.but(
+            probed=False, gil_waits={}, threads=[replace(one, at_gil=0.95 * (one.pid == 7)) for one in HERD.threads]
+        ),
+        frozenset({"gil-bound"}),
+    ),
+    "the api server is short of a cpu, and the engine computes all the time": (
+        API_SHORT_OF_CPU.but(
+            threads=(
+                Thread("APIServer", 5, 5, on_cpu=0.1, run_queue=0.3, involuntary=300),
+                *(Thread("APIServer", 5, 50 + i, "conn", on_cpu=0.01, run_queue=0.2) for i in range(4)),
+                Thread(on_cpu=0.95),
+            ),
+            gpus=(),
+            probed=False,
+        ),
+        frozenset({"run-queue-starvation", "cpu-bound"}),
+    ),
     "the api server is short of a cpu": (API_SHORT_OF_CPU, frozenset({"run-queue-starvation"})),
     "the api server is short of a cpu, no gpu": (
         API_SHORT_OF_CPU.but(gpus=(), probed=False),

@@ -549,3 +549,38 @@ def test_a_part_in_a_group_of_its_own_has_its_quota_told(monkeypatch: pytest.Mon
     told = {pid: collector._group_facts(pid).get("cgroup") for pid in (11, 12, 10, 13, 11)}
     assert told == {11: None, 12: "/worker", 10: "/front", 13: None}
     assert {*collector._groups} == {10, 12}
+
+
+HERD = """
+import threading
+def compute():
+    while True:
+        sum(range(1000))
+for _ in range(3):
+    threading.Thread(target=compute, daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+IN_FUTEX = v.labelled(v.THREAD_STATE_SAMPLES, "futex")
+WAITS_WITH_A_LIMIT = "import threading; print('ready', flush=True); threading.Event().wait(3600)"
+
+
+def at_gil(trace: Trace) -> dict[str, float]:
+    return {one.track: one.value or 0.0 for one in trace.readings if one.metric is v.THREAD_GIL_FUTEX}
+
+
+def test_threads_are_found_at_their_interpreters_lock() -> None:
+    with python(HERD) as herd:
+        collector, seen = ProcCollector(target(herd.pid)), dict[str, float]()
+        while sum(seen.values()) < 10:
+            seen |= at_gil(collector.poll())
+    assert {track.partition("/")[0] for track in seen} == {f"thread:{herd.pid}"}
+
+
+def test_a_wait_with_a_limit_at_another_lock_is_not_the_interpreters() -> None:
+    with python(WAITS_WITH_A_LIMIT) as waits:
+        collector, looks = ProcCollector(target(waits.pid)), 0.0
+        while looks < 3:
+            trace = collector.poll()
+            looks = max((one.value or 0.0 for one in trace.readings if one.metric is IN_FUTEX), default=0.0)
+            assert not at_gil(trace)

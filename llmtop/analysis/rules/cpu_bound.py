@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of, switch_on
-from llmtop.analysis.readings import counter_rate, own_gpus
+from llmtop.analysis.readings import counter_rate, own_gpus, server_track
 from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
+from llmtop.analysis.rules.prompts import mostly_prompts
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
@@ -72,6 +73,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             severity=Severity.WARNING,
             subject=bound.name,
             message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
+            + _says_prompts(trace)
             + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
             action=_action(trace, bound),
@@ -103,6 +105,10 @@ def _action(trace: Trace, bound: Watched) -> str:
                 "(MALLOC_TRIM_THRESHOLD_, jemalloc), use huge pages"
             )
         return "the kernel works for it: see its system calls (pane 8), copies, files, processes that it starts"
+    if _prompts(trace) is not None:
+        chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
+        cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
+        return one_of(cached, chunks, "send shorter prompts", "prefill on servers of its own")
     less = one_of(
         switch_on(trace, Feature.CUDA_GRAPHS, "CUDA graphs"),
         switch_on(trace, Feature.ASYNC_SCHEDULING, "async scheduling"),
@@ -110,6 +116,17 @@ def _action(trace: Trace, bound: Watched) -> str:
         "no guided decoding",
     )
     return f"cut CPU work per step: {less}; a faster core"
+
+
+def _prompts(trace: Trace) -> Signal | None:
+    """Most of what it computes is prompts, where no GPU computes them."""
+    server = server_track(trace)
+    return None if server is None or own_gpus(trace) else mostly_prompts(trace, server.id, WINDOW_NS)
+
+
+def _says_prompts(trace: Trace) -> str:
+    prompts = _prompts(trace)
+    return "" if prompts is None else f", {100 * prompts.value:.0f} % of its tokens are prompts'"
 
 
 def _bound(trace: Trace) -> Watched | None:
@@ -151,6 +168,8 @@ def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
         yield says_in_sync(trace, bound)
     if (kernel := _in_kernel(trace, bound)) is not None:
         yield kernel.text
+    if (prompts := _prompts(trace)) is not None:
+        yield prompts.text
     yield from says_waiting(trace)
     yield from says_idle(trace)
     yield from says_own_cost(trace)

@@ -30,12 +30,14 @@ from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
     RUN_QUEUE_SHARE,
     Watched,
+    found_at_gil,
     front_herds,
     fronts,
     herd,
     loop,
     loops,
     says_spent,
+    short_front,
     spent_text,
     threads,
     tireless_front,
@@ -99,7 +101,7 @@ def _has_work(trace: Trace, known: Sequence[Watched]) -> bool:
 
 def _waits_for_front(trace: Trace) -> bool:
     is_herd = outside(trace) is not None and any(front_herds(trace))
-    return is_herd or tireless_front(trace) is not None
+    return is_herd or tireless_front(trace) is not None or short_front(trace) is not None
 
 
 def _may_work(trace: Trace) -> bool:
@@ -117,45 +119,63 @@ def _finding(trace: Trace, thread: Watched | None) -> Finding:
     signals = [signal for signal in (load, activity) if signal is not None]
     gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
     count = "" if load is None else load.text.partition(" (")[0]
-    spent = () if thread is None else (says_spent(trace, thread), *_others(trace, thread))
+    at_gil = None if thread is None else found_at_gil(trace, [thread])
+    beside = () if thread is None else tuple(_others(trace, thread))
+    spent = () if thread is None else (says_spent(trace, thread), *([at_gil.text] if at_gil else []), *beside)
     crowd = says_who(trace) if thread is not None and thread.shares.run_queue >= RUN_QUEUE_SHARE else ()
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject="engine" if thread is None else thread.name,
-        message=f"{_says(thread)} ({gpu}{count})",
+        message=f"{_says(trace, thread, at_gil is not None)} ({gpu}{count})",
         evidence=(*spent, *(signal.text for signal in signals), *says_idle(trace), *crowd),
-        action=_action(thread),
+        action=_action(thread, at_gil is not None),
         next_command="" if thread is None else commands.stacks(trace, thread.row.pid),
         source=source,
         share=None if thread is None else thread.shares.blocked_total,
     )
 
 
-def _says(thread: Watched | None) -> str:
-    return "the CPU side does not feed the GPU" if thread is None else f"{thread.name} waits: {spent_text(thread)}"
+def _says(trace: Trace, thread: Watched | None, is_gil: bool) -> str:
+    if thread is None:
+        return "the CPU side does not feed the GPU"
+    if is_gil:
+        return f"{thread.name} waits: {spent_text(thread).replace('futex', 'the GIL', 1)}"
+    rivals = _rivals(thread, _helpers(trace, thread))
+    turns = f"; {len(rivals)} threads take turns on one core, as for the GIL or a lock" if rivals else ""
+    return f"{thread.name} waits: {spent_text(thread)}{turns}"
 
 
-def _action(thread: Watched | None) -> str:
+def _action(thread: Watched | None, is_gil: bool) -> str:
     if thread is None:
         return "look at the engine's threads: which one is on a CPU, which one waits"
+    if is_gil:
+        return "find what holds the GIL: Python threads of its process, or an extension that sleeps or computes with it"
     return next((text for cause, text in _ACTIONS.items() if cause == thread.shares.main_cause), _OTHERWISE)
 
 
 def _others(trace: Trace, waits: Watched) -> Iterator[str]:
     """Who may be waited for: threads of the same process beside the loop, and the API server's busiest."""
-    beside = [one for one in threads(trace) if one.row.pid == waits.row.pid and one.track != waits.track]
-    helpers = sorted((one for one in beside if one.awake >= _HELPS), key=lambda one: -one.awake)
+    helpers = _helpers(trace, waits)
     is_locked = waits.shares.main_cause == v.ThreadCause.FUTEX
     if is_locked and helpers:
-        yield _take_turns(trace, waits, helpers) or says_spent(trace, helpers[0])
+        yield _take_turns(_rivals(waits, helpers)) or says_spent(trace, helpers[0])
     if not is_locked and (front := max(fronts(trace), key=lambda one: one.awake, default=None)) is not None:
         yield says_spent(trace, front)
 
 
-def _take_turns(trace: Trace, waits: Watched, helpers: Sequence[Watched]) -> str:
+def _helpers(trace: Trace, waits: Watched) -> Sequence[Watched]:
+    beside = [one for one in threads(trace) if one.row.pid == waits.row.pid and one.track != waits.track]
+    return sorted((one for one in beside if one.awake >= _HELPS), key=lambda one: -one.awake)
+
+
+def _rivals(waits: Watched, helpers: Sequence[Watched]) -> Sequence[Watched]:
     """Threads that make one core together and else wait for a futex: the GIL's mark, but a lock's too."""
-    rivals = [one for one in (waits, *helpers) if one in herd((waits, *helpers))]
+    taking_turns = herd((waits, *helpers))
+    return [one for one in (waits, *helpers) if one in taking_turns]
+
+
+def _take_turns(rivals: Sequence[Watched]) -> str:
     if not rivals:
         return ""
     cores = sum(one.shares.on_cpu for one in rivals)

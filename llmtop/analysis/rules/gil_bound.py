@@ -14,7 +14,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import is_watched, lacks_threads
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
-from llmtop.analysis.rules.thread_signals import Watched, gil_waits, threads
+from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_waits, threads
 from llmtop.model import Feature, Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 
@@ -38,29 +38,40 @@ _HELD = 0.8
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """Waits for the GIL that time out, and threads that have it by turns."""
+    """Threads that take turns, and wait for the GIL: in calls that probes timed, or where each look finds them."""
     if is_gpu_waiting(trace) is False or not is_watched(trace):
         return
     yield from unjudged(id, lacks_threads(trace))
     everyone = sorted(threads(trace), key=lambda thread: thread.row.pid)
     for pid, members in groupby(everyone, key=lambda thread: thread.row.pid):
         turns = _turns(trace, list(members))
-        waits = gil_waits(trace, pid) if turns is not None else None
-        if waits is not None and turns is not None:
-            yield _finding(trace, pid, waits, turns)
-        elif turns is not None:
+        if turns is None:
+            continue
+        timed, found = gil_waits(trace, pid), found_at_gil(trace, turns[0])
+        if timed is not None or found is not None:
+            yield _finding(trace, pid, timed, found, turns)
+        else:
             yield from unjudged(id, _lacks_waits(trace, pid))
 
 
-def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watched], str]) -> Finding:
+def _finding(
+    trace: Trace, pid: int, timed: Signal | None, found: Signal | None, turns: tuple[Sequence[Watched], str]
+) -> Finding:
     rivals, text = turns
     name = rivals[0].row.role or rivals[0].name
+    waiting = sum(one.blocked_on((v.ThreadCause.FUTEX,)) for one in rivals) / len(rivals)
+    waits = f"each waits {100 * waiting:.0f} % of the time" if timed is None else quantity(timed.value, "waits/s")
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=name,
-        message=f"GIL-bound: {len(rivals)} Python threads of {name} share one core, {quantity(waits.value, 'waits/s')}",
-        evidence=(waits.text, text, *says_waiting(trace), *says_idle(trace)),
+        message=f"GIL-bound: {len(rivals)} Python threads of {name} share one core, {waits}",
+        evidence=(
+            *(one.text for one in (timed, found) if one is not None),
+            text,
+            *says_waiting(trace),
+            *says_idle(trace),
+        ),
         action="move work out of the process: "
         + one_of(
             change(trace, Feature.API_SERVERS, "more API server processes"),
@@ -69,7 +80,7 @@ def _finding(trace: Trace, pid: int, waits: Signal, turns: tuple[Sequence[Watche
         ),
         next_command=commands.profile(trace, pid, "gil", "--gil "),
         source=source,
-        share=sum(one.blocked_on((v.ThreadCause.FUTEX,)) for one in rivals) / len(rivals),
+        share=waiting,
     )
 
 

@@ -16,6 +16,7 @@ from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.prompts import prompts_between
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, Unknown
 from llmtop.units import two_digits
@@ -28,11 +29,6 @@ _MOST = 0.5
 """Share of the time to the first token from which that is what it is made of."""
 _TAIL = 4.0
 """A p99 of so many medians is a tail: what is slow is not the step itself, but what comes between."""
-_PREFILLS = 0.2
-"""Requests in prefill on average, from which steps of decode share their time with prompts."""
-_MOSTLY_PROMPTS = 0.8
-"""Share of prompts among the tokens that are computed, from which the same holds, for servers that do not tell the
-time in prefill: each token costs as much arithmetic, and so steps of prompts are most of the work."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -152,7 +148,7 @@ def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> t
         where = source_of(trace, track, v.SERVER_PREEMPTIONS)
         said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
         return ("requests are preempted", said), more_room_in_kv(trace)
-    prompts = _prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
+    prompts = prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
     if prompts is not None:
         smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")
         chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
@@ -165,31 +161,6 @@ def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> t
         fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
         return ("the GPU is busy", *slow), one_of(fewer, fewer_bytes(trace))
     return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
-
-
-def _prompts_between(trace: Trace, track: str, window_ns: int) -> Signal | None:
-    """Steps of decode share their time with prompts: by the time in prefill, else by what is computed of each."""
-    grown = increase(trace.get(track, v.total(v.SERVER_PREFILL_TIME)), window_ns, trace.end_ns)
-    if isinstance(grown, Unknown):
-        return _mostly_prompts(trace, track, window_ns)
-    where = source_of(trace, track, v.total(v.SERVER_PREFILL_TIME))
-    said = f"in prefill {grown.per_second:.2g} requests on average ({where})"
-    return Signal(grown.per_second, said) if grown.per_second >= _PREFILLS else None
-
-
-def _mostly_prompts(trace: Trace, track: str, window_ns: int) -> Signal | None:
-    prompt, output, cached = (
-        increase(trace.get(track, one), window_ns, trace.end_ns)
-        for one in (v.SERVER_PROMPT_TOKENS, v.SERVER_OUTPUT_TOKENS, v.SERVER_PREFIX_HITS)
-    )
-    if isinstance(prompt, Unknown) or isinstance(output, Unknown):
-        return None
-    computed = prompt.per_second - (0.0 if isinstance(cached, Unknown) else cached.per_second)
-    if computed < _MOSTLY_PROMPTS * (computed + output.per_second):
-        return None
-    where = source_of(trace, track, v.SERVER_PROMPT_TOKENS)
-    said = f"computed {computed:.0f} tok/s of prompts beside {output.per_second:.0f} tok/s of output ({where})"
-    return Signal(computed, said)
 
 
 def _mean(trace: Trace, track: str, metric: Metric, words: str, window_ns: int) -> Signal | None:

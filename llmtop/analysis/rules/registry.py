@@ -74,14 +74,26 @@ CAUSES: tuple[Rule, ...] = (
     engine_starved,
 )
 """Why the CPU side is late, the root first. A throttled thread queues for a CPU, one that queues seems CPU-bound, and
-threads that fight for the GIL fill one core: of these only one speaks, see `_leading`."""
+threads that fight for the GIL fill one core: the largest speaks, and a second one that is large too, see `_led`."""
 
 _OWN_WORK: tuple[Rule, ...] = (api_bound, cpu_bound)
 _SAVED = 0.5
 """Of the time at work no more than half counts as a cause: nobody gets rid of all of it, but of a wait."""
-_MUCH_MORE = 2.0
-"""A cause further from the root leads where it explains more than so many times as much of the time: threads that fight
-for the GIL queue for a CPU too, 4 to 7 % of the time beside 82 % in futex."""
+_MORE = 1.2
+"""The largest share of the time leads; of shares that differ by less than this, the one that is nearer to the root."""
+_LARGE = 0.2
+"""Share of the time from which a second cause is said beside the first."""
+_MOST = 0.5
+"""Share of the time from which a cause explains that a queue stands; with less it may have another reason."""
+_SAME_TIME: dict[str, tuple[Rule, ...]] = {
+    gil_bound.id: (api_bound, cpu_bound, engine_starved),
+    api_bound.id: (gil_bound, engine_starved),
+    engine_starved.id: (gil_bound, api_bound),
+    cpu_bound.id: (gil_bound,),
+}
+"""By leading cause, those that say the same time in other words: threads that fight for the GIL sleep in futex."""
+SYMPTOMS: tuple[Rule, ...] = (queue_growth, queue_standing)
+"""What late steps lead to: evidence of the cause where that is known."""
 
 FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, requests_outside, straggler, gpu_shared, clocks_capped)
 """What may stand beside each other; none of it beside a verdict that all is well."""
@@ -201,9 +213,14 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     said = {rule.id: tuple(_checked(rule, trace)) for rule in rules}
     found = {rule: [one for one in several if isinstance(one, Finding)] for rule, several in said.items()}
     grave = {rule for rule, several in found.items() if any(one.severity is not Severity.INFO for one in several)}
-    leading = _leading({rule: found[rule.id] for rule in CAUSES if rule.id in grave})
-    heard = [rule for rule in rules if rule not in CAUSES or rule.id not in grave or rule is leading]
+    causes = _led({rule: found[rule.id] for rule in CAUSES if rule.id in grave and not _is_told_by(rule, grave)})
+    others = [rule for rule in rules if rule not in CAUSES or rule.id not in grave]
+    heard = [*(rule for rule in others if rule in LIVENESS), *causes, *(one for one in others if one not in LIVENESS)]
     spoken = [rule for rule in heard if grave.isdisjoint(other.id for other in silenced_by(rule))]
+    if causes and causes[0] in spoken and _share(found[causes[0].id]) >= _MOST:
+        spoken = [rule for rule in spoken if rule not in SYMPTOMS]
+        queue = tuple(f"{one.message} ({one.rule})" for rule in SYMPTOMS for one in found.get(rule.id, ()))
+        found[causes[0].id] = [replace(one, evidence=(*one.evidence, *queue)) for one in found[causes[0].id]]
     findings = [finding for rule in spoken for finding in found[rule.id]]
     if grave:
         findings = [_unpraised(finding) for finding in findings]
@@ -225,15 +242,27 @@ def _rank(finding: Finding) -> tuple[int, float]:
     return _GRAVEST_FIRST.index(finding.severity), -(finding.at_stake_ns or 0.0)
 
 
-def _leading(causes: Mapping[Rule, Sequence[Finding]]) -> Rule | None:
-    """Of the causes that were found the one nearest to the root, or one that explains much more of the time."""
+def _led(causes: Mapping[Rule, Sequence[Finding]]) -> tuple[Rule, ...]:
+    """Of the causes that were found the largest, then a second one if it is large too and not the same time."""
     leading, most = None, 0.0
     for rule, findings in causes.items():
-        weight = _SAVED if rule in _OWN_WORK else 1.0
-        share = weight * max((one.share for one in findings if one.share is not None), default=0.0)
-        if leading is None or share > _MUCH_MORE * most:
+        share = (_SAVED if rule in _OWN_WORK else 1.0) * _share(findings)
+        if leading is None or share > _MORE * most:
             leading, most = rule, share
-    return leading
+    if leading is None:
+        return ()
+    others = [rule for rule in causes if rule is not leading and rule not in _SAME_TIME.get(leading.id, ())]
+    second = max(others, key=lambda rule: _share(causes[rule]), default=leading)
+    return (leading, second) if second is not leading and _share(causes[second]) >= _LARGE else (leading,)
+
+
+def _is_told_by(rule: Rule, grave: set[str]) -> bool:
+    """A loop that sleeps while a thread beside it never rests waits for that one."""
+    return rule is engine_starved and cpu_bound.id in grave
+
+
+def _share(findings: Sequence[Finding]) -> float:
+    return max((one.share for one in findings if one.share is not None), default=0.0)
 
 
 def _unpraised(finding: Finding) -> Finding:

@@ -8,19 +8,22 @@ from llmtop import vocabulary as v
 from llmtop.analysis.configuration import one_of
 from llmtop.analysis.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.analysis.readings import own_gpus
+from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
 from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
-from llmtop.analysis.rules.signals import gpu_activity, is_gpu_waiting, says_idle, says_waiting
+from llmtop.analysis.rules.signals import Signal, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import (
+    ShortFront,
     Watched,
     crowding,
     held_off,
     loops,
     says_own_cost,
     says_spent,
+    short_front,
     threads,
     tireless_front,
 )
@@ -35,6 +38,8 @@ _MOST = 0.5
 time that loops wait for input, from which they wait for the thread that takes requests."""
 
 
+_ONE_OF_THEM = 0.9
+"""Share of what all threads of a process wait that is one thread's: then it is told as that one's time."""
 _NOTABLE = 0.2
 """Share of what server and neighbours use together, from which a neighbour is in the server's way."""
 _A_CORE_FREE = 0.5
@@ -46,21 +51,28 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
     Where no source tells of the GPUs or of the requests, the second signal is that others queue for CPUs too.
     """
-    waiting = is_gpu_waiting(trace)
-    late = _late(trace)
-    if waiting is False or late is None:
+    waiting, front = is_gpu_waiting(trace), short_front(trace)
+    late = _late(trace, front)
+    if late is None or (waiting is False and front is None):
         yield from unjudged(id, lacks_threads(trace)) if waiting is not False and is_watched(trace) else ()
         return
-    wait = held_off(trace, late)
+    is_front = front is not None and late is front.thread
+    wait = _front_wait(trace, front) if front is not None and is_front else held_off(trace, late)
     crowd = crowding(trace, late) if wait is not None else ()
-    if wait is not None and not (waiting or crowd):
+    if waiting is False and not is_front:
+        return
+    if wait is not None and not (waiting or crowd or is_front):
         yield from unjudged(id, lacks_activity(trace))
     elif wait is not None:
         yield Finding(
             rule=id,
             severity=Severity.WARNING,
             subject=late.name,
-            message=f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time"
+            message=(
+                f"{late.row.role or late.name} is short of CPUs: its threads wait {wait.value:.1f} s in each second"
+                if is_front and late.shares.run_queue < _ONE_OF_THEM * wait.value
+                else f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time"
+            )
             + (f": {who}" if (who := _who(trace, late)) else "")
             + _idle(trace, waiting),
             evidence=(
@@ -76,18 +88,27 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             action=_action(trace, late),
             next_command=commands.queueing(trace, late.row.pid),
             source=source,
-            share=max(0.0, wait.value - throttled_share(trace)),  # a throttled thread counts as queued
+            share=max(0.0, min(1.0, wait.value) - throttled_share(trace)),  # a throttled thread counts as queued
         )
 
 
-def _late(trace: Trace) -> Watched | None:
-    """The loop that waits most for a CPU; or the thread that takes requests, where the loops wait for it."""
+def _late(trace: Trace, short: ShortFront | None) -> Watched | None:
+    """The loop that waits most for a CPU; or the process that takes requests, where it waits more or is waited for."""
     waiting = loops(trace)
     late = max(waiting, key=lambda thread: thread.shares.run_queue, default=None)
+    if short is not None and (late is None or short.queued > late.shares.run_queue):
+        return short.thread
     front = tireless_front(trace)
     if front is None or late is None or not all(thread.input_wait >= _MOST for thread in waiting):
         return late
     return max(front, late, key=lambda thread: thread.shares.run_queue)
+
+
+def _front_wait(trace: Trace, front: ShortFront) -> Signal:
+    where = source_of(trace, front.thread.track, v.THREAD_ON_CPU)
+    name = front.thread.row.role or front.thread.name
+    text = f"{name}: all its threads wait {front.queued:.2f} s for a CPU in each second, and have {front.cores:.2f} s"
+    return Signal(front.queued, f"{text} ({where})")
 
 
 def _idle(trace: Trace, waiting: bool | None) -> str:

@@ -34,6 +34,10 @@ Resources for GPU Deployments: the engine's busy loop is particularly sensitive 
 GIL_WAITS_PER_S = 20.0
 """Waits of 5 ms: at this rate threads of the process wait for the GIL a tenth of the time. Two threads that fight all
 the time make 200."""
+_MOSTLY_GIL = 0.5
+"""Share of the looks at threads in futex from which what most of them found is what the threads wait for."""
+_LOOKS = 8
+"""At threads in futex: fewer say nothing of what that is."""
 GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
 NO_INPUT_WAITS = (
     *GPU_WAITS,
@@ -175,6 +179,41 @@ def tireless_front(trace: Trace) -> Watched | None:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortFront:
+    """A process that takes requests, never rests, and queues for CPUs more than it works.
+
+    Attributes:
+        thread: The one that waits most.
+        queued: Seconds that all its threads together wait for a CPU, in each second.
+        cores: CPU seconds per second of the process.
+    """
+
+    thread: Watched
+    queued: float
+    cores: float
+
+
+def short_front(trace: Trace) -> ShortFront | None:
+    """The one that waits most. Its answers are late by that much, whatever the engine and the GPU do meanwhile."""
+    everyone = sorted(fronts(trace), key=lambda thread: thread.row.pid)
+    found = (_short(trace, list(members)) for _, members in groupby(everyone, key=lambda thread: thread.row.pid))
+    return max((one for one in found if one is not None), key=lambda one: one.queued, default=None)
+
+
+def _short(trace: Trace, members: list[Watched]) -> ShortFront | None:
+    queued, cores = sum(one.shares.run_queue for one in members), sum(one.shares.on_cpu for one in members)
+    counted = known(counter_rate(trace, f"process:{members[0].row.pid}", v.PROCESS_CPU, WINDOW_NS))
+    cores = cores if counted is None else counted / NS_PER_S  # threads that came and went are in the process's clock
+    if queued < max(_QUEUES, cores) or queued + cores < ALL_THE_TIME:
+        return None
+    return ShortFront(max(members, key=lambda one: one.shares.run_queue), queued, cores)
+
+
+_QUEUES = 0.5
+"""Seconds in each second: less is late now and then."""
+
+
+@dataclass(frozen=True, slots=True)
 class FrontHerd:
     """Threads of a process that takes requests which take turns on one core: together they never rest.
 
@@ -275,6 +314,22 @@ def gil_waits(trace: Trace, pid: int) -> Signal | None:
     if rate < GIL_WAITS_PER_S:
         return None
     return Signal(rate, f"{says(trace, process, v.PROCESS_GIL_WAITS, rate, '/s')}, each 5 ms in vain")
+
+
+def found_at_gil(trace: Trace, members: Iterable[Watched]) -> Signal | None:
+    """Threads that were found in futex were mostly found at their interpreter's lock: the share of those looks."""
+    tracks = [one.track for one in members]
+    in_futex = v.labelled(v.THREAD_STATE_SAMPLES, v.ThreadCause.FUTEX.value)
+    at_gil, looks = (
+        sum(step_increase(trace.get(track, metric), trace.end_ns - WINDOW_NS, trace.end_ns) for track in tracks)
+        for metric in (v.THREAD_GIL_FUTEX, in_futex)
+    )
+    if looks < _LOOKS or at_gil < _MOSTLY_GIL * looks:
+        return None
+    where = next(who for track in tracks if (who := source(trace, track, v.THREAD_GIL_FUTEX)))
+    who = tracks[0].removeprefix("thread:") if len(tracks) == 1 else f"{len(tracks)} threads"
+    text = f"in {at_gil:.0f} of {looks:.0f} looks at {who} in futex it was the GIL ({where})"
+    return Signal(min(1.0, at_gil / looks), text)
 
 
 def says_run_queue(trace: Trace, thread: Watched) -> str:
