@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound, Verdict, kernel_bound
 from llmtop.analysis.counters import Counters, number
+from llmtop.analysis.kernel_family import KernelKind, kernel_kind
 from llmtop.analysis.kernel_names import short_names
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
@@ -147,6 +148,10 @@ class Kernels:
     def short_name(self, i: int) -> str:
         """What to call launch i."""
         return self.short_names[self.table.name_id[i]]
+
+    def kind(self, i: int) -> KernelKind:
+        """What the name of launch i says that it computes."""
+        return kernel_kind(self.table.name(i))
 
     def grid(self, i: int) -> Dim3:
         """Blocks of launch i in x, y, z."""

@@ -245,6 +245,6 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     assert ("kernel-access-pattern", "sgemm_coalesced") not in found
     llama = [(finding.rule, finding.subject) for finding in diagnose(load(LLAMA)).findings]
     assert ("kernel-small-grid", "30 kernels") in llama
-    assert ("kernel-memory-roof", "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_TNT") in llama
+    assert ("kernel-memory-roof", "GEMM 64x8 bf16 nvjet") in llama
     (gaps,) = diagnose(load(TIMELINE)).findings
     assert (gaps.rule, gaps.subject) == ("launch-gaps", "GPU 0")
