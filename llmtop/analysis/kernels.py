@@ -250,6 +250,11 @@ def _kernels(table: KernelTable) -> Kernels:
     return Kernels(table)
 
 
+def has_counters(trace: Trace) -> bool:
+    """Whether the capture tells more of its kernels than when they ran."""
+    return trace.kernels is not None and trace.kernels.details is not None
+
+
 def no_kernels(trace: Trace) -> Unknown | None:
     """Why there is no kernel to show; None when there is one."""
     if trace.kernels is not None and len(trace.kernels):
