@@ -395,7 +395,9 @@ class ProcCollector:
             self._note_end(process.pid, process.start_ticks, process.role, alive_ns=process.alive_ns)
 
     def _note_end(self, pid: int, start_ticks: int, role: str, *, was_over: bool = False, alive_ns: int = 0) -> None:
-        ended = _Ended(pid, start_ticks, role, self._clock(), was_over, alive_ns)
+        exact_ns = self._exits.ended_ns(pid)
+        ended_ns = self._clock() if exact_ns is None or was_over else exact_ns
+        ended = _Ended(pid, start_ticks, role, ended_ns, was_over, alive_ns if exact_ns is None else exact_ns)
         self._over[f"ended:{pid}/{start_ticks}"] = ended
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
@@ -450,7 +452,7 @@ class ProcCollector:
             "alive_ns": ended.alive_ns,
             "how": exit.text,
         }
-        facts |= {key: 1 for key in ("is_regular", "is_oom") if getattr(exit, key)}
+        facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom") if getattr(exit, key)}
         if is_zombie and stat is not None:
             facts |= {"is_zombie": 1, "parent": stat.parent}
         if ended.was_over:

@@ -140,6 +140,39 @@ def test_an_engine_that_the_server_kills_at_its_end_is_no_dead_engine(
     assert [fault.state for fault in liveness(shut_down(gone, page_ns)).faults] == [over]
 
 
+@pytest.mark.parametrize(
+    ("closed_after_s", "how", "states"),
+    [
+        (0.2, "killed by SIGKILL", ["SERVER ENDING"]),
+        (0.8, "killed by SIGKILL", ["ENGINE DEAD", "SERVER ENDING"]),
+        (0.2, "killed by SIGSEGV", ["ENGINE DEAD", "SERVER ENDING"]),
+    ],
+    ids=["the server killed it", "it was killed", "it crashed"],
+)
+def test_a_server_may_kill_its_engine_first_and_close_its_port_right_after(
+    closed_after_s: float, how: str, states: list[str]
+) -> None:
+    """As vLLM 0.26 does on SIGTERM; the moment of the death is known from its pidfd."""
+    scene = CLOSED.but(threads=(API,), ended={7: ("EngineCore", how)})
+    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    assert answers is not None
+    page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
+    trace = renamed(scene, 7, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + NS_PER_S)
+    endpoint = trace.tracks["endpoint:1"]
+    facts = {**endpoint.facts, "closed_ns": page_ns + NS_PER_S + int(closed_after_s * NS_PER_S)}
+    closed = replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=facts)})
+    then = as_of(closed, page_ns + 4 * NS_PER_S)
+    assert [fault.state for fault in liveness(then).faults] == states
+
+
+def test_a_killed_engine_is_called_dead_when_the_port_has_had_time_to_close() -> None:
+    trace = ENGINE_KILLED.trace()
+    ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))
+    early, late = (liveness(as_of(trace, ended_ns + int(s * NS_PER_S))).faults for s in (0.9, 1.1))
+    assert not early
+    assert [fault.state for fault in late] == ["ENGINE DEAD"]
+
+
 def test_an_engine_that_ends_as_told_while_the_port_is_open_is_dead_after_a_moment() -> None:
     scene = ENGINE_KILLED.but(ended={7: ("EngineCore", "killed by SIGTERM")})
     assert states(scene) == ["ENGINE DEAD"]
