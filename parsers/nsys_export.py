@@ -108,11 +108,11 @@ class Columns:
 
     @property
     def join(self) -> str:
-        """Joins a launch to what it launched: correlation ids count per process, so the process is part of it."""
+        """Joins a launch to what it launched: ids count from 1 in each process, so the process is part of it."""
         if "correlationId" not in self.names:
             return "-1"
         joined = f'(({self.pid} << 32) | ("correlationId" & 4294967295))'
-        return f"iif({self.integer('correlationId')} < 0, -1, {joined})" if self.checked else joined
+        return f"iif({self.integer('correlationId')} > 0, {joined}, -1)"
 
 
 def unpacked(key: int) -> tuple[int, int, int]:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from llmtop.analysis.gaps import GpuGaps, gpu_gaps
-from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.idle_time.account import IdleAccount, idle_account
 from llmtop.analysis.kernels import (
     Dim3,
     KernelFacts,
@@ -33,7 +32,6 @@ class Entry:
 
     name: str
     short: str
-    family: Family
     demangled: str
     grid: Dim3
     block: Dim3
@@ -72,7 +70,6 @@ def _entry(kernels: Kernels, row: Row) -> Entry:
     return Entry(
         name=kernels.table.functions[name_id],
         short=short,
-        family=kernels.kind(launch).family,
         demangled=kernels.table.names[name_id],
         grid=kernels.grid(launch),
         block=kernels.block(launch),
@@ -91,7 +88,7 @@ class Summary:
     Attributes:
         kernels: Distinct kernels by name, grid and block.
         time_by_bound: Shares of the kernels' time, 0 to 1, the largest first.
-        gaps: Of each GPU; empty without a timeline.
+        idle: Of each GPU; of none without a timeline.
         spans: How many there are of each kind of a timeline, and their time in ns.
         unknowns: What is missing of kernels and why, with the number of kernels, the most frequent first.
     """
@@ -100,7 +97,7 @@ class Summary:
     launches: int
     total_ns: float
     time_by_bound: Mapping[str, float]
-    gaps: tuple[GpuGaps, ...]
+    idle: IdleAccount
     spans: Mapping[str, tuple[int, int]]
     unknowns: tuple[tuple[Missing, int], ...]
 
@@ -115,7 +112,7 @@ def summary(trace: Trace) -> Summary:
         launches=len(kernels.table),
         total_ns=kernels.total_ns,
         time_by_bound=_time_by_bound(judged),
-        gaps=gpu_gaps(trace),
+        idle=idle_account(trace),
         spans={kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns)) for kind, spans in trace.spans.items()},
         unknowns=_unknowns(judged),
     )

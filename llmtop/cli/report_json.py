@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from llmtop.analysis.family_shares import FamilyShare, family_shares
-from llmtop.analysis.gaps import GpuGaps
+from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
+from llmtop.analysis.idle_time.view import merged
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -31,7 +31,6 @@ def report_json(trace: Trace) -> Iterator[str]:
         yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.scalars)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
-        "families": [_family(share) for share in family_shares(trace)],
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
@@ -98,8 +97,6 @@ def _kernel(entry: Entry) -> Json:
     stalls = entry.facts.stalls
     return {
         "name": entry.name,
-        "title": entry.short,
-        "family": str(entry.family),
         "demangled": entry.demangled,
         "grid": list(entry.grid),
         "block": list(entry.block),
@@ -109,16 +106,6 @@ def _kernel(entry: Entry) -> Json:
         "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
         "missing": [_missing(missing) for missing in entry.missing],
-    }
-
-
-def _family(share: FamilyShare) -> Json:
-    return {
-        "family": str(share.family),
-        "kernels": share.kernels,
-        "launches": share.launches,
-        "duration_ns": share.total_ns,
-        "time_share": share.share,
     }
 
 
@@ -162,17 +149,31 @@ def _timeline(trace: Trace, totals: Summary) -> Json:
         "start_ns": trace.start_ns,
         "end_ns": trace.end_ns,
         "spans": {kind: {"count": count, "total_ns": total} for kind, (count, total) in totals.spans.items()},
-        "gpus": [_gaps(gaps) for gaps in totals.gaps],
+        "gpus": [_gpu(gpu) for gpu in totals.idle.gpus],
+        "idle_unknown": [_missing(missing) for missing in totals.idle.unknown],
     }
 
 
-def _gaps(gaps: GpuGaps) -> Json:
-    late = gaps.late_ns if gaps.joined_ns else Unknown("the launches of this work are not in the capture")
+def _gpu(gpu: GpuIdle) -> Json:
+    late = gpu.late_ns if gpu.joined_ns else Unknown("the launches of this work are not in the capture")
     return {
-        "gpu": gaps.gpu,
-        "busy_ns": gaps.busy_ns,
-        "short_gaps": gaps.short,
-        "short_gap_ns": gaps.short_ns,
+        "gpu": gpu.gpu,
+        "capture_ns": gpu.end_ns - gpu.start_ns,
+        "busy_ns": gpu.busy_ns,
+        "idle_ns": gpu.idle_ns,
+        "idle": [_idle(part) for part in merged(gpu.parts, by_name=True)],
+        "short_gaps": gpu.short,
+        "short_gap_ns": gpu.short_ns,
         "late_launch_ns": _fact(late),
-        "pause_ns": gaps.long_ns,
+        "pause_ns": gpu.pause_ns,
+    }
+
+
+def _idle(part: IdlePart) -> Json:
+    return {
+        "cause": str(part.cause),
+        "name": part.name,
+        "ns": part.ns,
+        "gaps": part.gaps,
+        "longest_ns": part.longest_ns,
     }

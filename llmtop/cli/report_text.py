@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, idle_view
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -20,6 +20,9 @@ _KERNELS = 20
 _STALLED = 10
 _REASONS = 4
 _REFUSED = 5
+_IDLE_PARTS = 8
+_EACH_GPU = 2
+"""More GPUs have one table for all of them, and a line each."""
 _NARROWEST_NAME = 24
 _LONGEST_EVIDENCE = 240
 """The profiler's own advice runs to paragraphs; the other formats have all of it."""
@@ -58,11 +61,10 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _wrapped(f"No kernels: {why}", style, "  ")
     else:
         yield from _kernels(trace, style)
-        yield from _families(trace, style)
         yield from _roofline(trace, style)
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
-    yield from _timeline(totals, style)
+    yield from _timeline(trace, totals, style)
     yield from _findings(diagnose(trace).findings, style)
     yield from _missing(trace, totals, style)
 
@@ -101,14 +103,6 @@ def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _table(table, min(_KERNELS, len(table)), style.width)
     if len(table) > _KERNELS:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
-
-
-def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
-    yield from _heading("Time by kind of kernel", style)
-    for share in family_shares(trace):
-        head = f"  {percent(100 * share.share):>6}  {share.family:<18}  {duration(share.total_ns):>8}"
-        line = f"{head}  {counted(share.launches, 'launch'):>15}  {', '.join(share.longest)}"
-        yield line if len(line) <= style.width else line[: style.width - 1] + "…"
 
 
 def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
@@ -197,19 +191,44 @@ def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield f"  {shorten(bar.kernel, name_width):<{name_width}}  {reasons}{busy}"
 
 
-def _timeline(totals: Summary, style: TextStyle) -> Iterator[str]:
+def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     if not totals.spans:
         return
     yield from _heading("Timeline", style)
     spans = ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
     yield from _wrapped(spans, style, "  ")
-    for gaps in totals.gaps:
-        yield from _wrapped(
-            f"{gaps.gpu}: busy {duration(gaps.busy_ns)}, {gaps.short} launch gaps {duration(gaps.short_ns)}, "
-            f"pauses {duration(gaps.long_ns)}",
-            style,
-            "  ",
-        )
+    yield from _idle(idle_view(trace), style)
+
+
+def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
+    """What the GPUs waited for, the largest parts first; together they are all of their idle time."""
+    few = view.gpus if len(view.gpus) <= _EACH_GPU else (view.total,)
+    for gpu in few:
+        if gpu is not None:
+            yield from _idle_of(gpu, style)
+    if len(view.gpus) > _EACH_GPU:
+        for gpu in view.gpus:
+            causes = ", ".join(f"{row.title} {duration(row.ns)}" for row in gpu.causes[:_REASONS])
+            yield from _wrapped(f"{gpu.title}: {_idle_share(gpu)}: {causes}", style, "  ", "    ")
+    for missing in view.unknown:
+        yield from _wrapped(f"{missing.what}: {missing.why}", style, "  ", "    ")
+
+
+def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
+    yield from _heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
+    for row in gpu.rows[:_IDLE_PARTS]:
+        what = f"{row.title}: {row.name}" if row.name else row.title
+        gaps = f"{counted(row.gaps, 'gap')}, longest {duration(row.longest_ns)}"
+        yield shorten(f"  {duration(row.ns):>8}  {percent(100 * row.share):>6}  {what}  ({gaps})", style.width)
+    rest = gpu.rows[_IDLE_PARTS:]
+    if rest:
+        share = percent(100 * sum(row.share for row in rest))
+        yield f"  {duration(sum(row.ns for row in rest)):>8}  {share:>6}  {len(rest)} further causes"
+
+
+def _idle_share(gpu: IdleOfGpu) -> str:
+    share = gpu.idle_ns / gpu.capture_ns if gpu.capture_ns else 0.0
+    return f"{duration(gpu.idle_ns)}, {percent(100 * share)} of the capture"
 
 
 def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:

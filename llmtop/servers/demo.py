@@ -16,7 +16,6 @@ ENGINE = replace(
         Role("APIServer", r"^-m llmtop\.demo\.server(?:\s|$)|^APIServer(?:\s|$)"),
     ),
     titles=(),
-    cores={"APIServer": "EngineCore"},
     library="",
     metrics_remedy="",
     version_path="",

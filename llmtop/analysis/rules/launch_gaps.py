@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from llmtop.analysis.gaps import LAUNCH_GAP_NS, GpuGaps, gpu_gaps
-from llmtop.model import Finding, Severity, Trace
-from llmtop.units import duration, percent
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
+from llmtop.units import count, percent
+
+if TYPE_CHECKING:
+    from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
+    from llmtop.model import Finding, Trace
 
 id = "launch-gaps"
-summary = "Short gaps between kernels take more than a tenth of the GPU's working time."
+summary = "The GPU idles because kernels are launched one by one, more slowly than they end."
 source = "Machine Learning Systems, Performance Engineering (launch gaps above 10 %: CUDA graphs first)"
 
-_NOTABLE_SHARE = 0.10
 _FEWEST_WORKS = 50
 """A capture of a handful of kernels is no steady state."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding for each GPU of a timeline."""
-    if "kernel" not in trace.spans:
-        return
-    for gaps in gpu_gaps(trace):
-        if gaps.works >= _FEWEST_WORKS and gaps.short_share > _NOTABLE_SHARE:
-            yield Finding(
-                rule=id,
-                severity=Severity.WARNING,
-                subject=gaps.gpu.replace("gpu:", "GPU "),
-                message=f"launch gaps: idle {percent(100 * gaps.short_share)} of its working time between kernels",
-                evidence=tuple(_evidence(gaps)),
-                action="capture the step as a CUDA graph (do not run with --enforce-eager), fuse small kernels "
-                "(torch.compile), batch more; if the engine's thread waits for a core, give it one",
-                next_command="llmtop --attach PID",
-                source=source,
-            )
+    """One finding for the launches outside of graphs."""
+    lost = idle.stake(trace, _is_launching)
+    if lost is not None and lost.gpu.works >= _FEWEST_WORKS:
+        yield idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message="kernels are launched one by one, later than the GPU is ready for them",
+            evidence=_evidence(lost.gpu),
+            action=_action(lost.gpu),
+            source=source,
+        )
 
 
-def _evidence(gaps: GpuGaps) -> Iterator[str]:
-    yield f"{gaps.short} gaps of up to {duration(LAUNCH_GAP_NS)}: {duration(gaps.short_ns)} (nsys)"
-    yield f"busy {duration(gaps.busy_ns)} with {gaps.works} kernels and copies (nsys)"
-    if gaps.joined_ns:
-        late = percent(100 * gaps.late_ns / gaps.joined_ns)
-        yield f"in {late} of that idle time the next kernel had not been launched yet: the CPU was late"
-    if gaps.long_ns:
-        yield f"longer pauses, not counted: {duration(gaps.long_ns)}"
+def _is_launching(part: IdlePart) -> bool:
+    return idle.culprit(part) is Cause.LAUNCH and not part.before_graph
+
+
+def _evidence(gpu: GpuIdle) -> Iterator[str]:
+    if gpu.joined_ns:
+        late, gaps = percent(100 * gpu.late_ns / gpu.joined_ns), f"{count(gpu.short)} short gaps"
+        yield f"in {late} of the time of {gaps} the next work was not launched yet: the CPU is late"
+    if gpu.graph_works:
+        inside = f"{count(gpu.graph_works)} of {count(gpu.works)}"
+        yield f"{inside} kernels and copies come from {count(gpu.graph_launches)} graph launches, and cost none of this"
+
+
+def _action(gpu: GpuIdle) -> str:
+    fewer = "fuse small kernels (torch.compile), batch more; if the launching thread waits for a core, give it one"
+    if gpu.graph_works:
+        return f"take the kernels that are launched one by one into the CUDA graph of the step, or {fewer}"
+    return f"capture the step as a CUDA graph (do not run with --enforce-eager), {fewer}"

@@ -1,0 +1,320 @@
+"""The account itself: every nanosecond in which a GPU of a timeline had nothing to do, under one cause.
+
+Between two works the thread counts that launched the second: until it has asked for that work, the GPU waits for the
+thread; from then on the work waits on the GPU's side. The work that a graph's launch adds after its first is the
+GPU's own affair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.idle_time.host import LAUNCH_GAP_NS, HostThread, Label, host_threads
+from llmtop.analysis.idle_time.work import Work, work_by_gpu
+from llmtop.model import Missing, SpanTable, Trace, Unknown
+
+START_NS = 20_000
+"""Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
+Performance Engineering). One that takes longer waits for something else."""
+NOT_LAUNCHED = "its launch is not in the capture"
+NOT_TRACED = "outside CUDA calls"
+_FUNCTIONS = 5
+BEFORE, AFTER = "before its first work", "after its last work"
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePart:
+    """Idle time of one GPU that has one cause.
+
+    Attributes:
+        name: Of the call, the OS call or the NVTX range; empty where there is none.
+        ns: All of it; `longest_ns` is that of the gap with most of it, `gaps` how many gaps have any.
+        drained_by: The kind of call under which the GPU had run dry as these gaps began; None where it just ended
+            what it had.
+        is_short: Whether the gaps are as short as a launch explains (`LAUNCH_GAP_NS`).
+        before_graph: Whether what came next was the first work of a graph launch.
+        functions: Where CPU samples in this time stood, the most frequent first, with their number.
+    """
+
+    cause: Cause
+    name: str
+    ns: int
+    gaps: int
+    longest_ns: int
+    drained_by: Cause | None = None
+    is_short: bool = False
+    before_graph: bool = False
+    functions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdle:
+    """The time of one GPU, in ns: `busy_ns` and its parts together are all of the capture.
+
+    Attributes:
+        gpu: The id of its track.
+        start_ns, end_ns: The capture's.
+        first_ns, last_ns: When its first work began and its last one ended.
+        busy_ns: With at least one kernel, copy or graph running.
+        works: Kernels, copies and graphs; `graph_works` of them were launched as nodes of `graph_launches` graphs.
+        parts: The largest first.
+        short, short_ns: Gaps of at most `LAUNCH_GAP_NS`, and their time.
+        late_ns: Of the short gaps the part whose work was launched after they had begun.
+        joined_ns: Of the short gaps the part whose launch is in the capture, so that late or not is known.
+    """
+
+    gpu: str
+    start_ns: int
+    end_ns: int
+    first_ns: int
+    last_ns: int
+    busy_ns: int
+    works: int
+    graph_works: int
+    graph_launches: int
+    parts: tuple[IdlePart, ...]
+    short: int
+    short_ns: int
+    late_ns: int
+    joined_ns: int
+
+    @property
+    def idle_ns(self) -> int:
+        """All time without work, before the first and after the last included."""
+        return self.end_ns - self.start_ns - self.busy_ns
+
+    @property
+    def pause_ns(self) -> int:
+        """The gaps between works that are longer than a launch explains."""
+        return self.last_ns - self.first_ns - self.busy_ns - self.short_ns
+
+
+@dataclass(frozen=True, slots=True)
+class IdleAccount:
+    """All GPUs, and why parts of their idle time could not be told."""
+
+    gpus: tuple[GpuIdle, ...]
+    unknown: tuple[Missing, ...] = ()
+
+
+@lru_cache(maxsize=2)
+def idle_account(trace: Trace) -> IdleAccount:
+    """The account of every GPU of a timeline; of none where the trace has no work on one.
+
+    Kept for the newest traces: rules, reports and panes ask for the same one.
+    """
+    work = work_by_gpu(trace)
+    if not work:
+        return IdleAccount(())
+    start = min(trace.start_ns, *(own.starts[0] for own in work.values()))
+    end = max(trace.end_ns, *(own.reach[-1] for own in work.values()))
+    host = _Host(trace, {own.joins[i] for own in work.values() for i in own.gaps()})
+    gpus = tuple(_gpu(gpu, own, host, start, end) for gpu, own in work.items())
+    names = {part.name for gpu in gpus for part in gpu.parts if part.cause is Cause.UNKNOWN}
+    return IdleAccount(gpus, tuple(missing for missing in host.reasons() if missing.what in names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A call that gave a GPU work."""
+
+    thread: HostThread
+    start: int
+    end: int
+    is_graph: bool
+
+
+def _is_graph(call: str) -> bool:
+    return "GraphLaunch" in call
+
+
+class _Host:
+    """The CPU side: threads, and the launches of the works that ended a gap."""
+
+    def __init__(self, trace: Trace, wanted: set[int]) -> None:
+        self._trace = trace
+        self._threads = host_threads(trace)
+        self._launches = dict(self._found(wanted))
+        self.graphs = frozenset(self._graphs())
+        self._sees_waits = any(trace.why_missing(what) is None for what in ("OS calls", "CPU scheduling"))
+
+    def launch(self, join: int) -> _Launch | None:
+        """The call that launched what has this join key; None where it is not in the capture."""
+        return self._launches.get(join)
+
+    def label(self, label: Label) -> Label:
+        """What is outside of all calls is a thread's own code only where OS calls would show, or a range names it."""
+        if label == (Cause.OWN_CODE, "") and not self._sees_waits:
+            return Cause.UNKNOWN, NOT_TRACED
+        return label
+
+    def reasons(self) -> Iterator[Missing]:
+        """Why idle time is not told, by the name that its part has."""
+        before = Unknown("launched before the capture began, or rows are lost", "start the capture a step earlier")
+        yield Missing(NOT_LAUNCHED, self._trace.why_missing("CUDA calls") or before)
+        os_calls = self._trace.why_missing("OS calls")
+        if os_calls is not None:
+            yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
+
+    def _graphs(self) -> Iterator[int]:
+        """The join keys of graph launches."""
+        spans = self._trace.spans.get("launch")
+        if spans is not None and any(map(_is_graph, spans.names)):
+            for join, name in zip(spans.correlation, spans.name_id, strict=True):
+                if join >= 0 and _is_graph(spans.names[name]):
+                    yield join
+
+    def _found(self, wanted: set[int]) -> Iterator[tuple[int, _Launch]]:
+        for kind in ("call", "launch"):
+            spans = self._trace.spans.get(kind)
+            if spans is not None:
+                for i, join in enumerate(spans.correlation):
+                    if join in wanted and join >= 0:
+                        yield join, self._launch(spans, i)
+
+    def _launch(self, spans: SpanTable, i: int) -> _Launch:
+        thread = self._threads[spans.tracks[spans.track_id[i]]]
+        return _Launch(thread, spans.start_ns[i], spans.end_ns[i], _is_graph(spans.names[spans.name_id[i]]))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What is added up under one cause and name."""
+
+    ns: int = 0
+    gaps: int = 0
+    longest_ns: int = 0
+    last_gap: int = -1
+    in_gap_ns: int = 0
+    functions: Counter[str] = field(default_factory=Counter)
+
+    def add(self, ns: int, gap: int) -> None:
+        self.ns += ns
+        self.in_gap_ns = self.in_gap_ns + ns if gap == self.last_gap else ns
+        self.gaps += gap != self.last_gap
+        self.last_gap = gap
+        self.longest_ns = max(self.longest_ns, self.in_gap_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What all parts of a gap share."""
+
+    number: int
+    drained_by: Cause | None = None
+    is_short: bool = False
+    before_graph: bool = False
+
+
+_Key = tuple[Label, Cause | None, bool, bool]
+
+
+class _Sums:
+    """The parts of one GPU's idle time as they are added up."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[_Key, _Sum] = {}
+        self.short = self.short_ns = self.late_ns = self.joined_ns = 0
+
+    def add(self, label: Label, ns: int, gap: _Gap) -> _Sum:
+        """Add a stretch of a gap."""
+        key = (label, gap.drained_by, gap.is_short, gap.before_graph)
+        found = self.by_key.get(key)
+        if found is None:
+            found = self.by_key[key] = _Sum()
+        found.add(ns, gap.number)
+        return found
+
+    def count(self, length: int, since: int, launch: _Launch | None) -> None:
+        """Count a gap as a whole."""
+        if length > LAUNCH_GAP_NS:
+            return
+        self.short += 1
+        self.short_ns += length
+        if launch is not None:
+            self.joined_ns += length
+            self.late_ns += length if launch.end > since else 0
+
+    def parts(self) -> tuple[IdlePart, ...]:
+        """The largest first."""
+        parts = (
+            IdlePart(
+                *label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, graph, _most(added.functions)
+            )
+            for (label, drained_by, is_short, graph), added in self.by_key.items()
+            if added.ns
+        )
+        return tuple(sorted(parts, key=lambda part: -part.ns))
+
+
+def _most(functions: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(functions.most_common(5))
+
+
+def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
+    sums, idle = _Sums(), 0
+    graph_works = _graph_works(work, host.graphs)
+    graphs = dict(reversed(graph_works))  # when the first of each began
+    for i in work.gaps():
+        since, until, join = work.reach[i - 1], work.starts[i], work.joins[i]
+        idle += until - since
+        launch = host.launch(join)
+        sums.count(until - since, since, launch)
+        is_short = until - since <= LAUNCH_GAP_NS
+        if _is_inside(work, i, launch, graphs):
+            sums.add((Cause.GRAPH, ""), until - since, _Gap(i, is_short=is_short))
+        elif launch is None:
+            sums.add((Cause.UNKNOWN, NOT_LAUNCHED), until - since, _Gap(i, is_short=is_short))
+        else:
+            drained_by = launch.thread.drained_by(since) if launch.end > since else None
+            _add_gap(sums, host, launch, since, until, _Gap(i, drained_by, is_short, launch.is_graph))
+    first, last = work.starts[0], work.reach[-1]
+    sums.add((Cause.NO_WORK, BEFORE), first - start, _Gap(len(work)))
+    sums.add((Cause.NO_WORK, AFTER), end - last, _Gap(len(work) + 1))
+    busy = last - first - idle
+    return GpuIdle(
+        gpu, start, end, first, last, busy, len(work), len(graph_works), len(graphs), sums.parts(),
+        sums.short, sums.short_ns, sums.late_ns, sums.joined_ns,
+    )  # fmt: skip
+
+
+def _graph_works(work: Work, graphs: frozenset[int]) -> list[tuple[int, int]]:
+    """The works that graph launches brought: their join key and when they began."""
+    if not graphs:
+        return []
+    return [(join, start) for join, start in zip(work.joins, work.starts, strict=True) if join in graphs]
+
+
+def _is_inside(work: Work, i: int, launch: _Launch | None, graphs: dict[int, int]) -> bool:
+    """Whether a work is one of a graph that has begun: then no thread has to ask for it.
+
+    Without the call, works that share its id show it: nothing but a graph launches several.
+    """
+    join = work.joins[i]
+    if launch is None:
+        return join >= 0 and work.joins[i - 1] == join
+    return graphs.get(join, work.starts[i]) < work.starts[i]
+
+
+def _add_gap(sums: _Sums, host: _Host, launch: _Launch, since: int, until: int, gap: _Gap) -> None:
+    """Split a gap at the moment its work had been asked for."""
+    asked = min(max(launch.end, since), until)
+    thread = launch.thread
+    for label, start, end in thread.pieces(since, asked):
+        told = host.label(label)
+        added = sums.add(told, end - start, gap)
+        if told[0] is Cause.OWN_CODE and thread.functions:
+            added.functions.update(thread.functions_in(start, end))
+    if until > asked:
+        sums.add((_waiting(until - asked, was_queued=asked == since), ""), until - asked, gap)
+
+
+def _waiting(ns: int, *, was_queued: bool) -> Cause:
+    """Why work that has been asked for does not run: in the first moments the GPU only takes it up."""
+    if ns > START_NS:
+        return Cause.QUEUED
+    return Cause.TURNAROUND if was_queued else Cause.LATENCY

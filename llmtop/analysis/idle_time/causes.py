@@ -1,0 +1,124 @@
+"""What the thread that feeds a GPU can be doing while that has nothing to do, told by the names of calls."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why a GPU had nothing to do. The value is the key in JSON."""
+
+    GRAPH = "graph"
+    LAUNCH = "launch"
+    SLOW_LAUNCH = "slow-launch"
+    LATENCY = "launch-latency"
+    TURNAROUND = "turnaround"
+    QUEUED = "queued"
+    SYNC = "sync"
+    COPY = "copy"
+    ALLOCATION = "allocation"
+    LOADING = "code-loading"
+    GRAPH_BUILD = "graph-building"
+    CALL = "cuda-call"
+    OS = "os-call"
+    DESCHEDULED = "descheduled"
+    OWN_CODE = "own-code"
+    PROFILER = "profiler"
+    NO_WORK = "no-work"
+    UNKNOWN = "unknown"
+
+
+TITLES = {
+    Cause.GRAPH: "inside a graph launch",
+    Cause.LAUNCH: "launch call",
+    Cause.SLOW_LAUNCH: "launch call of over 200 µs",
+    Cause.LATENCY: "start after a launch",
+    Cause.TURNAROUND: "start of queued work",
+    Cause.QUEUED: "launched, and not started",
+    Cause.SYNC: "synchronisation",
+    Cause.COPY: "copy call",
+    Cause.ALLOCATION: "memory allocation",
+    Cause.LOADING: "code loaded or compiled",
+    Cause.GRAPH_BUILD: "graph built",
+    Cause.CALL: "other CUDA call",
+    Cause.OS: "OS call",
+    Cause.DESCHEDULED: "without a CPU",
+    Cause.OWN_CODE: "own code",
+    Cause.PROFILER: "the profiler's cost",
+    Cause.NO_WORK: "no work asked for",
+    Cause.UNKNOWN: "not known",
+}
+"""What to call them on a screen: what the launching thread was doing, or where the work was."""
+
+_OF_CALLS = (
+    (Cause.SYNC, re.compile(r"Synchronize|(Event|Stream)Query")),
+    (Cause.LAUNCH, re.compile(r"Memset")),
+    (Cause.COPY, re.compile(r"Memcpy|MemPrefetch")),
+    (Cause.GRAPH_BUILD, re.compile(r"cu(da)?Graph|BeginCapture|EndCapture")),
+    (Cause.LOADING, re.compile(r"(Module|Library)(Load|Get|Unload)|Link(Create|Add|Complete)|(Kernel|Func)Set")),
+    (
+        Cause.ALLOCATION,
+        re.compile(r"Malloc|MemAlloc|Free|HostAlloc|HostRe|HostUnre|Mem(Create|Map|Unmap|Release|Addr)"),
+    ),
+)
+"""By the names of CUDA calls other than launches; the first that matches. Filling memory gives a GPU work like one."""
+
+DRIVER_WORK = frozenset({"JIT compilation", "module loading", "lazy function loading"})
+"""What the driver does behind a call to get code ready."""
+
+
+class OsWait(StrEnum):
+    """What an OS call keeps a thread for."""
+
+    INPUT = "input"
+    SLEEP = "sleep"
+    THREAD = "another thread"
+    FILES = "files"
+    MEMORY = "memory"
+    OTHER = "other"
+
+
+_OF_OS = (
+    (OsWait.INPUT, re.compile(r"^(p?poll|__poll|epoll_p?wait2?|p?select|accept4?|recv(from|m?msg)?|mq_.*receive)$")),
+    (OsWait.SLEEP, re.compile(r"sleep$")),
+    (OsWait.THREAD, re.compile(r"^(pthread_|sem_(timed|clock)?wait|futex|mtx_|cnd_|wait|sched_yield)")),
+    (OsWait.MEMORY, re.compile(r"^(mmap|munmap|mremap|mprotect|madvise|s?brk|mlock|move_pages|mbind)")),
+    (OsWait.FILES, re.compile(r"read|write|open|close|stat|sync|seek|fget|fput|fallocate|sendfile|getdents|truncate")),
+)
+
+
+def cause_of_call(name: str) -> Cause:
+    """What a CUDA call that launches no kernel is for.
+
+    >>> [cause_of_call(name).value for name in ("cudaMemcpyAsync", "cuMemAlloc", "cudaEventRecord", "cuModuleLoadData")]
+    ['copy', 'allocation', 'cuda-call', 'code-loading']
+    """
+    return next((cause for cause, pattern in _OF_CALLS if pattern.search(name)), Cause.CALL)
+
+
+def os_wait(name: str) -> OsWait:
+    """What an OS call keeps its thread for.
+
+    >>> [os_wait(name).value for name in ("epoll_wait", "clock_nanosleep", "pthread_cond_wait", "fread", "ioctl")]
+    ['input', 'sleep', 'another thread', 'files', 'other']
+    """
+    return next((kind for kind, pattern in _OF_OS if pattern.search(name)), OsWait.OTHER)
+
+
+def cause_of_os_call(name: str) -> Cause:
+    """A thread that waits for input was asked for nothing; any other OS call is a cause of its own."""
+    return Cause.NO_WORK if os_wait(name) is OsWait.INPUT else Cause.OS
+
+
+_COUNTER = re.compile(r"(?<![A-Za-z_])\d+(?![A-Za-z_])")
+_OF_PYTORCH = re.compile(r", (seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
+
+
+def range_name(text: str) -> str:
+    """The name that the NVTX ranges of every step share: without its number, and what PyTorch appends.
+
+    >>> range_name("step 12 of 300"), range_name("conv2d"), range_name("aten::mul, seq = 4, op_id = 9")
+    ('step # of #', 'conv2d', 'aten::mul')
+    """
+    return _COUNTER.sub("#", _OF_PYTORCH.sub("", text))

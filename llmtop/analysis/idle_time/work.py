@@ -1,0 +1,79 @@
+"""What kept each GPU of a timeline busy, and the gaps between."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, compress, count, islice
+from operator import gt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmtop.model import SpanTable, Trace
+
+GPU_WORK = ("kernel", "memcpy", "memset", "graph")
+"""Kinds of spans that keep a GPU busy. A graph traced as a whole is one of them: its inside is not idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one GPU in columns, sorted by start, in ns; `joins` ties each to the call that launched it.
+
+    Attributes:
+        reach: When all work up to and including this one had ended.
+    """
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    joins: Sequence[int]
+    reach: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def gaps(self) -> Iterable[int]:
+        """The works before which the GPU was idle, since `reach` of the one before."""
+        return compress(count(1), map(gt, islice(self.starts, 1, None), self.reach))
+
+
+def work_by_gpu(trace: Trace) -> dict[str, Work]:
+    """The work of every GPU that had any, by the id of its track, in the order of these."""
+    parts: dict[str, list[list[array[int]]]] = defaultdict(list)
+    for kind in GPU_WORK:
+        if (spans := trace.spans.get(kind)) is not None:
+            for gpu, columns in _columns_by_gpu(spans):
+                parts[gpu].append(columns)
+    return {gpu: _joined(parts[gpu]) for gpu in sorted(parts, key=lambda gpu: (len(gpu), gpu))}
+
+
+def gpu_of(track: str) -> str:
+    """The GPU that a stream's track is of.
+
+    >>> gpu_of("gpu:0/process:7/stream:13")
+    'gpu:0'
+    """
+    return track.split("/")[0]
+
+
+def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[str, list[array[int]]]]:
+    columns = (spans.start_ns, spans.end_ns, spans.correlation)
+    gpus = [gpu_of(track) for track in spans.tracks]
+    if len(set(gpus)) == 1:
+        yield gpus[0], list(columns)
+        return
+    for gpu in dict.fromkeys(gpus):
+        is_of_it = [gpu == other for other in gpus]
+        chosen = list(map(is_of_it.__getitem__, spans.track_id))
+        yield gpu, [array("q", compress(column, chosen)) for column in columns]
+
+
+def _joined(parts: list[list[array[int]]]) -> Work:
+    columns = parts[0]
+    if len(parts) > 1:
+        together = [array("q", chain.from_iterable(part[i] for part in parts)) for i in range(3)]
+        order = sorted(range(len(together[0])), key=together[0].__getitem__)
+        columns = [array("q", map(column.__getitem__, order)) for column in together]
+    starts, ends, joins = columns
+    return Work(starts, ends, joins, array("q", accumulate(ends, max)))

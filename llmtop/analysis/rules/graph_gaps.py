@@ -1,0 +1,34 @@
+"""Within CUDA graphs the GPU idles between one kernel and the next: no CPU is involved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
+
+if TYPE_CHECKING:
+    from llmtop.model import Finding, Trace
+
+id = "graph-gaps"
+summary = "The GPU idles between the kernels of one CUDA graph."
+source = idle.SOURCE
+
+_ACTION = (
+    "fewer and longer kernels: fuse them (torch.compile, fused norm and activation kernels), batch more, let "
+    "branches that do not depend on each other run beside each other"
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding, of the GPU that loses most to it."""
+    lost = idle.stake(trace, lambda part: part.cause is Cause.GRAPH)
+    if lost is not None:
+        yield idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message="between the kernels of CUDA graphs, where the CPU has no part",
+            action=_ACTION,
+        )

@@ -1,0 +1,83 @@
+"""Between two launches the thread that feeds the GPU runs code of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
+from llmtop.units import duration, percent
+
+if TYPE_CHECKING:
+    from llmtop.analysis.idle_time.account import IdlePart
+    from llmtop.model import Finding, Trace
+
+id = "host-code"
+summary = "The GPU idles while the launching thread runs its own code."
+source = idle.SOURCE
+
+_SAMPLED = "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree --export=sqlite COMMAND"
+_FUNCTIONS = 3
+_NOTABLE = 0.05
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding, with the range or the functions that it runs."""
+    lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.OWN_CODE)
+    if lost is not None:
+        named = [part.name for part in lost.parts if part.name]
+        where = f", most of it in the range {named[0]}" if named and lost.parts[0].name == named[0] else ""
+        sampled = tuple(_functions(lost.details))
+        yield idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message=f"the launching thread runs its own code{where}",
+            evidence=(*sampled, *_run_dry(lost), *_compiled(lost), *_untraced(trace)),
+            action=_action(lost),
+            next_command="" if sampled else _SAMPLED,
+        )
+
+
+def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
+    samples: Counter[str] = Counter()
+    for part in parts:
+        samples.update(dict(part.functions))
+    if samples:
+        named = ", ".join(f"{name} ({number})" for name, number in samples.most_common(_FUNCTIONS))
+        yield f"CPU samples in this time: {named}"
+
+
+def _run_dry(lost: idle.Stake) -> Iterator[str]:
+    if lost.drained_ns >= _NOTABLE * lost.ns:
+        share = percent(100 * lost.drained_ns / lost.ns)
+        yield f"{share} of it begins with a call that had waited for the GPU: nothing was queued behind"
+
+
+def _compiled(lost: idle.Stake) -> Iterator[str]:
+    """Signs that the code is a compiler: NVRTC is loaded, and what it made."""
+    compiling = [part for part in lost.gpu.parts if part.cause is Cause.LOADING or "nvrtc" in part.name]
+    if any("nvrtc" in part.name for part in compiling):
+        named = ", ".join(dict.fromkeys(part.name for part in compiling))
+        yield f"in the same gaps kernels are compiled and loaded ({named}: {duration(sum(p.ns for p in compiling))})"
+
+
+def _untraced(trace: Trace) -> Iterator[str]:
+    if (why := trace.why_missing("OS calls")) is not None:
+        yield f"part of it may be OS calls: {why}"
+
+
+def _action(lost: idle.Stake) -> str:
+    if any(_compiled(lost)):
+        return (
+            "kernels are compiled while the program runs (NVRTC): keep shapes and types the same from step to step, "
+            "warm up before, or cache what was compiled; what else runs there, move off the launching thread"
+        )
+    if 2 * lost.drained_ns > lost.ns:
+        return (
+            "launch the next step before this code runs (asynchronous scheduling), or run it on another thread: it "
+            "starts when the GPU has nothing left, so that all of its time is the GPU's"
+        )
+    return "make this code faster or run it on another thread, and launch further ahead of the GPU"

@@ -1,0 +1,49 @@
+"""Between two launches the thread that feeds the GPU waits in the operating system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.causes import Cause, OsWait, os_wait
+from llmtop.analysis.rules import idle
+
+if TYPE_CHECKING:
+    from llmtop.model import Finding, Trace
+
+id = "host-waits"
+summary = "The GPU idles while the launching thread waits in the operating system."
+source = idle.SOURCE
+
+_SAID = {
+    OsWait.SLEEP: (
+        "the launching thread sleeps",
+        "take the sleep out of the loop that feeds the GPU: wait for the event or the queue it polls for instead",
+    ),
+    OsWait.THREAD: (
+        "the launching thread waits for another thread",
+        "see what that thread does meanwhile: it holds the GIL or a lock, or hands its work over late; fewer "
+        "hand-overs from thread to thread for each step",
+    ),
+    OsWait.FILES: (
+        "the launching thread reads or writes files",
+        "read ahead and write behind on another thread, and log less in the loop that feeds the GPU",
+    ),
+    OsWait.MEMORY: (
+        "the launching thread maps and unmaps memory",
+        "reuse buffers: large ones that are freed go back to the system (see MALLOC_MMAP_THRESHOLD_)",
+    ),
+    OsWait.OTHER: (
+        "the launching thread is in calls of the operating system",
+        "see in the timeline what each call is for, and take it out of the loop that feeds the GPU",
+    ),
+}
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """A finding for each kind of wait."""
+    for kind, (message, action) in _SAID.items():
+        lost = idle.stake(trace, lambda part, kind=kind: part.cause is Cause.OS and os_wait(part.name) is kind)  # type: ignore[misc]
+        if lost is not None:
+            calls = ", ".join(part.name for part in lost.parts[:2])
+            yield idle.finding(trace, lost, rule=id, message=f"{message} ({calls})", action=action)

@@ -1,0 +1,37 @@
+"""Idle time of which the capture does not tell the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.account import idle_account
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
+from llmtop.model import Severity
+
+if TYPE_CHECKING:
+    from llmtop.model import Finding, Trace
+
+id = "idle-unknown"
+summary = "The capture does not tell why the GPU idles."
+source = idle.SOURCE
+
+_COMPLETE = "nsys profile --trace=cuda,nvtx,osrt --cpuctxsw=process-tree --sample=process-tree --export=sqlite COMMAND"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding, with what would tell."""
+    lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.UNKNOWN)
+    if lost is not None:
+        reasons = {missing.what: missing.why for missing in idle_account(trace).unknown}
+        yield idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message="the capture does not tell why",
+            evidence=[f"{part.name}: {reasons[part.name].reason}" for part in lost.parts if part.name in reasons],
+            action="; ".join(dict.fromkeys(reasons[part.name].remedy for part in lost.parts if part.name in reasons)),
+            next_command=_COMPLETE,
+            severity=Severity.INFO,
+        )

@@ -1,0 +1,34 @@
+"""Kernels are queued, and yet the GPU idles a moment before each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
+
+if TYPE_CHECKING:
+    from llmtop.model import Finding, Trace
+
+id = "kernel-turnaround"
+summary = "The GPU idles between kernels that are queued: each takes a moment to start."
+source = idle.SOURCE
+
+_ACTION = (
+    "fewer and longer kernels: fuse them (torch.compile), batch more; a CUDA graph shortens the moment, "
+    "programmatic dependent launch hides it; the CPU has no part in it"
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding, of the GPU that loses most to it."""
+    lost = idle.stake(trace, lambda part: part.cause is Cause.TURNAROUND)
+    if lost is not None:
+        yield idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message="the next kernel is queued, and takes a moment to start",
+            action=_ACTION,
+        )
