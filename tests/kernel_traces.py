@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmtop.analysis.stalls import REASONS
 from llmtop.model import (
     Instances,
     KernelTable,
@@ -32,6 +33,12 @@ TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAVES = "launch__waves_per_multiprocessor"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+
+def stall_ratios(**by_reason: float) -> dict[str, Value]:
+    """Counters of a whole WarpStateStats section: the reasons that are not named are zero."""
+    return {STALL.format(reason): by_reason.get(reason, 0.0) for reason in {**REASONS, **by_reason}}
+
 
 GHZ = 1e9
 DRAM_COUNTERS: Mapping[str, float] = {

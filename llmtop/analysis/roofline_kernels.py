@@ -332,8 +332,21 @@ def _hidden_tensor_percent(metrics: Counters, scalar: tuple[Rate, ...]) -> float
     tensor pipe at 2 % and hardly an FP32 instruction.
     """
     busy = first(metrics, c.TENSOR_PERCENT)
-    if busy is None:
+    if busy is None or _has_no_tensor_instruction(metrics):
         return None
     busiest = max((100 * rate.fraction for rate in scalar), default=0.0)
     # Anything below 0.1 % is the pipe's own noise: kernels without one tensor instruction show it.
     return busy if busy > TENSOR_BUSY_PERCENT or busy > max(busiest, 0.1) else None
+
+
+_TENSOR_INSTRUCTIONS = tuple(
+    f"{unit}.avg.pct_of_peak_sustained_active"
+    for kind in ("hmma", "imma", "dmma", "gmma")
+    for unit in (f"sm__pipe_tensor_op_{kind}_cycles_active", f"sm__inst_executed_pipe_tensor_op_{kind}")
+)
+
+
+def _has_no_tensor_instruction(metrics: Counters) -> bool:
+    """Whether the counters of the pipe's instructions are there and all exactly zero, whatever the pipe itself says."""
+    counted = [value for name in _TENSOR_INSTRUCTIONS if (value := number(metrics, name)) is not None]
+    return bool(counted) and not any(counted)

@@ -38,9 +38,12 @@ _FAMILIES = (
 
 _LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 """Cycles between two issues of a warp: the sum of all reasons of the first family, issuing included."""
-_ROUNDING = 0.01
-OTHER = "other"
-"""Reasons by names that are not in `REASONS`."""
+_REPLAY_NOISE = 0.05
+"""Reasons are counted in several passes: their sum is up to so much above or below the total, which means nothing."""
+_MOST_REASONS = 18
+"""What a section collects on the chips seen (17 before Hopper)."""
+_FEWEST_REASONS = 12
+"""Two thirds of them: with fewer a share would be of what somebody chose to collect, not of the waiting."""
 
 _SAME_REASON = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma"}
 """Names of the sampled family where they differ from the counted one."""
@@ -106,14 +109,23 @@ class Stalls:
 
 
 def kernel_stalls(metrics: Counters) -> Stalls | Unknown:
-    """The stall reasons of one launch, from the best family of metrics that the report has."""
+    """The stall reasons of one launch, from the best family of metrics of which the report has (nearly) all."""
+    most = 0
     for family in _FAMILIES:
         values = _of_family(metrics, family)
-        if sum(values.values()) > 0:
-            values |= _unnamed(metrics, family, values)
-            ranked = tuple(sorted(values.items(), key=lambda pair: -pair[1]))
+        most = max(most, len(values))
+        if len(values) >= _FEWEST_REASONS and sum(values.values()) > 0:
+            values |= _unlisted(metrics, family, values)
+            ranked = tuple(sorted(((reason, value) for reason, value in values.items() if value > 0), key=_by_value))
             return Stalls(ranked, family.unit, _starved(metrics), tuple(_notes(metrics, family, values)))
+    if 0 < most < _FEWEST_REASONS:
+        reason = f"{most} of about {_MOST_REASONS} stall reasons collected: no shares"
+        return Unknown(reason, c.add_section(c.WARP_STATE))
     return c.not_collected("warp stalls", c.WARP_STATE)
+
+
+def _by_value(pair: tuple[str, float]) -> float:
+    return -pair[1]
 
 
 def _of_family(metrics: Counters, family: _Family) -> dict[str, float]:
@@ -121,18 +133,25 @@ def _of_family(metrics: Counters, family: _Family) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, reason in _REASON_BY_NAME.items():
         value = number(metrics, f"{family.prefix}{name}{family.suffix}")
-        if value is not None and value > 0:
-            values[reason] = value
+        if value is not None:
+            values[reason] = max(value, values.get(reason, 0.0))
     return values
 
 
-def _unnamed(metrics: Counters, family: _Family, values: Mapping[str, float]) -> dict[str, float]:
-    """What the total has beyond the reasons we know, so that a newer chip's reasons do not vanish from the shares."""
+def _unlisted(metrics: Counters, family: _Family, values: Mapping[str, float]) -> dict[str, float]:
+    """Reasons of a newer chip, by their own names; looked for where the known ones fall short of the total."""
     total, issuing = number(metrics, _LATENCY), number(metrics, f"{family.prefix}selected{family.suffix}")
     if family is not _FAMILIES[0] or total is None or issuing is None:
         return {}
-    rest = total - issuing - sum(values.values())
-    return {OTHER: rest} if rest > _ROUNDING * total else {}
+    if sum(values.values()) + issuing > (1 - _REPLAY_NOISE) * total:
+        return {}
+    inner = {name: name[len(family.prefix) : -len(family.suffix)] for name in metrics if _is_of(name, family)}
+    new = {reason: number(metrics, name) for name, reason in inner.items() if reason not in _REASON_BY_NAME}
+    return {reason: value for reason, value in new.items() if value and reason != "selected"}
+
+
+def _is_of(name: str, family: _Family) -> bool:
+    return name.startswith(family.prefix) and name.endswith(family.suffix)
 
 
 def _starved(metrics: Counters) -> bool | None:

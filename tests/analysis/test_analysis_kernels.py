@@ -32,12 +32,12 @@ from tests.kernel_traces import (
     MEMORY,
     OCCUPANCY,
     SAMPLES,
-    STALL,
     Launch,
     counters,
     decoded,
     fp32_counters,
     report,
+    stall_ratios,
 )
 
 FULL: dict[str, Value] = {
@@ -48,8 +48,7 @@ FULL: dict[str, Value] = {
     OCCUPANCY: 45.0,
     "launch__registers_per_thread": 32,
     "launch__waves_per_multiprocessor": 4.0,
-    STALL.format("wait"): 3.0,
-    STALL.format("barrier"): 1.0,
+    **stall_ratios(wait=3.0, barrier=1.0),
 }
 
 

@@ -128,6 +128,13 @@ def test_a_tensor_pipe_with_less_to_do_than_fp32_hides_nothing() -> None:
     assert [point.precision for point in roofline.points("k")] == ["FP32"]
 
 
+def test_a_pipe_without_one_tensor_instruction_hides_nothing_however_busy_it_seems() -> None:
+    pipe = "sm__pipe_tensor_op_{}_cycles_active.avg.pct_of_peak_sustained_active"
+    noise = {**DRAM_COUNTERS, **fp32_counters(fma=10), TENSOR: 0.4}
+    assert placed(noise | {pipe.format("hmma"): 0.0, pipe.format("imma"): 0.0}).points("k")
+    assert not placed(noise | {pipe.format("hmma"): 0.3, pipe.format("imma"): 0.0}).points("k")
+
+
 def test_the_precision_that_does_most_comes_first() -> None:
     values = {**DRAM_COUNTERS, **fp32_counters(fma=10), **tensor("src_int8", 5000, 8192), TENSOR: 50.0}
     assert [rate.level for rate in placed(values).work] == ["int8 tensor", "FP32"]

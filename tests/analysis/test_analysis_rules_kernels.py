@@ -30,6 +30,7 @@ from tests.kernel_traces import (
     Launch,
     fp32_counters,
     report,
+    stall_ratios,
 )
 
 REPORT_RULES = (
@@ -101,8 +102,7 @@ def test_grids_that_fill_the_gpu_or_load_it_or_are_unknown_are_not_small(metrics
 
 
 WAITING: dict[str, Value] = {
-    STALL.format("long_scoreboard"): 8.0,
-    STALL.format("wait"): 2.0,
+    **stall_ratios(long_scoreboard=8.0, wait=2.0),
     OCCUPANCY: 25.0,
     DRAM: 30.0,
     WAVES: 3.0,

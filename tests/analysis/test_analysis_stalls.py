@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from llmtop.analysis.stalls import Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.analysis.stalls import REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
 from llmtop.model import Unknown, Value
-from tests.kernel_traces import STALL, counters
+from tests.kernel_traces import STALL, counters, stall_ratios
 
 
 def stalls(values: Mapping[str, Value]) -> Stalls:
@@ -17,12 +17,12 @@ def stalls(values: Mapping[str, Value]) -> Stalls:
     return result
 
 
-def ratios(**by_reason: float) -> dict[str, Value]:
-    return {STALL.format(reason): value for reason, value in by_reason.items()}
+ratios = stall_ratios
 
 
 def samples(suffix: str = "", **by_reason: int) -> dict[str, Value]:
-    return {f"smsp__pcsamp_warps_issue_stalled_{reason}{suffix}": value for reason, value in by_reason.items()}
+    reasons = {**dict.fromkeys(REASONS, 0), **by_reason}
+    return {f"smsp__pcsamp_warps_issue_stalled_{reason}{suffix}": value for reason, value in reasons.items()}
 
 
 def test_issuing_is_no_stall() -> None:
@@ -63,7 +63,7 @@ def test_stalls_matter_where_schedulers_starve(rate: float | None, starved: bool
     assert stalls({**ratios(wait=1.0), **issue}).starved is starved
 
 
-@pytest.mark.parametrize("values", [{}, ratios(wait=0.0), {STALL.format("wait"): "n/a"}])
+@pytest.mark.parametrize("values", [{}, ratios(), {STALL.format("wait"): "n/a"}])
 def test_no_stalls_name_the_section(values: dict[str, Value]) -> None:
     assert kernel_stalls(counters(values)) == Unknown("warp stalls not collected", "ncu --section WarpStateStats")
 
@@ -73,8 +73,21 @@ LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 def test_reasons_of_a_newer_chip_do_not_vanish_from_the_shares() -> None:
     newer = ratios(selected=1.0, wait=4.0, utcmma_throttle=5.0)
-    assert stalls({**newer, LATENCY: 10.0}).values == (("other", 5.0), ("wait", 4.0))
-    assert stalls({**ratios(selected=1.0, wait=4.0), LATENCY: 5.02}).values == (("wait", 4.0),), "rounding"
+    assert stalls({**newer, LATENCY: 10.0}).values == (("utcmma_throttle", 5.0), ("wait", 4.0))
+
+
+@pytest.mark.parametrize("total", [4.8, 5.02, 5.2, 9.0])
+def test_what_the_reasons_lack_of_the_total_is_no_reason(total: float) -> None:
+    assert stalls({**ratios(selected=1.0, wait=4.0), LATENCY: total}).values == (("wait", 4.0),)
+
+
+@pytest.mark.parametrize("name", [STALL, "smsp__average_warp_latency_issue_stalled_{}.ratio"])
+def test_a_few_reasons_have_no_shares(name: str) -> None:
+    values: dict[str, Value] = {name.format("dispatch_stall"): 8.0}
+    assert kernel_stalls(counters(values)) == Unknown(
+        "1 of about 18 stall reasons collected: no shares", "ncu --section WarpStateStats"
+    )
+    assert stalls(values | samples(wait=5000)).top == ("wait", 1.0), "another family has them all"
 
 
 def test_the_tree_weighs_reasons_by_time_both_ways() -> None:

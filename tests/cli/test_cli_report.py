@@ -32,10 +32,10 @@ from tests.kernel_traces import (
     MEMORY,
     ROOT,
     SAMPLES,
-    STALL,
     TIMELINE,
     Launch,
     fp32_counters,
+    stall_ratios,
 )
 from tests.kernel_traces import report as made
 
@@ -183,7 +183,7 @@ HOSTILE_METRICS = {
     COMPUTE: 5.0,
     MEMORY: 90.0,
     DRAM: 90.0,
-    STALL.format("wait"): 1.0,
+    **stall_ratios(wait=1.0),
 }
 
 
