@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.collectors import cgroups
+from llmtop.collectors.end_times import EndTimes
 from llmtop.collectors.kernel_log import KernelLog, open_from_start
 from llmtop.model import Unknown
 from llmtop.text import shorten
@@ -53,12 +54,14 @@ class Exit:
     Attributes:
         text: "killed by SIGKILL", "exit code 1"; Unknown where nothing tells.
         is_regular: It ended as a program does that was told to: exit code 0, SIGTERM, SIGINT or SIGHUP.
+        is_killed: Somebody sent it SIGKILL: a person, or the server that it belongs to.
         is_oom: The kernel ended it for want of memory.
         words: The kernel's own line about it; empty where there is none.
     """
 
     text: str | Unknown = _NOT_KEPT
     is_regular: bool = False
+    is_killed: bool = False
     is_oom: bool = False
     words: str = ""
 
@@ -83,6 +86,7 @@ class Exits:
 
     log: KernelLog = field(default_factory=KernelLog)
     open_pidfd: Callable[[int], int] = os.pidfd_open
+    _times: EndTimes | None = None
     _watched: dict[int, _Watched] = field(default_factory=dict)
     _words: dict[int, str] = field(default_factory=dict)
     """The kernel's last line about a process, by PID."""
@@ -91,12 +95,16 @@ class Exits:
     def open(self) -> None:
         """Begin to listen to the kernel's log; where it may not be read, exits are told without it."""
         self.log.open()
+        self._times = EndTimes()
 
     def close(self) -> None:
         """Let go of all that is held."""
         self.log.close()
         for pid in list(self._watched):
             self.forget(pid)
+        if self._times is not None:
+            self._times.close()
+            self._times = None
 
     def watch(self, pid: int) -> None:
         """Follow a process from now on."""
@@ -106,6 +114,8 @@ class Exits:
             pidfd = self.open_pidfd(pid)
         except OSError:  # it has just ended, or the limit of open files is reached
             pidfd = None
+        if self._times is not None and pidfd is not None:
+            self._times.watch(pidfd)
         events = cgroups.memory_events_of(pid)
         self._watched[pid] = _Watched(pidfd, events, 0 if events is None else cgroups.oom_kills(events) or 0)
 
@@ -115,7 +125,16 @@ class Exits:
         self._words.pop(pid, None)
         self._oom.discard(pid)
         if watched is not None and watched.pidfd is not None:
+            if self._times is not None:
+                self._times.forget(watched.pidfd)
             os.close(watched.pidfd)
+
+    def ended_ns(self, pid: int) -> int | None:
+        """When it ended, in ns of the monotonic clock; None while it runs, or where nobody could wait for it."""
+        watched = self._watched.get(pid)
+        return (
+            None if self._times is None or watched is None or watched.pidfd is None else self._times.of(watched.pidfd)
+        )
 
     def note_zombie(self, pid: int) -> None:
         """Keep the status that a zombie shows until its parent takes it."""
@@ -155,7 +174,8 @@ class Exits:
         if status is None:
             return Exit("killed for want of memory (OOM)" if is_oom else _NOT_KEPT, is_oom=is_oom, words=words)
         oom = " for want of memory (OOM)" if is_oom else ""
-        return Exit(_status_text(status) + oom, status == 0 or killed in _REGULAR, is_oom, words)
+        is_killed = killed == signal.SIGKILL and not is_oom
+        return Exit(_status_text(status) + oom, status == 0 or killed in _REGULAR, is_killed, is_oom, words)
 
     @staticmethod
     def _has_group_lost_one(watched: _Watched) -> bool:

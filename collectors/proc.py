@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -345,12 +346,21 @@ class ProcCollector:
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
-            facts |= self._settings | {"gpus_open": self._gpus_open()}
+            facts |= self._settings | {"gpus_open": self._gpus_open()} | self._core_fact(process.role, command)
         if process.is_part:
             facts |= self._group_facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:
             process.shown = news.tracks[process.id] = track
+
+    def _core_fact(self, role: str, command: str) -> dict[str, Fact]:
+        """The role of the process that must be below the root, where its command line does not say otherwise."""
+        engine = next((one for one in self._engines if one.kind == self._target.kind), None)
+        core = engine.cores.get(role) if engine is not None else None
+        if engine is None or core is None or not command:
+            return {}
+        is_elsewhere = engine.core_elsewhere and re.search(engine.core_elsewhere, command)
+        return {} if is_elsewhere else {"core": core}
 
     def _gpus_open(self) -> Fact:
         """How many GPUs the server's processes have open, where all their files can be read."""
@@ -385,7 +395,9 @@ class ProcCollector:
             self._note_end(process.pid, process.start_ticks, process.role, alive_ns=process.alive_ns)
 
     def _note_end(self, pid: int, start_ticks: int, role: str, *, was_over: bool = False, alive_ns: int = 0) -> None:
-        ended = _Ended(pid, start_ticks, role, self._clock(), was_over, alive_ns)
+        exact_ns = self._exits.ended_ns(pid)
+        ended_ns = self._clock() if exact_ns is None or was_over else exact_ns
+        ended = _Ended(pid, start_ticks, role, ended_ns, was_over, alive_ns if exact_ns is None else exact_ns)
         self._over[f"ended:{pid}/{start_ticks}"] = ended
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
@@ -440,7 +452,7 @@ class ProcCollector:
             "alive_ns": ended.alive_ns,
             "how": exit.text,
         }
-        facts |= {key: 1 for key in ("is_regular", "is_oom") if getattr(exit, key)}
+        facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom") if getattr(exit, key)}
         if is_zombie and stat is not None:
             facts |= {"is_zombie": 1, "parent": stat.parent}
         if ended.was_over:

@@ -666,6 +666,9 @@ class Engine:
         config_wins: Whether that file counts more than the command line.
         formers: Variables that bring back the defaults of an older version.
         titles: Titles of its processes longer than the name that Linux keeps of a process, by which a zombie is told.
+        cores: By the role of its root, that of the process below it that runs the model and is always there.
+        core_elsewhere: A pattern of command lines of a root with which that one, or a rank, is not below it: in
+            the same process, or on another node.
         preempts: Whether it may throw running requests out of its KV cache; those that give a request all its room
             before they start it never do.
     """
@@ -701,6 +704,8 @@ class Engine:
     config_wins: bool = False
     formers: tuple[Former, ...] = ()
     titles: tuple[str, ...] = ()
+    cores: Mapping[str, str] = field(default_factory=dict)
+    core_elsewhere: str = ""
     preempts: bool = True
 
     def role(self, command_line: str) -> str | None:

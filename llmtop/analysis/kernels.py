@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound, Verdict, kernel_bound
 from llmtop.analysis.counters import Counters, number
+from llmtop.analysis.kernel_family import KernelKind, kernel_kind
 from llmtop.analysis.kernel_names import short_names
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
@@ -148,6 +149,10 @@ class Kernels:
         """What to call launch i."""
         return self.short_names[self.table.name_id[i]]
 
+    def kind(self, i: int) -> KernelKind:
+        """What the name of launch i says that it computes."""
+        return kernel_kind(self.table.name(i))
+
     def grid(self, i: int) -> Dim3:
         """Blocks of launch i in x, y, z."""
         x, y, z = self.table.grid
@@ -243,6 +248,11 @@ def kernels_of(trace: Trace) -> Kernels:
 def _kernels(table: KernelTable) -> Kernels:
     """One for each report that is open; a table is equal only to itself."""
     return Kernels(table)
+
+
+def has_counters(trace: Trace) -> bool:
+    """Whether the capture tells more of its kernels than when they ran."""
+    return trace.kernels is not None and trace.kernels.details is not None
 
 
 def no_kernels(trace: Trace) -> Unknown | None:

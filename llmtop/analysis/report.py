@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from llmtop.analysis.idle_time.account import IdleAccount, idle_account
+from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import (
     Dim3,
     KernelFacts,
@@ -32,6 +33,7 @@ class Entry:
 
     name: str
     short: str
+    family: Family
     demangled: str
     grid: Dim3
     block: Dim3
@@ -70,6 +72,7 @@ def _entry(kernels: Kernels, row: Row) -> Entry:
     return Entry(
         name=kernels.table.functions[name_id],
         short=short,
+        family=kernels.kind(launch).family,
         demangled=kernels.table.names[name_id],
         grid=kernels.grid(launch),
         block=kernels.block(launch),

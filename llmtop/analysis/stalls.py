@@ -72,6 +72,31 @@ REASONS: Mapping[str, str] = {
 }
 """What each reason means. "selected" is not among them: that warp issued."""
 
+PALETTE: Mapping[str, tuple[int, int]] = {
+    "long_scoreboard": (1, 1),
+    "lg_throttle": (1, 2),
+    "tex_throttle": (1, 3),
+    "short_scoreboard": (2, 1),
+    "mio_throttle": (2, 2),
+    "barrier": (3, 1),
+    "membar": (3, 2),
+    "sleeping": (3, 3),
+    "math_pipe_throttle": (4, 1),
+    "wait": (4, 2),
+    "no_instruction": (5, 1),
+    "imc_miss": (5, 2),
+    "branch_resolving": (5, 3),
+    "gmma": (6, 1),
+    "dispatch_stall": (6, 2),
+    "drain": (7, 1),
+    "misc": (7, 2),
+    "not_selected": (8, 1),
+}
+"""Which of eight colours a reason has wherever it is drawn, and which of that colour's three shades: reasons of a kind
+share a colour (global memory, the SM's own memories, waiting for each other, arithmetic, instruction fetch)."""
+UNNAMED = (8, 2)
+"""What a reason that is not in `PALETTE` has."""
+
 _REASON_BY_NAME = {reason: reason for reason in REASONS} | _SAME_REASON
 
 

@@ -14,6 +14,7 @@ _COLUMNS = (
     "name", "demangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "calls", "duration_ns",
     "time_share", "bound", "intensity_flop_per_byte", "flops_per_s", "bytes_per_s", "precision", "roof_fraction",
     "occupancy_percent", "registers_per_thread", "waves", "top_stall", "top_stall_share", "missing",
+    "title", "family",
 )  # fmt: skip
 
 
@@ -49,6 +50,8 @@ def _cells(entry: Entry) -> tuple[object, ...]:
         _known(facts.waves),
         *stall,
         "; ".join(f"{missing.what}: {missing.why}" for missing in entry.missing),
+        entry.short,
+        str(entry.family),
     )
 
 

@@ -1,216 +1,364 @@
-"""`llmtop report --format html`: one file that needs nothing else, and runs nothing."""
+"""`llmtop report --format html`: one file that needs nothing else: the verdict, what to do first, charts, tables."""
 
 from __future__ import annotations
 
-import math
+import base64
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from pathlib import PurePath
 
-from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view, stall_bars
+from llmtop import __version__
+from llmtop.analysis.bounds import Bound
+from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, IdleView, idle_view
+from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
+from llmtop.analysis.kernels import (
+    Grouping,
+    has_counters,
+    kernel_table,
+    kernels_of,
+    no_kernels,
+    roofline_view,
+    stall_bars,
+)
 from llmtop.analysis.report import Summary, summary
-from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.views import RooflinePoint, RooflineView
-from llmtop.cli.report_rows import counted, kernel_rows
-from llmtop.model import Finding, Trace
-from llmtop.units import duration, number, percent, si
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED, StallBar
+from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
+from llmtop.cli.report_page import SCRIPT, STYLE
+from llmtop.cli.report_rows import cell_text, counted
+from llmtop.cli.report_svg import NUMBERED, Part, histogram_svg, roofline_svg, stacked_bar
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.units import duration, number, percent
 
 _KERNELS = 500
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 78em; padding: 0 1em; color: #1b1f24; }
-table { border-collapse: collapse; font-size: 13px; } th, td { padding: .25em .7em; border-bottom: 1px solid #d8dee4; }
-th { text-align: left; } .n { text-align: right; white-space: nowrap; }
-td:first-child { max-width: 34em; overflow-wrap: anywhere; }
-code { background: #f3f4f6; padding: .1em .3em; overflow-wrap: anywhere; } .warning, .error { color: #9a3412; }
-svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; }
-@media (prefers-color-scheme: dark) { body { background: #15181c; color: #e6e8eb; } code { background: #262b31; }
-  th, td { border-color: #363c44; } .warning, .error { color: #fdba74; } svg { color: #e6e8eb; } }
-""".strip()
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Should a name get past the escaping after all, the browser still loads and runs nothing."""
-
-_WIDTH, _HEIGHT, _MARGIN, _RIGHT = 860, 420, 90, 24
+_FIRST = 3
+_BARS = 12
+_IDLE_ROWS = 100
+_VISIBLE = 0.003
+"""Of a bar: what is narrower is not in its legend."""
+_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
+"""Should a name get past the escaping after all, the browser still loads nothing and runs nothing but `SCRIPT`."""
 
 
 def report_html(trace: Trace) -> Iterator[str]:
     """The page, in parts."""
-    totals = summary(trace)
+    totals, diagnosis = summary(trace), diagnose(trace)
+    title = escape(PurePath(trace.origin.path).name or trace.origin.kind)
     yield "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+    yield "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-    yield f"<title>{escape(trace.origin.path)} – llmtop</title>\n<style>\n{_STYLE}\n</style></head><body>\n"
+    yield f"<title>{title} – llmtop</title>\n<style>{STYLE}</style></head><body>\n"
+    yield f"<header><h1>{title}</h1>\n"
     yield from _head(trace, totals)
+    yield "</header>\n<main>\n"
+    yield from _verdict(diagnosis)
     if why := no_kernels(trace):
-        yield f"<p>No kernels: {escape(str(why))}</p>\n"
+        yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
     else:
+        yield from _charts(trace, totals)
         yield from _kernels(trace)
-        yield from _roofline(roofline_view(trace))
-        yield from _stalls(trace)
-    yield from _findings(diagnose(trace).findings)
+    yield from _findings(diagnosis.findings[_FIRST:])
     yield from _missing(trace, totals)
-    yield "</body></html>\n"
+    yield f"</main>\n<footer>llmtop {escape(__version__)} · {escape(trace.origin.path)}</footer>\n"
+    yield f"<script>{SCRIPT}</script>\n</body></html>\n"
 
 
 def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     origin = trace.origin
-    yield f"<h1>{escape(origin.path)}</h1>\n"
-    yield f"<p>{escape(' · '.join(part for part in (origin.kind, origin.tool_version, origin.gpu) if part))}<br>\n"
-    yield f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}, {duration(totals.total_ns)}"
-    bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
-    yield f"; of the time, by what limits it: {bounds}</p>\n" if bounds else "</p>\n"
+    facts = [origin.gpu, " ".join(part for part in (origin.kind, origin.tool_version) if part)]
+    if totals.launches:
+        facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")
+    if totals.total_ns:
+        facts.append(f"{duration(totals.total_ns)} of kernel time")
+    yield f"<p>{escape(' · '.join(fact for fact in facts if fact))}</p>\n"
 
 
-def _table(titles: Iterable[str], numeric: Sequence[bool], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "<table><thead><tr>" + "".join(f"<th>{escape(title)}</th>" for title in titles) + "</tr></thead><tbody>\n"
-    for row in rows:
-        cells = zip(row, numeric, strict=True)
-        yield (
-            "<tr>"
-            + "".join(f"<td{' class=n' if right else ''}>{escape(text)}</td>" for text, right in cells)
-            + "</tr>\n"
-        )
-    yield "</tbody></table>\n"
+# -- what to do -------------------------------------------------------------------------------------------------------
+
+
+def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
+    """The first finding as a headline, then the first three in full: what one came for."""
+    if not diagnosis.findings:
+        silence = diagnosis.silence_reason or "no findings: the rules that this capture has data for found nothing"
+        yield f"<p class='verdict'>{escape(silence)}</p>\n"
+        return
+    gravest = diagnosis.findings[0]
+    yield f"<p class='verdict {escape(gravest.severity)}'>{escape(gravest.subject)}: {escape(gravest.message)}</p>\n"
+    yield "<div class='cards'>\n"
+    for finding in diagnosis.findings[:_FIRST]:
+        yield from _finding(finding)
+    yield "</div>\n"
+    if len(diagnosis.findings) > _FIRST:
+        more = counted(len(diagnosis.findings) - _FIRST, "more finding")
+        yield f"<p class='why'>{more} below the kernels.</p>\n"
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"<section class='card {escape(finding.severity)}'><h3>{escape(finding.subject)}</h3>\n"
+    yield f"<p><b class='severity'>{escape(finding.severity)}</b> {escape(finding.message)}</p>\n"
+    yield f"<p class='do'>→ {escape(finding.action)}</p>\n"
+    if finding.next_command:
+        yield f"<pre><code>{escape(finding.next_command)}</code></pre>\n"
+    if finding.evidence:
+        yield "<ul>" + "".join(f"<li>{escape(evidence)}</li>" for evidence in finding.evidence) + "</ul>\n"
+    yield f"<p class='source'>{escape(finding.rule)}: {escape(finding.source)}</p></section>\n"
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    if findings:
+        yield "<h2>Further findings</h2>\n<div class='cards'>\n"
+        for finding in findings:
+            yield from _finding(finding)
+        yield "</div>\n"
+
+
+# -- charts -----------------------------------------------------------------------------------------------------------
+
+
+def _charts(trace: Trace, totals: Summary) -> Iterator[str]:
+    yield "<div class='charts'>\n"
+    yield from _time(trace, totals)
+    yield from _idle(idle_view(trace))
+    if has_counters(trace):
+        yield from _stalls(stall_bars(trace))
+    yield "</div>\n"
+    if has_counters(trace):
+        yield from _roofline(roofline_view(trace))
+    yield from _histograms(kernel_histograms(trace))
+
+
+def _time(trace: Trace, totals: Summary) -> Iterator[str]:
+    """Where the kernels' time goes: by what limits it, and by kernel."""
+    yield "<section><h2>Time</h2>\n"
+    bounds = [bound for bound in totals.time_by_bound if bound != Bound.UNKNOWN]
+    if bounds:
+        yield "<h3>by what limits it</h3>\n"
+        parts = [(f"b-{bound}", bound, share) for bound, share in totals.time_by_bound.items()]
+        yield stacked_bar(Part(share, colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
+        yield _legend((colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
+    yield "<h3>by kernel</h3>\n"
+    kernels = kernels_of(trace)
+    rows = kernels.groups(Grouping.NAME)
+    yield from _bars(
+        (kernels.short_name(row.launches[0]), kernels.share(row.total_ns), duration(row.total_ns))
+        for row in rows[:_BARS]
+        if row.total_ns == row.total_ns
+    )
+    if len(rows) > _BARS:
+        rest = kernels.share(sum(row.total_ns for row in rows[_BARS:] if row.total_ns == row.total_ns))
+        yield f"<p class='why'>and {counted(len(rows) - _BARS, 'more name')}, {percent(100 * (rest or 0.0))}</p>\n"
+    yield "</section>\n"
+
+
+def _bars(rows: Iterable[tuple[str, float | None, str]]) -> Iterator[str]:
+    """Bars of (name, share, value), the first ones longest."""
+    yield "<div class='bars'>\n"
+    for name, share, value in rows:
+        part = 0.0 if share is None else share
+        yield f"<span class='name' title='{escape(name)}'>{escape(name)}</span>"
+        yield stacked_bar([Part(part, "b-time", f"{percent(100 * part)}")])
+        yield f"<span class='n'>{percent(100 * part)}</span><span class='n'>{escape(value)}</span>\n"
+    yield "</div>\n"
+
+
+def _stalls(bars: Sequence[StallBar]) -> Iterator[str]:
+    """What warps wait for: in each of the heaviest kernels that was asked."""
+    yield "<section><h2>What warps wait for</h2>\n"
+    measured = [bar for bar in bars if bar.shares][:_BARS]
+    if not measured:
+        why = next((bar.why_not for bar in bars if bar.why_not), Unknown("not collected"))
+        yield f"<p class='why'>{escape(str(why))}</p></section>\n"
+        return
+    yield "<div class='bars'>\n"
+    for bar in measured:
+        reason, share = bar.shares[0]
+        yield f"<span class='name' title='{escape(bar.kernel)}'>{escape(bar.kernel)}</span>"
+        yield stacked_bar(Part(part, _stall_class(name), f"{name} {percent(100 * part)}") for name, part in bar.shares)
+        yield f"<span class='n'>{percent(100 * share)}</span><span>{escape(reason)}</span>\n"
+    yield "</div>\n"
+    yield _legend((_stall_class(name), f"{name}: {REASONS.get(name, '')}") for name in _worth_naming(measured))
+    yield f"<p class='why'>Shares of the waiting, in {escape(measured[0].unit)}.</p></section>\n"
+
+
+def _stall_class(reason: str) -> str:
+    colour, shade = PALETTE.get(reason, UNNAMED)
+    return f"s{colour}-{shade}"
+
+
+def _worth_naming(bars: Sequence[StallBar]) -> list[str]:
+    """The reasons that take a visible part of a bar, in the order of their weight."""
+    weights: dict[str, float] = {}
+    for bar in bars:
+        for name, share in bar.shares:
+            if share >= 0.03:
+                weights[name] = weights.get(name, 0.0) + share * max(bar.total, 1e-9)
+    return sorted(weights, key=lambda name: -weights[name])
+
+
+def _idle(view: IdleView) -> Iterator[str]:
+    """What each GPU of a timeline did in the time of the capture, and why it had nothing to do."""
+    if not view.gpus:
+        return
+    yield "<section><h2>GPU time</h2>\n"
+    for gpu in view.gpus:
+        whole = max(1, gpu.capture_ns)
+        shown = [Part(gpu.busy_ns / whole, "i-busy", f"at work {duration(gpu.busy_ns)}")]
+        shown += [Part(row.ns / whole, _idle_class(row), f"{row.title} {duration(row.ns)}") for row in gpu.causes]
+        yield f"<h3>{escape(gpu.title)}</h3>\n" + stacked_bar(shown)
+        visible = [part for part in shown if part.share >= _VISIBLE]
+        yield _legend((part.colour, f"{part.title}, {percent(100 * part.share)}") for part in visible)
+        yield "<details><summary>idle time by cause</summary>\n"
+        yield from _idle_rows(gpu)
+        yield "</details>\n"
+    yield from (f"<p class='why'>{escape(f'{lacks.what}: {lacks.why}')}</p>\n" for lacks in view.unknown)
+    yield "</section>\n"
+
+
+def _idle_rows(gpu: IdleOfGpu) -> Iterator[str]:
+    columns = (
+        Column("cause", "had nothing to do"),
+        Column("name", "call or range"),
+        Column("time", "time", "ns"),
+        Column("share", "of the idle time", "ratio"),
+        Column("gaps", "gaps", "1"),
+        Column("longest", "longest", "ns"),
+    )
+    rows = [(row.title, row.name, row.ns, row.share, row.gaps, row.longest_ns) for row in gpu.rows[:_IDLE_ROWS]]
+    yield from _table(columns, rows)
+
+
+def _idle_class(row: IdleRow) -> str:
+    colour, shade = IDLE_PALETTE[row.cause]
+    return f"s{colour}-{shade}"
+
+
+def _legend(items: Iterable[tuple[str, str]]) -> str:
+    """What the colours of a chart mean."""
+    listed = "".join(f"<li><i class='{colour}'></i>{escape(text)}</li>" for colour, text in items)
+    return f"<ul class='legend'>{listed}</ul>\n"
+
+
+def _roofline(view: RooflineView) -> Iterator[str]:
+    yield "<section><h2>Roofline</h2>\n"
+    if not view.points:
+        why = view.why_not or Unknown("no kernel has a place")
+        yield f"<p class='why'>no point: {escape(str(why))}</p></section>\n"
+        return
+    yield "<div class='wide'>\n"
+    yield from roofline_svg(view)
+    yield "</div>\n"
+    if len({point.precision for point in view.points}) > 1:
+        yield "<details><summary>normalised: all precisions under one roof</summary><div class='wide'>\n"
+        yield from roofline_svg(view, normalised=True)
+        yield "</div></details>\n"
+    yield "<ol class='points'>"
+    yield from (f"<li>{escape(_place(point))}</li>\n" for point in view.points[:NUMBERED])
+    yield f"</ol>\n<p class='why'>{escape(_ridges(view))}</p>\n"
+    yield "<details><summary>all points</summary>\n"
+    columns = (
+        Column("number", "#", "1"),
+        Column("name", "kernel"),
+        Column("intensity", "FLOP/byte", "1"),
+        Column("flops", "FLOP/s", "FLOP/s"),
+        Column("bytes", "bytes/s", "bytes/s"),
+        Column("precision", "precision"),
+        Column("roof", "of the roof", "%"),
+        Column("time", "time", "%"),
+    )
+    yield from _table(columns, (_point(i, point) for i, point in enumerate(view.points[:_KERNELS], 1)))
+    yield "</details>\n"
+    if view.refusals:
+        yield f"<details><summary>{counted(len(view.refusals), 'kernel')} not on it</summary><ul>\n"
+        refusals = view.refusals[:_KERNELS]
+        yield from (f"<li>{escape(refusal.label)}: {escape(str(refusal.why))}</li>\n" for refusal in refusals)
+        yield "</ul></details>\n"
+    yield "</section>\n"
+
+
+def _place(point: RooflinePoint) -> str:
+    of_roof = "" if point.roof_fraction is None else f" {percent(100 * point.roof_fraction)} of the roof,"
+    return f"{point.label}:{of_roof} {percent(100 * point.weight)} of the time"
+
+
+def _ridges(view: RooflineView) -> str:
+    """From which intensity on a kernel can reach its compute roof."""
+    dram = next((roof.value for roof in view.roofs if roof.kind == "memory" and roof.level == "DRAM"), 0.0)
+    ridges = [
+        f"{roof.level} {number(roof.value / dram)} FLOP/byte" for roof in view.roofs if roof.kind == "compute" and dram
+    ]
+    notes = " ".join(view.notes)
+    return " ".join(filter(None, (f"Ridges: {', '.join(ridges)}." if ridges else "", notes)))
+
+
+def _point(place: int, point: RooflinePoint) -> tuple[Cell, ...]:
+    of_roof = None if point.roof_fraction is None else 100 * point.roof_fraction
+    rates = point.intensity, point.flops_per_s, point.bytes_per_s
+    return place, point.label, *rates, point.precision, of_roof, 100 * point.weight
+
+
+def _histograms(histograms: Sequence[Histogram]) -> Iterator[str]:
+    yield "<section><h2>How the launches are spread</h2>\n<div class='small'>\n"
+    for histogram in histograms:
+        if histogram.counts:
+            lacking = f" ({counted(histogram.unknown, 'launch')} without)" if histogram.unknown else ""
+            caption = f"<figcaption>{escape(histogram.title)}{lacking}</figcaption>"
+            yield f"<figure>{caption}{histogram_svg(histogram)}</figure>"
+    yield "</div>\n"
+    lacking_of: dict[str, list[str]] = {}
+    for histogram in histograms:
+        if histogram.why_not is not None:
+            lacking_of.setdefault(histogram.why_not.remedy, []).append(histogram.title)
+    for remedy, titles in lacking_of.items():
+        yield f"<p class='why'>not collected: {escape(', '.join(titles))} ({escape(remedy)})</p>\n"
+    yield "</section>\n"
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 def _kernels(trace: Trace) -> Iterator[str]:
     table = kernel_table(trace, Grouping.SHAPE)
-    yield "<h2>Kernels</h2>\n"
-    titles, numeric = [column.title for column in table.columns], [column.is_number for column in table.columns]
-    yield from _table(titles, numeric, kernel_rows(table, _KERNELS))
+    shown = range(min(_KERNELS, len(table)))
+    yield "<section><h2>Kernels</h2>\n"
+    rows = [table.cells(row) for row in shown]
+    known = [i for i in range(len(table.columns)) if not all(isinstance(row[i], Unknown) for row in rows)]
+    names = [table.kernels.table.name(row.launches[0]) for row in table.rows[:_KERNELS]]
+    yield from _table([table.columns[i] for i in known], ([row[i] for i in known] for row in rows), names)
     if len(table) > _KERNELS:
-        yield f"<p>{len(table) - _KERNELS} more are not shown.</p>\n"
+        yield f"<p class='why'>{len(table) - _KERNELS} more are not shown (--format csv lists all).</p>\n"
+    if whys := {str(cell): None for row in rows for cell in row if isinstance(cell, Unknown)}:
+        yield "<details><summary>why cells are empty or columns left out</summary><ul>"
+        yield from (f"<li>{escape(why)}</li>\n" for why in whys)
+        yield "</ul></details>\n"
+    yield "</section>\n"
 
 
-def _roofline(view: RooflineView) -> Iterator[str]:
-    yield "<h2>Roofline</h2>\n"
-    if view.why_not is not None:
-        yield f"<p>{escape(str(view.why_not))}</p>\n"
-        return
-    yield from _plot(view)
-    rows = [
-        (
-            point.label,
-            number(point.intensity),
-            si(point.flops_per_s, "FLOP/s"),
-            point.precision,
-            "" if point.roof_fraction is None else percent(100 * point.roof_fraction),
-        )
-        for point in view.points
-    ]
-    titles = ("kernel", "FLOP/byte", "FLOP/s", "precision", "of the roof")
-    yield from _table(titles, (False, True, True, False, True), rows)
-    yield from (f"<p>Not on it: {escape(refusal.label)}: {escape(str(refusal.why))}</p>\n" for refusal in view.refusals)
+def _table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], names: Sequence[str] = ()) -> Iterator[str]:
+    """A table that the script sorts and filters; `names` are what the first cells are called in full."""
+    yield "<div class='table'><table><thead><tr>"
+    for column in columns:
+        kind = " class=n" if column.is_number else ""
+        yield f"<th{kind} scope='col' title='{escape(column.help)}'>{escape(column.title)}</th>"
+    yield "</tr></thead><tbody>\n"
+    for i, row in enumerate(rows):
+        cells = [_cell(cell, column) for cell, column in zip(row, columns, strict=True)]
+        if i < len(names) and names[i] != row[0]:
+            cells[0] = f"<td class=t><details><summary>{escape(str(row[0]))}</summary>{escape(names[i])}</details></td>"
+        yield f"<tr>{''.join(cells)}</tr>\n"
+    yield "</tbody></table></div>\n"
 
 
-def _plot(view: RooflineView) -> Iterator[str]:
-    """The roofline as SVG: both axes logarithmic, areas of dots in proportion to time."""
-    x_axis = _decades([*(point.intensity for point in view.points), *_ridges(view)])
-    y_axis = _decades([*(point.flops_per_s for point in view.points), *_tops(view)])
-    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Roofline" fill="none" stroke="currentColor">\n'
-    for decade in range(x_axis[0], x_axis[1] + 1):
-        x = _x(10.0**decade, x_axis)
-        yield f'<path d="M{x:.1f} 10V{_HEIGHT - 40}" opacity=".15"/>'
-        yield _label(x, _HEIGHT - 22, number(10.0**decade), "middle")
-    for decade in range(y_axis[0], y_axis[1] + 1):
-        y = _y(10.0**decade, y_axis)
-        yield f'<path d="M{_MARGIN} {y:.1f}H{_WIDTH - _RIGHT}" opacity=".15"/>'
-        yield _label(_MARGIN - 6, y + 4, si(10.0**decade, "FLOP/s"), "end")
-    yield _label(_WIDTH / 2, _HEIGHT - 4, "FLOP per byte of DRAM traffic", "middle") + "\n"
-    yield from _roofs(view, x_axis, y_axis)
-    yield from (_dot(point, x_axis, y_axis) for point in view.points)
-    yield "</svg>\n"
-
-
-_Decades = tuple[int, int]
-
-
-def _decades(values: Sequence[float]) -> _Decades:
-    logs = [math.log10(value) for value in values if value > 0] or [0.0]
-    return math.floor(min(logs) - 0.3), math.ceil(max(logs) + 0.3)
-
-
-def _x(value: float, axis: _Decades) -> float:
-    return _MARGIN + (math.log10(value) - axis[0]) / (axis[1] - axis[0]) * (_WIDTH - _RIGHT - _MARGIN)
-
-
-def _y(value: float, axis: _Decades) -> float:
-    return 10 + (axis[1] - math.log10(value)) / (axis[1] - axis[0]) * (_HEIGHT - 50)
-
-
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} fill="currentColor" stroke="none">{escape(text)}</text>'
-
-
-def _tops(view: RooflineView) -> list[float]:
-    return [roof.value for roof in view.roofs if roof.kind == "compute"]
-
-
-def _ridges(view: RooflineView) -> list[float]:
-    return [top / roof.value for top in _tops(view) for roof in view.roofs if roof.kind == "memory"]
-
-
-def _roofs(view: RooflineView, x_axis: _Decades, y_axis: _Decades) -> Iterator[str]:
-    slopes = [roof for roof in view.roofs if roof.kind == "memory"]
-    for slope in slopes:
-        # From where the slope enters the plot to the highest ridge.
-        start = max(10.0 ** x_axis[0], 10.0 ** y_axis[0] / slope.value)
-        end = min(10.0 ** x_axis[1], max(_tops(view), default=10.0 ** y_axis[1]) / slope.value)
-        yield _line(start, start * slope.value, end, end * slope.value, x_axis, y_axis)
-        yield _label(
-            _x(start, x_axis) + 16,
-            _y(start * slope.value, y_axis) + 14,
-            f"{slope.level} {si(slope.value, 'B/s')}",
-            "start",
-        )
-    for roof in view.roofs:
-        if roof.kind == "compute":
-            knee = min((roof.value / slope.value for slope in slopes), default=10.0 ** x_axis[0])
-            yield _line(knee, roof.value, 10.0 ** x_axis[1], roof.value, x_axis, y_axis)
-            yield _label(
-                _WIDTH - _RIGHT - 2, _y(roof.value, y_axis) - 5, f"{roof.level} {si(roof.value, 'FLOP/s')}", "end"
-            )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, x_axis: _Decades, y_axis: _Decades) -> str:
-    start, end = f"{_x(x1, x_axis):.1f} {_y(y1, y_axis):.1f}", f"{_x(x2, x_axis):.1f} {_y(y2, y_axis):.1f}"
-    return f'<path d="M{start}L{end}" stroke-width="2"/>'
-
-
-def _dot(point: RooflinePoint, x_axis: _Decades, y_axis: _Decades) -> str:
-    radius = 3 + 14 * math.sqrt(point.weight)
-    place = f'cx="{_x(point.intensity, x_axis):.1f}" cy="{_y(point.flops_per_s, y_axis):.1f}" r="{radius:.1f}"'
-    title = f"{point.label}: {percent(100 * point.weight)} of the time"
-    return (
-        f'<circle {place} fill="#2563eb" fill-opacity=".45" stroke="#2563eb"><title>{escape(title)}</title></circle>\n'
-    )
-
-
-def _stalls(trace: Trace) -> Iterator[str]:
-    bars = stall_bars(trace)
-    yield "<h2>Warp stalls</h2>\n"
-    rows = [
-        (
-            bar.kernel,
-            percent(100 * bar.total),
-            ", ".join(f"{reason} {percent(100 * share)}" for reason, share in bar.shares[:6]),
-        )
-        for bar in bars[:_KERNELS]
-        if bar.shares
-    ]
-    if rows:
-        yield from _table(("kernel", "time", "share of the waiting"), (False, True, False), rows)
-    elif bars and bars[0].why_not is not None:
-        yield f"<p>{escape(str(bars[0].why_not))}</p>\n"
-
-
-def _findings(findings: Iterable[Finding]) -> Iterator[str]:
-    yield "<h2>Findings</h2>\n"
-    for finding in findings:
-        yield f"<h3 class='{escape(finding.severity)}'>{escape(finding.subject)}: {escape(finding.message)}</h3>\n<ul>"
-        yield from (f"<li>{escape(evidence)}</li>" for evidence in finding.evidence)
-        yield f"</ul>\n<p>→ {escape(finding.action)}</p>\n"
-        if finding.next_command:
-            yield f"<p><code>{escape(finding.next_command)}</code></p>\n"
-        yield f"<p><small>{escape(finding.rule)}: {escape(finding.source)}</small></p>\n"
+def _cell(cell: Cell, column: Column) -> str:
+    """A cell; numbers keep their value beside their text, to be sorted by."""
+    text = escape(cell_text(cell, column))
+    if isinstance(cell, Unknown):
+        return f"<td{' class=n' if column.is_number else ''} title='{escape(str(cell))}'>{text}</td>"
+    if isinstance(cell, int | float):
+        return f"<td class=n data-v='{cell!r}'>{text}</td>"
+    return f"<td class=t>{text}</td>" if not column.width else f"<td>{text}</td>"
 
 
 def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
@@ -218,4 +366,5 @@ def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
     lines += [f"{missing.what} of {counted(count, 'kernel')}: {missing.why}" for missing, count in totals.unknowns]
     lines += [f"{issue.severity}: {issue.message}" for issue in trace.issues]
     if lines:
-        yield "<h2>Not in this capture</h2>\n<ul>" + "".join(f"<li>{escape(line)}</li>\n" for line in lines) + "</ul>\n"
+        yield "<section><h2>Not in this capture</h2>\n<ul>"
+        yield "".join(f"<li>{escape(line)}</li>\n" for line in lines) + "</ul></section>\n"

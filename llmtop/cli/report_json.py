@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from llmtop.analysis.family_shares import FamilyShare, family_shares
 from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
 from llmtop.analysis.idle_time.view import merged
 from llmtop.analysis.kernels import kernels_of
@@ -31,6 +32,7 @@ def report_json(trace: Trace) -> Iterator[str]:
         yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.scalars)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
+        "families": [_family(share) for share in family_shares(trace)],
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
@@ -97,6 +99,8 @@ def _kernel(entry: Entry) -> Json:
     stalls = entry.facts.stalls
     return {
         "name": entry.name,
+        "title": entry.short,
+        "family": str(entry.family),
         "demangled": entry.demangled,
         "grid": list(entry.grid),
         "block": list(entry.block),
@@ -106,6 +110,16 @@ def _kernel(entry: Entry) -> Json:
         "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
         "missing": [_missing(missing) for missing in entry.missing],
+    }
+
+
+def _family(share: FamilyShare) -> Json:
+    return {
+        "family": str(share.family),
+        "kernels": share.kernels,
+        "launches": share.launches,
+        "duration_ns": share.total_ns,
+        "time_share": share.share,
     }
 
 

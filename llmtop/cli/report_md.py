@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -31,6 +32,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield f"No kernels: {_escaped(str(why))}"
     else:
         yield from _kernels(trace)
+        yield from _families(trace)
         yield from _roofline(roofline_view(trace))
     yield from _findings(diagnose(trace).findings)
     yield from _missing(trace, totals)
@@ -75,6 +77,17 @@ def _kernels(trace: Trace) -> Iterator[str]:
         yield _row([_escaped(text) for text in texts])
     if len(table) > _KERNELS:
         yield f"\n{len(table) - _KERNELS} more are not shown."
+    yield ""
+
+
+def _families(trace: Trace) -> Iterator[str]:
+    yield "## Time by kind of kernel"
+    yield ""
+    yield _row(["kind", "time", "duration", "launches", "longest"])
+    yield _row(["---", "---:", "---:", "---:", "---"])
+    for share in family_shares(trace):
+        numbers = [percent(100 * share.share), duration(share.total_ns), str(share.launches)]
+        yield _row([str(share.family), *numbers, _escaped(", ".join(share.longest))])
     yield ""
 
 

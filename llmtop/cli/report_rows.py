@@ -18,10 +18,11 @@ def kernel_rows(table: KernelRows, count: int) -> list[list[str]]:
 
 
 def _texts(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
-    return [_text(cell, column) for cell, column in zip(cells, columns, strict=True)]
+    return [cell_text(cell, column) for cell, column in zip(cells, columns, strict=True)]
 
 
-def _text(cell: Cell, column: Column) -> str:
+def cell_text(cell: Cell, column: Column) -> str:
+    """A cell as people read it; what is not known is a dash."""
     if cell is None:
         return ""
     if isinstance(cell, Unknown):

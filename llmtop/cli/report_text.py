@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, idle_view
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.report import Summary, summary
@@ -61,6 +62,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _wrapped(f"No kernels: {why}", style, "  ")
     else:
         yield from _kernels(trace, style)
+        yield from _families(trace, style)
         yield from _roofline(trace, style)
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
@@ -103,6 +105,14 @@ def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _table(table, min(_KERNELS, len(table)), style.width)
     if len(table) > _KERNELS:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
+
+
+def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
+    yield from _heading("Time by kind of kernel", style)
+    for share in family_shares(trace):
+        head = f"  {percent(100 * share.share):>6}  {share.family:<18}  {duration(share.total_ns):>8}"
+        line = f"{head}  {counted(share.launches, 'launch'):>15}  {', '.join(share.longest)}"
+        yield line if len(line) <= style.width else line[: style.width - 1] + "…"
 
 
 def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:

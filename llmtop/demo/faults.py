@@ -36,6 +36,8 @@ class Fault:
     """The engine asks for work again and again instead of sleeping."""
     outlives_engine = False
     """The API server goes on without its engine."""
+    buries_engine = False
+    """And waits for it, so that nothing is left of it, not even a zombie."""
 
     def before_step(self) -> None:
         """Called by the engine's main thread before each step."""
@@ -184,6 +186,12 @@ class Outlive(Fault):
     outlives_engine = True
 
 
+class OutliveAndBury(Outlive):
+    """The API server stays when its engine is gone, and has waited for it."""
+
+    buries_engine = True
+
+
 class FailingMetrics(Fault):
     """The metrics answer with an error."""
 
@@ -233,6 +241,7 @@ FAULTS: Mapping[str, type[Fault]] = {
     "tokenizer": Tokenizer,
     "blocked-api": BlockedApi,
     "outlive": Outlive,
+    "outlive-and-bury": OutliveAndBury,
     "metrics-fail": FailingMetrics,
     "metrics-foreign": ForeignMetrics,
     "metrics-slow": SlowMetrics,

@@ -309,6 +309,12 @@ INCIDENTS: Mapping[str, Incident] = {
         verdicts=("process-gone",),
         is_watched=True,
     ),
+    "engine-gone": Incident(
+        "the engine was killed before llmtop came, its API server stays",
+        fault="outlive-and-bury",
+        stage=partial(_signalled, signal.SIGKILL, "engine"),
+        verdicts=("process-gone",),
+    ),
     "server-stopped": Incident(
         "the API server is stopped (SIGSTOP)",
         stage=partial(_signalled, signal.SIGSTOP, "server"),

@@ -183,13 +183,17 @@ class EngineClient:
             for answer in self._answers.values():
                 answer.tokens.put(None)
 
+    def bury(self) -> None:
+        """Wait until the engine has ended, or for as long as it may take to end."""
+        self._process.wait(ENGINE_STOP_S)
+
     def close(self) -> None:
         """End the engine process: it leaves at the end of its socket."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._process.terminate()
         try:
-            self._process.wait(ENGINE_STOP_S)
+            self.bury()
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -399,6 +403,8 @@ def distribute(engine: EngineClient, faults: Faults) -> None:
     """Hand out tokens until the engine is gone, then end this process too: without it there is nothing to serve."""
     name_thread("engine-io")
     engine.distribute()
+    if faults.now.buries_engine:
+        engine.bury()
     if not faults.now.outlives_engine:
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -16,6 +16,7 @@ ENGINE = replace(
         Role("APIServer", r"^-m llmtop\.demo\.server(?:\s|$)|^APIServer(?:\s|$)"),
     ),
     titles=(),
+    cores={"APIServer": "EngineCore"},
     library="",
     metrics_remedy="",
     version_path="",

@@ -96,6 +96,8 @@ ENGINE = Engine(
         Role("http_server", r"^-c [\s\S]*\bsglang\.(?:srt\.server|launch_server|srt\.entrypoints\.http_server)\b"),
     ),
     titles=("sglang::scheduler", "sglang::detokenizer", "sglang::data_parallel_controller"),
+    cores={"http_server": "scheduler"},
+    core_elsewhere=r"--nnodes|--node-rank|--dist-init-addr|--use-ray",
     library=r"sgl_kernel|/sglang/[^\n]*\.so",
     port=30000,
     prefixes=("sglang_",),

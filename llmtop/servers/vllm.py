@@ -187,6 +187,9 @@ ENGINE = Engine(
     },
     version_path="/version",
     backs=r"EngineCore|Worker|DPCoordinator",
+    cores={"APIServer": "EngineCore"},
+    core_elsewhere=r"vllm-rs|--headless|--disable-frontend-multiprocessing|--nnodes|--node-rank"
+    r"|--data-parallel-(?:size-local|start-rank|address|backend[= ]ray)|-dp[lrs]\b",
     alias_flags=("--served-model-name",),
     knobs=KNOBS,
     config_flags=("--config",),

@@ -253,16 +253,13 @@ def test_stall_bars_are_as_long_as_their_kernels() -> None:
     assert stall_tree(trace).root.total == 75.0
 
 
-ADD = "void at::elementwise_kernel<(int)128, at::CUDAFunctor_add<float>>(int, T3)"
-MUL = "void at::elementwise_kernel<(int)128, at::CUDAFunctor_mul<float>>(int, T3)"
+ADD = "void tiles::run<(int)128, tiles::add<float>>(int, T3)"
+MUL = "void tiles::run<(int)128, tiles::mul<float>>(int, T3)"
 
 
 def test_short_names_keep_what_differs() -> None:
-    assert short_names([ADD, MUL], ["elementwise_kernel"] * 2) == (
-        "elementwise_kernel<CUDAFunctor_add>",
-        "elementwise_kernel<CUDAFunctor_mul>",
-    )
-    assert short_names([ADD], ["elementwise_kernel"]) == ("elementwise_kernel",)
+    assert short_names([ADD, MUL], ["run"] * 2) == ("run<add>", "run<mul>")
+    assert short_names([ADD], ["run"]) == ("run",)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,39 @@ def test_an_engine_that_the_server_kills_at_its_end_is_no_dead_engine(
     assert [fault.state for fault in liveness(shut_down(gone, page_ns)).faults] == [over]
 
 
+@pytest.mark.parametrize(
+    ("closed_after_s", "how", "states"),
+    [
+        (0.2, "killed by SIGKILL", ["SERVER ENDING"]),
+        (0.8, "killed by SIGKILL", ["ENGINE DEAD", "SERVER ENDING"]),
+        (0.2, "killed by SIGSEGV", ["ENGINE DEAD", "SERVER ENDING"]),
+    ],
+    ids=["the server killed it", "it was killed", "it crashed"],
+)
+def test_a_server_may_kill_its_engine_first_and_close_its_port_right_after(
+    closed_after_s: float, how: str, states: list[str]
+) -> None:
+    """As vLLM 0.26 does on SIGTERM; the moment of the death is known from its pidfd."""
+    scene = CLOSED.but(threads=(API,), ended={7: ("EngineCore", how)})
+    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    assert answers is not None
+    page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
+    trace = renamed(scene, 7, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + NS_PER_S)
+    endpoint = trace.tracks["endpoint:1"]
+    facts = {**endpoint.facts, "closed_ns": page_ns + NS_PER_S + int(closed_after_s * NS_PER_S)}
+    closed = replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=facts)})
+    then = as_of(closed, page_ns + 4 * NS_PER_S)
+    assert [fault.state for fault in liveness(then).faults] == states
+
+
+def test_a_killed_engine_is_called_dead_when_the_port_has_had_time_to_close() -> None:
+    trace = ENGINE_KILLED.trace()
+    ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))
+    early, late = (liveness(as_of(trace, ended_ns + int(s * NS_PER_S))).faults for s in (0.9, 1.1))
+    assert not early
+    assert [fault.state for fault in late] == ["ENGINE DEAD"]
+
+
 def test_an_engine_that_ends_as_told_while_the_port_is_open_is_dead_after_a_moment() -> None:
     scene = ENGINE_KILLED.but(ended={7: ("EngineCore", "killed by SIGTERM")})
     assert states(scene) == ["ENGINE DEAD"]
@@ -454,3 +487,72 @@ def test_the_rate_of_a_stopped_engine_is_of_the_time_since() -> None:
 def test_what_was_never_read_has_no_age() -> None:
     assert ages.old_s(Trace(Origin("live")), TrackKind.GPU) == 0.0
     assert ages.known_ns(None) is None
+
+
+# Parts that had ended, and whose end nobody saw
+
+
+def with_core(scene: Scene, sizes: dict[str, int] | None = None, **roles: str) -> Trace:
+    """Of a server whose root must have an EngineCore below it; `roles` are processes that are no parts, by name."""
+    trace = scene.trace()
+    root = trace.tracks["process:5"]
+    settings = {f"setting.{feature}": size for feature, size in (sizes or {}).items()}
+    facts = {**root.facts, "core": "EngineCore", "engine_kind": "vllm", **settings}
+    helpers = {
+        f"process:{900 + i}": Track(f"process:{900 + i}", TrackKind.PROCESS, role, facts={"role": role, "part": 0})
+        for i, role in enumerate(roles.values())
+    }
+    return replace(trace, tracks={**trace.tracks, root.id: replace(root, facts=facts), **helpers})
+
+
+ALONE = ALIVE.but(threads=(API,), states={5: ProcessState.ALIVE}, gpus=())
+
+
+def said_missing(trace: Trace) -> list[tuple[str, str]]:
+    return [(fault.state, fault.message) for fault in liveness(trace).faults]
+
+
+def test_a_front_end_that_answers_and_has_no_engine_lost_it_before_llmtop_came() -> None:
+    ((state, message),) = said_missing(with_core(ALONE, helper="resource_tracker"))
+    assert state == "ENGINE MISSING"
+    assert message.startswith("APIServer (pid 5) has no EngineCore below it: gone before llmtop came")
+    assert [one.rule for one in diagnose(with_core(ALONE)).findings] == ["process-gone"]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        with_core(ALONE, unnamed="spawn"),
+        with_core(ALONE, unnamed="pt_main_thread"),
+        with_core(ALONE, fork="APIServer"),
+        with_core(ALONE.but(answer=None)),
+        with_core(ALIVE),
+        ALONE.trace(),
+    ],
+    ids=["a child without a title", "one of PyTorch", "a fork", "it starts", "it is there", "no such kind"],
+)
+def test_an_engine_is_missed_only_where_no_process_may_be_it(trace: Trace) -> None:
+    assert not said_missing(trace)
+
+
+@pytest.mark.parametrize(
+    ("there", "sizes", "missing"),
+    [
+        (("Worker_TP0", "Worker_TP3"), {"tensor_parallel": 4}, "2 of its ranks are not there: Worker_TP1, Worker_TP2"),
+        (("Worker_TP0", "Worker_TP1"), {"tensor_parallel": 2}, ""),
+        (("Worker_TP0",), {}, ""),
+        (
+            ("Worker_PP0_TP0", "Worker_PP0_TP1", "Worker_PP1_TP0"),
+            {"tensor_parallel": 2, "pipeline_parallel": 2},
+            "1 of its ranks are not there: Worker_PP1_TP1",
+        ),
+        (("Worker_TP0_EP0",), {"tensor_parallel": 2}, ""),
+    ],
+)
+def test_ranks_that_are_not_there(there: tuple[str, ...], sizes: dict[str, int], missing: str) -> None:
+    workers = tuple(Thread(role, 100 + i, 100 + i) for i, role in enumerate(there))
+    scene = ALIVE.but(
+        threads=(API, ENGINE, *workers), states={one.pid: ProcessState.ALIVE for one in (API, ENGINE, *workers)}
+    )
+    said = [message for state, message in said_missing(with_core(scene, sizes)) if state == "RANK MISSING"]
+    assert [message.partition(": gone")[0] for message in said] == ([missing] if missing else [])

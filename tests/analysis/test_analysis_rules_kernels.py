@@ -181,6 +181,6 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     assert ("kernel-access-pattern", "sgemm_coalesced") not in found
     llama = [(finding.rule, finding.subject) for finding in diagnose(load(LLAMA)).findings]
     assert ("kernel-small-grid", "30 kernels") in llama
-    assert ("kernel-memory-roof", "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_TNT") in llama
+    assert ("kernel-memory-roof", "GEMM 64x8 bf16 nvjet") in llama
     timeline = [(finding.rule, finding.subject) for finding in diagnose(load(TIMELINE)).findings]
     assert timeline == [("host-code", "GPU 0"), ("code-loading", "GPU 0"), ("launch-gaps", "GPU 0")]

@@ -240,6 +240,8 @@ class Scene:
         }
         if how in ("exit code 0", "killed by SIGTERM"):
             facts["is_regular"] = 1
+        if how == "killed by SIGKILL":
+            facts["is_killed"] = 1
         return Track(f"ended:{pid}/1", TrackKind.ENDED, role, facts=facts)
 
     def _tracks(self) -> dict[str, Track]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 import json
 import math
@@ -18,8 +20,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.stalls import PALETTE, REASONS
 from llmtop.cli import main
 from llmtop.cli.report import FORMATS, report
+from llmtop.cli.report_page import SCRIPT
 from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Issue, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
@@ -207,6 +212,7 @@ class Elements(HTMLParser):
         self.open: list[str] = []
         self.seen: set[str] = set()
         self.text = ""
+        self.scripts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.add(tag)
@@ -221,7 +227,10 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif self.open and self.open[-1] != "style":
+            self.text += data
 
 
 @pytest.mark.parametrize("trace", [hostile(), made(Launch("k")), made()], ids=["hostile", "bare", "empty"])
@@ -229,7 +238,7 @@ def test_html_is_whole_inert_and_has_names_as_they_are(trace: Trace) -> None:
     page = Elements()
     page.feed("".join(report(trace, "html")))
     assert page.open == []
-    assert "script" not in page.seen
+    assert page.scripts == [SCRIPT]  # the page's policy lets no other run
     if trace.origin.gpu == HOSTILE:
         assert page.text.count("</td><script>alert(1)</script>") >= 5
 
@@ -239,6 +248,37 @@ def test_html_of_a_real_report_draws_its_roofline() -> None:
     page.feed("".join(report(load(LADDER), "html")))
     assert page.open == []
     assert {"svg", "circle", "table"} <= page.seen
+
+
+def test_the_policy_of_a_page_names_its_own_script_and_nothing_else() -> None:
+    page = "".join(report(load(LADDER), "html"))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    script = re.search(r"<script>(.*)</script>", page, re.DOTALL)
+    assert policy is not None
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert policy[1] == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+@pytest.mark.parametrize("path", [LADDER, TIMELINE], ids=lambda path: path.name)
+def test_a_page_begins_with_the_verdict_and_the_first_findings(path: Path) -> None:
+    trace = load(path)
+    page = Elements()
+    page.feed("".join(report(trace, "html")))
+    found = diagnose(trace).findings
+    places = [page.text.index(text) for text in (found[0].message, found[0].action, "by kernel", "Kernels\n")]
+    assert places == sorted(places)
+    assert all(finding.next_command in page.text for finding in found)
+
+
+def test_a_page_names_every_stall_reason_in_its_own_colour() -> None:
+    page = "".join(report(load(LADDER), "html"))
+    for reason, (colour, shade) in PALETTE.items():
+        assert f".s{colour}-{shade} " in page, reason
+        if f'title="{reason} ' in page:
+            assert f'class="s{colour}-{shade}"' in page
+    assert PALETTE.keys() == REASONS.keys()
+    assert len(set(PALETTE.values())) == len(PALETTE)
 
 
 def test_markdown_cells_stay_cells() -> None:

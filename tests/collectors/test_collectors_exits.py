@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +86,24 @@ def test_an_exit_code_is_told() -> None:
         watch.note_zombie(program.pid)
         assert watch.of(program.pid) == Exit("exit code 3")
     watch.close()
+
+
+def test_the_moment_of_an_end_is_known_without_a_look() -> None:
+    watch = Exits(Log())
+    watch.open()
+    with python(SLEEPER) as program:
+        watch.watch(program.pid)
+        assert watch.ended_ns(program.pid) is None
+        before_ns = time.monotonic_ns()
+        os.kill(program.pid, signal.SIGKILL)
+        ended_ns = eventually(lambda: watch.ended_ns(program.pid), "the end")
+        assert before_ns < ended_ns < time.monotonic_ns()
+        watch.forget(program.pid)
+        assert watch.ended_ns(program.pid) is None
+        watch.watch(program.pid)
+        assert eventually(lambda: watch.ended_ns(program.pid), "the end, of one that is over") > ended_ns
+    watch.close()
+    assert "end times" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_one_that_lives_or_was_never_followed_has_no_exit() -> None:
@@ -213,6 +233,7 @@ def state(trace: Trace, pid: int) -> float | None:
 def test_a_part_that_ends_is_remembered_with_how_it_ended(server: tuple[Running, ProcCollector]) -> None:
     running, collector = server
     core, api = running.pids["core"], running.pids["api"]
+    killed_ns = time.monotonic_ns()
     os.kill(core, signal.SIGKILL)
     trace = poll_until(collector, lambda trace: bool(ended(trace)))
 
@@ -224,7 +245,7 @@ def test_a_part_that_ends_is_remembered_with_how_it_ended(server: tuple[Running,
         "root": api,
         "how": "killed by SIGKILL",
     }
-    assert trace.start_ns <= int(str(track.facts["ended_ns"])) <= trace.end_ns
+    assert killed_ns <= int(str(track.facts["ended_ns"])) <= trace.end_ns
     assert track.facts["is_zombie"] == 1, "this parent never looks after its children"
     assert track.facts["parent"] == api
     assert "is_regular" not in track.facts

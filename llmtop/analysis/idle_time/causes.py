@@ -51,6 +51,29 @@ TITLES = {
 }
 """What to call them on a screen: what the launching thread was doing, or where the work was."""
 
+PALETTE = {
+    Cause.SYNC: (1, 1),
+    Cause.COPY: (1, 2),
+    Cause.ALLOCATION: (1, 3),
+    Cause.LAUNCH: (2, 1),
+    Cause.SLOW_LAUNCH: (2, 2),
+    Cause.LATENCY: (2, 3),
+    Cause.OS: (3, 1),
+    Cause.DESCHEDULED: (3, 2),
+    Cause.OWN_CODE: (5, 1),
+    Cause.CALL: (5, 2),
+    Cause.GRAPH: (6, 1),
+    Cause.TURNAROUND: (6, 2),
+    Cause.QUEUED: (6, 3),
+    Cause.LOADING: (7, 1),
+    Cause.GRAPH_BUILD: (7, 2),
+    Cause.PROFILER: (7, 3),
+    Cause.NO_WORK: (8, 1),
+    Cause.UNKNOWN: (8, 3),
+}
+"""Which of eight colours a cause has wherever it is drawn, and which of that colour's three shades: causes of a kind
+share a colour (calls that wait, launches, the system, the program's code, the GPU's side, what is done once)."""
+
 _OF_CALLS = (
     (Cause.SYNC, re.compile(r"Synchronize|(Event|Stream)Query")),
     (Cause.LAUNCH, re.compile(r"Memset")),

@@ -1,7 +1,7 @@
 """Whether a server is on its way to an orderly end: it has closed its port, or its parts end as they were told to.
 
-A server that was told to end closes its port first, finishes what runs, ends its engines, and exits: seconds in which
-it looks as if its endpoint or an engine had died.
+A server that was told to end closes its port, finishes what runs, ends its engines, and exits: seconds in which it
+looks as if its endpoint or an engine had died. vLLM 0.26 kills its engines first, and closes its port right after.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ OBEYED_NS = 3 * NS_PER_S // 2
 """A part that ended as it was told to may be ahead of the server by so much, or ahead of the look at its port."""
 
 
+ORDERLY_NS = NS_PER_S // 2
+"""vLLM 0.26 closes its port within 0.2 s of its engine's end where it ended that itself; of an engine that dies by
+itself it takes note every 5 s."""
+KILLED_NS = NS_PER_S
+"""So long it takes to see whether the port is closed after an engine was killed."""
+
+
 def is_ending(trace: Trace) -> bool:
     """Whether a port that gave metrics was closed a moment ago."""
     for track in trace.tracks_of(TrackKind.ENDPOINT):
@@ -33,17 +40,21 @@ def is_ending(trace: Trace) -> bool:
     return False
 
 
-def ended_after_port(trace: Trace, ended: Track) -> bool:
-    """Whether a part was still alive when the server closed its port: then the server has ended it.
+def ended_by_server(trace: Trace, ended: Track) -> bool:
+    """Whether a part was still alive when the server closed its port, or just before: then the server has ended it.
 
-    vLLM's API server kills an engine that does not end soon enough for it. One that dies first takes the server along:
-    then the port is closed after its death.
+    Only what was killed or ended in order: nobody is told to crash.
     """
     alive_ns = ended.facts.get("alive_ns")
-    return isinstance(alive_ns, int | float) and any(
-        isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns
-        for track in trace.tracks_of(TrackKind.ENDPOINT)
-        if _was_at_work(trace, track)
+    is_told = ended.facts.get("is_regular") or ended.facts.get("is_killed")
+    return (
+        bool(is_told)
+        and isinstance(alive_ns, int | float)
+        and any(
+            isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns + ORDERLY_NS
+            for track in trace.tracks_of(TrackKind.ENDPOINT)
+            if _was_at_work(trace, track)
+        )
     )
 
 

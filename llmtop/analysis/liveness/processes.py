@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.liveness.ending import OBEYED_NS, ended_after_port, is_ending
+from llmtop.analysis.liveness.ending import KILLED_NS, OBEYED_NS, ended_by_server, is_ending
 from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import FRESH_NS
@@ -104,15 +104,20 @@ def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
         yield _server_gone(trace, root, ended, living)
         return
     missed = [track for track in ended if not _is_replaced(trace, track, living) and not _is_surplus(track, living)]
-    told = [track for track in missed if track.facts.get("is_regular") or ended_after_port(trace, track)]
+    told = [track for track in missed if track.facts.get("is_regular") or ended_by_server(trace, track)]
     if told and is_ending(trace):
         missed = [track for track in missed if track not in told]
-    missed = [track for track in missed if track not in told or trace.end_ns - _ended_ns(track) > OBEYED_NS]
+    missed = [track for track in missed if trace.end_ns - _ended_ns(track) > _patience_ns(track, told)]
     by_role: dict[str, list[Track]] = {}
     for track in missed:
         by_role.setdefault(_kind(track.name), []).append(track)
     for several in by_role.values():
         yield _part_gone(trace, several, living)
+
+
+def _patience_ns(ended: Track, told: list[Track]) -> int:
+    """How long an end may be the first sign of the whole server's, which is on its way."""
+    return OBEYED_NS if ended in told else KILLED_NS if ended.facts.get("is_killed") else -1
 
 
 def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Part, ...]) -> Fault:
@@ -144,7 +149,7 @@ def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | No
         if track is not root
         and _is_before(track, root)
         and not track.facts.get("is_regular")
-        and not ended_after_port(trace, track)
+        and not ended_by_server(trace, track)
         and not isinstance(track.facts.get("how"), Unknown)
     ]
     return min(deaths, key=_ended_ns, default=None)

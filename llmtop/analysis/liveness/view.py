@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.liveness.absent import absent_faults
 from llmtop.analysis.liveness.endpoint import endpoint_faults
 from llmtop.analysis.liveness.processes import parts, process_faults, root_end
 from llmtop.analysis.liveness.progress import progress_faults
@@ -56,7 +57,7 @@ class Liveness:
 @lru_cache(maxsize=4)
 def liveness(trace: Trace) -> Liveness:
     """What is known of a server's life; kept for the newest traces, because header, rules and panes ask for it."""
-    processes = process_faults(trace)
+    processes = (*process_faults(trace), *absent_faults(trace))
     if root_end(trace) is not None:
         return Liveness(Life.DEAD, processes)
     whole = any(fault.is_whole for fault in processes)
