@@ -35,6 +35,8 @@ LEAST_CORES = 0.02
 _CROWDED_PERCENT = 2.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|bash|sh)[\d.]*\Z")
+_COMM_BYTES = 15
+"""What Linux keeps of a name (TASK_COMM_LEN, proc_pid_comm(5))."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _STAT = "/proc/PID/stat"
 
@@ -127,6 +129,8 @@ class ConsumersCollector:
         return Trace(Origin("live"), look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
 
     def _called(self, pid: int, name: str) -> str:
+        if len(name.encode("utf-8", "surrogateescape")) >= _COMM_BYTES:
+            return _whole(name, procfs.arguments(pid, self._proc))
         if not _INTERPRETER.match(name):
             return name
         return f"{name} {_script(procfs.arguments(pid, self._proc))}".rstrip()
@@ -135,6 +139,18 @@ class ConsumersCollector:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
         name = clean(self._called(pid, seen.name))
         return Track(f"neighbour:{pid}", TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
+
+
+def _whole(name: str, arguments: Sequence[str]) -> str:
+    """A name that Linux has cut, as the title or the program's path has it; the rest of a command line may be secret.
+
+    >>> _whole("VLLM::EngineCor", ["VLLM::EngineCore_DP1"]), _whole("a-very-long-pro", ["/opt/a-very-long-program"])
+    ('VLLM::EngineCore_DP1', 'a-very-long-program')
+    >>> _whole("pt_main_thread_", ["python3", "train.py"])
+    'pt_main_thread_'
+    """
+    title = (arguments[0] if arguments else "").partition(" ")[0]
+    return next((one for one in (title, title.rpartition("/")[2]) if one.startswith(name)), name)
 
 
 def _script(arguments: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 FRESH_NS = 60 * NS_PER_S
 """Of many thousand processes a look takes so long that it comes once a minute."""
+WINDOW_NS = 15 * NS_PER_S
+_ALIKE = 1.2
 STEAL_PERCENT = 5.0
 """Stolen time from which it is worth a line: every twentieth step is late by a time slice."""
 INTERRUPTS_PERCENT = 10.0
@@ -32,7 +35,7 @@ class Neighbour:
     Attributes:
         pids: The busiest first.
         group: The container or unit; empty for the root cgroup.
-        cores: CPU seconds per second, all of them together.
+        cores: CPU seconds per second, all of them together, on average over the looks of the last `WINDOW_NS`.
     """
 
     name: str
@@ -54,18 +57,30 @@ class Neighbour:
 
 
 def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
-    """The busiest first; processes of one name in one cgroup are one."""
+    """The busiest first; processes of one name in one cgroup are one.
+
+    Of those that take about as much (within a fifth) the order is that of their names: who takes most would be another
+    one at each look else.
+    """
+    looks = _looks(trace)
     groups: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for track in trace.tracks_of(TrackKind.NEIGHBOUR):
-        cores = latest(trace, track.id, v.NEIGHBOUR_CPU, FRESH_NS)
-        pid = int(track.id.partition(":")[2])
-        if not isinstance(cores, Unknown) and f"process:{pid}" not in trace.tracks:
+        series, pid = trace.get(track.id, v.NEIGHBOUR_CPU), int(track.id.partition(":")[2])
+        cores = sum(value for t_ns, value in series.known if t_ns in looks) / len(looks) if series and looks else 0.0
+        if cores > 0 and f"process:{pid}" not in trace.tracks:
             groups.setdefault((track.name, str(track.facts.get("cgroup", ""))), []).append((cores, pid))
     found = (
         Neighbour(name, tuple(pid for _, pid in sorted(members, reverse=True)), group, sum(c for c, _ in members))
         for (name, group), members in groups.items()
     )
-    return tuple(sorted(found, key=lambda one: -one.cores))
+    return tuple(sorted(found, key=lambda one: (-round(math.log(one.cores, _ALIKE)), one.name, one.group)))
+
+
+def _looks(trace: Trace) -> frozenset[int]:
+    """When the machine's processes were looked at within the window; of rarer looks the last one."""
+    series = trace.get("host", v.HOST_CPU)
+    times = () if series is None else series.between(trace.end_ns - FRESH_NS, trace.end_ns).times
+    return frozenset(t_ns for t_ns in times if trace.end_ns - t_ns <= WINDOW_NS) or frozenset(times[-1:])
 
 
 def neighbours_cores(trace: Trace) -> float | None:

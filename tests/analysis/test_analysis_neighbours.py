@@ -157,3 +157,27 @@ def test_the_next_command_runs_here(facts: dict[str, Fact], said: str) -> None:
 def test_py_spy_is_for_python(kind: str, tools: str, said: str) -> None:
     trace = with_facts(CROWDED.trace(), "host", is_root=1, tools=tools)
     assert commands.stacks(with_facts(trace, "process:7", engine_kind=kind), 7).startswith(said)
+
+
+def looked_at(trace: Trace, **cores: Sequence[float]) -> Trace:
+    """Looks two seconds apart at neighbours by name; 0 for one that was not among those shown."""
+    ends = [trace.end_ns - 2 * NS_PER_S * i for i in range(len(next(iter(cores.values()))))][::-1]
+    many = beside(trace, *((50 + i, name, 0.0, "") for i, name in enumerate(cores)))
+    host = {("host", v.HOST_CPU.name): Series.of("host", v.HOST_CPU, "/proc/stat", [(t, 4.0) for t in ends])}
+    for i, several in enumerate(cores.values()):
+        id = f"neighbour:{50 + i}"
+        samples = [(t, x) for t, x in zip(ends, several, strict=True) if x]
+        host[id, v.NEIGHBOUR_CPU.name] = Series.of(id, v.NEIGHBOUR_CPU, "/proc/PID/stat", samples)
+    return replace(many, series={**many.series, **host})
+
+
+def test_who_takes_most_is_told_of_the_window_and_not_of_the_last_look() -> None:
+    """One that woke for the last look is not the one that has taken most."""
+    trace = looked_at(CROWDED.trace(), steady=[0.9, 0.9, 0.9, 0.9], burst=[0.0, 0.0, 0.0, 2.0])
+    assert [(one.name, round(one.cores, 2)) for one in neighbours(trace)] == [("steady", 0.9), ("burst", 0.5)]
+
+
+def test_of_those_that_take_about_as_much_the_first_stays_the_first() -> None:
+    before = looked_at(CROWDED.trace(), a=[0.52, 0.5], b=[0.5, 0.51])
+    after = looked_at(CROWDED.trace(), a=[0.5, 0.5], b=[0.51, 0.53])
+    assert [one.name for one in neighbours(before)] == [one.name for one in neighbours(after)] == ["a", "b"]
