@@ -363,9 +363,14 @@ class ProcCollector:
         return {} if is_elsewhere else {"core": core}
 
     def _gpus_open(self) -> Fact:
-        """How many GPUs the server's processes have open, where all their files can be read."""
+        """How many GPUs the server's processes have open, where all their files can be read.
+
+        A server that loads when it is found opens them later.
+        """
         unread = (missing.why for missing in self._target.missing if missing.what == "target.gpus")
-        return next(unread, None) or len(self._target.gpus)
+        opened = [procfs.open_files(pid) or () for pid in self._processes] if not self._target.gpus else []
+        found = {one for files in opened for one in files if _is_gpu(one)}
+        return next(unread, None) or len(self._target.gpus) or len(found)
 
     def _group_facts(self, pid: int) -> dict[str, Fact]:
         """The quota of its cgroup; told once of a group, with the root where that is in it."""
@@ -566,6 +571,10 @@ class ProcCollector:
 
 
 _STATES = {"D": ProcessState.UNINTERRUPTIBLE, "T": ProcessState.STOPPED, "t": ProcessState.TRACED}
+
+
+def _is_gpu(file: str) -> bool:
+    return file.startswith("/dev/nvidia") and file[len("/dev/nvidia") :].isdigit()
 
 
 def _has_ended(stat: procfs.Stat) -> bool:

@@ -30,6 +30,7 @@ from llmtop.analysis.readings import (
     source,
     target_gpus,
     why_kind_missing,
+    why_no_gpu,
 )
 from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
 from llmtop.analysis.roofline_rates import rates_history, why_no_rates
@@ -77,7 +78,7 @@ def efficiency_view(trace: Trace, target: Target | None, window_ns: int = WINDOW
     """The efficiency of a server over the last `window_ns`."""
     gpus = target_gpus(trace, target)
     if not gpus:
-        why = why_kind_missing(trace, TrackKind.GPU)
+        why = why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
         return EfficiencyView(why, why, why, why, why, why)
     dtype = target.dtype if target is not None else _NO_SERVER
     size = model_size(target)

@@ -20,6 +20,7 @@ from llmtop.analysis.readings import (
     source,
     why_absent,
     why_kind_missing,
+    why_no_gpu,
 )
 from llmtop.analysis.thread_probes import library_watch
 from llmtop.analysis.threads import Shares, ThreadRow, engine_thread
@@ -120,11 +121,12 @@ def lane_behind(lanes: Lanes, rule: str) -> str:
 
 
 def _gpu_lanes(trace: Trace, gpu: str | None, window_ns: int) -> Iterator[Lane]:
-    tracks = gpu_tracks(trace)
+    unused = why_no_gpu(trace)
+    tracks = gpu_tracks(trace) if unused is None else ()
     track = gpu or (tracks[0].id if tracks else None)
     for metric in (v.GPU_DRAM, v.GPU_TENSOR, v.GPU_SM):
         if track is None:
-            yield _absent(metric.title, "%", why_kind_missing(trace, TrackKind.GPU))
+            yield _absent(metric.title, "%", unused or why_kind_missing(trace, TrackKind.GPU))
         else:
             title = metric.title if len(tracks) < 2 else f"{metric.title} {track.replace(':', '')}"
             yield _gauge_lane(trace, track, metric, title, window_ns, high=100.0)

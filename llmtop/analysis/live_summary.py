@@ -18,7 +18,7 @@ from llmtop.analysis.liveness.view import Life, liveness
 from llmtop.analysis.neighbours import host, neighbours
 from llmtop.analysis.objectives import Judged, judged
 from llmtop.analysis.python_frames import is_python, join_python
-from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, mean, why_kind_missing
+from llmtop.analysis.readings import counter_rate, gpu_tracks, latest, mean, why_kind_missing, why_no_gpu
 from llmtop.analysis.readings import target_gpus as target_gpus
 from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
@@ -221,7 +221,7 @@ def _processes(trace: Trace, target: Target | None) -> tuple[Track, ...]:
 def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown:
     tracks = target_gpus(trace, target)
     if not tracks:
-        return why_kind_missing(trace, TrackKind.GPU)
+        return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
     name = tracks[0].facts.get("name", tracks[0].name)
     return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
 

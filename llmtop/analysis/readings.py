@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
 
+_WORKING_PERCENT = 5.0
+"""Below this nothing but housekeeping runs on a GPU."""
+UNUSED = "the server does not use"
+"""How the reason begins of a GPU that is there, and not the server's."""
 _SLOW_PAGE_MS = 300.0
 """The shortest look that a snapshot takes: within it two pages of a server that answers at once have come."""
 _PAGES = 4
@@ -53,8 +57,17 @@ def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
 
 
 def why_no_gpu(trace: Trace) -> Unknown | None:
-    """Why this machine shows no GPU; None where it shows one, and while that is not known yet."""
-    return None if trace.tracks_of(TrackKind.GPU) else told_why_kind_missing(trace, TrackKind.GPU)
+    """Why there is no GPU to look at: the machine shows none, or the server has answered and uses none of them.
+
+    None where there is one, and while that is not known yet: a server that loads opens its GPUs late.
+    """
+    tracks = gpu_tracks(trace)
+    if not tracks:
+        return told_why_kind_missing(trace, TrackKind.GPU)
+    if server_track(trace) is None or own_gpus(trace):
+        return None
+    of_machine = "this machine's GPU" if len(tracks) == 1 else f"this machine's {len(tracks)} GPUs"
+    return Unknown(f"{UNUSED} {of_machine}: no process of it has one open")
 
 
 def why_absent(trace: Trace, track: str, metric: Metric) -> Unknown:
@@ -153,21 +166,52 @@ def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
 
 
 def own_gpus(trace: Trace) -> tuple[Track, ...]:
-    """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there."""
+    """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there.
+
+    Its own files tell, and the driver's list of processes; where neither can be read, all may be.
+    """
     processes = trace.tracks_of(TrackKind.PROCESS)
-    opened = [count for track in processes if isinstance(count := track.facts.get("gpus_open"), int)]
-    if not opened or any(opened):
-        return gpu_tracks(trace)
-    own = {track.id for track in processes}
-    holds_one = any(f"process:{one.id.rpartition(':')[2]}" in own for one in trace.tracks_of(TrackKind.GPU_PROCESS))
-    return gpu_tracks(trace) if holds_one else ()
+    tracks = gpu_tracks(trace)
+    if not processes or _held_gpus(trace):
+        return tracks
+    counts = [track.facts["gpus_open"] for track in processes if "gpus_open" in track.facts]
+    known = [count for count in counts if isinstance(count, int)]
+    if any(known) or not counts:
+        return tracks
+    return () if known or _are_users_listed(trace, tracks) else tracks
+
+
+def _held_gpus(trace: Trace) -> frozenset[str]:
+    """The GPUs on which the driver lists a process of the server."""
+    own = {track.id for track in trace.tracks_of(TrackKind.PROCESS)}
+    users = trace.tracks_of(TrackKind.GPU_PROCESS)
+    return frozenset(one.parent or "" for one in users if f"process:{one.id.rpartition(':')[2]}" in own)
+
+
+def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
+    """Whether the driver's list of each GPU is read, and is of our PID namespace: who works on one is in its list."""
+    users = trace.tracks_of(TrackKind.GPU_PROCESS)
+    if any(isinstance(one.facts.get("container_pid"), Unknown) for one in users):
+        return False
+    are_read = all(trace.why_missing(f"{one.id}/processes", one.id) is None for one in tracks)
+    idle = (one.id for one in tracks if one.id not in {user.parent for user in users})
+    return are_read and not any(_works(trace, gpu) for gpu in idle)
+
+
+def _works(trace: Trace, gpu: str) -> bool:
+    busy = latest(trace, gpu, v.GPU_UTIL) if trace.get(gpu, v.GPU_SM) is None else latest(trace, gpu, v.GPU_SM)
+    return not isinstance(busy, Unknown) and busy >= _WORKING_PERCENT
 
 
 def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
-    """The GPUs that the server has open; all where that is not known."""
+    """The GPUs that the server has open, or holds memory on; those that may be its own where that is not known.
+
+    Without a server, and until it has answered, all of them: it opens its GPUs late.
+    """
     tracks = gpu_tracks(trace)
     wanted = {f"gpu:{index}" for index in target.gpus} if target else set()
-    return tuple(track for track in tracks if track.id in wanted) or tracks
+    held = tuple(track for track in tracks if track.id in wanted | (_held_gpus(trace) if target else frozenset()))
+    return held or (tracks if target is None or server_track(trace) is None else own_gpus(trace))
 
 
 def server_track(trace: Trace) -> Track | None:

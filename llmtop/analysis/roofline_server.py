@@ -18,7 +18,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.efficiency import kv_bytes_in_use, model_bytes_per_s, model_flops_per_s
 from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.model_facts import ModelSize, decode_intensity, model_size
-from llmtop.analysis.readings import latest, server_track, target_gpus, why_kind_missing
+from llmtop.analysis.readings import latest, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.roofline_ceilings import Ceilings, common_ceilings
 from llmtop.analysis.roofline_estimate import ESTIMATE_WINDOW_NS, SERVER_ESTIMATE, estimated_point
 from llmtop.analysis.roofline_live import all_gpus_view, live_view, with_estimate
@@ -67,7 +67,7 @@ def server_roofline(
     else:
         shown = tuple(track for track in (trace.tracks.get(gpu),) if track is not None)
         view = live_view(trace, gpu, dtype, trail_s=trail_s, now_ns=now_ns)
-    ceilings = common_ceilings(shown, dtype) if shown else why_kind_missing(trace, TrackKind.GPU)
+    ceilings = common_ceilings(shown, dtype) if shown else why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
     size = model_size(target)
     is_over = liveness(trace).is_over
     if is_over:

@@ -166,7 +166,7 @@ def looked_at(trace: Trace, **cores: Sequence[float]) -> Trace:
     host = {("host", v.HOST_CPU.name): Series.of("host", v.HOST_CPU, "/proc/stat", [(t, 4.0) for t in ends])}
     for i, several in enumerate(cores.values()):
         id = f"neighbour:{50 + i}"
-        samples = [(t, x) for t, x in zip(ends, several, strict=True) if x]
+        samples: list[tuple[int, float | None]] = [(t, x) for t, x in zip(ends, several, strict=True) if x]
         host[id, v.NEIGHBOUR_CPU.name] = Series.of(id, v.NEIGHBOUR_CPU, "/proc/PID/stat", samples)
     return replace(many, series={**many.series, **host})
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.ages import age_text
 from llmtop.analysis.gpus import precision_of
 from llmtop.analysis.live_summary import HUNG, Header, header
+from llmtop.analysis.readings import UNUSED
 from llmtop.analysis.server import ServerView
 from llmtop.model import Unknown
 from llmtop.text import clean, shorten
@@ -77,7 +78,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
         more = f" +{view.others}" if view.others else ""
         fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
     if isinstance(view.gpus, Unknown):
-        fields.append((4, [("GPU hangs", "bad") if view.gpus.reason.startswith(HUNG) else ("no GPU", "warn")]))
+        fields.append((4, [_no_gpu(view.gpus)]))
     else:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"
@@ -86,6 +87,12 @@ def _identity(view: Header, look: Look) -> list[Field]:
         said = [f"{number} {what}" for number, what in amiss if number]
         fields.append((4, [gpus, (f", {', '.join(said)}", "bad")]) if said else (8, [gpus]))
     return fields
+
+
+def _no_gpu(why: Unknown) -> Part:
+    if why.reason.startswith(HUNG):
+        return "GPU hangs", "bad"
+    return ("uses no GPU", "text") if why.reason.startswith(UNUSED) else ("no GPU", "warn")
 
 
 def _load(view: Header) -> list[Field]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from llmtop.analysis.live_summary import short_gpu_name
-from llmtop.analysis.readings import target_gpus, why_kind_missing
+from llmtop.analysis.readings import target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.views import RooflineView
 from llmtop.model import TrackKind, Unknown
@@ -41,7 +41,7 @@ class RooflinePane(Pane[RooflineView]):
     def view(self, trace: Trace) -> RooflineView | Unknown:
         gpus = target_gpus(trace, self.target)
         if not gpus:
-            return why_kind_missing(trace, TrackKind.GPU)
+            return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
         if self.gpu == ALL_GPUS:
             return server_roofline(trace, self.target)
         is_there = self.gpu is not None and self.gpu in trace.tracks
