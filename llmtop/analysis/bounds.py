@@ -31,13 +31,14 @@ class Verdict:
     """A bound with what it rests on, in % of peak.
 
     Attributes:
+        compute: None where the verdict does without: see `bound_by_traffic`.
         memory: The busiest level of the memory system, caches included.
         dram: DRAM alone; None when it was not collected.
-        leaning: Which side it is on, whatever the level of use: see `lean`.
+        leaning: Which side it is on, whatever the level of use: see `lean`; unknown without `compute`.
     """
 
     bound: Bound
-    compute: float
+    compute: float | None
     memory: float
     dram: float | None
     leaning: Bound
@@ -45,8 +46,15 @@ class Verdict:
     @property
     def why(self) -> str:
         """The numbers behind it."""
+        if self.compute is None:
+            return f"DRAM {percent(self.memory)} of peak"
         dram = "" if self.dram is None else f" (DRAM {percent(self.dram)})"
         return f"compute {percent(self.compute)}, memory {percent(self.memory)}{dram} of peak"
+
+    @property
+    def busiest(self) -> float:
+        """The larger of the two."""
+        return max(self.compute or 0.0, self.memory)
 
 
 def kernel_bound(metrics: Counters) -> Verdict | Unknown:
@@ -60,6 +68,35 @@ def kernel_bound(metrics: Counters) -> Verdict | Unknown:
     dram = first(metrics, c.DRAM_PERCENT)
     bound = Bound.LATENCY if max(compute, memory) < LATENCY_PERCENT else lean(compute, memory)
     return Verdict(bound, compute, memory, dram, lean(compute, memory if dram is None else dram))
+
+
+_SATURATED_PERCENT = 80.0
+"""From here on NVIDIA's SpeedOfLight rule calls a unit's use high: it is the limit, whatever the others do."""
+
+
+def bound_by_traffic(dram_percent: float | None, occupied_percent: float | None) -> Verdict | None:
+    """Judge a launch of a report of a few metrics; None where they do not decide.
+
+    DRAM near its peak is the limit by itself. A grid that has no block for most SMs can load neither compute nor
+    memory much, so where DRAM is not busy either the launch is too small.
+
+    Args:
+        dram_percent: Of the DRAM peak.
+        occupied_percent: SMs that have a block at all, of all SMs.
+
+    >>> verdict = bound_by_traffic(85.0, None)
+    >>> str(verdict.bound), verdict.why
+    ('memory', 'DRAM 85 % of peak')
+    >>> bound_by_traffic(64.0, 100.0) is None
+    True
+    """
+    if dram_percent is None:
+        return None
+    if dram_percent >= _SATURATED_PERCENT:
+        return Verdict(Bound.MEMORY, None, dram_percent, dram_percent, Bound.UNKNOWN)
+    if occupied_percent is not None and max(occupied_percent, dram_percent) < LATENCY_PERCENT:
+        return Verdict(Bound.LATENCY, None, dram_percent, dram_percent, Bound.UNKNOWN)
+    return None
 
 
 def lean(compute: float, memory: float) -> Bound:

@@ -30,6 +30,11 @@ TENSOR_PERCENT = (
 )
 OCCUPANCY_PERCENT = "sm__warps_active.avg.pct_of_peak_sustained_active"
 THEORETICAL_OCCUPANCY_PERCENT = "sm__maximum_warps_per_active_cycle_pct"
+L1_HIT_PERCENT = "l1tex__t_sector_hit_rate.pct"
+L2_HIT_PERCENT = "lts__t_sector_hit_rate.pct"
+SM_COUNT = ("launch__sm_count", "device__attribute_multiprocessor_count")
+GRID_SIZE = "launch__grid_size"
+DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg")
 REGISTERS = "launch__registers_per_thread"
 WAVES = "launch__waves_per_multiprocessor"
 ISSUE_ACTIVE = "smsp__issue_active.avg.per_cycle_active"
@@ -37,6 +42,7 @@ ISSUE_ACTIVE = "smsp__issue_active.avg.per_cycle_active"
 SPEED_OF_LIGHT = "SpeedOfLight"
 OCCUPANCY = "Occupancy"
 LAUNCH = "LaunchStats"
+MEMORY = "MemoryWorkloadAnalysis"
 WARP_STATE = "WarpStateStats"
 ROOFLINE = "SpeedOfLight_RooflineChart"
 ROOFLINE_TENSOR = "SpeedOfLight_HierarchicalTensorRooflineChart"
@@ -67,6 +73,11 @@ def product(*values: float | None) -> float | None:
     """The product; None when any factor is unknown."""
     known = [value for value in values if value is not None]
     return math.prod(known) if len(known) == len(values) else None
+
+
+def quotient(part: float | None, whole: float | None) -> float | None:
+    """A ratio; None where a side of it is unknown or there is nothing to divide by."""
+    return None if part is None or not whole else part / whole
 
 
 def add_section(*sections: str) -> str:

@@ -14,13 +14,15 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from llmtop.analysis import counters as c
-from llmtop.analysis.bounds import Bound, Verdict, kernel_bound
-from llmtop.analysis.counters import Counters, number
+from llmtop.analysis.bounds import Bound, Verdict, bound_by_traffic, kernel_bound
+from llmtop.analysis.counters import Counters, first, number, quotient
+from llmtop.analysis.gpus import Gpu, find_gpu
 from llmtop.analysis.kernel_family import KernelKind, kernel_kind
 from llmtop.analysis.kernel_names import short_names
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
+from llmtop.analysis.traffic import Traffic, dram_traffic
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
 from llmtop.model import KernelTable, Missing, Trace, Unknown, Value
 from llmtop.units import percent
@@ -45,6 +47,7 @@ class KernelFacts:
         roof_fraction: See `KernelRoofline.fraction`; 0 to 1.
         occupancy: Achieved, % of the warps an SM can hold.
         waves: Grid over what fits on the GPU at once.
+        l1_hits, l2_hits: Hit rates of the caches, %.
     """
 
     bound: Verdict | Unknown
@@ -54,6 +57,9 @@ class KernelFacts:
     registers: int | Unknown
     waves: float | Unknown
     stalls: Stalls | Unknown
+    traffic: Traffic | Unknown
+    l1_hits: float | Unknown
+    l2_hits: float | Unknown
 
     @property
     def bound_name(self) -> Bound:
@@ -70,23 +76,52 @@ class KernelFacts:
             "registers": self.registers,
             "waves": self.waves,
             "stalls": self.stalls,
+            "DRAM traffic": self.traffic,
+            "L1 hit rate": self.l1_hits,
+            "L2 hit rate": self.l2_hits,
         }
         return tuple(Missing(what, part) for what, part in parts.items() if isinstance(part, Unknown))
 
 
-def kernel_facts(metrics: Counters) -> KernelFacts:
-    """Analyse the counters of one launch."""
+def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str = "") -> KernelFacts:
+    """Analyse the counters of one launch.
+
+    Args:
+        metrics: Its counters.
+        duration_ns: As the capture has it; None where it is not known.
+        gpu: Its name, for the published peaks where the report holds none.
+    """
     roofline = kernel_roofline(metrics)
     registers = number(metrics, c.REGISTERS)
+    board = find_gpu(gpu)
+    traffic = dram_traffic(metrics, duration_ns or first(metrics, c.DURATION), board)
     return KernelFacts(
-        bound=kernel_bound(metrics),
+        bound=_bound_of(metrics, traffic, board),
         roofline=roofline,
         roof_fraction=_roof_fraction(roofline),
         occupancy=_or(number(metrics, c.OCCUPANCY_PERCENT), c.not_collected("occupancy", c.OCCUPANCY)),
         registers=c.not_collected("registers", c.LAUNCH) if registers is None else int(registers),
         waves=_or(number(metrics, c.WAVES), c.not_collected("waves", c.LAUNCH)),
         stalls=kernel_stalls(metrics),
+        traffic=traffic,
+        l1_hits=_or(number(metrics, c.L1_HIT_PERCENT), c.not_collected("L1 hit rate", c.MEMORY)),
+        l2_hits=_or(number(metrics, c.L2_HIT_PERCENT), c.not_collected("L2 hit rate", c.MEMORY)),
     )
+
+
+def _bound_of(metrics: Counters, traffic: Traffic | Unknown, board: Gpu | Unknown) -> Verdict | Unknown:
+    verdict = kernel_bound(metrics)
+    fraction = None if isinstance(traffic, Unknown) else traffic.fraction
+    if isinstance(verdict, Verdict) or fraction is None:
+        return verdict
+    occupied = quotient(number(metrics, c.GRID_SIZE), sm_count(metrics, board))
+    return bound_by_traffic(100 * fraction, None if occupied is None else 100 * min(1.0, occupied)) or verdict
+
+
+def sm_count(metrics: Counters, board: Gpu | Unknown) -> float | None:
+    """Streaming multiprocessors of the GPU; None where neither the report nor the table of GPUs says."""
+    counted = first(metrics, c.SM_COUNT)
+    return counted or (None if isinstance(board, Unknown) else float(board.sm) or None)
 
 
 def _or(value: float | None, why: Unknown) -> float | Unknown:
@@ -105,7 +140,7 @@ def _no_counters() -> KernelFacts:
         c.SPEED_OF_LIGHT, c.ROOFLINE, c.ROOFLINE_TENSOR, c.OCCUPANCY, c.LAUNCH, c.WARP_STATE
     )
     why = Unknown("a timeline has no counters", remedy)
-    return KernelFacts(why, why, why, why, why, why, why)
+    return KernelFacts(why, why, why, why, why, why, why, why, why, why)
 
 
 _WITHOUT_COUNTERS = _no_counters()
@@ -130,8 +165,9 @@ class Row:
 class Kernels:
     """The kernels of one trace, with what was found out about them so far."""
 
-    def __init__(self, table: KernelTable) -> None:
+    def __init__(self, table: KernelTable, gpu: str) -> None:
         self.table = table
+        self.gpu = gpu
         self._facts: dict[int, KernelFacts] = {}
         self._groups: dict[Grouping, tuple[Row, ...]] = {}
 
@@ -172,7 +208,8 @@ class Kernels:
         if self.table.details is None:
             return _WITHOUT_COUNTERS
         if i not in self._facts:
-            self._facts[i] = kernel_facts(self.table.details.metrics(i))
+            ns = self.table.duration_ns[i]
+            self._facts[i] = kernel_facts(self.table.details.metrics(i), ns if ns == ns else None, self.gpu)
         return self._facts[i]
 
     def metrics(self, i: int) -> Counters:
@@ -241,13 +278,13 @@ _EMPTY = KernelTable((), (), _NONE, (_NONE,) * 3, (_NONE,) * 3, _NONE, array("d"
 
 def kernels_of(trace: Trace) -> Kernels:
     """The kernels of a trace; the same object, with all it has found out, for the same trace."""
-    return _kernels(trace.kernels or _EMPTY)
+    return _kernels(trace.kernels or _EMPTY, trace.origin.gpu)
 
 
 @lru_cache(maxsize=8)
-def _kernels(table: KernelTable) -> Kernels:
+def _kernels(table: KernelTable, gpu: str) -> Kernels:
     """One for each report that is open; a table is equal only to itself."""
-    return Kernels(table)
+    return Kernels(table, gpu)
 
 
 def has_counters(trace: Trace) -> bool:
@@ -328,6 +365,44 @@ def _occupancy(kernels: Kernels, row: Row) -> Cell:
     return _facts(kernels, row).occupancy
 
 
+def _traffic_cell(kernels: Kernels, row: Row) -> Cell:
+    traffic = _facts(kernels, row).traffic
+    return traffic if isinstance(traffic, Unknown) else traffic.bytes_per_s
+
+
+def _traffic_share(kernels: Kernels, row: Row) -> Cell:
+    traffic = _facts(kernels, row).traffic
+    if isinstance(traffic, Unknown):
+        return traffic
+    return _NO_PEAK if traffic.fraction is None else 100 * traffic.fraction
+
+
+_NO_PEAK = Unknown("no published DRAM peak of this GPU", "")
+
+
+def _l1_hits(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).l1_hits
+
+
+def _l2_hits(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).l2_hits
+
+
+def _waves(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).waves
+
+
+def _class(kernels: Kernels, row: Row) -> Cell:
+    bound = _facts(kernels, row).bound
+    if isinstance(bound, Unknown):
+        return bound
+    return str(bound.leaning) if bound.leaning is not Bound.UNKNOWN else c.not_collected("compute", c.SPEED_OF_LIGHT)
+
+
+def _family(kernels: Kernels, row: Row) -> Cell:
+    return str(kernels.kind(row.launches[0]).family)
+
+
 def _registers(kernels: Kernels, row: Row) -> Cell:
     return _facts(kernels, row).registers
 
@@ -383,6 +458,17 @@ _JUDGED = (
         Column("stall", "top stall", "", 22, 5, "what warps wait for most, and its share of the waiting"), _top_stall
     ),
 )
+_MEMORY = (
+    _Field(
+        Column("dram", "DRAM", "bytes/s", 9, 11, "bytes to and from DRAM a second, of the median call"), _traffic_cell
+    ),
+    _Field(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
+    _Field(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
+    _Field(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
+    _Field(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
+    _Field(Column("class", "class", "", 8, 16, "SM % less DRAM %: above 5 compute, below -5 memory"), _class),
+)
+_FAMILY = _Field(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
 _REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
 _SHAPE = (
     _Field(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
@@ -391,9 +477,9 @@ _SHAPE = (
 _ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _FIELDS = {
-    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPE, _REGISTERS, _ORDER),
-    Grouping.SHAPE: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS),
-    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS),
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPE, _REGISTERS, _ORDER, *_MEMORY, _FAMILY),
+    Grouping.SHAPE: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS, *_MEMORY, _FAMILY),
+    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS, *_MEMORY, _FAMILY),
 }
 
 

@@ -14,6 +14,7 @@ from itertools import product as pairs
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.counters import Counters, first, number, product, total
+from llmtop.analysis.traffic import dram_bytes_per_s
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint
 from llmtop.model import Unknown
 from llmtop.units import percent
@@ -274,7 +275,7 @@ def _old_tensor_work(metrics: Counters, clock: float | None) -> Iterator[Rate]:
 def _traffic(metrics: Counters) -> Iterator[Rate]:
     dram_clock = number(metrics, "dram__cycles_elapsed.avg.per_second")
     yield from _rate(
-        "DRAM", _dram_bytes(metrics), product(number(metrics, "dram__bytes.sum.peak_sustained"), dram_clock)
+        "DRAM", dram_bytes_per_s(metrics), product(number(metrics, "dram__bytes.sum.peak_sustained"), dram_clock)
     )
     l2_clock = number(metrics, "lts__cycles_elapsed.avg.per_second")
     l2 = "lts__lts2xbar_cycles_active.sum"
@@ -291,16 +292,6 @@ def _traffic(metrics: Counters) -> Iterator[Rate]:
         product(first(metrics, (f"l1tex__{name}.sum.per_second" for name in _L1_NAMES)), 128.0),
         product(first(metrics, (f"l1tex__{name}.sum.peak_sustained" for name in _L1_NAMES)), 128.0, l1_clock),
     )
-
-
-def _dram_bytes(metrics: Counters) -> float | None:
-    """Bytes per second; the read and write halves have other names from compute capability 12.0."""
-    both = number(metrics, "dram__bytes.sum.per_second")
-    if both is not None:
-        return both
-    read = first(metrics, ("dram__bytes_read.sum.per_second", "dram__bytes_op_read.sum.per_second"))
-    write = first(metrics, ("dram__bytes_write.sum.per_second", "dram__bytes_op_write.sum.per_second"))
-    return total((read, write))
 
 
 def _refusals(

@@ -49,6 +49,8 @@ FULL: dict[str, Value] = {
     "launch__registers_per_thread": 32,
     "launch__waves_per_multiprocessor": 4.0,
     **stall_ratios(wait=3.0, barrier=1.0),
+    "l1tex__t_sector_hit_rate.pct": 20.0,
+    "lts__t_sector_hit_rate.pct": 60.0,
 }
 
 
@@ -106,6 +108,9 @@ def test_facts_say_what_a_basic_report_lacks() -> None:
         "registers": "ncu --section LaunchStats",
         "waves": "ncu --section LaunchStats",
         "stalls": "ncu --section WarpStateStats",
+        "DRAM traffic": "ncu --section MemoryWorkloadAnalysis",
+        "L1 hit rate": "ncu --section MemoryWorkloadAnalysis",
+        "L2 hit rate": "ncu --section MemoryWorkloadAnalysis",
     }
     assert kernels_of(report(Launch("k", metrics=FULL))).facts(0).missing == ()
 
@@ -131,6 +136,7 @@ def test_a_row_has_the_numbers_of_its_kernel() -> None:
     assert cells == {
         "name": "k", "share": 75.0, "duration": 3000.0, "bound": "memory", "roofline": 50.0, "occupancy": 45.0,
         "stall": "wait 75 %", "grid": "64", "block": "128", "registers": 32, "launch": 0,
+        "dram": 1e12, "dram_share": 50.0, "l1": 20.0, "l2": 60.0, "waves": 4.0, "class": "memory", "family": "other",
     }  # fmt: skip
 
 
