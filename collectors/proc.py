@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from llmtop import procfs, settings
 from llmtop import vocabulary as v
-from llmtop.collectors import cgroups
+from llmtop.collectors import cgroups, pyspy_dump
 from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.model import (
@@ -39,7 +39,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
-from llmtop.text import clean, redact
+from llmtop.text import clean, shell_command
 from llmtop.vocabulary import ProcessState
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ _NAMES_TOLD = 3
 _NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT = "/proc/PID/stat"
-_TOOLS = ("perf", "py-spy", "gdb")
+_TOOLS = ("perf", "gdb")
 
 
 @dataclass(slots=True)
@@ -337,16 +337,19 @@ class ProcCollector:
         before, process.role = process.role, self._role(process.pid)
         if not process.is_part and not is_new and before == process.role:
             self._make_part(process)
-        command = " ".join(procfs.arguments(process.pid)).strip()
         facts: dict[str, Fact] = {
             "role": process.role,
-            "cmdline": clean(redact(command)) or Unknown("the process has no command line"),
+            "cmdline": clean(_command(process.pid)) or Unknown("the process has no command line"),
             "part": int(process.is_part),
             "root": self._target.root_pid,
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
-            facts |= self._settings | {"gpus_open": self._gpus_open()} | self._core_fact(process.role, command)
+            facts |= (
+                self._settings
+                | {"gpus_open": self._gpus_open()}
+                | self._core_fact(process.role, " ".join(procfs.arguments(process.pid)))
+            )
         if process.is_part:
             facts |= self._group_facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
@@ -577,6 +580,12 @@ def _is_gpu(file: str) -> bool:
     return file.startswith("/dev/nvidia") and file[len("/dev/nvidia") :].isdigit()
 
 
+def _command(pid: int) -> str:
+    """What it runs, as one types it; a title that it gave itself is one word with spaces."""
+    words = procfs.arguments(pid)
+    return shell_command(words if len(words) > 1 else " ".join(words).split())
+
+
 def _has_ended(stat: procfs.Stat) -> bool:
     """A zombie whose other threads live on has lost its first thread only."""
     return stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
@@ -606,8 +615,14 @@ def _read_host(news: _News, now: int) -> None:
 @lru_cache(maxsize=1)
 def _host_facts() -> dict[str, Fact]:
     """What does not change, and what advice must know: whether we are root, and which tools can be run."""
-    found = [tool for tool in _TOOLS if shutil.which(tool)]
-    return {"cores": os.cpu_count() or 0, "is_root": int(os.geteuid() == 0), "tools": " ".join(found)}
+    py_spy = pyspy_dump.as_typed()
+    found = [tool for tool in _TOOLS if shutil.which(tool)] + (["py-spy"] if py_spy else [])
+    return {
+        "cores": os.cpu_count() or 0,
+        "is_root": int(os.geteuid() == 0),
+        "tools": " ".join(found),
+        "py_spy": py_spy,
+    }
 
 
 def _pressure() -> float | Unknown:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
 _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 _INVISIBLE = (
@@ -65,6 +67,38 @@ def redact(command_line: str) -> str:
     """
     hidden = _SECRET_FLAG.sub(rf"\1\2{REDACTED}", command_line)
     return _SECRET_VARIABLE.sub(rf"\1={REDACTED}", hidden)
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """A command line as one types it: words quoted where a shell needs that, the values of secrets hidden.
+
+    >>> shell_command(["vllm", "serve", "my model", "--api-key", "a b", "--hf-token=c d"])
+    "vllm serve 'my model' --api-key [redacted] --hf-token=[redacted]"
+    """
+    shown: list[str] = []
+    is_secret = False
+    for word in words:
+        shown.append(REDACTED if is_secret else quoted(_without_secrets(word)))
+        is_secret = _SECRET_FLAG.fullmatch(f"{word} x") is not None
+    return " ".join(shown)
+
+
+def quoted(word: str) -> str:
+    """A word as a shell takes it; what stands for a secret is left as it is, to be replaced.
+
+    >>> quoted("a b"), quoted("[redacted]")
+    ("'a b'", '[redacted]')
+    """
+    rest = word.replace(REDACTED, "x")
+    return word if shlex.quote(rest) == rest else shlex.quote(word)
+
+
+def _without_secrets(word: str) -> str:
+    """One word without secrets: of an assignment all that follows, spaces too."""
+    name, is_assignment, _ = word.partition("=")
+    if is_assignment and not any(map(str.isspace, name)) and redact(f"{name}=x") != f"{name}=x":
+        return f"{name}={REDACTED}"
+    return redact(word)
 
 
 _CONTAINER = re.compile(

@@ -39,7 +39,7 @@ from llmtop.parsers.nsys_export import (
     unpacked,
 )
 from llmtop.parsers.nsys_host import host_spans, missing_of_host
-from llmtop.text import clean, redact
+from llmtop.text import clean, redact, shell_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,7 +295,7 @@ def _facts(export: Export, exported: Mapping[str, str]) -> dict[str, Fact]:
     words = [value for name, value in capture if name.startswith("PROCESS_0:") and _is_command(name)]
     wanted = {
         "schema": exported.get("EXPORT_SCHEMA_VERSION", ""),
-        "command": redact(" ".join(words)),
+        "command": shell_command(words),
         "traced": ", ".join(value for name, value in capture if name == "CAPTURE_EVENT_TYPE"),
         "started": next((str(utc) for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcTime")), ""),
         "host": next((value for name, value in capture if name == "DEVICE_DISPLAY_NAME"), ""),

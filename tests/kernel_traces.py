@@ -76,6 +76,7 @@ class FakeDetails:
 
     values: Sequence[Mapping[str, Value]]
     results: Mapping[int, tuple[RuleResult, ...]] = field(default_factory=dict)
+    collected: tuple[str, ...] = ()
     asked: list[int] = field(default_factory=list)
 
     def metrics(self, i: int) -> Mapping[str, Quantity]:
@@ -98,7 +99,7 @@ class FakeDetails:
         return ()
 
     def sections(self, i: int) -> tuple[str, ...]:
-        return ()
+        return self.collected
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,20 @@ class Launch:
     rules: tuple[RuleResult, ...] = ()
 
 
-def report(*launches: Launch, gpu: str = "NVIDIA H100", counted: bool = True) -> Trace:
+def report(
+    *launches: Launch,
+    gpu: str = "NVIDIA H100",
+    counted: bool = True,
+    sections: tuple[str, ...] = (),
+    command: str = "",
+) -> Trace:
     """A report of these launches; without counters if not `counted`."""
     names = tuple(dict.fromkeys(launch.name for launch in launches))
     functions = tuple(
         next(launch.function or launch.name for launch in launches if launch.name == name) for name in names
     )
     rules = {i: launch.rules for i, launch in enumerate(launches)}
-    details = FakeDetails([launch.metrics for launch in launches], rules) if counted else None
+    details = FakeDetails([launch.metrics for launch in launches], rules, sections) if counted else None
     x, y, z = (array("q", (launch.grid[axis] for launch in launches)) for axis in range(3))
     bx, by, bz = (array("q", (launch.block[axis] for launch in launches)) for axis in range(3))
     unknown = array("q", [-1]) * len(launches)
@@ -137,7 +144,8 @@ def report(*launches: Launch, gpu: str = "NVIDIA H100", counted: bool = True) ->
         unknown,
         details,
     )
-    return Trace(Origin("ncu-rep", "made.ncu-rep", "2025.3", gpu), kernels=table)
+    facts = {"command": command} if command else {}
+    return Trace(Origin("ncu-rep", "made.ncu-rep", "2025.3", gpu, facts), kernels=table)
 
 
 def decoded(trace: Trace) -> list[int]:

@@ -135,10 +135,10 @@ def test_llmtops_own_part_is_in_the_evidence_where_it_matters() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({}, "sudo perf sched record"),
-        ({"is_root": 1, "tools": "perf"}, "perf sched record"),
-        ({"is_root": 0, "tools": "perf py-spy"}, "sudo perf sched record"),
-        ({"is_root": 1, "tools": ""}, "ps -eo"),
+        ({}, "sudo sh -c 'f=$(mktemp) && perf sched record"),
+        ({"is_root": 1, "tools": "perf"}, "f=$(mktemp) && perf sched record"),
+        ({"is_root": 0, "tools": "perf py-spy"}, "sudo sh -c 'f=$(mktemp) && perf sched record"),
+        ({"is_root": 1, "tools": ""}, "top -d 2"),
     ],
 )
 def test_the_next_command_runs_here(facts: dict[str, Fact], said: str) -> None:
@@ -181,3 +181,9 @@ def test_of_those_that_take_about_as_much_the_first_stays_the_first() -> None:
     before = looked_at(CROWDED.trace(), a=[0.52, 0.5], b=[0.5, 0.51])
     after = looked_at(CROWDED.trace(), a=[0.5, 0.5], b=[0.51, 0.53])
     assert [one.name for one in neighbours(before)] == [one.name for one in neighbours(after)] == ["a", "b"]
+
+
+def test_py_spy_is_called_by_where_it_is() -> None:
+    trace = with_facts(CROWDED.trace(), "host", tools="py-spy", py_spy="sudo ~/llmtop/.venv/bin/py-spy")
+    assert commands.stacks(trace, None) == "sudo ~/llmtop/.venv/bin/py-spy dump --nonblocking --pid PID"
+    assert commands.profile(trace, 7, "--gil ").startswith("sudo ~/llmtop/.venv/bin/py-spy record --gil --nonblocking")

@@ -17,6 +17,7 @@ from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.liveness.processes import is_front, parts
 from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import latest, server_track, source
+from llmtop.analysis.rules import commands
 from llmtop.analysis.stragglers import server_gpus
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 
@@ -161,7 +162,6 @@ def _cores_used(trace: Trace, window_ns: int) -> float | None:
 
 def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest) -> Fault:
     engine = next((part for part in parts(trace) if not part.is_front), None)
-    pid = str(engine.pid) if engine is not None else "PID"
     where = source(trace, server.id, v.SERVER_OUTPUT_TOKENS)
     still = for_s(since, trace.end_ns)
     return Fault(
@@ -172,6 +172,6 @@ def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest)
         (f"tokens and requests stand still since {still}, running {running:.0f} ({where})", rest.text),
         "see where its threads wait (the command below, on each rank), then restart it; an XID stands in the log (e). "
         "Some older versions go on counting requests that clients have dropped: then it only rests",
-        f"py-spy dump --nonblocking --pid {pid}",
+        commands.stacks(trace, engine.pid if engine is not None else None),
         since,
     )

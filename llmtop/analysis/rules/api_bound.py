@@ -78,7 +78,7 @@ def _herd_finding(trace: Trace, found: FrontHerd, waiting: float, lines: tuple[s
         message=f"API-bound: {many} threads of {name} share one core, and {waiting:.0f} requests wait for them",
         evidence=(f"{name}: {found.cores:.2f} cores, {many} threads that else wait in futex ({where})", *lines),
         action=_action(trace),
-        next_command=commands.profile(trace, first.row.pid, "api"),
+        next_command=commands.profile(trace, first.row.pid),
         source=source,
         share=min(1.0, found.cores),
     )
@@ -115,7 +115,7 @@ def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Find
             *(signal.text for signal in numbers if signal is not None),
         ),
         action=_action(trace),
-        next_command=commands.profile(trace, busiest.row.pid, "api"),
+        next_command=commands.profile(trace, busiest.row.pid),
         source=source,
         share=busiest.shares.working,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from llmtop.model import TrackKind
@@ -23,29 +24,51 @@ def sudo(trace: Trace) -> str:
     return "" if is_root(trace) else "sudo "
 
 
-def profile(trace: Trace, pid: int, name: str, flags: str = "") -> str:
-    """Where a process spends its time on the CPU, over ten seconds."""
+def profile(trace: Trace, pid: int, flags: str = "") -> str:
+    """Where a process spends its time on the CPU: over ten seconds into a picture of a new name, or on a screen.
+
+    Args:
+        trace: Tells which tools there are.
+        pid: The process.
+        flags: Further options of `py-spy record`.
+    """
     if _is_python(trace) and _has(trace, "py-spy"):
-        return f"py-spy record {flags}--nonblocking -d 10 -o {name}.svg --pid {pid}"
+        return f"{_py_spy(trace)} record {flags}--nonblocking -d 10 --pid {pid}"
     if _has(trace, "perf"):
-        return f"{sudo(trace)}perf record -g -p {pid} -- sleep 10 && {sudo(trace)}perf report"
+        return f"{sudo(trace)}perf top -g -p {pid}"
     return f"top -H -p {pid}"
 
 
-def stacks(trace: Trace, pid: int) -> str:
-    """Where each thread of a process stands now."""
+def stacks(trace: Trace, pid: int | None) -> str:
+    """Where each thread of a process stands now; of a process that is not known, with `PID` in its place."""
+    shown = "PID" if pid is None else f"{pid}"
     if _is_python(trace) and _has(trace, "py-spy"):
-        return f"py-spy dump --nonblocking --pid {pid}"
+        return f"{_py_spy(trace)} dump --nonblocking --pid {shown}"
     if _has(trace, "gdb"):
-        return f"{sudo(trace)}gdb -p {pid} -batch -ex 'thread apply all backtrace'"
-    return f"{sudo(trace)}grep . /proc/{pid}/task/*/comm /proc/{pid}/task/*/wchan"
+        return f"{sudo(trace)}gdb -p {shown} -batch -ex 'thread apply all backtrace'"
+    return _as_root(trace, f"grep . /proc/{shown}/task/*/comm /proc/{shown}/task/*/wchan")
 
 
-def queueing(trace: Trace, pid: int) -> str:
-    """Who runs while a process waits for a CPU."""
+def queueing(trace: Trace) -> str:
+    """Who runs while others wait for a CPU: of the whole machine, because who is waited for may be anybody.
+
+    perf reads no pipe here, and as root no file of another user's: so the file is root's own, and gone afterwards.
+    """
     if _has(trace, "perf"):
-        return f"{sudo(trace)}perf sched record -p {pid} -- sleep 5 && {sudo(trace)}perf sched latency"
-    return "ps -eo pid,psr,pcpu,cgroup:40,comm --sort=-pcpu | head -20"
+        record = 'perf sched record -o "$f" -- sleep 2 && perf sched latency -i "$f"'
+        return _as_root(trace, f'f=$(mktemp) && {record}; rm -f "$f"')
+    return "top -d 2"
+
+
+def _as_root(trace: Trace, command: str) -> str:
+    """A line of a shell, as root: its patterns, variables and second commands are root's too."""
+    return command if is_root(trace) else f"sudo sh -c {shlex.quote(command)}"
+
+
+def _py_spy(trace: Trace) -> str:
+    """How py-spy is called here."""
+    called = _fact(trace, "py_spy")
+    return called if isinstance(called, str) and called else "py-spy"
 
 
 def _has(trace: Trace, tool: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis import profiling
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, on_gpus
@@ -30,8 +31,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             f"DRAM {found.percents[1]:.0f} %{found.when}",
             evidence=found.evidence,
             action=less_arithmetic(trace),
-            next_command="ncu --section SpeedOfLight --section ComputeWorkloadAnalysis "
-            "--target-processes all --launch-count 50 -o prefill -- COMMAND",
+            next_command=profiling.timeline_of_server(trace),
             source=source,
         )
 

@@ -77,7 +77,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
             action=_action(trace, bound),
-            next_command=commands.profile(trace, bound.row.pid, "engine"),
+            next_command=commands.profile(trace, bound.row.pid),
             source=source,
             share=bound.shares.working,
         )

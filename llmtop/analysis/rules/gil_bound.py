@@ -78,7 +78,7 @@ def _finding(
             "tokenising and detokenising in their own",
             "no Python callbacks per token",
         ),
-        next_command=commands.profile(trace, pid, "gil", "--gil "),
+        next_command=commands.profile(trace, pid, "--gil "),
         source=source,
         share=waiting,
     )

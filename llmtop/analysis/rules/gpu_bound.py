@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis import profiling
 from llmtop.analysis.configuration import one_of
 from llmtop.analysis.objectives import missed
 from llmtop.analysis.readings import own_gpus
@@ -54,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             f"({activity.by.title} {activity.value:.0f} %)",
             evidence=(*says_waiting(trace), *evidence),
             action=_action(trace),
-            next_command="ncu --section SpeedOfLight --target-processes all --launch-count 50 -o step -- COMMAND",
+            next_command=profiling.timeline_of_server(trace),
             source=source,
         )
 

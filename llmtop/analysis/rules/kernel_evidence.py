@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from llmtop.analysis import profiling
 from llmtop.analysis.bounds import Bound, Verdict
 from llmtop.analysis.counters import Counters
 from llmtop.analysis.kernels import KernelFacts, Kernels, Row, kernels_of
@@ -24,6 +24,7 @@ class Judged:
         share: Of all kernels' time, 0 to 1.
     """
 
+    trace: Trace
     kernels: Kernels
     row: Row
     launch: int
@@ -51,10 +52,8 @@ class Judged:
         return f"{duration(self.row.total_ns)} in {calls}, {percent(100 * self.share)} of the kernels' time"
 
     def again(self, *sections: str) -> str:
-        """The command that looks at this kernel alone, closer."""
-        function = self.kernels.table.functions[self.kernels.table.name_id[self.launch]]
-        options = " ".join(f"--section {section}" for section in dict.fromkeys(sections))
-        return f"ncu --kernel-name {shlex.quote(function)} {options} -o kernel -- COMMAND"
+        """The command that collects these sections of this launch; empty where the report has them all."""
+        return profiling.of_launch(self.trace, self.launch, sections)
 
 
 def heavy(trace: Trace, least: float = WORTHWHILE_SHARE) -> Iterator[Judged]:
@@ -66,7 +65,7 @@ def heavy(trace: Trace, least: float = WORTHWHILE_SHARE) -> Iterator[Judged]:
         share = kernels.share(row.total_ns)
         if share is None or share < least:
             return
-        yield Judged(kernels, row, kernels.middle(row), share)
+        yield Judged(trace, kernels, row, kernels.middle(row), share)
 
 
 def bound_by(trace: Trace, bound: Bound) -> Iterator[tuple[Judged, Verdict]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop.analysis import profiling
 from llmtop.analysis.bounds import Bound
 from llmtop.analysis.kernels import dimensions
 from llmtop.analysis.rules.kernel_evidence import Judged, heavy
@@ -37,7 +38,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         evidence=tuple(_evidence(small)),
         action="fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, "
         "and replay them as a CUDA graph so that each costs no launch",
-        next_command="nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o timeline -- COMMAND",
+        next_command=profiling.timeline(trace),
         source=source,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
+from llmtop.analysis import profiling
 from llmtop.analysis.readings import latest, server_track
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, larger_batches
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -36,8 +37,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             f"tensor {found.percents[1]:.0f} %{found.when}",
             evidence=found.evidence + _kv_evidence(trace),
             action=_action(trace),
-            next_command="ncu --section SpeedOfLight --section MemoryWorkloadAnalysis "
-            "--target-processes all --launch-count 50 -o decode -- COMMAND",
+            next_command=profiling.timeline_of_server(trace),
             source=source,
         )
 

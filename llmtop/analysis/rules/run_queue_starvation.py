@@ -86,7 +86,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
                 *_says_cores(trace),
             ),
             action=_action(trace, late),
-            next_command=commands.queueing(trace, late.row.pid),
+            next_command=commands.queueing(trace),
             source=source,
             share=max(0.0, min(1.0, wait.value) - throttled_share(trace)),  # a throttled thread counts as queued
         )

@@ -1,0 +1,108 @@
+"""The commands that profile a program once more, for what a capture does not have: complete, and as shells take them.
+
+They suit Nsight Compute 2024.1 to 2026 and Nsight Systems 2023.4 to 2026: no `--` before the program, which the older
+ones refuse. None writes over a file: `%i` in the name of a report is the first number that is free (Nsight Compute
+2020.1 and newer), and Nsight Systems counts up by itself (report1, report2, ...).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.ncu_command import UNKNOWN_PROGRAM, NcuCommand, Option, parse
+from llmtop.model import TrackKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llmtop.model import Trace
+
+PROGRAM = "COMMAND"
+"""Stands for the command line of the program where it is not known."""
+_TIMELINE = "nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node --export=sqlite"
+"""With CUDA graphs by their kernels, and as a database, which is what llmtop reads."""
+_SERVER_STARTS_S = 120
+"""Loading weights and capturing graphs; a larger model takes longer."""
+_LOOK_S = 10
+_PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
+
+
+def program(trace: Trace) -> str:
+    """The command line of what was profiled or is watched, secrets hidden; `COMMAND` where it is not known."""
+    if trace.origin.kind == "live":
+        return _server(trace) or PROGRAM
+    command = trace.origin.facts.get("command", "")
+    if not isinstance(command, str) or not command:
+        return PROGRAM
+    return (_ncu(trace).program or PROGRAM) if _is_ncu(trace) else command
+
+
+def filled(trace: Trace, remedy: str) -> str:
+    """A remedy with the program's command line in the place of `COMMAND`."""
+    return _PLACEHOLDER.sub(lambda _: program(trace), remedy)
+
+
+def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
+    """The command that collects sections of one launch; empty where the capture has them all.
+
+    Args:
+        trace: A capture with kernels.
+        launch: The launch's number in it.
+        sections: Names of Nsight Compute's sections.
+    """
+    table = trace.kernels
+    lacking = absent(trace, launch, sections)
+    if table is None or not lacking:
+        return ""
+    function = table.functions[table.name_id[launch]]
+    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    return _collect(trace, _ncu(trace).only(launch, function, before), lacking, "kernel")
+
+
+def of_report(trace: Trace, sections: Iterable[str]) -> str:
+    """The command that collects sections of all launches that a report has."""
+    return _collect(trace, _ncu(trace).choice, tuple(dict.fromkeys(sections)), "report")
+
+
+def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
+    """Those of the sections that were not collected of a launch."""
+    details = trace.kernels.details if trace.kernels is not None else None
+    there = () if details is None else details.sections(launch)
+    return tuple(section for section in dict.fromkeys(sections) if section not in there)
+
+
+def timeline(trace: Trace) -> str:
+    """The command that shows when each kernel ran and who launched it."""
+    return f"{_TIMELINE} {program(trace)}"
+
+
+def timeline_of_server(trace: Trace) -> str:
+    """The same of a server, once it has started, for some seconds; the server goes on."""
+    return f"{_TIMELINE} --delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none {program(trace)}"
+
+
+def _collect(trace: Trace, choice: Iterable[Option], sections: Iterable[str], name: str) -> str:
+    wanted = (Option("section", section) for section in sections)
+    words = ("ncu", *map(str, (*_ncu(trace).circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
+    return " ".join(words)
+
+
+def _ncu(trace: Trace) -> NcuCommand:
+    """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
+    command = trace.origin.facts.get("command", "")
+    known = parse(command) if _is_ncu(trace) and isinstance(command, str) else None
+    return known or UNKNOWN_PROGRAM
+
+
+def _is_ncu(trace: Trace) -> bool:
+    return trace.origin.kind.startswith("ncu")
+
+
+def _server(trace: Trace) -> str:
+    """The command line of the server's root process."""
+    for track in trace.tracks_of(TrackKind.PROCESS):
+        command = track.facts.get("cmdline")
+        if isinstance(command, str) and track.id == f"process:{track.facts.get('root')}":
+            return command
+    return ""

@@ -1,0 +1,91 @@
+"""Commands that profile again: complete, for what is lacking, of the launch in question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis import profiling
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import Origin, Trace, Track, TrackKind
+from llmtop.parsers.registry import load
+from tests.kernel_traces import LADDER, LLAMA, TIMELINE, Launch, report
+
+COMMAND = "/opt/ncu --clock-control none --set full -o out python3 serve.py"
+
+
+def test_only_what_was_not_collected_is_asked_for() -> None:
+    trace = report(Launch("k"), sections=("SpeedOfLight", "Occupancy"), command=COMMAND)
+    assert profiling.of_launch(trace, 0, ["Occupancy", "SpeedOfLight"]) == ""
+    assert profiling.of_launch(trace, 0, ["Occupancy", "SourceCounters", "SourceCounters"]) == (
+        "ncu --clock-control none --kernel-name k --launch-count 1"
+        " --section SourceCounters -o kernel_%i python3 serve.py"
+    )
+
+
+def test_templates_of_one_function_are_told_apart_by_their_number() -> None:
+    launches = [Launch(f"void k<{kind}>()", function="k") for kind in ("int", "float", "int")]
+    trace = report(Launch("other"), *launches, command="ncu ./p")
+    assert "--kernel-name k --launch-skip 2 --launch-count 1 " in profiling.of_launch(trace, 3, ["SpeedOfLight"])
+
+
+def test_a_report_that_does_not_say_how_it_was_made_leaves_the_program_open() -> None:
+    for command in ("", "ncu --not-known-yet ./p", "something else"):
+        trace = report(Launch("k"), command=command)
+        assert profiling.of_launch(trace, 0, ["Occupancy"]).endswith(" --section Occupancy -o kernel_%i COMMAND")
+        assert profiling.timeline(trace).endswith(" COMMAND")
+
+
+def test_a_whole_report_is_collected_again_as_it_was() -> None:
+    trace = report(Launch("k"), command="ncu -k regex:gemm -c 60 -s 5 --section LaunchStats ./p")
+    assert profiling.of_report(trace, ["Occupancy"]) == (
+        "ncu --kernel-name regex:gemm --launch-count 60 --launch-skip 5 --section Occupancy -o report_%i ./p"
+    )
+
+
+def test_a_timeline_says_which_program_it_is_of() -> None:
+    assert profiling.program(load(TIMELINE)) == "/srv/llm/venv/bin/python3 decode2.py 8 512 6 4 8"
+
+
+def test_remedies_get_the_program() -> None:
+    trace = report(Launch("k"), command="ncu ./p\\1 x")
+    assert profiling.filled(trace, "nsys profile COMMAND") == "nsys profile './p\\1' x"
+    assert profiling.filled(trace, "COMMANDER") == "COMMANDER"
+
+
+def live(**facts: str | int) -> Trace:
+    tracks = {
+        "process:7": Track("process:7", TrackKind.PROCESS, "worker", facts={"cmdline": "VLLM::Worker", "root": 5}),
+        "process:5": Track("process:5", TrackKind.PROCESS, "api", facts={"root": 5, **facts}),
+    }
+    return Trace(Origin("live"), tracks=tracks)
+
+
+def test_a_server_is_started_again_as_its_root_was() -> None:
+    command = profiling.timeline_of_server(live(cmdline="vllm serve m"))
+    assert command.endswith(" --delay=120 --duration=10 --kill=none vllm serve m")
+    assert profiling.program(live()) == "COMMAND"
+
+
+@pytest.mark.parametrize("path", [LADDER, LLAMA, TIMELINE], ids=lambda path: path.stem)
+def test_no_finding_asks_for_what_its_report_has(path: Path) -> None:
+    trace = load(path)
+    for finding in diagnose(trace).findings:
+        words = finding.next_command.split()
+        asked = {word for before, word in pairwise(words) if before == "--section"}
+        assert trace.kernels is not None
+        details = trace.kernels.details
+        assert details is None or not asked & set(details.sections(0)), finding.next_command
+        assert "--" not in words
+        assert not words or words[0] != "ncu" or {"-o", "kernel_%i", "--launch-count"} <= set(words)
+
+
+def test_a_report_that_has_everything_is_told_to_collect_nothing() -> None:
+    trace = load(LADDER)
+    assert trace.origin.facts["command"] != ""
+    assert {finding.next_command for finding in diagnose(trace).findings} == {""}
+    bare = replace(trace, origin=replace(trace.origin, facts={}))
+    assert {finding.next_command for finding in diagnose(bare).findings} == {""}
