@@ -153,6 +153,9 @@ class HelpedCollector:
         self._state: Unknown | None = self.words.starting
         self._retry_ns = 0
         self._heard_ns = 0
+        self._started_ns = 0
+        self._doing = ""
+        """What the helper says it does until it looks."""
         self._early_ends = 0
         self._has_ended = False
         """The helper has ended before; the next one that is ready is back."""
@@ -194,7 +197,7 @@ class HelpedCollector:
             readings=tuple(news.readings),
             stacks=news.stacks,
             marks=tuple(news.marks),
-            missing=tuple(self._all_missing()),
+            missing=tuple(self._all_missing(now)),
             issues=tuple(news.issues),
             gone=tuple(news.gone),
         )
@@ -212,7 +215,7 @@ class HelpedCollector:
             sudo=self._by_sudo(),
             program=self.program,
         )
-        self._state, self._heard_ns = self.words.starting, now
+        self._state, self._heard_ns, self._started_ns, self._doing = self.words.starting, now, now, ""
 
     def _by_sudo(self) -> bool:
         return through_sudo()
@@ -243,6 +246,8 @@ class HelpedCollector:
         match report.get("kind"):
             case "unavailable":
                 self._state = Unknown(clean(report["reason"]), clean(report["remedy"]))
+            case "attaching":
+                self._doing = clean(report.get("doing", ""))
             case "ready":
                 self._take_ready(report, news)
             case "sample":
@@ -323,6 +328,14 @@ class HelpedCollector:
         self._lost, self._shed = 0, ""
         self._missing.clear()
 
-    def _all_missing(self) -> list[Missing]:
+    def _all_missing(self, now: int) -> list[Missing]:
         parts = [Missing(what, why) for what, why in self._missing.items()]
+        if self._state is self.words.starting:
+            return [Missing(self.name, self._starting(now)), *parts]
         return [Missing(self.name, self._state), *parts] if self._state else parts
+
+    def _starting(self, now: int) -> Unknown:
+        """What is awaited, and for how long already."""
+        starting, seconds = self.words.starting, (now - self._started_ns) // NS_PER_S
+        doing = f": {self._doing}" if self._doing else ""
+        return Unknown(f"{starting.reason}{doing}{f', for {seconds} s' if seconds else ''}", starting.remedy)

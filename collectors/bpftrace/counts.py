@@ -9,7 +9,7 @@ from llmtop.collectors.bpftrace.output import Key, Look, Slots
 from llmtop.collectors.bpftrace.sums import Sums
 from llmtop.collectors.ebpf.helper.calls import WITHOUT_WAIT, spin_kind
 from llmtop.collectors.ebpf.helper.functions import FUNCTIONS, LAUNCHES, SYNCHRONISING
-from llmtop.collectors.syscall_numbers import syscall_names
+from llmtop.collectors.ebpf.helper.syscall_numbers import syscall_names
 
 SYMBOLS = tuple(name for names in FUNCTIONS.values() for name in names)
 """Library functions by the number they have in the program."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.bpftrace import elf
 from llmtop.collectors.bpftrace.counts import NUMBERS
 from llmtop.collectors.bpftrace.script import Function
+from llmtop.collectors.ebpf.helper import exports
 from llmtop.collectors.ebpf.helper.functions import (
     DUPLICATES,
     LAUNCHES,
@@ -137,7 +137,7 @@ class Libraries:
             status = Path(path).stat()
             file = (status.st_dev, status.st_ino)
             if file not in self._files:
-                places = elf.functions(path, names)
+                places = exports.functions(path, names)
                 found = (_probed(path, symbol, place) for symbol, place in places.items())
                 self._files[file] = tuple(one for one in found if one.function.can_be_written)
                 symbols = (one.function.symbol for one in self._files[file])

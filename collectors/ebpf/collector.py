@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,7 +41,7 @@ class EbpfCollector(HelpedCollector):
         helper="the probes' process",
         looker="probes",
         buffers="the probes' tables",
-        starting=Unknown("the probes are being compiled", "wait a second"),
+        starting=Unknown("the probes attach", "wait a second"),
     )
     _no_causes: Unknown | None = None
 
@@ -112,9 +113,9 @@ def checks() -> tuple[Check, ...]:
 def _tried() -> str | Unknown:
     helper = HelperProcess([str(os.getpid())], sudo=through_sudo())
     try:
-        if not select.select([helper], [], [], _CHECK_S)[0]:
-            return Unknown("the probes are not compiled after 20 s")
-        report = next(iter(helper.reports()), None)
+        report = _first_report(helper)
+        if report is None and not helper.is_at_end:
+            return Unknown(f"the probes are not compiled after {_CHECK_S:.0f} s")
         if report is None:
             return Unknown(f"the helper failed: {helper.last_words()}", SUDO_REMEDY if through_sudo() else "")
     finally:
@@ -125,3 +126,14 @@ def _tried() -> str | Unknown:
         part, (reason, remedy) = next(iter(report["missing"].items()))
         return Unknown(f"no {part}: {clean(reason)}", clean(remedy))
     return f"system calls, scheduler and stacks; loaded in {report['seconds']} s"
+
+
+def _first_report(helper: HelperProcess) -> dict[str, Any] | None:
+    """What it has to say in the end; None where it ends, or the time does, without that."""
+    end_s = time.monotonic() + _CHECK_S
+    while (left_s := end_s - time.monotonic()) > 0 and not helper.is_at_end:
+        select.select([helper], [], [], left_s)
+        for report in helper.reports():
+            if report["kind"] != "attaching":
+                return report
+    return None

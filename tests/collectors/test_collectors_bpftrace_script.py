@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.bpftrace import collector, elf, runner
+from llmtop.collectors.bpftrace import collector, runner
 from llmtop.collectors.bpftrace.collector import checks, why_not
 from llmtop.collectors.bpftrace.script import Function, Plan, script
+from llmtop.collectors.ebpf.helper import exports
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
@@ -71,7 +72,7 @@ def libcuda(cuda_program: Path) -> Path:
 
 
 def test_functions_are_found_where_they_are(libcuda: Path) -> None:
-    found = elf.functions(str(libcuda), ("cuLaunchKernel", "cuGraphLaunch", "cuNoSuchThing", "nanosleep"))
+    found = exports.functions(str(libcuda), ("cuLaunchKernel", "cuGraphLaunch", "cuNoSuchThing", "nanosleep"))
     assert set(found) == {"cuLaunchKernel", "cuGraphLaunch"}, "what is only imported is not there"
     data = libcuda.read_bytes()
     assert all(0 < place < len(data) for place in found.values())
@@ -86,7 +87,7 @@ def test_damaged_libraries_are_told(libcuda: Path, cut: float, damage: bytes, pl
     copy = libcuda.with_name("damaged.so")
     copy.write_bytes(damaged)
     try:
-        elf.functions(str(copy), ("cuLaunchKernel",))
+        exports.functions(str(copy), ("cuLaunchKernel",))
     except (ValueError, OSError):
         return
 
@@ -96,7 +97,7 @@ def test_no_library_is_told(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"."):
-            elf.functions(str(path), ("cuLaunchKernel",))
+            exports.functions(str(path), ("cuLaunchKernel",))
     assert struct.calcsize("<IBBHQQ") == 24
 
 

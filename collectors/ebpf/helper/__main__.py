@@ -10,37 +10,36 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from . import protocol
-from .calls import WITHOUT_WAIT, Calls, names
+from . import calls, lifecycle, protocol, samples, scheduler
+from .calls import WITHOUT_WAIT, Calls
 from .governor import LADDER, LIGHT, Governor, Load
 from .library import Library
 from .lifecycle import Changes, Lifecycle
-from .programs import load_bcc
+from .programs import Programs, Source
 from .protocol import Link
 from .samples import Samples
 from .scheduler import Scheduler
 from .symbols import Symbols
+from .syscall_numbers import syscall_names
 from .system import UnavailableError
 
-Part = TypeVar("Part")
 TICK_S = 0.2
 """How often what the probes cost is looked at: what has come to cost too much goes within this time."""
 _OF_LIBRARIES = 1 / 3
 """Of the budget: the share of probes on library functions."""
-_SAMPLES_AT = 2
-"""The tick at which stacks of what runs are added; those on libraries come after it."""
-_LATER = ("they come after the first numbers", "wait a second")
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
+_WAIT = "wait a second"
+_LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
 class Helper:
     """All probes together."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._bpf = load_bcc()
-        self._symbols = Symbols(self._bpf)
+    def __init__(self, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+        self._programs = Programs()
+        self._symbols = Symbols()
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
         self._governor = Governor(
@@ -51,29 +50,60 @@ class Helper:
             is_careful=options.budget < 1,
         )
         self.missing: dict[str, tuple[str, str]] = {}
-        """What cannot be had here: (reason, remedy) by part."""
-        self._lifecycle = Lifecycle(self._bpf)
-        self._scheduler = self._part("scheduler", lambda: Scheduler(self._bpf, self._symbols))
-        self._calls = self._part("syscalls", lambda: Calls(self._bpf))
+        """What cannot be had here, or not yet: (reason, remedy) by part."""
+        by_registers = scheduler.source()
+        later = {"syscalls": calls.SOURCE} | ({"samples": samples.SOURCE} if self._stacks else {})
+        self._programs.ask(lifecycle.SOURCE, by_registers, *later.values())
+        self._awaited: dict[str, Source] = later
+        """Parts whose programs are being compiled."""
+        say(_LIFECYCLE)
+        self._lifecycle = Lifecycle(self._programs.wait(lifecycle.SOURCE))
+        say(_SCHEDULER)
+        self._scheduler = self._scheduler_of(by_registers)
+        self._calls: Calls | None = None
         self._samples: Samples | None = None
-        if self._stacks:
-            self.missing["samples"] = _LATER
-        self._library = Library(self._bpf, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
+        self._library = Library(self._programs, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
         self._wants_library = not options.light
-        self._ticks = 0
-        self._names = names()
+        self._names = syscall_names()
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._last_hits = self._lifecycle.hits()
         self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
+        self._add_awaited()
 
-    def _part(self, name: str, make: Callable[[], Part]) -> Part | None:
-        """A part that cannot be had costs only itself."""
+    def _scheduler_of(self, source: Source) -> Scheduler | None:
+        """By the best program that the kernel takes; a part that cannot be had costs only itself."""
         try:
-            return make()
+            knows_calls = source is scheduler.SOURCE
+            return Scheduler(self._programs.wait(source), self._symbols, knows_calls=knows_calls)
         except UnavailableError as error:
-            self.missing[name] = (error.reason, error.remedy)
-            return None
+            if source is scheduler.WITHOUT_CALLS:
+                self.missing["scheduler"] = (error.reason, error.remedy)
+                return None
+        self._programs.ask(scheduler.WITHOUT_CALLS)
+        return self._scheduler_of(scheduler.WITHOUT_CALLS)
+
+    def _add_awaited(self) -> None:
+        """Add the parts whose programs are there by now; the others say that they are awaited, and how long already."""
+        for part in tuple(self._awaited):
+            self.missing.pop(part, None)
+            if self._add(part):
+                del self._awaited[part]
+            else:
+                self.missing[part] = (f"its probes are being compiled, for {self._programs.waiting_s():.0f} s", _WAIT)
+
+    def _add(self, part: str) -> bool:
+        """Add a part if its program is there; whether it is, or never will be."""
+        try:
+            module = self._programs.module(self._awaited[part])
+            if module is not None and part == "syscalls":
+                self._calls = Calls(module)
+            elif module is not None:
+                self._samples = Samples(module, self._symbols)
+        except UnavailableError as error:
+            self.missing[part] = (error.reason, error.remedy)
+            return True
+        return module is not None
 
     def start(self, pids: list[int]) -> None:
         """Begin to look."""
@@ -81,19 +111,17 @@ class Helper:
             self._lifecycle.add(pid)
         if self._lifecycle.unseen and not self._lifecycle.processes:
             raise UnavailableError("the server runs in a PID namespace inside llmtop's", _OUTSIDE)
-        self._bpf.free_bcc_memory(self._lifecycle)  # pages of the compiler; they come back when it is used again
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._apply(self._last_ns)
 
     def tick(self) -> None:
         """Several times a second: hold the cost to the budget, and add what can wait for the first numbers."""
         self._govern()
-        self._ticks += 1
-        if self._ticks == _SAMPLES_AT and self._stacks:
-            del self.missing["samples"]
-            self._samples = self._part("samples", lambda: Samples(self._bpf, self._symbols))
+        if self._awaited:
+            self._add_awaited()
+            self._observe(time.monotonic_ns())
             self._apply(time.monotonic_ns())
-        elif self._ticks > _SAMPLES_AT and self._wants_library:
+        if self._wants_library:
             self._library.tick(self._lifecycle.processes)
 
     def look(self) -> dict[str, Any]:
@@ -128,6 +156,7 @@ class Helper:
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
         report["settling"] = self._wants_library and self._library.is_settling(self._lifecycle.processes)
+        report["settling"] |= bool(self._awaited)
         self._last_ns = now
         return report
 
@@ -210,7 +239,7 @@ class Helper:
 
 def _look(options: argparse.Namespace, link: Link) -> None:
     def start() -> Helper:
-        helper = Helper(options)
+        helper = Helper(options, lambda doing: link.say({"kind": "attaching", "doing": doing}))
         helper.start(options.pids)
         return helper
 
@@ -224,5 +253,5 @@ def _look(options: argparse.Namespace, link: Link) -> None:
 
 
 if __name__ == "__main__":
-    # The kernel takes the probes off when their files close; bcc's own way of doing it takes a while longer.
+    # The kernel takes the probes off when their files close: there is nothing else to do.
     os._exit(protocol.run(protocol.parser("llmtop-probes").parse_args(), _look))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Iterable
 from typing import Any
 
-from .programs import RAW_TRACEPOINT, SLOTS, compile_program, load
-from .system import BatchReader, UnavailableError
+from .kernel import attach_raw_tracepoint, close_all
+from .programs import RAW_TRACEPOINT, SLOTS, Module, Source
+from .system import UnavailableError
 
 WITHOUT_WAIT = 0x8000
 """Set in the id of a poll that was told not to wait, as in programs/calls.c."""
@@ -19,35 +19,36 @@ _SPIN_CALLS = {
 TRAPS = {"x86_64": {"URETPROBE": 335, "UPROBE": 336}}
 """How uprobes enter the kernel from 6.11 and 6.18 on (arch/x86/entry/syscalls): llmtop's or another tracer's doing, no
 calls of the program's."""
+_NUMBERS = _SPIN_CALLS[platform.machine()] | TRAPS.get(platform.machine(), {})
+SOURCE = Source("calls", tuple(f"-DNR_{name}={number}" for name, number in _NUMBERS.items()))
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
 
 class Calls:
     """The probes on system calls."""
 
-    def __init__(self, bpf: Any) -> None:
-        numbers = _SPIN_CALLS[platform.machine()] | TRAPS.get(platform.machine(), {})
-        flags = tuple(f"-DNR_{name}={number}" for name, number in numbers.items())
-        self._module = compile_program(bpf, "calls", flags=flags)
-        for _, function in _TRACEPOINTS:
-            load(self._module, function, RAW_TRACEPOINT)
-        self._calls = BatchReader.of(self._module["calls"], "II", f"QQQQ{SLOTS}Q")
-        self._spins = BatchReader.of(self._module["spins"], "II", "QI4x")
+    def __init__(self, module: Module) -> None:
+        self._programs = {function: module.load(function, RAW_TRACEPOINT) for _, function in _TRACEPOINTS}
+        self._calls = module.table("calls", "II", f"QQQQ{SLOTS}Q")
+        self._spins = module.table("spins", "II", "QI4x")
+        self._started = module.table("started", "I", "QI4x")
+        self._settings = module.table("settings", "I", "I")
+        self._lost = module.table("lost", "I", "Q")
         self._ended: dict[tuple[int, int], int] = {}
         """Spins of threads that are no more, by (tgid, call)."""
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._sent_waits: dict[int, int] = {}
         self._sent_spins: dict[tuple[int, str], int] = {}
         self.mode = "off"
-        self._held: set[str] = set()
+        self._held: dict[str, list[int]] = {}
 
     def set_mode(self, mode: str) -> None:
         """Time the calls, count them, or leave them alone ("timed", "counted", "off")."""
         if mode == self.mode:
             return
-        self._module["settings"][ctypes.c_int(0)] = ctypes.c_uint32(mode == "counted")
+        self._settings.put((0,), (mode == "counted",))
         # A call that is under way when the probes come off must not be timed until they are back.
-        self._module["started"].clear()
+        self._started.clear()
         for tracepoint, function in _TRACEPOINTS:
             self._hold(tracepoint, function, mode == "timed" or (mode == "counted" and tracepoint == "sys_enter"))
         self.mode = mode
@@ -55,17 +56,12 @@ class Calls:
     def _hold(self, tracepoint: str, function: str, wanted: bool) -> None:
         """Attach or detach one of the probes, unless it is as wanted."""
         if wanted and tracepoint not in self._held:
-            self._attach(tracepoint, function)
-            self._held.add(tracepoint)
-        elif not wanted and tracepoint in self._held:
-            self._module.detach_raw_tracepoint(tracepoint)
-            self._held.discard(tracepoint)
-
-    def _attach(self, tracepoint: str, function: str) -> None:
-        try:
-            self._module.attach_raw_tracepoint(tracepoint, function)
-        except Exception as error:  # bcc raises nothing narrower
-            raise UnavailableError(f"the raw tracepoint {tracepoint} cannot be used: {error}") from error
+            try:
+                self._held[tracepoint] = [attach_raw_tracepoint(tracepoint, self._programs[function])]
+            except OSError as error:
+                raise UnavailableError(f"the raw tracepoint {tracepoint} cannot be used: {error}") from error
+        elif not wanted:
+            close_all(self._held.pop(tracepoint, []))
 
     def read(self, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
         """What changed: sums since the start, by process and call; spins by thread too."""
@@ -78,12 +74,12 @@ class Calls:
             if switch_timeouts:
                 waits[tgid] = waits.get(tgid, 0) + switch_timeouts
             if tgid in finished:
-                _delete(self._module["calls"], self._module["calls"].Key(tgid, call))
+                self._calls.remove(tgid, call)
         changed_waits = [[tgid, count] for tgid, count in waits.items() if self._sent_waits.get(tgid) != count]
         self._sent_waits.update(waits)
         spun, spins = self._read_spins(dead)
         for tid in dead:
-            _delete(self._module["started"], ctypes.c_uint32(tid))
+            self._started.remove(tid)
         self._forget(finished)
         return {"calls": timed + spun, "switch_timeouts": changed_waits, "spins": spins}
 
@@ -102,13 +98,13 @@ class Calls:
             threads[place] = threads.get(place, 0) + count
             if tid in dead:
                 self._ended[tgid, call] = self._ended.get((tgid, call), 0) + count
-                _delete(self._module["spins"], self._module["spins"].Key(tid, call))
+                self._spins.remove(tid, call)
         counted = [[*place, count, 0, 0, {}] for place, count in sums.items() if self._is_news(*place, (count, 0, 0))]
         return counted, self._changed_spins(threads, dead)
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
-        return int(self._module["lost"][ctypes.c_int(0)].value)
+        return int((self._lost.get(0) or (0,))[0])
 
     def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[list[Any]]:
         """[tgid, tid, kind, count]."""
@@ -137,44 +133,3 @@ def spin_kind(call: int) -> str:
     if call & WITHOUT_WAIT:
         return "poll"
     return "sched_yield" if call == _SPIN_CALLS[platform.machine()]["SCHED_YIELD"] else ""
-
-
-def _delete(table: Any, key: Any) -> None:
-    try:
-        del table[key]
-    except KeyError:  # it was not there
-        return
-
-
-def names() -> dict[int, str]:
-    """System call names by number, as far as bcc knows them.
-
-    bcc's table is x86-64's; on other machines it asks the program ausyscall.
-    """
-    try:
-        from bcc.syscall import syscalls
-    except Exception:  # bcc raises nothing narrower when there is no ausyscall
-        return {}
-    table = {number: name.decode("ascii", "replace") for number, name in syscalls.items()}
-    return {**_NEWER, **table}
-
-
-_NEWER = {
-    424: "pidfd_send_signal",
-    425: "io_uring_setup",
-    426: "io_uring_enter",
-    427: "io_uring_register",
-    434: "pidfd_open",
-    435: "clone3",
-    436: "close_range",
-    437: "openat2",
-    438: "pidfd_getfd",
-    439: "faccessat2",
-    440: "process_madvise",
-    441: "epoll_pwait2",
-    449: "futex_waitv",
-    454: "futex_wake",
-    455: "futex_wait",
-    456: "futex_requeue",
-}
-"""Numbers that all machines share: scripts/syscall.tbl of Linux."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
@@ -11,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import exports, uprobes
 from .functions import DUPLICATES, FUNCTIONS, NUMBERS, duplicates, kind_of, kinds_of
 from .governor import NS_PER_HIT
-from .programs import SLOTS
+from .kernel import Table
+from .programs import SLOTS, Module, Programs, Source
 from .sampling import KINDS, WINDOW_S, Account, Sampling
-from .system import BatchReader, UnavailableError, read
-from .uprobes import Uprobes, make_uprobes
+from .system import UnavailableError, read
 
 _SETTLED = 3
 """Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
@@ -26,6 +26,8 @@ of a server with torch is thousands of lines, made by the kernel while the proce
 _ATTACH_NS = 1e6
 """What attaching and detaching costs a process, at most: the kernel writes into its code while it may map nothing."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
+_OF_THREAD_TGID = 2
+"""After the five sums and moments of struct library_thread, the third: see programs/common.h."""
 SAMPLED = "sampled"
 """Under what it is said that calls are counted now and then."""
 
@@ -114,17 +116,19 @@ class Library:
         hits: How often such probes have run, from a cheap place.
     """
 
-    def __init__(self, bpf: Any, budget_ns: float, hits: Callable[[], int]) -> None:
-        self._bpf = bpf
+    def __init__(self, programs: Programs, budget_ns: float, hits: Callable[[], int]) -> None:
+        self._programs = programs
         self._account = Account(budget_ns)
         self._hits = hits
-        self._uprobes: Uprobes | None = None
-        self._reader: BatchReader | None = None
-        self._threads_reader: BatchReader | None = None
+        self._source: Source | None = None
+        self._uprobes: uprobes.Uprobes | None = None
+        self._reader: Table | None = None
+        self._threads_reader: Table | None = None
         self._threads: dict[int, _Thread] = {}
         self._processes: dict[int, _Process] = {}
         self._sent: dict[tuple[int, str], tuple[int, int]] = {}
-        self._places: dict[tuple[int, int, str], int | None] = {}
+        self._places: dict[tuple[int, int], dict[str, int]] = {}
+        """Where functions begin in a file, by its device and inode."""
         self._judged_ns = self._absorbed_ns = 0
         self._judged_hits = 0
         self.why_not: UnavailableError | None = None
@@ -159,6 +163,8 @@ class Library:
 
         It is where no library has been looked for yet, and where too few windows have shown what waits cost.
         """
+        if self.is_awaited:
+            return True
         known = [self._processes.get(pid) for pid in pids] if self.why_not is None else []
         return any(process is None or process.is_settling for process in known)
 
@@ -206,22 +212,18 @@ class Library:
                 changed.append([thread.tgid, tid, *sent])
             if tid in dead:
                 del self._threads[tid]
-                del self._table("library_threads")[ctypes.c_uint32(tid)]
+                self._threads_reader.remove(tid)
         return changed
 
     def lost(self) -> int:
         """Calls that found no room in the maps."""
-        return int(self._table("lost")[ctypes.c_int(0)].value) if self._uprobes else 0
+        return int((self._lost.get(0) or (0,))[0]) if self._uprobes else 0
 
     def _drop(self, pid: int) -> None:
         process = self._processes.pop(pid, None)
         for path in {function.path for function in process.functions.values()} if process else ():
-            for group in (*KINDS, SAMPLED):
+            for group in (*KINDS, *(f"{SAMPLED} {kind}" for kind in KINDS)):
                 self._hold(pid, path, group, {})
-
-    def _table(self, name: str) -> Any:
-        assert self._uprobes is not None
-        return self._uprobes.module[name]
 
     def _look(self, pids: Iterable[int]) -> None:
         """Look for libraries where it is time to: in one process, and ever more seldom."""
@@ -235,7 +237,11 @@ class Library:
                     now_s + process.patience_s,
                     min(2 * process.patience_s, _LONGEST_LOOK_S),
                 )
-                for path, names in mapped_libraries(pid).items():
+                found = mapped_libraries(pid)
+                if found.keys() - process.paths and not self._is_ready():
+                    process.look_s = now_s  # once it is
+                    return
+                for path, names in found.items():
                     if path not in process.paths:
                         process.paths.add(path)
                         process.patience_s = _LOOK_S
@@ -244,49 +250,68 @@ class Library:
 
     def _take_in(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
         """Know a library's functions; whether they can be probed is found out in the first window."""
-        if self._uprobes is None and not self._compiled():
+        if self._uprobes is None:
             return
         file = f"/proc/{pid}/root{path}"
-        for name in names:
-            place = self._place(file, name)
-            if place is not None:
-                cost = NS_PER_HIT["library" if starts_gently(file, place) else "stepped_library"]
-                process.functions[name] = _Function(file, place, cost, kind_of(name))
+        for name, place in self._places_in(file, names).items():
+            cost = NS_PER_HIT["library" if starts_gently(file, place) else "stepped_library"]
+            process.functions[name] = _Function(file, place, cost, kind_of(name))
         for kind in process.sampling.steady:
             self._hold_kind(pid, process, kind)
         process.observe(time.monotonic_ns())
 
-    def _compiled(self) -> bool:
-        """Compile, once; a program that cannot be had costs only these counts."""
-        if self.why_not is None:
-            try:
-                self._compile()
-            except UnavailableError as error:
-                self.why_not = error
-        return self.why_not is None
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its program has been asked for and is not there yet."""
+        return self._source is not None and self._uprobes is None and self.why_not is None
 
-    def _compile(self) -> None:
-        self._uprobes = make_uprobes(self._bpf)
-        self._reader = BatchReader.of(self._table("functions"), "II", f"QQ{SLOTS}Q")
-        self._threads_reader = BatchReader.of(self._table("library_threads"), "I", "5Q4I")
+    def _is_ready(self) -> bool:
+        """Whether its program is there, or will never be; it is asked for when it is needed first."""
+        if self._source is None:
+            self._source = uprobes.source()
+            self._programs.ask(self._source)
+        if self.is_awaited:
+            self._take_program(self._source)
+        return not self.is_awaited
 
-    def _place(self, file: str, name: str) -> int | None:
-        """Where a function begins in a file; None where this version of the library has none of that name."""
+    def _take_program(self, source: Source) -> None:
+        """A program that cannot be had costs only these counts."""
         try:
-            stat = os.stat(file)
-            key = (stat.st_dev, stat.st_ino, name)
+            module = self._programs.module(source)
+            if module is not None:
+                self._uprobes = uprobes.make_uprobes(source, module)
+                self._read_from(module)
+        except UnavailableError as error:
+            if source is uprobes.WITH_COOKIES:
+                self._source = uprobes.WITHOUT_COOKIES
+                self._programs.ask(self._source)
+            else:
+                self.why_not = error
+
+    def _read_from(self, module: Module) -> None:
+        self._reader = module.table("functions", "II", f"QQ{SLOTS}Q")
+        self._threads_reader = module.table("library_threads", "I", "5Q4I")
+        self._entered = module.table("entered", "Q", "Q")
+        self._attachments = module.table("attachments", "I", "I")
+        self._lost = module.table("lost", "I", "Q")
+
+    def _places_in(self, file: str, names: Iterable[str]) -> dict[str, int]:
+        """Where functions begin in a file: those that this version of the library has."""
+        try:
+            status = os.stat(file)
+            key = (status.st_dev, status.st_ino)
             if key not in self._places:
-                self._places[key] = int(self._bpf._check_path_symbol(file.encode(), name.encode(), None, -1)[1])
+                self._places[key] = exports.functions(file, tuple(names))
             return self._places[key]
-        except Exception:  # bcc raises nothing narrower
-            return None
+        except (OSError, ValueError):  # the process has just ended, or this is no library
+            return {}
 
     def _hold(self, pid: int, file: str, group: str, functions: dict[str, int]) -> bool:
         """Have probes on these functions of a file; false where they are refused."""
         assert self._uprobes is not None
         try:
             self._uprobes.hold(pid, file, group, functions)
-        except Exception:  # bcc raises nothing narrower
+        except OSError:
             return False
         return True
 
@@ -401,24 +426,20 @@ class Library:
 
     def _begin_round(self) -> None:
         """Launches that were under way when their probes came off are over."""
-        table = self._table("attachments")
-        table[ctypes.c_int(0)] = ctypes.c_uint32((table[ctypes.c_int(0)].value + 1) & 0xFFFFFFFF)
+        (times,) = self._attachments.get(0) or (0,)
+        self._attachments.put((0,), ((times + 1) & 0xFFFFFFFF,))
 
     def _end_calls(self, pid: int, process: _Process, kinds: Iterable[str]) -> None:
         """Calls that are under way when their probes come off: nobody will tell when they end."""
         assert self._threads_reader is not None
         numbers = {NUMBERS[name] for name, one in process.functions.items() if one.kind in kinds}
-        entered = self._table("entered")
-        for key in [key for key in entered if key.value & 0xFF in numbers]:
-            _delete(entered, key)
+        for key in [key for (key,), _ in self._entered.entries() if key & 0xFF in numbers]:
+            self._entered.remove(key)
         if "wait" not in kinds:
             return
-        table = self._table("library_threads")
-        for (tid,), (_, _, since, _, _, _, _, tgid, _) in self._threads_reader.entries():
-            if since and tgid == pid:
-                thread = table[ctypes.c_uint32(tid)]
-                thread.sync_since = thread.sync_stack = 0
-                table[ctypes.c_uint32(tid)] = thread
+        for (tid,), (launches, sync_ns, since, _, launch_stack, *rest) in list(self._threads_reader.entries()):
+            if since and rest[_OF_THREAD_TGID] == pid:
+                self._threads_reader.put((tid,), (launches, sync_ns, 0, 0, launch_stack, *rest))
 
     def _inside(self, pid: int, process: _Process, before: dict[str, int]) -> dict[str, int]:
         """How many calls of each function were counted since; nothing is added up."""
@@ -505,10 +526,3 @@ def mapped_libraries(pid: int) -> dict[str, tuple[str, ...]]:
 
 def _names(process: _Process, kinds: Iterable[str]) -> list[str]:
     return [name for name, one in process.functions.items() if one.kind in kinds and not one.is_duplicate]
-
-
-def _delete(table: Any, key: Any) -> None:
-    try:
-        del table[key]
-    except KeyError:  # its call has just ended
-        return

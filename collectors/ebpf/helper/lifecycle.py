@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from . import system
-from .programs import HITS, compile_program, load
-from .system import BatchReader, CpuCounters, UnavailableError
+from .kernel import CpuCounters, attach_tracepoint
+from .programs import HITS, TRACEPOINT, Module, Source
+from .system import UnavailableError
+
+SOURCE = Source("lifecycle")
 
 
 @dataclass(frozen=True)
@@ -26,28 +27,28 @@ class Changes:
 class Lifecycle:
     """The list of processes, kept in the kernel so that a child's first event is seen."""
 
-    def __init__(self, bpf: Any) -> None:
-        self._module = compile_program(bpf, "lifecycle", owns_targets=True)
+    def __init__(self, module: Module) -> None:
         for tracepoint, function in (
             ("sched:sched_process_fork", "on_fork"),
             ("sched:sched_process_exit", "on_exit"),
             ("sched:sched_process_exec", "on_exec"),
         ):
-            load(self._module, function, bpf.TRACEPOINT)
+            program = module.load(function, TRACEPOINT)
             try:
-                self._module.attach_tracepoint(tp=tracepoint, fn_name=function)
-            except Exception as error:  # bcc raises nothing narrower
+                attach_tracepoint(tracepoint, program)
+            except (OSError, ValueError) as error:
                 raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
-        self._targets = BatchReader.of(self._module["targets"], "I", "I")
-        self._ended = BatchReader.of(self._module["ended"], "I", "I")
-        self._renewed = BatchReader.of(self._module["renewed"], "I", "Q")
+        self._targets = module.table("targets", "I", "I")
+        self._marks = module.table("marks", "I", "Q")
+        self._ended = module.table("ended", "I", "I")
+        self._renewed = module.table("renewed", "I", "Q")
         self.processes: dict[int, str] = {}
         """Start times by PID: with both, a process is named for good."""
         self.unseen: set[int] = set()
         """Processes whose ids the kernel cannot tell us: they run in a PID namespace within ours."""
         self._threads: set[int] = set()
         self._ending: set[int] = set()
-        self._hits = CpuCounters.of(self._module["hits"])
+        self._hits = CpuCounters.of(module.map("hits"))
 
     def add(self, pid: int) -> bool:
         """Look at a process from now on; false when there is none, or none whose ids can be told."""
@@ -58,19 +59,15 @@ class Lifecycle:
             self.unseen.add(pid)
             return False
         self.processes[pid] = started
-        marks = self._module["marks"]
-        marks[ctypes.c_uint32(pid & (len(marks) - 1))] = ctypes.c_uint64(1)
-        self._module["targets"][ctypes.c_uint32(pid)] = ctypes.c_uint32(0)
+        self._marks.put((pid % self._marks.map.capacity,), (1,))
+        self._targets.put((pid,), (0,))
         return True
 
     def remove(self, pid: int) -> None:
         """Look away from a process."""
         self.processes.pop(pid, None)
         self.unseen.discard(pid)
-        try:
-            del self._module["targets"][ctypes.c_uint32(pid)]
-        except KeyError:  # it was never there, or ended
-            return
+        self._targets.remove(pid)
 
     def changes(self) -> Changes:
         """Bring the list up to date."""

@@ -1,22 +1,29 @@
-"""Compiles the programs and says in one line why one could not be."""
+"""The programs, loaded into the kernel: those that are known compiled (compiled.py), else compiled by other processes.
+
+Compiling takes 0.3 s of CPU a program, and seconds where a server leaves none: what is needed first comes first.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import compiled
+from .kernel import Map, RefusedError, Table, load_program
 from .system import UnavailableError, pid_namespace, read
 
 HERE = Path(__file__).resolve().parent.parent
-SOURCES = HERE / "programs"
 HITS = (
     "call",
     "foreign_call",
@@ -29,74 +36,186 @@ HITS = (
 )
 """What the counters of the map `hits` count, in the order of the enumeration in programs/common.h."""
 SLOTS = 28
-NICE = 10
-"""The compiler's: a tenth of what a busy server gets of the same CPU, so that it comes to an end on a full machine."""
-RAW_TRACEPOINT = 17
-"""enum bpf_prog_type; bcc names only some of them."""
+KPROBE, TRACEPOINT, PERF_EVENT, RAW_TRACEPOINT = 2, 5, 7, 17
+"""enum bpf_prog_type of include/uapi/linux/bpf.h."""
+_SHARED = frozenset({"targets", "marks", "hits", "library_threads", "own_ids", "unborn"})
+"""Maps that all programs have together."""
+_MOST_COMPILERS = 4
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from helper import compiler; compiler.main()"
 
 
-def load_bcc() -> Any:
-    """The class BPF of bcc, told to use our headers.
+@dataclass(frozen=True)
+class Source:
+    """One of the programs, with what all share in front and `end` behind."""
 
-    Raises:
-        UnavailableError: bcc is not installed for this interpreter, or its library is broken.
-    """
-    os.environ["BCC_KERNEL_SOURCE"] = str(HERE / "stub")
-    try:
-        from bcc import BPF
-    except Exception as error:  # a broken installation raises anything
-        raise UnavailableError(f"bcc cannot be imported: {error}", "sudo apt install python3-bpfcc") from error
-    return BPF
+    name: str
+    flags: tuple[str, ...] = ()
+    end: str = ""
+
+    def request(self) -> compiled.Request:
+        """What a compiler is told."""
+        folder = HERE / "programs"
+        text = (folder / "common.h").read_text() + (folder / f"{self.name}.c").read_text() + self.end
+        device, inode = pid_namespace() or (0, 0)
+        own = (f"-DNAMESPACE_DEVICE={device}", f"-DNAMESPACE_INODE={inode}", "-Wno-macro-redefined")
+        return compiled.Request(self.name, text, (*own, *self.flags))
 
 
-def compile_program(
-    bpf: Any, name: str, *, owns_targets: bool = False, flags: tuple[str, ...] = (), end: str = ""
-) -> Any:
-    """One of the programs with what all share in front, `end` behind.
+class Module:
+    """A compiled program, its maps made; its functions are loaded as they are asked for."""
 
-    Raises:
-        UnavailableError: It does not compile here; the reason holds the compiler's first complaint.
-    """
-    text = (SOURCES / "common.h").read_text() + (SOURCES / f"{name}.c").read_text() + end
-    device, inode = pid_namespace() or (0, 0)
-    common = (
-        f"-DOWNS_TARGETS={int(owns_targets)}",
-        f"-DNAMESPACE_DEVICE={device}",
-        f"-DNAMESPACE_INODE={inode}",
-        "-Wno-macro-redefined",
-    )
-    with _compiler_output() as complaints:
+    def __init__(self, unit: compiled.Unit, shared: dict[str, Map]) -> None:
+        self._functions = unit["functions"]
+        self._maps: dict[str, Map] = {}
+        for name, layout in unit["maps"].items():
+            known = shared if name in _SHARED else self._maps
+            if name not in known:
+                known[name] = Map.make(*layout)
+            self._maps[name] = known[name]
+
+    def map(self, name: str) -> Map:
+        """One of its maps."""
+        return self._maps[name]
+
+    def table(self, name: str, key: str, value: str) -> Table:
+        """One of its maps, by the layouts of key and value."""
+        return Table.of(self._maps[name], key, value)
+
+    def load(self, function: str, kind: int, expected_attach: int = 0) -> int:
+        """The descriptor of one of its functions, loaded.
+
+        Raises:
+            UnavailableError: The kernel refuses it.
+        """
+        code = bytearray.fromhex(self._functions[function]["code"])
+        for place, name in self._functions[function]["maps"]:
+            code[place : place + 4] = self._maps[name].descriptor.to_bytes(4, "little")
         try:
-            return _politely(partial(bpf, text=text, cflags=[*common, *flags]))
-        except Exception as error:  # bcc raises nothing narrower
-            raise UnavailableError(f"{name}.c does not compile: {_first_error(complaints()) or error}") from error
+            return load_program(bytes(code), kind, expected_attach)
+        except RefusedError as error:
+            raise refusal(f"the kernel refuses {function}: {error.verdict or error}") from error
 
 
-def _politely(work: Callable[[], Any]) -> Any:
-    """Have the compiler wait for the server and not the other way round.
+class Programs:
+    """Knows what was asked for and what has come of it. Asking does not wait."""
 
-    In a thread of its own, as the right to come back from a low priority is not everybody's.
-    """
+    def __init__(self) -> None:
+        self._shared: dict[str, Map] = {}
+        self._asked: dict[Source, compiled.Request] = {}
+        self._outcomes: dict[str, compiled.Unit | UnavailableError] = {}
+        """By the key of a request."""
+        self._compilers: list[_Compiler] = []
+        self._began_s = time.monotonic()
+        with suppress(ValueError, OSError):  # it matters before Linux 5.11 only, which says by itself that it is low
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    def at_low_priority() -> Any:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(NICE, os.nice(0)))
-        return work()
+    def ask(self, *sources: Source) -> None:
+        """Have these compiled, the first ones first, unless they are known."""
+        unknown = []
+        for source in sources:
+            request = self._asked[source] = source.request()
+            unit = compiled.known(request)
+            if unit is not None:
+                self._outcomes[request.key] = unit
+            else:
+                unknown.append(request)
+        lanes = min(_MOST_COMPILERS, max(1, len(os.sched_getaffinity(0)) // 2))
+        self._compilers += [_Compiler(unknown[i::lanes]) for i in range(lanes) if unknown[i::lanes]]
+        self._began_s = time.monotonic()
 
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(at_low_priority).result()
+    def module(self, source: Source) -> Module | None:
+        """One that was asked for; None while it is being compiled.
 
-
-def load(module: Any, function: str, kind: int) -> None:
-    """Load one function of a module into the kernel.
-
-    Raises:
-        UnavailableError: The kernel refuses it.
-    """
-    with _compiler_output() as complaints:
+        Raises:
+            UnavailableError: It cannot be had here.
+        """
+        self._listen(0.0)
+        outcome = self._outcomes.get(self._asked[source].key)
+        if isinstance(outcome, UnavailableError):
+            raise outcome
+        if outcome is None:
+            return None
         try:
-            module.load_func(function, kind)
-        except Exception as error:  # bcc raises nothing narrower
-            raise refusal(f"the kernel refuses {function}: {_last_line(complaints()) or error}") from error
+            return Module(outcome, self._shared)
+        except OSError as error:
+            raise refusal(f"the kernel refuses the maps of {source.name}: {error}") from error
+
+    def wait(self, source: Source) -> Module:
+        """The same, waited for.
+
+        Raises:
+            UnavailableError: It cannot be had here.
+        """
+        while (module := self.module(source)) is None:
+            self._listen(None)
+        return module
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What becomes readable when a compiler says something."""
+        return [one.output for one in self._compilers]
+
+    def waiting_s(self) -> float:
+        """For how long they have been compiled that were asked for last."""
+        return time.monotonic() - self._began_s
+
+    def _listen(self, seconds: float | None) -> None:
+        """Take in what compilers say, and wait for one that does; what it made is kept."""
+        if not self._compilers:
+            return
+        for output in select.select(self.descriptors, [], [], seconds)[0]:
+            compiler = next(one for one in self._compilers if one.output == output)
+            for request, outcome in compiler.answers():
+                self._outcomes[request.key] = outcome
+                if not isinstance(outcome, UnavailableError):
+                    compiled.keep(request, outcome)
+            if compiler.is_over:
+                self._compilers.remove(compiler)
+
+
+class _Compiler:
+    """A process that compiles what it was asked for, one after the other, and ends."""
+
+    def __init__(self, requests: list[compiled.Request]) -> None:
+        self._requests = {request.name: request for request in requests}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOT, str(HERE), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.output = self._process.stdout.fileno()
+        self._rest = b""
+        self.is_over = False
+        lines = "".join(f"{json.dumps(one.as_told())}\n" for one in requests)
+        with suppress(BrokenPipeError):  # it has ended, and says so below
+            self._process.stdin.write(lines.encode())
+        self._process.stdin.close()
+
+    def answers(self) -> list[tuple[compiled.Request, compiled.Unit | UnavailableError]]:
+        """What it has just said; at its end, of all that it has not done, why."""
+        chunk = os.read(self.output, 1 << 20)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        found = [self._answer(json.loads(line)) for line in lines]
+        if not chunk:
+            self.is_over = True
+            why = UnavailableError(f"the compiler ended: {_how(self._process.wait())}")
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            found += [(request, why) for request in self._requests.values()]
+        return found
+
+    def _answer(self, said: dict[str, Any]) -> tuple[compiled.Request, compiled.Unit | UnavailableError]:
+        request = self._requests.pop(said["name"])
+        if "unit" in said:
+            return request, said["unit"]
+        return request, UnavailableError(said["reason"], said["remedy"])
+
+
+def _how(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def refusal(reason: str) -> UnavailableError:
@@ -105,31 +224,3 @@ def refusal(reason: str) -> UnavailableError:
     if lockdown and lockdown.group(1) == "confidentiality":
         return UnavailableError("the kernel is locked down (confidentiality)", "boot with lockdown=integrity")
     return UnavailableError(reason)
-
-
-@contextmanager
-def _compiler_output() -> Iterator[Any]:
-    """Catch what the compiler and the verifier write to descriptor 2 behind Python's back."""
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-
-            def written() -> str:
-                file.seek(0)
-                return file.read().decode("utf-8", "replace")
-
-            yield written
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-def _first_error(text: str) -> str:
-    return next((line.partition("error: ")[2] for line in text.splitlines() if "error: " in line), "")
-
-
-def _last_line(text: str) -> str:
-    """The verifier's verdict stands before its statistics."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("processed ")]
-    return lines[-1].strip() if lines else ""

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from typing import Any
 
 from .governor import HERTZ
-from .programs import compile_program, load
-from .symbols import StackTable, Symbols
-from .system import BatchReader, UnavailableError
+from .kernel import attach_timer, close_all
+from .programs import PERF_EVENT, Module, Source
+from .symbols import STACK, StackTable, Symbols
+from .system import UnavailableError
 
-_SOFTWARE, _CPU_CLOCK = 1, 0
-"""perf_type_id and perf_sw_ids of include/uapi/linux/perf_event.h. A software clock works in every VM."""
+SOURCE = Source("samples")
+
+_CPU_CLOCK = 0
+"""enum perf_sw_ids of include/uapi/linux/perf_event.h. A software clock works in every VM."""
 
 
 class Samples:
     """A timer on each CPU; per-process perf events would be set anew at every switch."""
 
-    def __init__(self, bpf: Any, symbols: Symbols) -> None:
-        self._module = compile_program(bpf, "samples")
-        load(self._module, "on_sample", bpf.PERF_EVENT)
-        self._samples = BatchReader.of(self._module["samples"], "IIii", "Q")
-        self._stacks = StackTable(self._module["stacks"], symbols)
+    def __init__(self, module: Module, symbols: Symbols) -> None:
+        self._program = module.load("on_sample", PERF_EVENT)
+        self._samples = module.table("samples", "IIii", "Q")
+        self._stacks = StackTable(module.table("stacks", "I", STACK), symbols)
+        self._lost = module.table("lost", "I", "Q")
+        self._timers: list[int] = []
         self.is_on = False
 
     def set_on(self, on: bool) -> None:
@@ -31,13 +34,13 @@ class Samples:
             return
         if on:
             try:
-                self._module.attach_perf_event(_SOFTWARE, _CPU_CLOCK, fn_name="on_sample", sample_freq=HERTZ)
-            except Exception as error:  # bcc raises nothing narrower
+                self._timers = attach_timer(_CPU_CLOCK, HERTZ, self._program)
+            except OSError as error:
                 raise UnavailableError(
                     f"no perf events: {error}", "sudo sysctl kernel.perf_event_paranoid=2"
                 ) from error
         else:
-            self._module.detach_perf_event(_SOFTWARE, _CPU_CLOCK)
+            close_all(self._timers)
         self.is_on = on
 
     def read(self) -> list[list[Any]]:
@@ -53,7 +56,7 @@ class Samples:
 
     def lost(self) -> int:
         """Samples that found no room in the map."""
-        return int(self._module["lost"][ctypes.c_int(0)].value)
+        return int((self._lost.get(0) or (0,))[0])
 
     def forget_names(self, tgids: Iterable[int]) -> None:
         """These processes ended or became other programs."""

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import system
-from .programs import SLOTS, compile_program, load
-from .symbols import StackTable, Symbols
-from .system import BatchReader, UnavailableError
+from .kernel import attach_tracepoint, close_all
+from .programs import SLOTS, TRACEPOINT, Module, Source
+from .symbols import STACK, StackTable, Symbols
+from .system import UnavailableError
+
+SOURCE = Source("scheduler", ("-DTASK_REGISTERS=1",))
+WITHOUT_CALLS = Source("scheduler", ("-DTASK_REGISTERS=0",))
+"""For kernels that do not tell a probe the system call that a thread sleeps in: before 5.15, or without the kernel's
+type information."""
 
 _TRACEPOINTS = (
     ("sched:sched_switch", "on_switch"),
     ("sched:sched_waking", "on_waking"),
     ("sched:sched_wakeup", "on_wakeup"),
 )
+_TELLS_CALLS = (5, 15)
 _RUNS = 0xFFFFFFFF
 _NO_CALL = 0xFFFF
 _SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}
@@ -64,14 +71,19 @@ _FIELDS = 15
 class Scheduler:
     """The probes on switches and wake-ups."""
 
-    def __init__(self, bpf: Any, symbols: Symbols) -> None:
-        self._symbols = symbols
-        self._module, self.knows_calls = _compiled(bpf)
-        self._threads = BatchReader.of(self._module["threads"], "I", _LAYOUT)
-        self._waits = BatchReader.of(self._module["waits"], "IHH", "QQII")
-        self._wakes = BatchReader.of(self._module["wakes"], "II", "Q")
-        self._stack_times = BatchReader.of(self._module["stack_times"], "IHHiiII", "Q")
-        self._stacks = StackTable(self._module["stacks"], symbols)
+    def __init__(self, module: Module, symbols: Symbols, *, knows_calls: bool) -> None:
+        self.knows_calls = knows_calls
+        """Whether it can tell the system call that a thread sleeps in."""
+        self._programs = {function: module.load(function, TRACEPOINT) for _, function in _TRACEPOINTS}
+        self._held: list[int] = []
+        self._threads = module.table("threads", "I", _LAYOUT)
+        self._waits = module.table("waits", "IHH", "QQII")
+        self._wakes = module.table("wakes", "II", "Q")
+        self._stack_times = module.table("stack_times", "IHHiiII", "Q")
+        self._stacks = StackTable(module.table("stacks", "I", STACK), symbols)
+        self._settings = module.table("settings", "I", "I")
+        self._marks = module.table("marks", "I", "Q")
+        self._lost = module.table("lost", "I", "Q")
         self._epoch = 1
         self._every = 0
         self._stacks_since = 0
@@ -91,20 +103,15 @@ class Scheduler:
         """Attach or detach."""
         if on == self.is_on:
             return
-        for tracepoint, function in _TRACEPOINTS:
-            if on:
-                self._attach(tracepoint, function)
-            else:
-                self._module.detach_tracepoint(tracepoint)
+        close_all(self._held)
+        for tracepoint, function in _TRACEPOINTS if on else ():
+            try:
+                self._held.append(attach_tracepoint(tracepoint, self._programs[function]))
+            except (OSError, ValueError) as error:
+                raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
         if not on:
-            self._module["threads"].clear()  # where they are now is not seen, so it must not be counted later
+            self._threads.clear()  # where they are now is not seen, so it must not be counted later
         self.is_on = on
-
-    def _attach(self, tracepoint: str, function: str) -> None:
-        try:
-            self._module.attach_tracepoint(tp=tracepoint, fn_name=function)
-        except Exception as error:  # bcc raises nothing narrower
-            raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
 
     def set_stacks(self, every: int, now: int) -> None:
         """Take the stack of one sleep in `every`; 0 for none."""
@@ -121,19 +128,14 @@ class Scheduler:
         What it has learned itself meanwhile is left as it is. Sleep is counted from now: what came before was
         not measured.
         """
-        table = self._module["threads"]
-        marks = self._module["marks"]
         for tid in system.threads(tgid):
             state = _SLEEPING.get(system.thread_state(tgid, tid))
             if state is None:
                 continue
             call, descriptor = system.sleeping_in(tgid, tid) or (_NO_CALL, 0)
-            value = struct.pack(
-                "=" + _LAYOUT, now, 0, 0, 0, 0, tgid, state, call, descriptor, 0, 0, 0, -1, -1, 0, *[0] * SLOTS
-            )
-            marks[ctypes.c_uint32(tid & (len(marks) - 1))] = ctypes.c_uint64(1)
-            leaf = table.Leaf.from_buffer_copy(value)
-            system.add_to_map(table.map_fd, ctypes.c_uint32(tid), leaf)
+            value = (now, 0, 0, 0, 0, tgid, state, call, descriptor, 0, 0, 0, -1, -1, 0, *[0] * SLOTS)
+            self._marks.put((tid % self._marks.map.capacity,), (1,))
+            self._threads.put((tid,), value, only_new=True)
 
     def read(self, now: int, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
         """What changed: sums since the start."""
@@ -164,7 +166,7 @@ class Scheduler:
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
-        return int(self._module["lost"][ctypes.c_int(0)].value)
+        return int((self._lost.get(0) or (0,))[0])
 
     def _sleepers(self, threads: dict[int, _Thread]) -> dict[int, _Thread]:
         """The threads that sleep now and are worth telling of."""
@@ -260,7 +262,7 @@ class Scheduler:
         self._set(0, self._every)
 
     def _set(self, place: int, value: int) -> None:
-        self._module["settings"][ctypes.c_int(place)] = ctypes.c_uint32(value)
+        self._settings.put((place,), (value,))
 
     def forget_names(self, tgid: int) -> None:
         """A process became another program."""
@@ -273,35 +275,22 @@ class Scheduler:
         for place in [place for place in self._slept if place[0] in dead]:
             for book in (self._slept, self._descriptors, self._owed):
                 book.pop(place, None)
-            key = self._module["waits"].Key(*place)
-            _delete(self._module["waits"], key)
+            self._waits.remove(*place)
         for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
             del self._sent_wakes[pair]
         for tid in dead:
-            _delete(self._module["threads"], ctypes.c_uint32(tid))
+            self._threads.remove(tid)
         for tgid in gone:
             self._ended_slots.pop(tgid, None)
             self._sent_slots.pop(tgid, None)
             self._stacks.forget(tgid)
 
 
-def _compiled(bpf: Any) -> tuple[Any, bool]:
-    """The program, and whether it can tell the system call that a thread sleeps in.
-
-    That needs helpers of Linux 5.15 and the kernel's type information.
-    """
-    has_types = Path("/sys/kernel/btf/vmlinux").exists()
-    for registers in (True, False) if has_types else (False,):
-        module = compile_program(bpf, "scheduler", flags=(f"-DTASK_REGISTERS={int(registers)}",))
-        try:
-            for _, function in _TRACEPOINTS:
-                load(module, function, bpf.TRACEPOINT)
-        except UnavailableError:
-            if registers:
-                continue
-            raise
-        return module, registers
-    raise AssertionError("unreachable")
+def source() -> Source:
+    """The program that this kernel can be expected to load."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    is_new = found is not None and (int(found.group(1)), int(found.group(2))) >= _TELLS_CALLS
+    return SOURCE if is_new and Path("/sys/kernel/btf/vmlinux").exists() else WITHOUT_CALLS
 
 
 def _add(slots: dict[int, list[int]], tgid: int, counts: Iterable[int]) -> None:
@@ -312,10 +301,3 @@ def _add(slots: dict[int, list[int]], tgid: int, counts: Iterable[int]) -> None:
 def _weigh(seen: dict[Place, dict[tuple[str, ...], int]], place: Place, frames: tuple[str, ...], ns: int) -> None:
     stacks = seen.setdefault(place, {})
     stacks[frames] = stacks.get(frames, 0) + ns
-
-
-def _delete(table: Any, key: Any) -> None:
-    try:
-        del table[key]
-    except KeyError:  # it was not there
-        return

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
+from .compiler import load_bcc
 from .elf import ElfError, ElfFunctions
-from .system import read
+from .kernel import Table
+from .system import UnavailableError, read
 
+VDSO = "[vdso]"
 _LOOK_AFTER_TICKS = 5
 _LONGEST_TICKS = 640
+STACK = "127Q"
+"""The layout of a stack in a stack map: PERF_MAX_STACK_DEPTH addresses, the innermost first."""
 MOST_IDS = 6000
 """Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
 MOST_ADDRESSES = 50_000
@@ -24,13 +32,14 @@ MOST_ADDRESSES = 50_000
 class Symbols:
     """Names of functions by process and address, remembered.
 
-    Code that a file holds is named by the file; what is made while the program runs (a just-in-time compiler's, the
-    vDSO), and what a debug file apart may know, by bcc. Stacks walked without frame pointers hold addresses that no
-    code has, so a process with unknown addresses is looked at anew only when it has mapped more, and ever more seldom.
+    Code that a file holds is named by the file; what is made while the program runs (a just-in-time compiler's), and
+    what a debug file apart may know, by bcc, where there is any of that. Stacks walked without frame pointers hold
+    addresses that no code has, so a process with unknown addresses is looked at anew only when it has mapped more, and
+    ever more seldom.
     """
 
-    def __init__(self, bpf: Any) -> None:
-        self._bpf = bpf
+    def __init__(self, bcc: Callable[[], Any] = load_bcc) -> None:
+        self._load_bcc = bcc
         self._names: dict[tuple[int, int], str] = {}
         """The kernel is process -1."""
         self._files: dict[str, ElfFunctions | None] = {}
@@ -39,6 +48,23 @@ class Symbols:
         """For how many ticks each process has had addresses without a name."""
         self._patience: dict[int, int] = {}
         self._code: dict[int, Code] = {}
+
+    @cached_property
+    def _vdso(self) -> Vdso:
+        return Vdso()
+
+    @cached_property
+    def _kernel(self) -> KernelFunctions:
+        """Read when the first name is asked for."""
+        return KernelFunctions()
+
+    @cached_property
+    def _bpf(self) -> Any | None:
+        """Loaded when a name is asked for that only it may know; None where it is not to be had."""
+        try:
+            return self._load_bcc()
+        except UnavailableError:
+            return None
 
     def user(self, tgid: int, address: int) -> str:
         """A function of a process, or the library it is in, in brackets."""
@@ -53,8 +79,7 @@ class Symbols:
         """A function of the kernel, marked as such."""
         name = self._names.get((-1, address))
         if name is None:
-            found = self._bpf.ksym(address)
-            name = self._names[-1, address] = found.decode("utf-8", "replace") + "_[k]"
+            name = self._names[-1, address] = f"{self._kernel.name(address)}_[k]"
         return name
 
     def _look_up(self, tgid: int, address: int) -> str:
@@ -66,8 +91,11 @@ class Symbols:
             self._unknown.setdefault(tgid, 0)
             return "[unknown]"
         functions = self._functions(tgid, region) if region.is_file else None
-        name = self._name_in(functions, tgid, region, address) if functions else None
-        if name is None and (functions is None or not functions.is_complete):
+        if region.path == VDSO:
+            name = self._vdso.name(address - region.start)
+        else:
+            name = self._name_in(functions, tgid, region, address) if functions else None
+        if name is None and (code.generated if functions is None else not functions.is_complete and _has_debug_files()):
             name = self._name_by_bcc(tgid, address)
         if name is None and not region.is_file:
             self._unknown.setdefault(tgid, 0)  # it may be named later
@@ -90,6 +118,8 @@ class Symbols:
             return None
 
     def _name_by_bcc(self, tgid: int, address: int) -> str | None:
+        if self._bpf is None:
+            return None
         found, _, _ = self._bpf._sym_cache(tgid).resolve(address, True)
         return found.decode("utf-8", "replace") if found else None
 
@@ -103,7 +133,7 @@ class Symbols:
 
     def _drop(self, tgid: int) -> None:
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
-        cache = self._bpf._sym_caches.pop(tgid, None)
+        cache = self._bpf._sym_caches.pop(tgid, None) if "_bpf" in vars(self) and self._bpf else None
         if cache is not None:  # bcc itself never gives one back
             sys.modules["bcc"].lib.bcc_free_symcache(cache.cache, tgid)
 
@@ -182,10 +212,52 @@ def opened(tgid: int, region: Region) -> Iterator[int]:
         os.close(descriptor)
 
 
+class Vdso:
+    """The functions that the kernel puts into every process: the same for all, so that ours tell them."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("vdso")
+        self._functions: ElfFunctions | None = None
+        try:
+            region = next(one for one in Code.of(os.getpid()).regions if one.path == VDSO)
+            with open("/proc/self/mem", "rb", buffering=0) as memory:
+                os.write(self._file, os.pread(memory.fileno(), region.end - region.start, region.start))
+            self._functions = ElfFunctions(self._file)
+        except (StopIteration, OSError, ElfError):  # this kernel has none, or none that can be read: it has no names
+            return
+
+    def name(self, offset: int) -> str | None:
+        """The function at so many bytes from its start."""
+        return self._functions.name(self._file, offset) if self._functions else None
+
+
+class KernelFunctions:
+    """The kernel's functions, from /proc/kallsyms: addresses are 0 there for those who may not see them."""
+
+    def __init__(self) -> None:
+        lines = [line.split(None, 3) for line in read("/proc/kallsyms").splitlines()]
+        found = sorted((int(line[0], 16), line[2]) for line in lines if line[1] in "tTwW")
+        self._starts = array("Q", [start for start, _ in found])
+        self._names = "\n".join(name for _, name in found)
+        ends = accumulate(len(name) + 1 for _, name in found)
+        self._ends = array("I", ends)
+
+    def name(self, address: int) -> str:
+        """The function at an address."""
+        i = bisect_right(self._starts, address) - 1
+        if i < 0 or not self._starts[i]:
+            return "[unknown]"
+        return self._names[self._ends[i - 1] if i else 0 : self._ends[i] - 1]
+
+
+def _has_debug_files() -> bool:
+    return os.path.isdir("/usr/lib/debug/.build-id")
+
+
 class StackTable:
     """The stacks of one BPF stack map, named."""
 
-    def __init__(self, table: Any, symbols: Symbols) -> None:
+    def __init__(self, table: Table, symbols: Symbols) -> None:
         self._table = table
         self._symbols = symbols
         self._frames: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -220,11 +292,7 @@ class StackTable:
         return frames
 
     def _name(self, tgid: int, stack: int) -> tuple[str, ...]:
-        try:
-            addresses = [address for address in self._table[self._table.Key(stack)].ip if address]
-        except KeyError:
-            return ()
-        addresses.reverse()
+        addresses = [address for address in reversed(self._table.get(stack) or ()) if address]
         if tgid < 0:
             return tuple(self._symbols.kernel(address) for address in addresses)
         return tuple(self._symbols.user(tgid, address) for address in addresses)

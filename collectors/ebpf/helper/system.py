@@ -7,11 +7,7 @@ import os
 import platform
 import re
 import signal
-import struct
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Iterator
 
 TRACEFS = Path("/sys/kernel/tracing")
 _PR_SET_PDEATHSIG = 1
@@ -21,15 +17,10 @@ _MS_SLAVE_REC = (1 << 19) | (1 << 14)
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """The inode of the machine's own PID namespace: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
 _BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
-_MAP_LOOKUP = 1
-_MAP_UPDATE = 2
-_NOEXIST = 1
-_MAP_LOOKUP_BATCH, _MAP_LOOKUP_AND_DELETE_BATCH = 24, 25
-_ENOENT, _E2BIG, _EEXIST = 2, 7, 17
 _TRACING_PROGRAMS = {2: "kprobe", 5: "tracepoint", 7: "perf event", 17: "raw tracepoint", 26: "fentry"}
 """Kinds of BPF program that run on the events we time: enum bpf_prog_type in include/uapi/linux/bpf.h."""
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 class UnavailableError(Exception):
@@ -43,7 +34,7 @@ class UnavailableError(Exception):
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; what it attached ends with it."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(0)
 
@@ -61,10 +52,15 @@ def see_tracepoints() -> None:
             "tracefs is for root's eyes only", "add the capability CAP_DAC_READ_SEARCH, or sudo llmtop ..."
         ) from None
     remedy = "sudo mount -t tracefs tracefs /sys/kernel/tracing"
-    if _libc.unshare(_CLONE_NEWNS) or _libc.mount(b"none", b"/", None, _MS_SLAVE_REC, None):
+    if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_SLAVE_REC, None):
         raise UnavailableError(f"tracefs is not mounted ({os.strerror(ctypes.get_errno())})", remedy)
-    if _libc.mount(b"tracefs", os.fsencode(TRACEFS), b"tracefs", _MS_NOSUID_NODEV_NOEXEC, None):
+    if libc.mount(b"tracefs", os.fsencode(TRACEFS), b"tracefs", _MS_NOSUID_NODEV_NOEXEC, None):
         raise UnavailableError(f"tracefs cannot be mounted ({os.strerror(ctypes.get_errno())})", remedy)
+
+
+def tracefs() -> Path:
+    """Where the kernel tells of its tracepoints."""
+    return TRACEFS if (TRACEFS / "events").is_dir() else Path("/sys/kernel/debug/tracing")
 
 
 def pid_namespace() -> tuple[int, int] | None:
@@ -93,99 +89,9 @@ def tells_ids_of(pid: int) -> bool:
         return True
 
 
-@dataclass(frozen=True)
-class BatchReader:
-    """Reads a whole BPF hash map in one system call (Linux 5.6)."""
-
-    descriptor: int
-    capacity: int
-    key: struct.Struct
-    value: struct.Struct
-
-    @classmethod
-    def of(cls, table: Any, key: str, value: str) -> BatchReader:
-        """A reader of a bcc table; the formats are the C structures' layouts.
-
-        Raises:
-            ValueError: They are not.
-        """
-        reader = cls(table.map_fd, table.max_entries, struct.Struct("=" + key), struct.Struct("=" + value))
-        sizes = (ctypes.sizeof(table.Key), ctypes.sizeof(table.Leaf))
-        if sizes != (reader.key.size, reader.value.size):
-            raise ValueError(f"layout of a map: {sizes} is not {(reader.key.size, reader.value.size)}")
-        return reader
-
-    def entries(self, *, take: bool = False) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """All entries, to be used before the next call; `take` removes them as they are read."""
-        keys, values = self._buffers
-        place = ctypes.c_uint64()
-        attributes = ctypes.create_string_buffer(
-            struct.pack(
-                "=QQQQIIQQ",
-                0,
-                ctypes.addressof(place),
-                ctypes.addressof(keys),
-                ctypes.addressof(values),
-                self.capacity,
-                self.descriptor,
-                0,
-                0,
-            )
-        )
-        command = _MAP_LOOKUP_AND_DELETE_BATCH if take else _MAP_LOOKUP_BATCH
-        failed = bpf_call(command, attributes)
-        if failed and ctypes.get_errno() != _ENOENT:  # ENOENT: that was the last bucket
-            raise OSError(ctypes.get_errno(), "reading a BPF map failed")
-        count = struct.unpack_from("=I", attributes, 32)[0]
-        return zip(
-            self.key.iter_unpack(memoryview(keys)[: count * self.key.size]),
-            self.value.iter_unpack(memoryview(values)[: count * self.value.size]),
-        )
-
-    @cached_property
-    def _buffers(self) -> tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]]:
-        """Room for all entries, kept: megabytes made anew at each look cost more than the look."""
-        return (
-            ctypes.create_string_buffer(self.capacity * self.key.size),
-            ctypes.create_string_buffer(self.capacity * self.value.size),
-        )
-
-
-@dataclass(frozen=True)
-class CpuCounters:
-    """Reads a BPF array of 64-bit counters that each CPU keeps for itself."""
-
-    descriptor: int
-    cpus: int
-
-    @classmethod
-    def of(cls, table: Any) -> CpuCounters:
-        """A reader of a bcc table."""
-        return cls(table.map_fd, table.total_cpu)
-
-    def sum(self, place: int) -> int:
-        """One counter, over all CPUs."""
-        key, values = ctypes.c_uint32(place), (ctypes.c_uint64 * self.cpus)()
-        attributes = ctypes.create_string_buffer(
-            struct.pack("=IIQQQ", self.descriptor, 0, ctypes.addressof(key), ctypes.addressof(values), 0)
-        )
-        if bpf_call(_MAP_LOOKUP, attributes):
-            raise OSError(ctypes.get_errno(), "reading a BPF map failed")
-        return sum(values)
-
-
-def add_to_map(descriptor: int, key: Any, value: Any) -> None:
-    """Put an entry into a BPF map unless there is one under this key already."""
-    attributes = ctypes.create_string_buffer(
-        struct.pack("=IIQQQ", descriptor, 0, ctypes.addressof(key), ctypes.addressof(value), _NOEXIST)
-    )
-    if bpf_call(_MAP_UPDATE, attributes) and ctypes.get_errno() not in (_EEXIST, _E2BIG):
-        raise OSError(ctypes.get_errno(), "writing a BPF map failed")
-
-
 def bpf_call(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
     """bpf(2); the buffer's closing NUL is not part of its argument."""
-    return int(_libc.syscall(_BPF_SYSCALL[platform.machine()], command, attributes, len(attributes) - 1))
+    return int(libc.syscall(_BPF_SYSCALL[platform.machine()], command, attributes, len(attributes) - 1))
 
 
 def read(path: str) -> str:

@@ -29,24 +29,14 @@ struct library_thread {
 	u32 attachment;	/* which time of probes on launches `launch_stack` is of */
 };
 
-#if OWNS_TARGETS
-BPF_TABLE_PUBLIC("hash", u32, u32, targets, 16384);
-BPF_TABLE_PUBLIC("array", u32, u64, marks, MARKS);
-BPF_TABLE_PUBLIC("percpu_array", u32, u64, hits, 8);
-BPF_TABLE_PUBLIC("hash", u32, struct library_thread, library_threads, 16384);
+/* All programs have these together. */
+BPF_TABLE("hash", u32, u32, targets, 16384);
+BPF_TABLE("array", u32, u64, marks, MARKS);
+BPF_TABLE("percpu_array", u32, u64, hits, 8);
+BPF_TABLE("hash", u32, struct library_thread, library_threads, 16384);
 #if NAMESPACE_INODE
-BPF_TABLE_PUBLIC("lru_hash", u32, u32, own_ids, 16384);
-BPF_TABLE_PUBLIC("lru_hash", u32, u32, unborn, 4096);
-#endif
-#else
-BPF_TABLE("extern", u32, u32, targets, 16384);
-BPF_TABLE("extern", u32, u64, marks, MARKS);
-BPF_TABLE("extern", u32, u64, hits, 8);
-BPF_TABLE("extern", u32, struct library_thread, library_threads, 16384);
-#if NAMESPACE_INODE
-BPF_TABLE("extern", u32, u32, own_ids, 16384);
-BPF_TABLE("extern", u32, u32, unborn, 4096);
-#endif
+BPF_TABLE("lru_hash", u32, u32, own_ids, 16384);
+BPF_TABLE("lru_hash", u32, u32, unborn, 4096);
 #endif
 
 /* An array look-up is a few inlined instructions, a hash look-up is a call: most events of a machine belong to

@@ -12,7 +12,7 @@ import pytest
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace
-from tests.collectors.ebpf.probes import eventually
+from tests.collectors.ebpf.probes import eventually, is_awaited
 
 
 def missing(trace: Trace) -> dict[str, str]:
@@ -23,6 +23,13 @@ def damaged_helper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the helper's files, to be damaged, which is run in its place from now on."""
     copy = shutil.copytree(process.PROBES[-1], folder / "ebpf", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(process, "PROBES", (*process.PROBES[:-1], str(copy)))
+    return copy
+
+
+def needs_bcc(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a copy of the helper know no compiled programs: it has to compile them with bcc."""
+    shutil.rmtree(copy / "compiled")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(copy / "cache"))
     return copy
 
 
@@ -71,7 +78,7 @@ class Watch:
         return self.last
 
     def until_ready(self) -> Trace:
-        return self.until(lambda trace: "ebpf" not in missing(trace))
+        return self.until(lambda trace: "ebpf" not in missing(trace) and not is_awaited(missing(trace)))
 
     def values(self, track: str, name: str) -> list[float | None]:
         """All values of one series, gaps included."""

@@ -7,7 +7,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Probes:
         while (left := deadline - time.monotonic()) > 0:
             select.select([self.helper], [], [], left)
             for report in self.helper.reports():
+                if report["kind"] == "attaching":
+                    continue
                 self.said.append(report)
                 if condition(report):
                     return report
@@ -83,13 +85,18 @@ class Probes:
         return {call: sum(ns for (of, _), ns in sums.items() if of == call) for call, _ in sums}
 
 
+def is_awaited(missing: Mapping[str, object]) -> bool:
+    """Whether parts are missing only because they are being compiled."""
+    return any("being compiled" in str(why) for why in missing.values())
+
+
 @contextmanager
 def probing(*pids: int, options: Iterable[str] = (), program: tuple[str, ...] = process.PROBES) -> Iterator[Probes]:
     """Probes on processes, attached. The budget is out of reach unless `options` say otherwise."""
     helper = HelperProcess([*map(str, pids), "--interval", "0.1", "--budget", "100", *options], program=program)
     probes = Probes(helper)
     try:
-        probes.until(lambda report: report["kind"] == "ready")
+        probes.until(lambda report: not is_awaited(report["missing"]))
         yield probes
     finally:
         helper.close()

@@ -13,7 +13,7 @@ from llmtop.collectors.ebpf.collector import OFF, EbpfCollector, checks, why_not
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.model import Missing, Unknown
-from tests.collectors.ebpf.collecting import damaged_helper
+from tests.collectors.ebpf.collecting import damaged_helper, needs_bcc
 from tests.collectors.ebpf.probes import eventually
 from tests.collectors.ebpf.truths import is_watched_from_start_to_end
 from tests.workloads.noise import measured_again
@@ -81,7 +81,8 @@ def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
 
 @pytest.mark.usefixtures("kernel_probes")
 def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (damaged_helper(tmp_path, monkeypatch) / "bcc.py").write_text("raise ImportError('no such library')\n")
+    copy = needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
+    (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
     with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
         assert eventually(lambda: collector.poll() and not running_helpers())

@@ -14,7 +14,7 @@ from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.helped import MOST_EARLY_ENDS
 from llmtop.model import Unknown
-from tests.collectors.ebpf.collecting import Clock, Watch, damaged_helper, missing, replace_in
+from tests.collectors.ebpf.collecting import Clock, Watch, damaged_helper, missing, needs_bcc, replace_in
 from tests.collectors.ebpf.probes import eventually, probing
 from tests.workloads.programs import Workload, target_of
 
@@ -256,7 +256,7 @@ def test_a_compiler_that_crashes_is_given_up_at_once(
             "bcc cannot be imported: built for another Python",
         ),
         ("bcc.py", "BPF = = 1\n", "bcc cannot be imported: invalid syntax (bcc.py, line 1)"),
-        ("bcc.py", "BPF = None\n", "lifecycle.c does not compile: the first argument must be callable"),
+        ("bcc.py", "BPF = None\n", "lifecycle.c does not compile: 'NoneType' object is not callable"),
         ("stub/include/linux/types.h", "#error broken\n", "lifecycle.c does not compile: broken"),
     ],
 )
@@ -264,7 +264,7 @@ def test_what_bcc_cannot_do_is_one_line_for_good(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, reason: str
 ) -> None:
     copy = damaged_helper(tmp_path, monkeypatch)
-    with (copy / file).open("a") as broken:
+    with (needs_bcc(copy, monkeypatch) / file).open("a") as broken:
         broken.write(text)
     with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         watch = Watch(collector)
@@ -307,7 +307,8 @@ def test_a_program_that_the_kernel_refuses_costs_only_its_part(
     ):
         watch = Watch(one)
         program.start()
-        trace = watch.until(lambda _: watch.values(f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep"))
+        watch.until(lambda _: watch.values(f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep"))
+        trace = watch.until_ready()
     assert set(missing(trace)) <= {"syscalls", "on-CPU stacks"}  # these come after the first numbers
     assert missing(trace)["syscalls"].startswith(reason)
     assert "\n" not in missing(trace)["syscalls"]
@@ -335,7 +336,7 @@ def test_a_slow_compiler_is_waited_for_and_then_not(workload: Path, monkeypatch:
         (helper,) = running_helpers()
         os.kill(helper, signal.SIGSTOP)
         clock.forward(59)
-        assert missing(collector.poll()) == {"ebpf": "the probes are being compiled (wait a second)"}
+        assert missing(collector.poll()) == {"ebpf": "the probes attach, for 59 s (wait a second)"}
         clock.forward(2)
         assert "it did not answer for 60 s" in missing(collector.poll())["ebpf"]
         assert eventually(lambda: not Path(f"/proc/{helper}").exists())

@@ -79,8 +79,11 @@ FIRST_REPORT = """
 import os, select, sys
 from llmtop.collectors.ebpf.process import HelperProcess
 helper = HelperProcess([sys.argv[1] if len(sys.argv) > 1 else str(os.getpid())])
-select.select([helper], [], [], 30)
-report = helper.reports()[0]
+said = []
+while not said:
+    select.select([helper], [], [], 30)
+    said = [one for one in helper.reports() if one["kind"] != "attaching"]
+report = said[0]
 print(report["kind"], report.get("reason"), report.get("remedy"), sep="|")
 helper.close()
 """

@@ -18,6 +18,7 @@ from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.helper.calls import TRAPS
 from llmtop.collectors.ebpf.process import HelperProcess
+from tests.collectors.ebpf.collecting import needs_bcc, replace_in
 from tests.collectors.ebpf.probes import Probes, eventually, needs_unshare, probing, programs_in_kernel
 from tests.collectors.ebpf.truths import (
     CLOCK_NANOSLEEP,
@@ -130,14 +131,19 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
     assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
 
 
-@pytest.mark.parametrize("way", ["linked", "single"])
+@pytest.mark.parametrize(
+    "lacking",
+    [(), ("_TAKES_MANY = (6, 10)",), ("_TAKES_MANY = (6, 10)", "_TELLS_COOKIES = (5, 15)")],
+    ids=["linked", "single", "one program each"],
+)
 @measured_again
-def test_calls_by_thread_count_once_however_the_probes_are_held(cuda_program: Path, tmp_path: Path, way: str) -> None:
-    """The runtime's calls contain the driver's; kernels before 6.10 have only single probes."""
+def test_calls_by_thread_count_once_however_the_probes_are_held(
+    cuda_program: Path, tmp_path: Path, lacking: tuple[str, ...]
+) -> None:
+    """The runtime's calls contain the driver's; older kernels have only single probes, and the oldest no cookies."""
     copy, its_helper = a_copy(tmp_path)
-    if way == "single":
-        uprobes = copy / "helper" / "uprobes.py"
-        uprobes.write_text(uprobes.read_text().replace("_OLDEST_KERNEL = (6, 10)", "_OLDEST_KERNEL = (99, 0)"))
+    for line in lacking:
+        replace_in(copy / "helper" / "uprobes.py", line, f"{line.partition('=')[0]}= (99, 0)")
     looked = seen(partial(probing, program=its_helper), cuda_program, "runtime", "60", "50", before=all_are_probed)
     functions = {entry[1]: entry[2] for entry in looked.probes.all("functions")}
     assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] == 400
@@ -325,7 +331,7 @@ def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path) -> 
     copy, its_helper = a_copy(tmp_path)
     (copy / "programs" / "calls.c").write_text("int on_call(void *ctx) { return nonsense; }\n")
     with Workload(workload, "spin") as program, probing(program.pid, program=its_helper) as probes:
-        assert probes.said[0]["missing"] == {
+        assert probes.said[-1]["missing"] == {
             "syscalls": ["calls.c does not compile: use of undeclared identifier 'nonsense'", ""]
         }
         assert probes.next()["waits"]
@@ -340,12 +346,13 @@ def test_a_damaged_library_program_costs_only_itself(cuda_program: Path, tmp_pat
         assert probes.next()["functions"] == []
 
 
-def test_a_missing_bcc_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_bcc_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy, its_helper = a_copy(tmp_path)
-    (copy / "bcc.py").write_text("raise ImportError('no such library')\n")
+    (needs_bcc(copy, monkeypatch) / "bcc.py").write_text("raise ImportError('no such library')\n")
     helper = HelperProcess([str(os.getpid())], program=its_helper)
+    probes = Probes(helper)
     try:
-        assert eventually(lambda: helper.reports() == [_BCC_MISSING] or helper.is_at_end)
+        assert probes.until(lambda report: True) == _BCC_MISSING
     finally:
         helper.close()
 

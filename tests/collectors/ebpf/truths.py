@@ -120,7 +120,7 @@ def is_watched_from_start_to_end(
         make(target_of(program.pid), interval_s=interval_s, budget=100) as collector,
     ):
         watch = Watch(collector)
-        assert missing(watch.last) == {"ebpf": "the probes are being compiled (wait a second)"}
+        assert missing(watch.last) == {"ebpf": "the probes attach (wait a second)"}
         assert len(running_helpers()) == 1
         watch.until(lambda trace: trace.readings)
         meanwhile()
