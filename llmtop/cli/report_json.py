@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from llmtop.analysis.communication import Communication, communication
 from llmtop.analysis.family_shares import FamilyShare, family_shares
 from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
 from llmtop.analysis.idle_time.view import merged
@@ -164,6 +165,7 @@ def _timeline(trace: Trace, totals: Summary) -> Json:
         "end_ns": trace.end_ns,
         "spans": {kind: {"count": count, "total_ns": total} for kind, (count, total) in totals.spans.items()},
         "gpus": [_gpu(gpu) for gpu in totals.idle.gpus],
+        "communication": [_communication(gpu) for gpu in communication(trace)],
         "idle_unknown": [_missing(missing) for missing in totals.idle.unknown],
     }
 
@@ -180,6 +182,19 @@ def _gpu(gpu: GpuIdle) -> Json:
         "short_gap_ns": gpu.short_ns,
         "late_launch_ns": _fact(late),
         "pause_ns": gpu.pause_ns,
+    }
+
+
+def _communication(gpu: Communication) -> Json:
+    alone = Unknown("no other GPU of the capture takes part")
+    return {
+        "gpu": gpu.gpu,
+        "kernels": gpu.kernels,
+        "total_ns": gpu.total_ns,
+        "exposed_ns": gpu.exposed_ns,
+        "matched": gpu.matched,
+        "waiting_ns": _fact(gpu.waiting_ns if gpu.matched else alone),
+        "last": _fact(gpu.last if gpu.matched else alone),
     }
 
 

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, idle_view
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, gpu_title, idle_view
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -208,6 +209,11 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     spans = ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
     yield from _wrapped(spans, style, "  ")
     yield from _idle(idle_view(trace), style)
+    sent = communication(trace)
+    if sent:
+        yield from _heading("Communication between GPUs", style)
+        for gpu in sent:
+            yield from _wrapped(f"{gpu_title(gpu.gpu)}: {described(gpu)}", style, "  ", "    ")
 
 
 def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:

@@ -53,4 +53,4 @@ def _action(gpu: GpuIdle) -> str:
     fewer = "fuse small kernels (torch.compile), batch more; if the launching thread waits for a core, give it one"
     if gpu.graph_works:
         return f"take the kernels that are launched one by one into the CUDA graph of the step, or {fewer}"
-    return f"capture the step as a CUDA graph (do not run with --enforce-eager), {fewer}"
+    return f"capture the step as a CUDA graph (vLLM: without --enforce-eager), {fewer}"

@@ -1,0 +1,91 @@
+"""GPUs send and receive while they compute nothing; often one of them lets the others wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.communication import Communication, communication, described
+from llmtop.analysis.idle_time.view import gpu_title
+from llmtop.analysis.kernel_family import kernel_kind
+from llmtop.analysis.rules import stakes
+from llmtop.model import Finding
+from llmtop.units import count, percent
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+id = "exposed-communication"
+summary = "GPUs communicate while they compute nothing."
+source = "Machine Learning Systems, Performance Engineering (exposed time: T_comm - T_overlap)"
+
+_FOUND_SHARE = 0.02
+"""Of the capture; as of idle time."""
+_ONE_SIDED = 2 / 3
+"""Of all waiting for others: what is for one GPU alone makes that one the straggler."""
+_NAMES = 3
+
+_OVERLAP = (
+    "overlap it with computation (a stream of its own, prefetching), or send less: fewer GPUs for each model, messages "
+    "fused or quantised, a custom all-reduce for small ones"
+)
+_IMBALANCE = (
+    "the GPUs come late in turn: give all of them the same work and the same CPU time, and synchronise less often"
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding, of the GPU with the most of it."""
+    gpus = sorted(communication(trace), key=lambda gpu: -gpu.exposed_ns)
+    if gpus and stakes.share(trace, gpus[0].exposed_ns) >= _FOUND_SHARE:
+        worst, late = gpus[0], _late(gpus)
+        share = percent(100 * stakes.share(trace, worst.exposed_ns))
+        waits = 2 * worst.waiting_ns > worst.exposed_ns
+        waiting = _waiting(worst) if waits else ""
+        yield Finding(
+            rule=id,
+            severity=stakes.severity(trace, worst.exposed_ns),
+            subject=gpu_title(worst.gpu),
+            message=f"communication that no computation covers: {share} of the capture{waiting}",
+            evidence=(*_evidence(gpus), stakes.in_words(trace, worst.exposed_ns)),
+            action=_action(late) if waits else _OVERLAP,
+            source=source,
+            at_stake_ns=worst.exposed_ns,
+        )
+
+
+def _late(gpus: Sequence[Communication]) -> str:
+    """The GPU that the others wait for; empty where it is this one now and that one then."""
+    waits: Counter[str] = Counter()
+    for gpu in gpus:
+        waits.update(dict(gpu.waits_for))
+    for other, ns in waits.most_common(1):
+        if ns >= _ONE_SIDED * waits.total():
+            return other
+    return ""
+
+
+def _waiting(gpu: Communication) -> str:
+    other, _ = gpu.waits_for[0]
+    return f", most of it waiting for {gpu_title(other)}"
+
+
+def _action(late: str) -> str:
+    if not late:
+        return _IMBALANCE
+    return (
+        f"find why {gpu_title(late)} comes last: more work than the others, slower clocks (power, heat), or a CPU side "
+        "that launches late, see its idle time"
+    )
+
+
+def _evidence(gpus: Sequence[Communication]) -> Iterator[str]:
+    for gpu in gpus:
+        yield f"{gpu_title(gpu.gpu)}: {described(gpu)} (nsys)"
+    matched = max(gpu.matched for gpu in gpus)
+    if matched:
+        last = ", ".join(f"{gpu_title(gpu.gpu)} {count(gpu.last)}" for gpu in gpus)
+        yield f"comes last, of {count(matched)} operations: {last} (nsys)"
+    names = dict.fromkeys(kernel_kind(name).title for name in gpus[0].names)
+    yield f"kernels: {', '.join(list(names)[:_NAMES])}"

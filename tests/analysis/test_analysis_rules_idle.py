@@ -1,0 +1,116 @@
+"""Findings on idle time: of captures with one known cause the right one, and none beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.communication import communication
+from llmtop.analysis.idle_time.account import idle_account
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import Finding, Severity
+from llmtop.parsers.registry import load
+from tests.kernel_traces import SAMPLES
+from tests.nsys_scenes import SCENES, Scene
+
+PUBLIC = SAMPLES / "public"
+
+
+def found(scene: Scene, folder: Path) -> tuple[Finding, ...]:
+    return diagnose(scene.make().trace(folder)).findings
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_known_cause_is_found_and_nothing_beside_it(name: str, tmp_path: Path) -> None:
+    scene = SCENES[name]
+    findings = found(scene, tmp_path)
+    assert tuple(finding.rule for finding in findings) == scene.rules
+    if findings:
+        assert scene.says in findings[0].message
+        assert findings[0].severity is (Severity.INFO if name in ("no requests", "not traced") else Severity.WARNING)
+        assert findings[0].at_stake_ns
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_graphs_are_advised_only_for_launches_outside_of_them(name: str, tmp_path: Path) -> None:
+    advised = [
+        finding.rule
+        for finding in found(SCENES[name], tmp_path)
+        if "capture the step as a CUDA graph" in finding.action
+    ]
+    assert advised == (["launch-gaps"] if name == "launch-bound" else [])
+
+
+def test_kernels_beside_graphs_are_told_from_those_inside(tmp_path: Path) -> None:
+    _, launches = found(SCENES["graphs and kernels"], tmp_path)
+    assert any("4,800 of 4,960 kernels and copies come from 40 graph launches" in one for one in launches.evidence)
+    assert launches.action.startswith("take the kernels that are launched one by one into the CUDA graph")
+
+
+def test_code_that_starts_when_the_gpu_is_dry_is_to_be_overlapped(tmp_path: Path) -> None:
+    (finding,) = found(SCENES["Python in a range"], tmp_path)
+    assert "asynchronous scheduling" in finding.action
+    assert "CPU samples in this time: dict_lookup (195)" in finding.evidence, "after each step but the last"
+    assert finding.next_command == "", "the samples are there already"
+
+
+def test_copies_are_counted_by_their_memory(tmp_path: Path) -> None:
+    (finding,) = found(SCENES["pageable copies"], tmp_path)
+    assert "40 x copy HtoD (pageable), 320 MiB (nsys)" in finding.evidence
+    assert "pinned" in finding.action
+
+
+def test_the_rank_that_comes_last_is_named_with_how_often(tmp_path: Path) -> None:
+    trace = SCENES["one GPU late"].make().trace(tmp_path)
+    first, second = communication(trace)
+    assert (first.exposed_ns, second.exposed_ns) == (40 * 4_000_000, 40 * 1_000_000)
+    assert (first.waiting_ns, first.last, second.waiting_ns, second.last) == (40 * 3_000_000, 0, 0, 40)
+    (finding,) = diagnose(trace).findings
+    assert finding.at_stake_ns == first.exposed_ns
+    assert "comes last, of 40 operations: GPU 0 0, GPU 1 40 (nsys)" in finding.evidence
+
+
+def test_covered_communication_is_not_exposed(tmp_path: Path) -> None:
+    for gpu in communication(SCENES["communication hidden"].make().trace(tmp_path)):
+        assert (gpu.total_ns, gpu.exposed_ns) == (40 * 3_000_000, 0)
+
+
+def test_one_gap_alone_is_information(tmp_path: Path) -> None:
+    scene = SCENES["allocation in the loop"].make()
+    calls = scene.tables["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    freed = scene.strings["cudaFree_v7000"]
+    scene.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] = [row for row in calls if row[5] != freed][:4]
+    scene.tables["CUPTI_ACTIVITY_KIND_KERNEL"] = scene.tables["CUPTI_ACTIVITY_KIND_KERNEL"][:2]
+    findings = {finding.rule: finding for finding in diagnose(scene.trace(tmp_path)).findings}
+    assert findings["allocation-stalls"].severity is Severity.INFO
+    assert "in one gap" in findings["allocation-stalls"].message
+
+
+@pytest.mark.parametrize(
+    ("file", "headline", "says"),
+    [
+        ("brycelelbach__nsightful__power_iteration__baseline", "host-code", "range IO #"),
+        ("NCAR__GPU_workshop__miniweather_baseline", "host-descheduled", "off its CPU"),
+        ("GindaChen__nsys-ai__mfu_2gpu_before", "exposed-communication", "waiting for GPU 1"),
+        ("GindaChen__nsys-ai__mfu_2gpu_after", "launch-gaps", "one by one"),
+        ("GindaChen__nsys-ai__healthy_1pct", "", ""),
+    ],
+)
+def test_public_captures_are_diagnosed_as_what_they_are(file: str, headline: str, says: str) -> None:
+    path = PUBLIC / f"{file}.sqlite"
+    if not path.exists():
+        pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
+    findings = diagnose(load(path)).findings
+    assert (findings[0].rule if findings else "") == headline
+    assert not findings or says in findings[0].message
+
+
+def test_every_part_of_the_idle_time_has_one_culprit_at_most(tmp_path: Path) -> None:
+    """What the findings on one GPU are about is never more than its idle time."""
+    for i, scene in enumerate(SCENES.values()):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        trace = scene.make().trace(folder)
+        at_stake = [f.at_stake_ns or 0 for f in diagnose(trace).findings if f.rule != "exposed-communication"]
+        assert sum(at_stake) <= max(gpu.idle_ns for gpu in idle_account(trace).gpus)
