@@ -358,12 +358,27 @@ def test_silence_on_the_findings_line_says_what_it_means() -> None:
 def test_findings_line_counts_what_it_hides() -> None:
     three = Diagnosis(tuple(finding(Severity.INFO, str(i)) for i in range(3)))
     assert text(draw_findings(three, 40, 1, LOOK)) == [" ● +2 more: d  0  → do this"]
-    assert text(draw_findings(three, 40, 2, LOOK)) == [" ● d: why  0  → do this", " ● +1 more: d  1  → do this"]
+    assert text(draw_findings(three, 40, 2, LOOK)) == [" ● 0  → do this", " ● +1 more: d  1  → do this"]
 
 
 def test_one_finding_says_what_to_do_on_a_line_of_its_own() -> None:
     one = Diagnosis((finding(Severity.WARNING, "m"),))
-    assert text(draw_findings(one, 40, 2, LOOK)) == [" ▲ m", "   → do this  d: why"]
+    assert text(draw_findings(one, 40, 2, LOOK)) == [" ▲ d: why  m  → do this"]
+    assert text(draw_findings(one, 20, 2, LOOK)) == [" ▲ m", "   → do this  d: why"]
+
+
+def test_what_to_do_about_the_first_finding_comes_before_the_second() -> None:
+    wide = finding(Severity.WARNING, "EngineCore waits: 89 % futex, 10 % CPU (waiting 3.5 requests)")
+    several = Diagnosis((wide, finding(Severity.WARNING, "TTFT misses its objective"), finding(Severity.INFO, "m")))
+    assert text(draw_findings(several, 66, 2, LOOK)) == [
+        " ▲ EngineCore waits: 89 % futex, 10 % CPU (waiting 3.5 requests)",
+        "   → do this  +2 more: d",
+    ]
+    assert text(draw_findings(several, 66, 3, LOOK)) == [
+        " ▲ EngineCore waits: 89 % futex, 10 % CPU (waiting 3.5 requests)",
+        "   → do this",
+        " ▲ +1 more: d  TTFT misses its objective  → do this",
+    ]
 
 
 def test_that_there_are_more_findings_is_never_left_out() -> None:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _LEAST_ACTION = 20
-_INDENT = 14
-"""Cells around what to do, on a line of its own: the arrow before it, and which key says why."""
+_INDENT, _AROUND = 7, 7
+"""Cells around what to do: on a line of its own, the arrow before it and the gap to which key says why; on the line of
+what is wrong, its mark and the arrow."""
 SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "good"}
 
 
@@ -49,23 +50,41 @@ def severity_mark(severity: Severity, look: Look) -> str:
 
 
 def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> list[Strip]:
-    """What is wrong and what to do about it; how many more there are stands on the last line.
+    """What is wrong and what to do about it, the gravest first; how many more there are stands at the end.
 
-    One finding alone takes a second line, where there is one, for what to do.
+    What to do takes a second line where it does not fit behind what is wrong, as long as there are lines.
     """
     findings = diagnosis.findings
     if not findings:
         mark = look.glyphs.good if diagnosis.is_clear else " "
         return [line([(f" {mark} {diagnosis.verdict} (why: d)", "dim")], width, look)]
-    if len(findings) == 1 and height > 1:
-        action = cut_words(spelled(findings[0].action, look), width - _INDENT, look)
-        return [
-            line(_said(findings[0], "", width, look), width, look),
-            line([(f"   {look.glyphs.arrow} {action}", "text"), ("  d: why", "dim")], width, look),
-        ]
-    shown, hidden = findings[:height], max(0, len(findings) - height)
-    mores = ["d: why  "] * (len(shown) - 1) + [f"+{hidden} more: d  " if hidden else "d: why  "]
-    return [line(_parts(*one, width, look), width, look) for one in zip(shown, mores, strict=True)]
+    rows: list[Strip] = []
+    for i, finding in enumerate(findings):
+        room, hidden = height - len(rows), len(findings) - i - 1
+        if room <= 0:
+            break
+        is_in_one = _fits(finding, f"+{hidden} more: d  ", width, look)
+        is_last = hidden == 0 or room == 1 or (room == 2 and not is_in_one)
+        more = "" if not is_last else f"+{hidden} more: d" if hidden else "d: why"
+        rows += _in_one(finding, more, width, look) if is_in_one or room == 1 else _in_two(finding, more, width, look)
+    return rows
+
+
+def _fits(finding: Finding, more: str, width: int, look: Look) -> bool:
+    words = (more, spelled(finding.message, look), spelled(finding.action, look))
+    return _AROUND + sum(width_of(one) for one in words) <= width
+
+
+def _in_one(finding: Finding, more: str, width: int, look: Look) -> list[Strip]:
+    return [line(_parts(finding, f"{more}  " if more else "", width, look), width, look)]
+
+
+def _in_two(finding: Finding, more: str, width: int, look: Look) -> list[Strip]:
+    action = cut_words(spelled(finding.action, look), width - _INDENT - width_of(more), look)
+    return [
+        line(_said(finding, "", width, look), width, look),
+        line([(f"   {look.glyphs.arrow} {action}", "text"), (f"  {more}" if more else "", "dim")], width, look),
+    ]
 
 
 def _parts(finding: Finding, more: str, width: int, look: Look) -> list[Part]:

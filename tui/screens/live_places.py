@@ -39,7 +39,7 @@ _WIDE = 100
 _LARGE = (160, 50)
 """Columns and rows from which system calls have a place beside the others."""
 _TALL = 36
-"""Rows from which the findings get a second line."""
+"""Rows from which the findings get a third line."""
 _KEYS_ROWS = 18
 _MANY_GPUS, _CROWD = 4, 8
 """With more GPUs (MIG instances count too) than this a line for each needs more height than the server's numbers."""
@@ -95,6 +95,7 @@ class Room:
         """What the style sheet is told."""
         return {
             "-wide": self.is_wide,
+            "-roomy": not self.is_small and not self.is_tall,
             "-tall": self.is_tall,
             "-cramped": self.is_cramped,
             "-many-gpus": self.gpus > _MANY_GPUS and self.is_tall,
