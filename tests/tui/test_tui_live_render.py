@@ -113,7 +113,8 @@ def test_threads_are_bars_that_need_no_colour() -> None:
 def test_threads_with_room_show_roles_first() -> None:
     rows = text(draw_threads(threads(), 78, 7, LOOK))
     assert rows[0] == "EngineCore ×3 0.79 cores   APIServer ×2 0.35 cores"
-    assert text(draw_threads(threads(), 40, 7, LOOK))[0] == "EngineCore ×3 0.79 cores"
+    assert text(draw_threads(threads(), 49, 7, LOOK))[0] == "cores: EngineCore 0.79   APIServer 0.35"
+    assert text(draw_threads(threads(), 36, 7, LOOK))[0] == "cores: EngineCore 0.79"
     sized = replace(threads(), roles=tuple(replace(total, rss=float(1 << 30)) for total in threads().roles))
     for width, shown in (
         (78, "EngineCore ×3 0.79 cores 1.00 GiB   APIServer ×2 0.35 cores 1.00 GiB"),

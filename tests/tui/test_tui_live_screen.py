@@ -290,7 +290,7 @@ async def test_a_dead_server_is_said_in_the_header_and_first_below(size: tuple[i
         lines = app.screen_text().splitlines()
         assert "■ SERVER DEAD 7 s" in lines[0]
         assert "live 1 Hz" not in lines[0]
-        assert any("SERVER DEAD: the server has" in line for line in lines[-3:])
+        assert any("SERVER DEAD: the server has" in line for line in lines[-4:])
 
 
 async def test_numbers_of_a_source_that_fell_silent_show_their_age() -> None:

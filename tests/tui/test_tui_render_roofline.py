@@ -256,3 +256,11 @@ def test_no_two_labels_overlap(view: RooflineView, width: int, height: int, is_a
         patch.setattr(Canvas, "text", spy)
         drawn(view, width, height, Look(ASCII if is_ascii else UNICODE))
     assert not clashes
+
+
+@pytest.mark.parametrize("size", [(38, 7), (30, 8), (38, 9)])
+def test_a_roofs_name_leaves_its_line_to_be_seen(size: tuple[int, int]) -> None:
+    roofs = (DRAM, replace(BF16, mhz=1830.0, now=850e12, now_mhz=1600.0))
+    rows = drawn(replace(live(), roofs=roofs), *size)
+    (named,) = (row for row in rows if "bf16 989 TFLOP/s" in row)
+    assert len(named.rpartition("TFLOP/s")[2].strip()) >= 6

@@ -291,8 +291,8 @@ def _label_roofs(canvas: Canvas, axes: _Axes, view: RooflineView, look: Look) ->
             continue
         if roof.kind == "compute":
             name, places = f"{roof.level} {si(roof.value, _UNIT)}", _beside_flat(axes, view, roof.value)
-            at = None if roof.mhz is None else f"{name} at {roof.mhz:.0f} MHz"
-            if at is None or not _place(canvas, places, at, "compute"):
+            at = [] if roof.mhz is None else [f"{name} at {roof.mhz:.0f} MHz"]
+            if not any(_place(canvas, places, text, "compute", covers_lines=False) for text in (*at, name)):
                 _place(canvas, places, name, "compute")
         else:
             _place(canvas, _beside_slope(axes, view, roof.value), f"{roof.level} {si(roof.value, 'B/s')}", "memory")
@@ -317,15 +317,22 @@ def _beside_slope(axes: _Axes, view: RooflineView, bandwidth: float) -> list[tup
     return below + [(col - 1, row - 1, True) for col, row in spots]
 
 
-def _place(canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role: str) -> bool:
-    """Write at the first good place, if any; (column, row, whether the column is where the text ends)."""
+def _place(
+    canvas: Canvas, places: list[tuple[int, int, bool]], text: str, role: str, *, covers_lines: bool = True
+) -> bool:
+    """Write at the good place where it covers least of the lines, if there is any; without `covers_lines`, none.
+
+    Places are (column, row, whether the column is where the text ends).
+    """
     size = width_of(text)
     starts = [(col - size if is_end else col, row) for col, row, is_end in places]
     free = [(col, row) for col, row in starts if col >= _MARGIN and canvas.is_free(col - 1, row, size + 1)]
-    clear = [(col, row) for col, row in free if not canvas.has_dots(col, row, size)]
-    if free:
-        canvas.text(*(clear or free)[0], text, role)
-    return bool(free)
+    covered = {(col, row): sum(canvas.has_dots(at, row, 1) for at in range(col, col + size)) for col, row in free}
+    best = min(free, key=covered.__getitem__, default=None)
+    if best is None or (covered[best] and not covers_lines):
+        return False
+    canvas.text(*best, text, role)
+    return True
 
 
 def _label_points(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:

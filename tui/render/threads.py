@@ -133,10 +133,14 @@ def _fill(role: str, look: Look) -> str:
 
 
 def _roles(view: ThreadsView, width: int, look: Look) -> Strip:
-    """As many as fit, with their memory where all do: "EngineCore ×105 0.99 cores 4.20 GiB"."""
+    """As many as fit, with their memory where all do: "EngineCore ×105 0.99 cores 4.20 GiB"; in short where not."""
     full, short = ([_role(total, has_size=has_size) for total in view.roles] for has_size in (True, False))
-    shown = full if sum(map(_cells, full)) <= width + len(_APART) else short
-    while len(shown) > 1 and sum(map(_cells, shown)) > width + len(_APART):
+    bare = [[(f"{total.role} ", "dim"), (f"{total.cores:.2f}", "value"), (_APART, "dim")] for total in view.roles]
+    bare = [[("cores: ", "dim"), *bare[0]], *bare[1:]] if bare else bare
+    room = width + len(_APART)
+    fitting = (roles for roles in (full, short, bare) if sum(map(_cells, roles)) <= room)
+    shown = next(fitting, bare if len(bare) > 1 else short)
+    while len(shown) > 1 and sum(map(_cells, shown)) > room:
         shown = shown[:-1]
     return line([part for parts in shown for part in parts], width, look)
 
