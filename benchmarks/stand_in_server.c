@@ -1,7 +1,7 @@
 /* A stand-in for an inference engine short of CPU, for launch_cost.py: steps of launches and work one after the other, and many threads.
  *
- * Usage: stand_in_server LAUNCHES WORK_US ACTIVE ASLEEP: launches of kernels and microseconds of work a step, threads
- * that wake a hundred times a second, threads that sleep for good. Prints its counters every tenth of a second:
+ * Usage: stand_in_server LAUNCHES WORK_US ACTIVE ASLEEP [PERIOD_US]: launches of kernels and microseconds of work a
+ * step, threads that wake every PERIOD_US (10,000), threads that sleep for good. Prints its counters every tenth of a second:
  * monotonic ns, steps, CPU ns of the engine's thread. The engine's CPU time a step is what a monitor adds to. */
 #include <pthread.h>
 #include <stdio.h>
@@ -45,12 +45,14 @@ static void calibrate(void)
 	rounds_per_us = 1000000000L / (ns > 0 ? ns : 1);
 }
 
+static long period_us = 10000;
+
 static void *active(void *unused)
 {
 	prctl(PR_SET_NAME, "active");
 	for (;;) {
 		work(20);
-		usleep(10000);
+		usleep(period_us);
 	}
 	return unused;
 }
@@ -86,6 +88,8 @@ int main(int argc, char **argv)
 	long numbers[4] = {300, 3000, 8, 150};
 	for (int i = 1; i < argc && i <= 4; i++)
 		numbers[i - 1] = atol(argv[i]);
+	if (argc > 5)
+		period_us = atol(argv[5]);
 	pthread_t thread;
 	for (long i = 0; i < numbers[2]; i++)
 		pthread_create(&thread, NULL, active, NULL);

@@ -1,0 +1,153 @@
+"""What llmtop costs beside a server as large as vLLM: processor time of its every process and thread.
+
+    sudo python benchmarks/vllm_cost.py [--seconds 60] [--rounds 3] [--modes full,off] [--against CHECKOUT]
+
+The server is a stand-in (vllm_stand_in.py): an API server and an engine with 170 threads, of which ten wake 500 times
+a second, and a metrics page of 100 kB; one made-up GPU beside it. With `--against` another checkout of llmtop is
+measured by turns with this one, and the ratio of the medians is printed: on a machine with other work that is what can
+be compared. Start and warm-up are left out. Without root there are no probes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.bench import LLMTOP, ROOT, TimedTerminal, fake_gpus, machine, median, table
+from llmtop import procfs
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = """
+#include <unistd.h>
+int cuLaunchKernel(void) { for (volatile int i = 0; i < 300; i++); return 0; }
+int cuStreamSynchronize(void) { usleep(20000); return 0; }
+"""
+"""A GPU that takes 20 ms for a step, so that the engine waits for most of the time."""
+BUDGETS = {"TUI": 4.0, "probes": 1.0}
+_HELPERS = {"ebpf": "probes", "bpftrace": "probes", "perf": "probes", "gpus": "GPUs"}
+"""What a helper is told by, in its command line."""
+
+
+@contextmanager
+def stand_in() -> Iterator[int]:
+    """The server; its PID."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library, engine, program = folder / "libcuda.so.1", folder / "stand_in_server", folder / "vllm"
+        (folder / "library.c").write_text(LIBRARY)
+        flags = ["-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
+        subprocess.run(["gcc", *flags, "-o", library, folder / "library.c"], check=True)
+        source = [HERE / "stand_in_server.c", library, f"-Wl,-rpath,{folder}"]
+        subprocess.run(["gcc", "-O1", "-pthread", "-o", engine, *source], check=True)
+        program.symlink_to(HERE / "vllm_stand_in.py")
+        argv = [sys.executable, str(program), "serve", "meta-llama/Llama-3.1-8B-Instruct", "--engine", str(engine)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            if not server.stdout.readline():
+                sys.exit("the stand-in did not start")
+            time.sleep(2.0)  # its engine finds out how fast it is
+            try:
+                yield server.pid
+            finally:
+                server.terminate()
+
+
+def spent_s(pid: int) -> Counter[str]:
+    """Processor time so far: of llmtop as "TUI", of its kinds of helpers, and of its own threads by name."""
+    spent: Counter[str] = Counter()
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        kind = "TUI" if process.pid == pid else _kind(process)
+        for tid in procfs.threads(process.pid):
+            content = procfs.read_bytes(f"/proc/{process.pid}/task/{tid}/schedstat")
+            ran_s = int(content.split()[0]) / 1e9 if content else 0.0
+            spent[kind] += ran_s
+            if process.pid == pid:
+                spent[f"  {(procfs.read_text(f'/proc/{pid}/task/{tid}/comm') or '?').strip()} {tid}"] += ran_s
+    return spent
+
+
+def _kind(process: psutil.Process) -> str:
+    words = " ".join(process.cmdline())
+    return next((kind for word, kind in _HELPERS.items() if word in words), process.name())
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Shares of a core in percent, by what `spent_s` tells apart, and kB/s written to the terminal."""
+
+    shares: Mapping[str, float]
+    kb_per_s: float
+
+
+def measure(checkout: Path, mode: str, pid: int, options: argparse.Namespace, env: Mapping[str, str | None]) -> Window:
+    """One run of a checkout's llmtop."""
+    argv = [*LLMTOP, "--attach", str(pid), "--interval", f"{options.interval:g}", "--probes", mode]
+    with TimedTerminal(argv, {**env, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}) as terminal:
+        time.sleep(options.warm_up)
+        terminal.check_running()
+        start_s, before = time.perf_counter(), spent_s(terminal.pid)
+        time.sleep(options.seconds)
+        terminal.check_running()
+        end_s, after = time.perf_counter(), spent_s(terminal.pid)
+        shares = {name: (after[name] - before[name]) / (end_s - start_s) * 100 for name in after}
+        return Window(shares, terminal.bytes_between(start_s, end_s) / (end_s - start_s) / 1000)
+
+
+def main() -> int:
+    """Print a table; 1 where a budget is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each window")
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds before each window")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--interval", type=float, default=0.5)
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=["full", "off"], help="of --probes")
+    parser.add_argument("--against", type=Path, help="another checkout, measured by turns with this one")
+    parser.add_argument("--threads", action="store_true", help="print the shares of llmtop's threads too")
+    options = parser.parse_args()
+    print(machine())
+    checkouts = {"this": ROOT} | ({"that": options.against.resolve()} if options.against else {})
+    with stand_in() as pid, fake_gpus(1) as env:
+        runs = {(mode, name): [] for mode in options.modes for name in checkouts}
+        for _ in range(options.rounds):
+            for mode, name in runs:
+                window = measure(checkouts[name], mode, pid, options, env)
+                runs[mode, name].append(window)
+                if options.threads:
+                    for part, share in sorted(window.shares.items(), key=lambda item: -item[1]):
+                        print(f"    {part:30} {share:5.2f}", flush=True)
+                told = ", ".join(f"{part} {window.shares.get(part, 0.0):.2f} %" for part in (*BUDGETS, "GPUs"))
+                print(f"{mode} {name}: {told}", file=sys.stderr, flush=True)
+    return report(runs)
+
+
+def report(runs: Mapping[tuple[str, str], list[Window]]) -> int:
+    """The medians, and by how much they fell."""
+    rows, is_beyond = [], False
+    for mode in dict.fromkeys(mode for mode, _ in runs):
+        for part in (*BUDGETS, "GPUs"):
+            here, there = (
+                median([one.shares.get(part, 0.0) for one in runs.get((mode, name), [])]) for name in ("this", "that")
+            )
+            assert here is not None
+            is_beyond |= here > BUDGETS.get(part, 100.0)
+            ratio = f"{here / there:.2f}" if there else None
+            budget = f"{BUDGETS[part]:g}" if part in BUDGETS else None
+            rows.append((mode, part, f"{here:.2f}", None if there is None else f"{there:.2f}", ratio, budget))
+    print(table(("probes", "process", "% of a core", "the other's", "ratio", "budget %"), rows))
+    return int(is_beyond)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
