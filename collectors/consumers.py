@@ -28,8 +28,8 @@ CALM_NS = 10 * NS_PER_S
 CROWDED_NS = 2 * NS_PER_S
 FIRST_NS = NS_PER_S
 """From the first look to the second: rates need two."""
-MAX_SHARE = 0.002
-"""Of one core. 500 processes take 7 ms: once in 3.5 s."""
+MAX_SHARE = 0.001
+"""Of one core. 500 processes take 7 ms: once in 7 s."""
 SHOWN = 16
 LEAST_CORES = 0.02
 _CROWDED_PERCENT = 2.0

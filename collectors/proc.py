@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import re
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 MANY_THREADS = 500
 """Reading these at each poll costs 7 ms. Beyond this many, the busiest are read, and the rest by turns."""
 CLOSE_LOOKS = 200
+MOST_FILES = 512
+"""Files of threads that are kept open, and a quarter of what the process may open: usually 1024."""
 TURN_THREADS = 300
 """How many of the rest are read at one poll."""
 RENEW_NS = 5 * NS_PER_S
@@ -153,6 +156,7 @@ class ProcCollector:
         self._engines = sorted(engines, key=lambda engine: engine.kind != target.kind)
         self._clock = clock
         self._processes: dict[int, _Process] = {}
+        self._files = procfs.KeptFiles(min(MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self._listed: set[int] = set()
         self._relisted_ns = 0
         self._renewed_ns = 0
@@ -179,6 +183,7 @@ class ProcCollector:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._exits.close()
+        self._files.close()
 
     def poll(self) -> Trace:
         start = self._clock()
@@ -399,6 +404,8 @@ class ProcCollector:
         del self._processes[process.pid]
         self._groups.pop(process.pid, None)
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
+        for thread in process.threads.values():
+            thread.close()
         if process.is_part:
             self._note_end(process.pid, process.start_ticks, process.role, alive_ns=process.alive_ns)
 
@@ -516,7 +523,7 @@ class ProcCollector:
             for tid in tids:
                 thread = process.threads.get(tid)
                 if thread is None:
-                    thread = Thread(f"thread:{process.pid}/{tid}", process.pid, tid)
+                    thread = Thread(f"thread:{process.pid}/{tid}", process.pid, tid, files=self._files)
                 elif not is_due(thread):
                     continue
                 if self._read_thread(thread, task, process, news):
@@ -524,7 +531,9 @@ class ProcCollector:
         finally:
             os.close(task)
         for tid in process.threads.keys() - set(tids):
-            news.gone.append(process.threads.pop(tid).id)
+            ended = process.threads.pop(tid)
+            ended.close()
+            news.gone.append(ended.id)
 
     def _read_thread(self, thread: Thread, task: int, process: _Process, news: _News) -> bool:
         """One thread; False when it has ended meanwhile or the kernel has no clocks."""
@@ -533,6 +542,7 @@ class ProcCollector:
         now = self._clock()
         thread.look(task, process.witnesses)
         thread.count()
+        news.readings += thread.switched(task, now)
         if (track := thread.news(process.role)) is not None:
             news.tracks[track.id] = track
         news.readings += thread.readings(now)

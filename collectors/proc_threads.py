@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmtop import procfs
@@ -23,6 +23,9 @@ _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
 _STILL_NS, REST_NS = 10_000_000_000, 1_900_000_000
 """A thread that has not run for so long is read every two seconds: most of a server sleep
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
+_SWITCHES_NS = 900_000_000
+"""How often its switches are told: once a second; a tenth less, because polls jitter."""
+_KEPT = ("schedstat", "stat", "syscall")
 _PROCESSOR = 36
 """The place of `processor` in /proc/PID/stat, from the state on (proc(5): fields 39 and 3)."""
 _PATIENCE = 50
@@ -55,11 +58,11 @@ class Witnesses:
         """What a file descriptor of the process points to."""
         return procfs.read_link(f"/proc/{self.pid}/fd/{descriptor}")
 
-    def wchan(self, tid: int, task: int) -> str:
+    def wchan(self, thread: Thread, task: int) -> str:
         """The kernel function in which a thread sleeps; empty when the kernel does not say."""
         if self.silent_channels >= _PATIENCE:
             return ""
-        channel = (procfs.read_bytes(f"{tid}/wchan", task) or b"").decode("ascii", "replace")
+        channel = (procfs.read_bytes(f"{thread.tid}/wchan", task) or b"").decode("ascii", "replace")
         if channel in ("", "0"):
             self.silent_channels += 1
             return ""
@@ -73,14 +76,14 @@ class Witnesses:
             self.interpreter = read_interpreter_data(self.pid)
         return any(start <= address < end for start, end in self.interpreter)
 
-    def call(self, tid: int, task: int) -> str:
+    def call(self, thread: Thread, task: int) -> str:
         """The system call in which a thread is; empty when it may not be seen."""
         if self.may_see_calls is False:
             return ""
-        line = procfs.read_bytes(f"{tid}/syscall", task)
+        line = thread.read("syscall", task)
         if line is not None:
             self.may_see_calls = True
-        elif self.may_see_calls is None and procfs.read_bytes(f"{tid}/schedstat", task) is not None:
+        elif self.may_see_calls is None and thread.read("schedstat", task) is not None:
             self.may_see_calls = False  # the thread is still there, so it is the right that is lacking
         return (line or b"").decode("ascii", "replace").strip()
 
@@ -105,6 +108,8 @@ class Thread:
     cpu: int | None = None
     """The processor that it ran on last."""
     wchan: str = ""
+    called: str = ""
+    """The system call that it was in, where that was read."""
     cause: ThreadCause | None = None
     waits_for_gil: bool = False
     gil_samples: int = 0
@@ -116,19 +121,33 @@ class Thread:
     new_causes: list[ThreadCause] = field(default_factory=list)
     sampled_ns: int = 0
     shown: tuple[str, ...] = ()
+    files: procfs.KeptFiles = field(default_factory=lambda: procfs.KeptFiles(0))
+    told_ns: int = 0
+    """When its switches were told last."""
+    may_have_switched: bool = True
+    """It has run since they were read."""
+    may_be_new: bool = True
+    """Something was read that its track shows."""
+
+    def read(self, name: str, task: int) -> bytes | None:
+        """One of the files that are read at each poll."""
+        return self.files.read(f"{self.tid}/{name}", task)
+
+    def close(self) -> None:
+        """Let go of its files: it has ended."""
+        self.files.close(*(f"{self.tid}/{name}" for name in _KEPT))
 
     def read_clocks(self, task: int) -> bool:
         """Read time on a CPU, time queued for one and slices; False when the thread is gone or has no clocks."""
         try:
-            run, wait, slices = (
-                int(part) for part in (procfs.read_bytes(f"{self.tid}/schedstat", task) or b"").split()
-            )
+            run, wait, slices = map(int, (self.read("schedstat", task) or b"").split())
         except ValueError:
             return False
         if slices < self.slices:  # the id is another thread's by now
             self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
             self.gil_samples = 0
         self.has_run = slices != self.slices or run != self.run_ns
+        self.may_have_switched |= self.has_run
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices
         return True
@@ -146,17 +165,16 @@ class Thread:
         """
         if self.state and not self.has_run and self.cause is not ThreadCause.RUNNING:
             return
-        content = procfs.read_bytes(f"{self.tid}/stat", task)
+        content = self.read("stat", task)
         if content is None:
             return
         opening, closing = content.find(b"("), content.rfind(b")")
         self.name = clean(content[opening + 1 : closing].decode("utf-8", "surrogateescape"))
-        self.state = chr(content[closing + 2])
+        self.state, self.may_be_new = chr(content[closing + 2]), True
         fields = content[closing + 2 :].split(None, _PROCESSOR + 1)
         self.cpu = int(fields[_PROCESSOR]) if len(fields) > _PROCESSOR else None
         self.cause = self._cause(self.state, task, witnesses)
         self.waits_for_gil = self.cause is ThreadCause.FUTEX and self._is_at_gil(task, witnesses)
-        self._read_switches(task)
 
     def count(self) -> None:
         """Count one look at the thread."""
@@ -173,9 +191,6 @@ class Thread:
         """The clocks and counters as they stand."""
         yield Reading(self.id, v.THREAD_ON_CPU, now, float(self.run_ns), SCHEDSTAT)
         yield Reading(self.id, v.THREAD_RUN_QUEUE, now, float(self.wait_ns), SCHEDSTAT)
-        if self.switches is not None:
-            yield Reading(self.id, v.THREAD_VOLUNTARY, now, float(self.switches[0]), STATUS)
-            yield Reading(self.id, v.THREAD_INVOLUNTARY, now, float(self.switches[1]), STATUS)
         for cause in self.new_causes:
             # It was looked at before and never found so: that is a true zero, and growth can start from it.
             yield Reading(self.id, _CAUSE_METRICS[cause], self.sampled_ns, 0.0, SAMPLED)
@@ -191,8 +206,25 @@ class Thread:
         if self.has_run or not self.ran_ns:
             self.ran_ns = now
 
+    def switched(self, task: int, now: int) -> Iterator[Reading]:
+        """Its switches, and with them the CPUs that it may run on, at most every `_SWITCHES_NS`.
+
+        The kernel writes sixty lines for them: of all files read here the dearest, for rates over ten seconds.
+        """
+        if self.told_ns and now - self.told_ns < _SWITCHES_NS:
+            return
+        self.told_ns = now
+        if self.may_have_switched:
+            self._read_switches(task)
+        if self.switches is not None:
+            yield Reading(self.id, v.THREAD_VOLUNTARY, now, float(self.switches[0]), STATUS)
+            yield Reading(self.id, v.THREAD_INVOLUNTARY, now, float(self.switches[1]), STATUS)
+
     def news(self, role: str) -> Track | None:
         """The thread's track if anything about it has changed since it was last shown."""
+        if not self.may_be_new and role == self.shown[1]:
+            return None
+        self.may_be_new = False
         facts: dict[str, Fact] = {"role": role}
         if self.state:
             facts["state"] = self.cause.value if self.cause is not None else "sleeping"
@@ -210,13 +242,13 @@ class Thread:
 
     def _cause(self, state: str, task: int, witnesses: Witnesses) -> ThreadCause | None:
         """What the thread is doing; None when nothing tells."""
-        self.wchan = ""
+        self.wchan = self.called = ""
         if (settled := cause_of_state(state)) is not None:
             return settled
-        self.wchan = witnesses.wchan(self.tid, task)
+        self.wchan = witnesses.wchan(self, task)
         if (told := cause_of_wchan(self.wchan)) is not None:
             return told
-        call = witnesses.call(self.tid, task)
+        call = self.called = witnesses.call(self, task)
         if call == "running":
             return ThreadCause.RUNNING
         if (told := cause_of_syscall(call, witnesses.file_of)) is not None:
@@ -226,16 +258,17 @@ class Thread:
         return ThreadCause.OTHER if call or self.wchan else None
 
     def _is_at_gil(self, task: int, witnesses: Witnesses) -> bool:
-        address = timed_futex(witnesses.call(self.tid, task))
+        address = timed_futex(self.called or witnesses.call(self, task))
         return address is not None and witnesses.is_gil(address)
 
     def _read_switches(self, task: int) -> None:
         status = procfs.read_bytes(f"{self.tid}/status", task)
         if status is None:
             return
+        self.may_be_new = True
         listed = status.rpartition(b"\nCpus_allowed_list:")[2]
         self.cpus = listed.split(b"\n", 1)[0].strip().decode("ascii", "replace")
         _, _, tail = status.rpartition(b"\nvoluntary_ctxt_switches:")
         numbers = tail.split()  # "12 nonvoluntary_ctxt_switches: 3"
         if len(numbers) == 3:
-            self.switches = int(numbers[0]), int(numbers[2])
+            self.switches, self.may_have_switched = (int(numbers[0]), int(numbers[2])), False

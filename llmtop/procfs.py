@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 PROC = Path("/proc")
 _CHUNK = 1 << 16
+_SMALL = 1 << 12
+"""More than one line of /proc about a thread can hold."""
 _INTERPRETER = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*\Z")
 
 
@@ -52,6 +54,40 @@ def read_bytes(path: str | Path, dir_fd: int | None = None) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+class KeptFiles:
+    """One-line files that are read at each poll, kept open: three quarters of such a read is to open and to close.
+
+    Args:
+        most: Files that are kept open; those beyond are opened at each read.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[str, int] = {}
+
+    def read(self, path: str, dir_fd: int) -> bytes | None:
+        """A file below a folder, by a name that no other folder's has; None when it is gone or not ours to read."""
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            try:
+                return os.pread(descriptor, _SMALL, 0)
+            except OSError:  # ESRCH: it ended; another may have its id by now
+                os.close(self._open.pop(path))
+        if len(self._open) >= self._most:
+            return read_bytes(path, dir_fd)
+        try:
+            self._open[path] = descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
+            return os.pread(descriptor, _SMALL, 0)
+        except OSError:
+            return None
+
+    def close(self, *paths: str) -> None:
+        """Let go of files, whether they were kept or not; of all where none is named."""
+        for path in paths or tuple(self._open):
+            if (descriptor := self._open.pop(path, None)) is not None:
+                os.close(descriptor)
 
 
 def read_text(path: str | Path) -> str | None:

@@ -61,6 +61,8 @@ _SLACKS = range(48, 112, 8)
 """Samples that may be out of the window before a column is cut: cutting then costs next to nothing per sample. They
 differ, so that not all columns are copied at the same moment, while traces still hold the old ones."""
 
+_NAN = float("nan")
+
 
 @dataclass(slots=True)
 class _Column:
@@ -78,12 +80,13 @@ class _Column:
 
     def append(self, reading: Reading) -> None:
         """Add a sample; one that is not newer than the last is dropped (a source polled twice in one tick)."""
-        if self.times and reading.t_ns <= self.times[-1]:
+        times, t_ns = self.times, reading.t_ns
+        if times and t_ns <= times[-1]:
             return
         self.frozen = None
         self.source = reading.source
-        self.times.append(reading.t_ns)
-        self.values.append(float("nan") if reading.value is None else reading.value)
+        times.append(t_ns)
+        self.values.append(_NAN if reading.value is None else reading.value)
 
     def forget_before(self, t_ns: int) -> None:
         """Leave samples older than `t_ns` out of the window; keep one before it, so that rates can start."""
@@ -95,6 +98,13 @@ class _Column:
         self.start, self.frozen = start, None
         if start > self.slack:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
+
+    def series(self, track: str) -> Series:
+        """The column as it stands."""
+        if self.frozen is None:
+            times = self.times
+            self.frozen = Series(track, self.metric, self.source, times, self.values, self.start, len(times))
+        return self.frozen
 
 
 _LIVING = (TrackKind.PROCESS, TrackKind.THREAD, TrackKind.ENDED)
@@ -135,7 +145,7 @@ class Recorder:
             self._start_ns = self._start_ns or trace.start_ns or trace.end_ns
             self._tracks.update(trace.tracks)
             for reading in trace.readings:
-                self._append(self._column(collector, reading), reading)
+                self._append(collector, reading)
             self._missing[collector] = _for_here(trace.missing)
             if trace.stacks:
                 self._stacks.replace(collector, trace.end_ns, trace.stacks)
@@ -157,9 +167,9 @@ class Recorder:
         """End the lines of a collector that has stopped answering: what it said last is not "now" any more."""
         with self._lock:
             self._end_ns = max(self._end_ns, t_ns)
-            for (track, _), column in self._columns.items():
-                if column.owner == collector:
-                    self._append(column, Reading(track, column.metric, t_ns, None, column.source))
+            own = [(track, one) for (track, _), one in self._columns.items() if one.owner == collector]
+            for track, column in own:
+                self._append(collector, Reading(track, column.metric, t_ns, None, column.source))
 
     def retire(self, collectors: Collection[str], t_ns: int) -> None:
         """End what collectors have said of a server that another one takes the place of.
@@ -197,10 +207,16 @@ class Recorder:
                 past_stacks=self._stacks.past(oldest),
             )
 
-    def _append(self, column: _Column, reading: Reading) -> None:
+    def _append(self, collector: str, reading: Reading) -> None:
+        key = (reading.track, reading.metric.name)
+        column = self._columns.get(key)
+        if column is None:
+            slack = _SLACKS[len(self._columns) % len(_SLACKS)]
+            column = self._columns[key] = _Column(reading.metric, reading.source, collector, slack)
+        column.owner = collector
         column.append(reading)
         if column.frozen is None:
-            self._moved[reading.track, reading.metric.name] = column
+            self._moved[key] = column
 
     def _renew_series(self, oldest_ns: int) -> None:
         """Bring the series up to date with the columns; those that stand still lose their oldest samples later."""
@@ -208,17 +224,8 @@ class Recorder:
             self._swept_ns, self._moved = self._end_ns, dict(self._columns)
         for key, column in self._moved.items():
             column.forget_before(oldest_ns)
-            self._series[key] = _frozen(key[0], column)
+            self._series[key] = column.series(key[0])
         self._moved.clear()
-
-    def _column(self, collector: str, reading: Reading) -> _Column:
-        key = (reading.track, reading.metric.name)
-        column = self._columns.get(key)
-        if column is None:
-            slack = _SLACKS[len(self._columns) % len(_SLACKS)]
-            column = self._columns[key] = _Column(reading.metric, reading.source, collector, slack)
-        column.owner = collector
-        return column
 
     def _count_issues(self, issues: Iterable[Issue]) -> None:
         for issue in issues:
@@ -237,21 +244,6 @@ class Recorder:
             del self._columns[key]
             for book in (self._series, self._moved):
                 book.pop(key, None)
-
-
-def _frozen(track: str, column: _Column) -> Series:
-    """The column as it stands."""
-    if column.frozen is None:
-        column.frozen = Series(
-            track,
-            column.metric,
-            column.source,
-            column.times,
-            column.values,
-            column.start,
-            len(column.times),
-        )
-    return column.frozen
 
 
 def _for_here(missing: Iterable[Missing]) -> tuple[Missing, ...]:

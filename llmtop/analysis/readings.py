@@ -138,8 +138,10 @@ def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -
 def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int) -> Increase | Unknown:
     """Like `rates.increase`; where too little of a server's page has come for a rate, it says how long one takes."""
     grown = increase(series, window_ns, trace.end_ns)
+    if grown is not TOO_FEW:
+        return grown
     page_ms = trace.tracks[track].facts.get("scrape_ms") if track in trace.tracks else None
-    if grown is not TOO_FEW or not isinstance(page_ms, int | float) or page_ms < _SLOW_PAGE_MS:
+    if not isinstance(page_ms, int | float) or page_ms < _SLOW_PAGE_MS:
         return grown
     page_s = page_ms / 1000
     return Unknown(

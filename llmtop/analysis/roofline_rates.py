@@ -149,6 +149,8 @@ def summed_history(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, star
     """
     alone = replace(ceilings, count=1)
     first, *others = (rates_history(trace, track.id, alone, start_ns, end_ns) for track in gpus)
+    if not others:
+        return first
     return [
         _added([rates, *(one for one in near if one is not None)])
         for rates in first

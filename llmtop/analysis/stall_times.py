@@ -67,6 +67,10 @@ def _native_by_thread(stacks: Iterable[Stack]) -> Mapping[str, list[Stack]]:
 
 
 def _timed(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterator[Stack]:
+    if not stacks:  # as of most threads: they sleep, and nothing tells in which functions
+        states = ((ON_CPU, shares.on_cpu), (RUN_QUEUE, shares.run_queue), *shares.blocked)
+        yield from (_without_functions(track, state, share) for state, share in states if share >= _LEAST)
+        return
     yield from _divided(track, ON_CPU, shares.on_cpu, [one for one in stacks if one.state == ON_CPU])
     yield from _divided(track, RUN_QUEUE, shares.run_queue, ())
     waits = [one for one in stacks if one.state != ON_CPU]
@@ -84,9 +88,13 @@ def _divided(track: str, state: str, share: float, stacks: Sequence[Stack]) -> I
         return
     total = sum(one.weight for one in stacks)
     if not total:
-        yield Stack((), share * WINDOW_NS, "ns", state, track)
+        yield _without_functions(track, state, share)
     for one in stacks if total else ():
         yield _weighing(one, share * WINDOW_NS * one.weight / total)
+
+
+def _without_functions(track: str, state: str, share: float) -> Stack:
+    return Stack((), share * WINDOW_NS, "ns", state, track)
 
 
 def _weighing(stack: Stack, ns: float) -> Stack:

@@ -167,11 +167,12 @@ def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) 
     return ThreadRow(pid, tid, track.name, _text(role), shares, _text(state))
 
 
+@lru_cache(maxsize=4)
 def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unknown:
     """The thread that drives the GPU: the busiest one of the engine's scheduler process.
 
     In vLLM that is the EngineCore's main thread, in SGLang the scheduler's. Where no process has such a role
-    (a server that is one process) it is the busiest thread of all.
+    (a server that is one process) it is the busiest thread of all. Kept for the newest traces, as the view is.
     """
     view = threads_view(trace, window_ns)
     if isinstance(view, Unknown):
@@ -231,8 +232,7 @@ def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:
 
     Of those that ask alike (in steps of 5 %) the first of its process: it would be another one in each frame else.
     """
-    known = [row for row in rows if isinstance(row.shares, Shares)]
-    return max(known, key=lambda row: (round(_active(row) * 20), row.tid == row.pid, _active(row)), default=None)
+    return max((row for row in rows if isinstance(row.shares, Shares)), key=_demand, default=None)
 
 
 def leading_rows(view: ThreadsView) -> tuple[ThreadRow, ...]:
@@ -338,8 +338,13 @@ def _interest(row: ThreadRow) -> tuple[float, int, int]:
     return -round((_on_cpu(row) + 3 * _run_queue(row)) * 20), row.pid, row.tid
 
 
+def _demand(row: ThreadRow) -> tuple[int, bool, float]:
+    active = _active(row)
+    return round(active * 20), row.tid == row.pid, active
+
+
 def _active(row: ThreadRow) -> float:
-    return _on_cpu(row) + _run_queue(row)
+    return 0.0 if isinstance(row.shares, Unknown) else row.shares.on_cpu + row.shares.run_queue
 
 
 def _role_totals(trace: Trace, rows: Iterable[ThreadRow]) -> tuple[RoleTotal, ...]:

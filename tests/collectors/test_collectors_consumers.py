@@ -198,8 +198,8 @@ def test_it_looks_more_often_when_tasks_queue(
 
 
 def test_a_look_that_takes_long_is_taken_rarely(machine: Machine) -> None:
-    """20 ms, which is 0.2 % of a core every 10 s."""
-    ticking = iter(range(0, 10**12, 20_000_000))
+    """10 ms, which is 0.1 % of a core every 10 s."""
+    ticking = iter(range(0, 10**12, 10_000_000))
     collector = ConsumersCollector(SERVER, machine.folder, machine.clock, lambda: next(ticking))
     collector.poll()
     machine.cpu(user=1.0)

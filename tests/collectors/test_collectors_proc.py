@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -339,6 +340,7 @@ def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], mo
         return None if str(path).endswith("/syscall") else read(path, dir_fd)
 
     monkeypatch.setattr(procfs, "read_bytes", read_as_stranger)
+    monkeypatch.setattr(procfs.KeptFiles, "read", lambda _, path, dir_fd: read_as_stranger(path, dir_fd))
     collector = ProcCollector(target(busy.pid))
     collector.poll()
     trace = collector.poll()
@@ -584,3 +586,49 @@ def test_a_wait_with_a_limit_at_another_lock_is_not_the_interpreters() -> None:
             trace = collector.poll()
             looks = max((one.value or 0.0 for one in trace.readings if one.metric is IN_FUTEX), default=0.0)
             assert not at_gil(trace)
+
+
+def _open_here() -> set[Path]:
+    return set(Path("/proc/self/fd").iterdir())
+
+
+def test_files_of_threads_stay_open_up_to_a_limit_and_are_let_go_of(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("1")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    before = _open_here()
+    files = procfs.KeptFiles(most=2)
+    try:
+        assert [files.read(name, folder) for name in ("a", "b", "c", "d")] == [b"1", b"1", b"1", None]
+        assert len(_open_here() - before) == 2
+        (tmp_path / "a").write_text("22")
+        assert files.read("a", folder) == b"22", "what it says now"
+        files.close("a", "c")
+        assert len(_open_here() - before) == 1
+    finally:
+        files.close()
+        assert _open_here() == before
+        os.close(folder)
+
+
+def _held(pid: int) -> list[str]:
+    return [link for link in procfs.open_files(os.getpid()) or () if f"/{pid}/task/" in link]
+
+
+def test_the_files_of_threads_that_end_are_closed() -> None:
+    code = "import sys, threading; t = threading.Thread(target=sys.stdin.readline); t.start(); t.join(); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        try:
+            eventually(lambda: len(procfs.threads(process.pid)) == 2, "its thread")
+            with ProcCollector(target(process.pid)) as collector:
+                collector.poll()
+                with_both = len(_held(process.pid))
+                process.stdin.write("\n")
+                process.stdin.flush()
+                eventually(lambda: len(procfs.threads(process.pid)) == 1, "the thread's end")
+                collector.poll()
+                assert 0 < len(_held(process.pid)) < with_both
+            assert not _held(process.pid)
+        finally:
+            process.kill()

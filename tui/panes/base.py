@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rich.style import Style
@@ -63,13 +64,18 @@ def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
 
     Textual sends every cell of what it is told to refresh, so telling it less is what keeps a slow link usable.
     """
-    if list(old) == list(new):
+    if old is new:
         return []
-    before, after = _cells(old), _cells(new)
-    if len(before) != len(after):
-        return [(0, max(len(before), len(after)))]
+    before, after = list(old), list(new)
+    same = _alike(before, after)
+    if same == len(before) == len(after):
+        return []
+    first = sum(segment.cell_length for segment in before[:same])
+    was, now = _cells(before[same:]), _cells(after[same:])
+    if len(was) != len(now):
+        return [(first, first + max(len(was), len(now)))]
     spans: list[tuple[int, int]] = []
-    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+    for i, (a, b) in enumerate(zip(was, now, strict=True), first):
         if a == b:
             continue
         is_near = bool(spans) and i - spans[-1][1] < _WORTH_A_MOVE
@@ -78,9 +84,16 @@ def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
     return spans
 
 
-def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
+def _alike(before: Sequence[Segment], after: Sequence[Segment]) -> int:
+    """How many segments from the left on are the same."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
+
+
+def _cells(segments: Iterable[Segment]) -> list[tuple[str, Style | None]]:
     cells: list[tuple[str, Style | None]] = []
-    for segment in strip:
+    for segment in segments:
         cells.extend(_segment_cells(segment))
     return cells
 
@@ -88,7 +101,7 @@ def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
 def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
     text, style, _ = segment
     if text.isascii() or segment.cell_length == len(text):
-        return [(character, style) for character in text]
+        return list(zip(text, repeat(style)))
     # Wide and combined characters: the span must cover whole cells, so such a segment changes as a whole.
     return [(text, style)] * segment.cell_length
 

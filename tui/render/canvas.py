@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rich.segment import Segment
 from textual.strip import Strip
 
@@ -40,7 +42,8 @@ class Canvas:
         self._dots = [bytearray(width) for _ in range(height)]
         self._roles = [bytearray(width) for _ in range(height)]
         self._role_names = ["text"]
-        self._text: dict[tuple[int, int], tuple[str, int]] = {}
+        self._text: list[dict[int, tuple[str, int]]] = [{} for _ in range(height)]
+        """By row, by column."""
 
     def _role(self, role: str) -> int:
         if role not in self._role_names:
@@ -68,25 +71,25 @@ class Canvas:
         """Text over the dots, from cell (col, row) on; cut at the right edge."""
         if not 0 <= row < self.height or col >= self.width or col < 0:
             return
-        number = self._role(role)
+        number, over = self._role(role), self._text[row]
         shown = pad(spelled(text, self._look), min(width_of(text), self.width - col), self._look)
         for character in shown:
             size = width_of(character)
             if size == 0:  # a combining mark belongs to the character before it
-                held = self._text.get((row, col - 1))
+                held = over.get(col - 1)
                 if held is not None:
-                    self._text[row, col - 1] = (held[0] + character, held[1])
+                    over[col - 1] = (held[0] + character, held[1])
                 continue
-            self._text[row, col] = (character, number)
+            over[col] = (character, number)
             if size == 2:
-                self._text[row, col + 1] = ("", number)
+                over[col + 1] = ("", number)
             col += size
 
     def is_free(self, col: int, row: int, width: int) -> bool:
         """Whether cells [col, col + width) of a row lie inside and hold no text; dots do not count."""
         if not (0 <= row < self.height and col >= 0 and col + width <= self.width):
             return False
-        return all((row, at) not in self._text for at in range(col, col + width))
+        return self._text[row].keys().isdisjoint(range(col, col + width))
 
     def has_dots(self, col: int, row: int, width: int) -> bool:
         """Whether any dot is set in cells [col, col + width) of a row."""
@@ -100,15 +103,12 @@ class Canvas:
         table = _ASCII if self._look.glyphs.ascii else _BRAILLE
         cells = [table[bits] for bits in self._dots[row]]
         roles = bytearray(self._roles[row])
-        for col in range(self.width):
-            over = self._text.get((row, col))
-            if over is not None:
-                cells[col], roles[col] = over
+        for col, over in self._text[row].items():
+            cells[col], roles[col] = over
         segments = []
         start = 0
-        for col in range(1, self.width + 1):
-            if col == self.width or roles[col] != roles[start]:
-                style = self._look.style(self._role_names[roles[start]])
-                segments.append(Segment("".join(cells[start:col]), style))
-                start = col
+        for role, run in groupby(roles):
+            stop = start + sum(1 for _ in run)
+            segments.append(Segment("".join(cells[start:stop]), self._look.style(self._role_names[role])))
+            start = stop
         return Strip(segments, self.width)

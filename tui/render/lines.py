@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -17,6 +18,9 @@ from llmtop.tui.render.look import Look
 Part: TypeAlias = tuple[str, str]
 """A piece of a line: its text and its role (see `Look.style`)."""
 
+_LONG, _LONGEST_MARKS = 4, 64
+"""More characters a cell than text has, but for combining marks, and how many of these are borne."""
+
 
 def width_of(text: str) -> int:
     """Terminal cells that a text takes: two for wide characters, none for combining ones."""
@@ -28,7 +32,8 @@ def cut(text: str, width: int, look: Look) -> str:
     if width <= 0:
         return ""
     # No text of this many characters fits: measuring 10 kB names cell by cell for each frame would cost.
-    text = text[: 4 * width + 64] if len(text) > 4 * width + 64 else text
+    most = _LONG * width + _LONGEST_MARKS
+    text = text[:most] if len(text) > most else text
     if width_of(text) <= width:
         return text
     ellipsis = look.glyphs.ellipsis
@@ -67,7 +72,7 @@ def _head(text: str, width: int) -> str:
 
 def cut_middle(text: str, width: int, look: Look) -> str:
     """The text if it fits, else without its middle: the ends of kernel names tell them apart."""
-    if len(text) <= 4 * width + 64 and width_of(text) <= width:
+    if len(text) <= _LONG * width + _LONGEST_MARKS and width_of(text) <= width:
         return text
     room = width - len(look.glyphs.ellipsis)
     if room <= 1:
@@ -78,6 +83,8 @@ def cut_middle(text: str, width: int, look: Look) -> str:
 
 def pad(text: str, width: int, look: Look, *, right: bool = False) -> str:
     """The text in exactly `width` cells, cut or padded; `right` puts it at the right end."""
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width) if right else text.ljust(width)
     short = cut(text, width, look)
     blank = " " * max(0, width - width_of(short))
     return blank + short if right else short + blank
@@ -103,17 +110,23 @@ def spelled(text: str, look: Look) -> str:
 
 def line(parts: Sequence[Part], width: int, look: Look) -> Strip:
     """One line of exactly `width` cells; what does not fit is cut with an ellipsis."""
+    return _line(tuple(parts), width, look)
+
+
+@lru_cache(maxsize=512)
+def _line(parts: tuple[Part, ...], width: int, look: Look) -> Strip:
+    """Kept, because most lines of a screen are those of the frame before."""
     segments: list[Segment] = []
     left = width
     for i, (raw, role) in enumerate(parts):
         text = spelled(raw, look)
-        shown = cut(text, left, look)
-        is_full = shown == text and text != "" and width_of(text) == left
-        if is_full and any(rest for rest, _ in parts[i + 1 :]):
-            shown = cut(text + " ", left, look)  # something is left out: the cut must show
+        size = width_of(text) if len(text) <= _LONG * left + _LONGEST_MARKS else left + 1
+        is_last = size < left or not any(rest for rest, _ in parts[i + 1 :])
+        # Where something is left out, the cut must show.
+        shown = text if size < left or (size == left and (is_last or not text)) else cut(text + " ", left, look)
         if shown:
             segments.append(Segment(shown, look.style(role)))
-            left -= width_of(shown)
+            left -= size if shown is text else width_of(shown)
         if shown != text or left <= 0:
             break
     if left > 0:
@@ -121,6 +134,7 @@ def line(parts: Sequence[Part], width: int, look: Look) -> Strip:
     return Strip(segments, width)
 
 
+@lru_cache(maxsize=64)
 def blank(width: int, look: Look) -> Strip:
     """An empty line."""
     return Strip([Segment(" " * width, look.style("text"))] if width else [], width)

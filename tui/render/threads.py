@@ -45,9 +45,10 @@ def draw_threads(view: ThreadsView, width: int, height: int, look: Look) -> list
     The totals of each role stand above them where there is room; below, how many are asleep or find no room.
     """
     leading = leading_rows(view)
-    others = [row for row in view.rows if row not in leading]
-    asleep = [row for row in others if is_asleep(row)]
-    awake = [*leading, *(row for row in others if row not in asleep)]
+    first = {id(row) for row in leading}
+    others = [(row, is_asleep(row)) for row in view.rows if id(row) not in first]
+    asleep = [row for row, sleeps in others if sleeps]
+    awake = [*leading, *(row for row, sleeps in others if not sleeps)]
     if leading:  # what is not known yet are threads of one request: they come and go
         awake = [row for row in awake if isinstance(row.shares, Shares)]
     unread = len(view.rows) - len(awake) - len(asleep)

@@ -5,6 +5,7 @@ Each asks first whether it applies here at all (`is_watched`, `has_gpu`): what d
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -42,8 +43,12 @@ def has_gpu(trace: Trace) -> bool:
     return bool(own_gpus(trace)) or uses_unseen_gpu(trace)
 
 
+@lru_cache(maxsize=4)
 def uses_unseen_gpu(trace: Trace) -> bool:
-    """It has a GPU's device file open, launches kernels, or sleeps in a GPU's driver; and no GPU is seen."""
+    """It has a GPU's device file open, launches kernels, or sleeps in a GPU's driver; and no GPU is seen.
+
+    Kept for the newest traces: every rule about GPUs asks, of thousands of series.
+    """
     if own_gpus(trace):
         return False
     opened = (track.facts.get("gpus_open") for track in trace.tracks_of(TrackKind.PROCESS))
