@@ -289,6 +289,15 @@ class Instances:
     values: tuple[Value, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SectionTable:
+    """What a section of a profiler's report shows first: (metric, the tool's label for it) in the tool's order."""
+
+    id: str
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
 class KernelDetails(Protocol):
     """What a report holds beyond the columns, read when it is asked for. `i` is the row in the kernel table."""
 
@@ -318,6 +327,10 @@ class KernelDetails(Protocol):
 
     def sections(self, i: int) -> tuple[str, ...]:
         """Identifiers of the sections that were collected."""
+        ...
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        """The collected sections with their tables, in the tool's order."""
         ...
 
 

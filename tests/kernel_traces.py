@@ -14,6 +14,7 @@ from llmtop.model import (
     Origin,
     Quantity,
     RuleResult,
+    SectionTable,
     SpanTable,
     Trace,
     Unknown,
@@ -100,6 +101,9 @@ class FakeDetails:
 
     def sections(self, i: int) -> tuple[str, ...]:
         return self.collected
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        return ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from llmtop.errors import FileError
-from llmtop.model import Instances, Quantity, RuleResult, Unknown, Value
+from llmtop.model import Instances, Quantity, RuleResult, SectionTable, Unknown, Value
 from llmtop.parsers.metric_units import unit_of
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.text import clean
@@ -173,6 +173,17 @@ class ReportDetails:
 
     def sections(self, i: int) -> tuple[str, ...]:
         return tuple(text(section.id) for section in self._launch(i).sections)
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        ranked = sorted(self._launch(i).sections, key=lambda section: section.order)
+        return tuple(
+            SectionTable(
+                text(section.id),
+                text(section.title),
+                tuple((text(cell.metric), text(cell.label)) for cell in section.header.cells if cell.metric),
+            )
+            for section in ranked
+        )
 
 
 def _instances(metric: pb.Metric) -> Instances | None:

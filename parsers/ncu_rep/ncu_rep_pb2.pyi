@@ -177,12 +177,30 @@ class Scalar(_message.Message):
     def __init__(self, name: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Section(_message.Message):
-    __slots__ = ("id", "title")
+    __slots__ = ("id", "title", "order", "header")
     ID_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     title: bytes
-    def __init__(self, id: _Optional[bytes] = ..., title: _Optional[bytes] = ...) -> None: ...
+    order: int
+    header: SectionHeader
+    def __init__(self, id: _Optional[bytes] = ..., title: _Optional[bytes] = ..., order: _Optional[int] = ..., header: _Optional[_Union[SectionHeader, _Mapping]] = ...) -> None: ...
+
+class SectionHeader(_message.Message):
+    __slots__ = ("cells",)
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    cells: _containers.RepeatedCompositeFieldContainer[SectionCell]
+    def __init__(self, cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ...) -> None: ...
+
+class SectionCell(_message.Message):
+    __slots__ = ("metric", "label")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    metric: bytes
+    label: bytes
+    def __init__(self, metric: _Optional[bytes] = ..., label: _Optional[bytes] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("id", "name", "body", "section")

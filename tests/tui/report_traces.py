@@ -13,6 +13,7 @@ from llmtop.model import (
     Origin,
     Quantity,
     RuleResult,
+    SectionTable,
     Severity,
     Trace,
     Unknown,
@@ -63,6 +64,12 @@ class FakeDetails:
 
     def sections(self, i: int) -> tuple[str, ...]:
         return self._sections
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        return tuple(
+            SectionTable(one, f"title of {one}", (("launch__registers_per_thread", "Registers [/b]"),))
+            for one in self._sections
+        )
 
 
 METRICS = {
