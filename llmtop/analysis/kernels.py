@@ -189,6 +189,23 @@ class Kernels:
         """What the name of launch i says that it computes."""
         return kernel_kind(self.table.name(i))
 
+    def row_name(self, row: Row) -> str:
+        """What to call the launches of one name, grid and block: with the grid where others share the name."""
+        return self._row_names.get(row.launches[0]) or self.short_name(row.launches[0])
+
+    @cached_property
+    def _row_names(self) -> Mapping[int, str]:
+        """By first launch, of names that have several shapes."""
+        by_name: dict[int, list[int]] = {}
+        for row in self.groups(Grouping.SHAPE):
+            by_name.setdefault(self.table.name_id[row.launches[0]], []).append(row.launches[0])
+        return {i: self._with_shape(i, alike) for alike in by_name.values() if len(alike) > 1 for i in alike}
+
+    def _with_shape(self, i: int, alike: Sequence[int]) -> str:
+        grid = self.grid(i)
+        block = f" of {dimensions(self.block(i))}" if [self.grid(one) for one in alike].count(grid) > 1 else ""
+        return f"{self.short_name(i)} [{dimensions(grid)}{block}]"
+
     def grid(self, i: int) -> Dim3:
         """Blocks of launch i in x, y, z."""
         x, y, z = self.table.grid
@@ -309,6 +326,10 @@ class _Field:
 
 def _name(kernels: Kernels, row: Row) -> Cell:
     return kernels.short_name(row.launches[0])
+
+
+def _shaped_name(kernels: Kernels, row: Row) -> Cell:
+    return kernels.row_name(row)
 
 
 def _number(kernels: Kernels, row: Row) -> Cell:
@@ -436,6 +457,10 @@ def dimensions(size: Dim3) -> str:
 _NAME = _Field(
     Column("name", "kernel", width=0, shrink=0, help="short name: what tells it from the others stays"), _name
 )
+_SHAPED_NAME = _Field(
+    Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
+    _shaped_name,
+)
 _SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
 _CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
 _DURATION = _Field(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
@@ -478,7 +503,7 @@ _ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _FIELDS = {
     Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPE, _REGISTERS, _ORDER, *_MEMORY, _FAMILY),
-    Grouping.SHAPE: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS, *_MEMORY, _FAMILY),
+    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS, *_MEMORY, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS, *_MEMORY, _FAMILY),
 }
 
@@ -586,8 +611,7 @@ class _Placed:
 
 def _placed(kernels: Kernels, row: Row) -> _Placed:
     """The dot of a row against DRAM, or why it has none."""
-    launch = kernels.middle(row)
-    label, roofline = kernels.short_name(launch), kernels.facts(launch).roofline
+    label, roofline = kernels.row_name(row), kernels.facts(kernels.middle(row)).roofline
     point = dram_point(roofline, label, kernels.share(row.total_ns) or 0.0)
     roofs = () if isinstance(roofline, Unknown) else roofline.roofs
     if isinstance(point, Unknown):
@@ -659,12 +683,13 @@ def _launch_roofline(kernels: Kernels, launch: int) -> RooflineView:
 
 def stall_bars(trace: Trace, grouped: Grouping | str = Grouping.SHAPE) -> tuple[StallBar, ...]:
     """What warps wait for in each kernel, the longest kernel first. Decodes one launch of each row."""
-    kernels = kernels_of(trace)
+    kernels, grouping = kernels_of(trace), Grouping(grouped)
     bars = []
-    for row in kernels.groups(Grouping(grouped)):
+    for row in kernels.groups(grouping):
         launch = kernels.middle(row)
         share = kernels.share(row.total_ns) or 0.0
-        bars.append(stall_bar(kernels.short_name(launch), launch, share, kernels.facts(launch).stalls))
+        name = kernels.row_name(row) if grouping is Grouping.SHAPE else kernels.short_name(launch)
+        bars.append(stall_bar(name, launch, share, kernels.facts(launch).stalls))
     return tuple(bars)
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from llmtop import __version__
 from llmtop.analysis.bounds import Bound
+from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, IdleView, idle_view
 from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
@@ -139,6 +140,8 @@ def _time(trace: Trace, totals: Summary) -> Iterator[str]:
         parts = [(f"b-{bound}", bound, share) for bound, share in totals.time_by_bound.items()]
         yield stacked_bar(Part(share, colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
         yield _legend((colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
+    yield "<h3>by family</h3>\n"
+    yield from _bars((str(one.family), one.share, duration(one.total_ns)) for one in family_shares(trace))
     yield "<h3>by kernel</h3>\n"
     kernels = kernels_of(trace)
     rows = kernels.groups(Grouping.NAME)

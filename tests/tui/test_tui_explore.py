@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.analysis.stalls import StallBar
+from llmtop.analysis.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
-from llmtop.tui.panes.kernels import KernelScreen
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen
+from llmtop.tui.screens.kernel import KernelScreen
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -133,10 +133,17 @@ async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
         await pilot.press("enter")
         await settle(pilot)
         text = app.screen_text()
+        assert "launch 1 of 8" in text
+        assert "Registers [/b]" in text
+        await pilot.press("end")
+        await settle(pilot)
+        assert "step [/b] > layer 3" in app.screen_text()
+        await pilot.press("tab")
+        await settle(pilot)
+        text = app.screen_text()
         assert "made_up__[/b].ratio" in text
         assert "25 %" in text
-        assert "NVTX: step [/b] > layer 3" in text
-        await pilot.press("slash", *"nothing", "enter")
+        await pilot.press("tab", "slash", *"nothing", "enter")
         await settle(pilot)
         assert "made_up__nothing.avg" in app.screen_text()
         assert "the tool wrote no number (NaN)" in app.screen_text()
@@ -296,8 +303,37 @@ async def test_every_view_of_the_shipped_samples_opens(path: Path) -> None:
         await settle(pilot)
         await pilot.press("enter")
         await settle(pilot)
-        assert "Metrics" in app.screen_text()
+        assert "bound" in app.screen_text()
+        assert "launch " in app.screen_text()
         assert app.issues == []
+
+
+async def test_details_go_from_launch_to_launch_in_the_order_of_the_capture() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("end", "enter")
+        await settle(pilot)
+        assert "launch 8 of 8" in app.screen_text()
+        await pilot.press("n")
+        await settle(pilot)
+        assert "launch 8 of 8" in app.screen_text()
+        for _ in range(9):
+            await pilot.press("p")
+        await settle(pilot)
+        assert "launch 1 of 8" in app.screen_text()
+
+
+async def test_the_meaning_of_every_stall_reason_is_a_key_away() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("2", "m")
+        await settle(pilot)
+        text = app.screen_text()
+        assert all(reason in text for reason in REASONS)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "[2 Stalls]" in app.screen_text()
 
 
 def test_it_opens_in_a_terminal_and_leaves_it_as_it_was(terminal: TerminalFactory) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from llmtop.analysis.stalls import StallBar
+from textual.strip import Strip
+
+from llmtop.analysis.stalls import REASONS, StallBar
 from llmtop.analysis.views import Column
 from llmtop.model import Unknown
-from llmtop.tui.render.bars import bar_rows, draw_stall_bars, ranked_reasons
+from llmtop.tui.render.bars import bar_rows, draw_stall_bars, ranked_reasons, reason_fill, reason_role
 from llmtop.tui.render.look import ASCII, MONO, Look
 from llmtop.tui.render.table import Sort, cell_text, header, place_columns, row, unknowns
 
@@ -92,10 +94,29 @@ def test_a_reason_has_the_same_fill_in_every_bar() -> None:
     ]
 
 
-def test_rare_reasons_become_other() -> None:
+def test_a_reason_has_the_same_colour_whatever_else_is_drawn() -> None:
+    alone = draw_stall_bars((StallBar("k", 0, 1.0, (("wait", 1.0),)),), 60, 10, LOOK)
+    beside = draw_stall_bars(BARS, 60, 10, LOOK)
+    assert _fill_of(alone[-3], "wait") == _fill_of(beside[-3], "wait")
+    assert len({(reason_role(reason), reason_fill(reason, 0, LOOK)) for reason in REASONS}) == len(REASONS)
+
+
+def _fill_of(strip: Strip, reason: str) -> tuple[str, str]:
+    """What stands before a reason in the legend, with its colour."""
+    segments = list(strip)
+    place = next(i for i, segment in enumerate(segments) if segment.text.strip() == reason)
+    return segments[place - 1].text, str(segments[place - 1].style)
+
+
+def test_with_room_the_first_reason_is_explained() -> None:
+    text = "\n".join(strip.text for strip in draw_stall_bars(BARS, 90, 20, LOOK))
+    assert "long_scoreboard: waits for global, local or texture memory" in text
+
+
+def test_rare_reasons_become_the_rest() -> None:
     shares = tuple((f"reason{i}", 0.1 - i / 1000) for i in range(10))
     reasons = ranked_reasons((StallBar("k", 0, 1.0, shares),))
-    assert reasons == (*(f"reason{i}" for i in range(7)), "other")
+    assert reasons == (*(f"reason{i}" for i in range(7)), "the rest")
 
 
 def test_bars_keep_to_any_box() -> None:

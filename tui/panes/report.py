@@ -205,7 +205,7 @@ class ListPane(Vertical):
         analyse_on_thread(self, trace, self.analyse)
 
     def on_analysed(self, message: Analysed) -> None:
-        rows = _fault(message.result) if isinstance(message.result, Exception) else message.result
+        rows = fault(message.result) if isinstance(message.result, Exception) else message.result
         if isinstance(rows, Unknown):
             self.listing.show_table(RowTable(self.COLUMNS, (), ()), rows)
         else:
@@ -225,7 +225,8 @@ class ListPane(Vertical):
         self.toggle_class("-open")
 
 
-def _fault(error: Exception) -> Unknown:
+def fault(error: Exception) -> Unknown:
+    """What a pane says whose work ended with an error."""
     return Unknown(f"this pane failed: {type(error).__name__}: {clean(str(error))}; please report this")
 
 

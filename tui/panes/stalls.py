@@ -14,14 +14,18 @@ from llmtop.analysis.stalls import StallBar, stall_tree
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, PagedPane
-from llmtop.tui.render.bars import bar_rows, draw_stall_bars, ranked_reasons
+from llmtop.tui.render.bars import bar_rows, draw_stall_bars, reason_lines, reason_role
 from llmtop.tui.render.flame import Path, draw_flame, step_aside, step_down
-from llmtop.tui.render.look import STALLS
+from llmtop.tui.screens.reasons import ReasonsScreen
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.tui.render.look import Look
+
+
+_FLAME_HEIGHT = 7
+"""Rows of an icicle of three levels; what is left is for what the reasons cost and mean."""
 
 
 class Shape(Enum):
@@ -45,12 +49,11 @@ class StallsView:
 
     bars: tuple[StallBar, ...]
     trees: dict[Shape, StackTree]
-    roles: dict[str, str]
 
     def role_of(self, node: StackNode) -> str:
         """The role of a frame: a reason has the same one as in the bars."""
         if node.kind == "reason":
-            return self.roles.get(node.name, STALLS[-1])
+            return reason_role(node.name)
         return "accent" if node.kind == "kernel" else "dim"
 
 
@@ -60,7 +63,7 @@ def stalls_view(bars: tuple[StallBar, ...]) -> StallsView:
         Shape.KERNEL_FIRST: stall_tree(bars),
         Shape.REASON_FIRST: stall_tree(bars, reason_first=True),
     }
-    return StallsView(bars, trees, dict(zip(ranked_reasons(bars), STALLS, strict=False)))
+    return StallsView(bars, trees)
 
 
 class StallsPane(PagedPane[StallsView]):
@@ -70,6 +73,7 @@ class StallsPane(PagedPane[StallsView]):
     title = "Stalls"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "details", tooltip="Details of the row"),
+        Binding("m", "meanings", "meanings", tooltip="What each reason means"),
         Binding("f", "shape", "flame", tooltip="Bars, or an icicle by kernel, or by reason"),
         Binding("left,h", "aside(-1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
         Binding("right,l", "aside(1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
@@ -97,7 +101,9 @@ class StallsPane(PagedPane[StallsView]):
     def draw(self, view: StallsView, width: int, height: int, look: Look) -> list[Strip]:
         if self.shape is not Shape.BARS:
             tree = view.trees[self.shape]
-            return draw_flame(tree, width, height, look, selected=self.path, zoom=self.zoom, role_of=view.role_of)
+            flame = min(height, _FLAME_HEIGHT) if height >= 2 * _FLAME_HEIGHT else height
+            drawn = draw_flame(tree, width, flame, look, selected=self.path, zoom=self.zoom, role_of=view.role_of)
+            return [*drawn, *reason_lines(view.trees[Shape.REASON_FIRST], width, look)][:height]
         rows = bar_rows(view.bars, width, height, look)
         self._top = min(max(self._top, self.at - rows + 1), self.at)
         return draw_stall_bars(view.bars, width, height, look, cursor=self.at, top=self._top)
@@ -115,6 +121,10 @@ class StallsPane(PagedPane[StallsView]):
         self.shape = _NEXT[self.shape]
         self.path = self.zoom = ()
         self.redraw()
+
+    def action_meanings(self) -> None:
+        """List all reasons with what they mean."""
+        self.app.push_screen(ReasonsScreen())
 
     def action_move(self, step: int) -> None:
         """The next kernel; in an icicle the frame above or below."""

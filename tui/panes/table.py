@@ -336,7 +336,7 @@ class TablePane(Vertical):
     def action_filter(self) -> None:
         """Open the filter."""
         self.add_class("-filtering")
-        self._input.focus()
+        self.screen.set_focus(self._input)  # at once: what is typed next is the filter
 
     def action_clear_filter(self) -> None:
         """Show all rows again."""

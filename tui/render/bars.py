@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED
 from llmtop.tui.render.lines import Part, cut_middle, fill, line, pad, stacked_bar, width_of
 from llmtop.tui.render.look import STALLS, Look
 from llmtop.units import percent
@@ -13,14 +14,28 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.stalls import StallBar
+    from llmtop.analysis.views import StackTree
 
-OTHER = "other"
+REST = "the rest"
 _LEAST_BAR = 12
+_MEANING_HEIGHT = 14
+"""From so many rows on there is one for what the first reason means."""
 _SHARE_WIDTH = 6
 
 
+def reason_role(reason: str) -> str:
+    """The role of a stall reason: one colour, wherever it is drawn."""
+    return STALLS[PALETTE.get(reason, UNNAMED)[0] - 1]
+
+
+def reason_fill(reason: str, rank: int, look: Look) -> str:
+    """What a stall reason is filled with: the shade of its colour, or without colours what its rank gives."""
+    shades, fills = look.glyphs.shades, look.glyphs.fills
+    return shades[PALETTE.get(reason, UNNAMED)[1] - 1] if shades else fills[rank % len(fills)]
+
+
 def ranked_reasons(bars: Sequence[StallBar]) -> tuple[str, ...]:
-    """The reasons that weigh most over all kernels, at most one fewer than there are roles, then "other"."""
+    """The reasons that weigh most over all kernels, at most one fewer than there are fills, then the rest."""
     weights: dict[str, float] = {}
     for bar in bars:
         for reason, share in bar.shares:
@@ -28,7 +43,7 @@ def ranked_reasons(bars: Sequence[StallBar]) -> tuple[str, ...]:
     ranked = sorted(weights, key=lambda reason: -weights[reason])
     if len(ranked) <= len(STALLS):
         return tuple(ranked)
-    return (*ranked[: len(STALLS) - 1], OTHER)
+    return (*ranked[: len(STALLS) - 1], REST)
 
 
 def draw_stall_bars(
@@ -55,7 +70,7 @@ def bar_rows(bars: Sequence[StallBar], width: int, height: int, look: Look) -> i
 
 
 def _detail_rows(height: int) -> int:
-    return 2 if height >= 10 else 0
+    return 3 if height >= _MEANING_HEIGHT else 2 if height >= 10 else 0
 
 
 def _bar(bar: StallBar, reasons: Sequence[str], name_width: int, width: int, look: Look, *, is_cursor: bool) -> Strip:
@@ -68,19 +83,19 @@ def _bar(bar: StallBar, reasons: Sequence[str], name_width: int, width: int, loo
     room = max(1, width - name_width - _SHARE_WIDTH - 4)
     if bar.why_not is not None:
         return line([*parts, (str(bar.why_not), "dim")], width, look)
-    return line([*parts, *stacked_bar(_by_reason(bar, reasons), room, look)], width, look)
+    fills = [reason_fill(reason, rank, look) for rank, reason in enumerate(reasons)]
+    return line([*parts, *stacked_bar(_by_reason(bar, reasons), room, look, fills)], width, look)
 
 
 def _by_reason(bar: StallBar, reasons: Sequence[str]) -> list[tuple[float, str]]:
-    """Shares in the order of all bars, so that a reason has the same fill and colour in each."""
+    """Shares in the order of all bars, so that a reason has the same place in each."""
     known = dict(bar.shares)
     rest = sum(share for reason, share in bar.shares if reason not in reasons)
-    shares = [known.get(reason, rest if reason == OTHER else 0.0) for reason in reasons]
-    return list(zip(shares, STALLS, strict=False))
+    shares = [known.get(reason, rest if reason == REST else 0.0) for reason in reasons]
+    return list(zip(shares, map(reason_role, reasons), strict=True))
 
 
 def _legend(reasons: Sequence[str], width: int, look: Look) -> list[Strip]:
-    fills = look.glyphs.fills
     lines: list[list[Part]] = [[]]
     used = 0
     for i, reason in enumerate(reasons):
@@ -88,7 +103,7 @@ def _legend(reasons: Sequence[str], width: int, look: Look) -> list[Strip]:
         if used and used + size > width:
             lines.append([])
             used = 0
-        lines[-1] += [(fills[i % len(fills)], STALLS[i]), (f" {reason}  ", "text")]
+        lines[-1] += [(reason_fill(reason, i, look), reason_role(reason)), (f" {reason}  ", "text")]
         used += size
     return [line(parts, width, look) for parts in lines if parts]
 
@@ -103,4 +118,42 @@ def _foot(
     shares = f" {look.glyphs.separator} ".join(f"{reason} {percent(share * 100)}" for reason, share in bar.shares)
     text = shares or str(bar.why_not or "")
     notes = f" {look.glyphs.separator} ".join([*([bar.unit] if bar.unit else []), *bar.notes])
-    return [*legend, line([(text, "value")], width, look), line([(notes, "dim")], width, look)]
+    top = bar.shares[0][0] if bar.shares else ""
+    meaning = f"{top}: {REASONS[top]} (m: all of them)" if top in REASONS else ""
+    said = [(text, "value"), (meaning, "text"), (notes, "dim")]
+    rows = said if _detail_rows(height) == len(said) else [said[0], said[-1]]
+    return [*legend, *(line([row], width, look) for row in rows)]
+
+
+def reason_lines(tree: StackTree, width: int, look: Look) -> list[Strip]:
+    """What each reason costs of all kernels' time, what it means, and where most of it is; of a tree by reason."""
+    nodes = tree.root.children
+    longest = max((width_of(node.name) for node in nodes), default=0)
+    strips = [line([("of all kernels' time, by reason", "header")], width, look)]
+    for rank, node in enumerate(nodes):
+        where = f", most of it in {node.children[0].name}" if node.children else ""
+        parts: list[Part] = [
+            (f"{reason_fill(node.name, rank, look) * 2} ", reason_role(node.name)),
+            (pad(node.name, longest, look), "text"),
+            (f" {percent(node.total):>6}  ", "value"),
+            (REASONS.get(node.name, "") + where, "dim"),
+        ]
+        strips.append(line(parts, width, look))
+    return strips
+
+
+def meaning_lines(width: int, look: Look) -> list[Strip]:
+    """All reasons in their colours, with what they mean."""
+    longest = max(map(width_of, REASONS))
+    return [
+        line(
+            [
+                (f" {reason_fill(reason, rank, look) * 2} ", reason_role(reason)),
+                (pad(reason, longest, look), "value"),
+                (f"  {meaning}", "text"),
+            ],
+            width,
+            look,
+        )
+        for rank, (reason, meaning) in enumerate(REASONS.items())
+    ]

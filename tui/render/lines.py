@@ -191,11 +191,11 @@ def bar(fraction: float, width: int, look: Look) -> str:
     return (eighths[-1] * whole + (eighths[rest - 1] if rest else "")).ljust(width)
 
 
-def stacked_bar(shares: Sequence[tuple[float, str]], width: int, look: Look) -> list[Part]:
+def stacked_bar(shares: Sequence[tuple[float, str]], width: int, look: Look, fills: Sequence[str] = ()) -> list[Part]:
     """Shares (fraction, role) side by side in `width` cells; what they leave open stays empty.
 
-    Neighbours differ in fill as well as in role. Cells go to the largest remainders, so that the whole has the
-    right length.
+    Without `fills`, one for each share, neighbours differ in fill as well as in role. Cells go to the largest
+    remainders, so that the whole has the right length.
     """
     exact = [max(0.0, share) * width for share, _ in shares]
     scale = min(1.0, width / total) if (total := sum(exact)) > 0 else 0.0
@@ -205,7 +205,7 @@ def stacked_bar(shares: Sequence[tuple[float, str]], width: int, look: Look) -> 
     by_remainder = sorted(range(len(exact)), key=lambda i: cells[i] - exact[i])
     for i in by_remainder[: max(0, spare)]:
         cells[i] += 1
-    fills = look.glyphs.fills
+    fills = fills or look.glyphs.fills
     parts = [(fills[i % len(fills)] * size, shares[i][1]) for i, size in enumerate(cells) if size]
     empty = width - sum(cells)
     return [*parts, (" " * empty, "text")] if empty > 0 else parts

@@ -20,6 +20,7 @@ class Glyphs:
         spark: Eight heights, lowest first; the lowest is visible, so that zero differs from a gap.
         eighths: Left parts of a cell, thinnest first; one character where a cell cannot be divided.
         fills: The parts of a stacked bar: neighbours differ; without colours all do.
+        shades: Three fills that tell things of one colour apart; empty where fills have to tell all of them.
         dots: Marks of a plot by size, smallest first; `now`, `estimate` and `upper_bound` are the special ones.
         edge: Where a frame of a flame graph begins.
         unknown: Stands in a table where a value is not known.
@@ -30,6 +31,7 @@ class Glyphs:
     spark: str
     eighths: str
     fills: str
+    shades: str
     dots: str
     now: str
     estimate: str
@@ -56,6 +58,7 @@ UNICODE = Glyphs(
     spark="▁▂▃▄▅▆▇█",
     eighths="▏▎▍▌▋▊▉█",
     fills="█▓█▓█▓█▓",
+    shades="█▓▒",
     dots="·•●",
     now="◉",
     estimate="○",
@@ -76,7 +79,7 @@ UNICODE = Glyphs(
     edge="▏",
     arrow="→",
 )
-MONO = replace(UNICODE, fills="█▓▒░▚▞▙▟")
+MONO = replace(UNICODE, fills="█▓▒░▚▞▙▟", shades="")
 """For terminals without colours."""
 
 ASCII = Glyphs(
@@ -84,6 +87,7 @@ ASCII = Glyphs(
     spark="_.:-=+*#",
     eighths="#",
     fills="#%=+-:ox",
+    shades="",
     dots=".o@",
     now="X",
     estimate="e",

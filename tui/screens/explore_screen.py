@@ -16,13 +16,14 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.findings_report import FindingsReportPane
-from llmtop.tui.panes.kernels import KernelScreen, KernelsPane
+from llmtop.tui.panes.kernels import KernelsPane
 from llmtop.tui.panes.report import KernelWanted, ListPane, PagedPane, TextPane
 from llmtop.tui.panes.roofline_report import RooflineReportPane
 from llmtop.tui.panes.sections import SectionsPane
 from llmtop.tui.panes.session import SessionPane
 from llmtop.tui.panes.stalls import StallsPane
 from llmtop.tui.screens.base import FullScreen
+from llmtop.tui.screens.kernel import KernelScreen
 
 if TYPE_CHECKING:
     from textual import events

@@ -1,0 +1,182 @@
+"""One launch as a person reads it: how near the machine's limits, what it waits for, what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from llmtop.analysis import counters as c
+from llmtop.analysis.bounds import Verdict
+from llmtop.analysis.counters import Counters, first, number
+from llmtop.analysis.kernels import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.stalls import Stalls
+from llmtop.analysis.views import RooflinePoint, RooflineView
+from llmtop.model import Finding, RuleResult, Trace, Unknown
+
+_LEVELS = (
+    ("compute", (c.COMPUTE_PERCENT,)),
+    ("memory", c.MEMORY_PERCENT),
+    ("DRAM", c.DRAM_PERCENT),
+    ("L2", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",)),
+    (
+        "L1",
+        (
+            "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
+            "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        ),
+    ),
+    ("tensor", c.TENSOR_PERCENT),
+)
+_LIMITS = (
+    ("registers", ("launch__occupancy_limit_registers",)),
+    ("shared memory", ("launch__occupancy_limit_shared_mem",)),
+    ("warps", ("launch__occupancy_limit_warps",)),
+    ("blocks of an SM", ("launch__occupancy_limit_blocks",)),
+    ("barriers", ("launch__occupancy_limit_barriers",)),
+)
+"""How many blocks fit on an SM by each resource: the least of them is what limits the theoretical occupancy."""
+_ADVICE = ("optimization", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How full the SMs are.
+
+    Attributes:
+        achieved: % of the warps an SM can hold.
+        theoretical: What the launch's resources allow.
+        limits: (resource, blocks of this kernel that fit on an SM by it), the tightest first.
+    """
+
+    achieved: float | Unknown
+    theoretical: float | Unknown
+    limits: tuple[tuple[str, int], ...]
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """The resources that allow the fewest blocks."""
+        return tuple(name for name, blocks in self.limits if blocks == self.limits[0][1])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAdvice:
+    """What one of the tool's own rules says of the launch.
+
+    Attributes:
+        worth: The rule's estimate of the time saved, in %; None where it gives none.
+        is_local: Whether that is of the part it looks at, not of the whole kernel.
+    """
+
+    title: str
+    message: str
+    worth: float | None
+    is_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchView:
+    """All that is known of one launch but its single counters.
+
+    Attributes:
+        short: What lists call the kernel; `name` in full.
+        share: Of all kernels' time, 0 to 1; None without times.
+        levels: (what, % of its peak), compute and memory first; only what was collected.
+        shared_memory: Bytes a block.
+        point: Its place against DRAM; `roofline` has it at every memory level that was collected.
+        findings: Those of llmtop's rules about this kernel.
+    """
+
+    launch: int
+    launches: int
+    short: str
+    name: str
+    duration_ns: float | Unknown
+    share: float | None
+    grid: Dim3
+    block: Dim3
+    shared_memory: float | Unknown
+    facts: KernelFacts
+    levels: tuple[tuple[str, float], ...]
+    occupancy: Occupancy
+    point: RooflinePoint | Unknown
+    roofline: RooflineView
+    findings: tuple[Finding, ...]
+    advice: tuple[ToolAdvice, ...]
+    ranges: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict | Unknown:
+        """What limits it."""
+        return self.facts.bound
+
+    @property
+    def stalls(self) -> Stalls | Unknown:
+        """What its warps wait for."""
+        return self.facts.stalls
+
+
+def launch_view(trace: Trace, launch: int) -> LaunchView:
+    """Gather what a report says of a launch. Runs all rules: what they say of the kernel is part of it."""
+    kernels = kernels_of(trace)
+    facts, metrics, details = kernels.facts(launch), kernels.metrics(launch), kernels.table.details
+    ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
+    share = kernels.share(ns)
+    return LaunchView(
+        launch=launch,
+        launches=len(kernels.table),
+        short=short,
+        name=kernels.table.name(launch),
+        duration_ns=ns if ns == ns else c.not_collected("duration", c.SPEED_OF_LIGHT),
+        share=share,
+        grid=kernels.grid(launch),
+        block=kernels.block(launch),
+        shared_memory=_shared_memory(metrics),
+        facts=facts,
+        levels=tuple(_levels(metrics)),
+        occupancy=_occupancy(facts, metrics),
+        point=dram_point(facts.roofline, short, share or 0.0),
+        roofline=roofline_view(trace, launch),
+        findings=_findings_of(trace, kernels, launch),
+        advice=() if details is None else tuple(_advice(details.rules(launch))),
+        ranges=() if details is None else details.ranges(launch),
+    )
+
+
+def _levels(metrics: Counters) -> Iterator[tuple[str, float]]:
+    for what, names in _LEVELS:
+        value = first(metrics, names)
+        if value is not None:
+            yield what, value
+
+
+def _shared_memory(metrics: Counters) -> float | Unknown:
+    value = number(metrics, "launch__shared_mem_per_block")
+    return c.not_collected("shared memory", c.LAUNCH) if value is None else value
+
+
+def _occupancy(facts: KernelFacts, metrics: Counters) -> Occupancy:
+    theoretical = number(metrics, c.THEORETICAL_OCCUPANCY_PERCENT)
+    limits = [(name, blocks) for name, names in _LIMITS if (blocks := first(metrics, names)) is not None]
+    return Occupancy(
+        facts.occupancy,
+        c.not_collected("theoretical occupancy", c.OCCUPANCY) if theoretical is None else theoretical,
+        tuple((name, int(blocks)) for name, blocks in sorted(limits, key=lambda pair: pair[1])),
+    )
+
+
+def _findings_of(trace: Trace, kernels: Kernels, launch: int) -> tuple[Finding, ...]:
+    short = kernels.short_name(launch)
+    return tuple(finding for finding in diagnose(trace).findings if finding.subject == short)
+
+
+def _advice(rules: Sequence[RuleResult]) -> Iterator[ToolAdvice]:
+    """What is advice, by what it may be worth: estimates of the whole kernel before those of a part."""
+    said = [(rule, message) for rule in rules for severity, message in rule.messages if severity in _ADVICE]
+    for rule, message in sorted(said, key=lambda pair: _worth(pair[0]), reverse=True):
+        is_whole, worth = _worth(rule)
+        yield ToolAdvice(rule.name or rule.id, message, worth if rule.speedups else None, not is_whole)
+
+
+def _worth(rule: RuleResult) -> tuple[bool, float]:
+    return max(((kind == "global", percent) for kind, percent in rule.speedups), default=(False, 0.0))

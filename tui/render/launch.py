@@ -1,0 +1,161 @@
+"""One launch in lines: how near the limits, occupancy, stalls, its place in the roofline, advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.bounds import LATENCY_PERCENT, MARGIN_PERCENT, Bound
+from llmtop.analysis.kernels import dimensions
+from llmtop.analysis.stalls import REASONS
+from llmtop.model import Unknown
+from llmtop.tui.render.bars import reason_fill, reason_role
+from llmtop.tui.render.lines import Part, bar, line, pad, prose, width_of
+from llmtop.units import binary_bytes, duration, number, percent, quantity, si
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+    from llmtop.analysis.launch import LaunchView, Occupancy
+    from llmtop.analysis.views import RooflinePoint
+    from llmtop.tui.render.look import Look
+
+_LABEL = 12
+_BAR = 24
+_REASONS = 6
+_LEAST_SHARE = 0.02
+_MEANING = {
+    Bound.LATENCY: f"neither compute nor memory reaches {LATENCY_PERCENT:.0f} % of its peak",
+    Bound.MEMORY: f"it leads compute by more than {MARGIN_PERCENT:.0f} points",
+    Bound.COMPUTE: f"it leads memory by more than {MARGIN_PERCENT:.0f} points",
+    Bound.BALANCED: f"compute and memory are within {MARGIN_PERCENT:.0f} points of each other",
+}
+
+
+def launch_lines(view: LaunchView, width: int, look: Look) -> list[Strip]:
+    """Everything, in the order in which one asks: what is it, what limits it, why, what to do."""
+    return list(_lines(view, width, look))
+
+
+def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    yield from prose(view.short, width, look, "title")
+    yield from prose(_what(view), width, look)
+    yield from _limits(view, width, look)
+    yield from _occupied(view.occupancy, view, width, look)
+    yield from _stalled(view, width, look)
+    yield from _placed(view, width, look)
+    yield from _advised(view, width, look)
+    if view.ranges:
+        yield from _titled("NVTX", " > ".join(view.ranges), width, look)
+    if view.name != view.short:
+        yield from _titled("full name", view.name, width, look, "dim")
+
+
+def _what(view: LaunchView) -> str:
+    time = "time not collected" if isinstance(view.duration_ns, Unknown) else duration(view.duration_ns)
+    share = "" if view.share is None else f" ({percent(100 * view.share)} of all kernels)"
+    registers, shared = view.facts.registers, view.shared_memory
+    parts = [
+        f"{time}{share}",
+        f"grid {dimensions(view.grid)}, block {dimensions(view.block)}",
+        "" if isinstance(registers, Unknown) else f"{registers} registers a thread",
+        "" if isinstance(shared, Unknown) or not shared else f"{binary_bytes(shared)} shared memory a block",
+        "" if isinstance(view.facts.waves, Unknown) else f"{quantity(view.facts.waves, '1')} waves",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    verdict = view.verdict
+    yield _blank(width, look)
+    if isinstance(verdict, Unknown):
+        yield from _titled("bound", f"unknown: {verdict}", width, look, "dim")
+    else:
+        leaning = "" if verdict.dram is None else f"; by SM against DRAM alone: {verdict.leaning}"
+        yield from _titled("bound", f"{verdict.bound}: {_MEANING[verdict.bound]}{leaning}", width, look)
+    room = min(_BAR, max(4, width - _LABEL - 10))
+    for what, share in view.levels:
+        role = "warn" if share >= LATENCY_PERCENT else "memory" if what in ("memory", "DRAM", "L2", "L1") else "compute"
+        parts: list[Part] = [(pad(f"  {what}", _LABEL, look), "dim"), (bar(share / 100, room, look), role)]
+        yield line([*parts, (f" {percent(share)} of peak", "text")], width, look)
+
+
+def _occupied(occupancy: Occupancy, view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    achieved, theoretical = occupancy.achieved, occupancy.theoretical
+    if isinstance(achieved, Unknown) and isinstance(theoretical, Unknown):
+        yield from _titled("occupancy", f"unknown: {achieved}", width, look, "dim")
+        return
+    parts = [] if isinstance(achieved, Unknown) else [f"{percent(achieved)} achieved"]
+    if not isinstance(theoretical, Unknown):
+        parts.append(f"{percent(theoretical)} possible")
+    if occupancy.limits:
+        blocks = occupancy.limits[0][1]
+        parts.append(f"limited by {' and '.join(occupancy.limiters)} to {blocks} block{'s' * (blocks != 1)} an SM")
+    yield from _titled("occupancy", ", ".join(parts), width, look)
+
+
+def _stalled(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    stalls = view.stalls
+    if isinstance(stalls, Unknown):
+        yield from _titled("stalls", f"unknown: {stalls}", width, look, "dim")
+        return
+    costs = {True: "", False: "; the schedulers are busy, so it costs little", None: ""}[stalls.starved]
+    yield from _titled("stalls", f"what its warps wait for, of all waiting{costs}", width, look)
+    shown = [pair for pair in stalls.shares[:_REASONS] if pair[1] >= _LEAST_SHARE]
+    longest = max((width_of(reason) for reason, _ in shown), default=0)
+    for rank, (reason, share) in enumerate(shown):
+        fill = reason_fill(reason, rank, look)
+        head: list[Part] = [
+            (f"  {fill}{fill} ", reason_role(reason)),
+            (pad(reason, longest, look), "text"),
+            (f" {percent(100 * share):>6}  ", "value"),
+        ]
+        yield line([*head, (REASONS.get(reason, ""), "dim")], width, look)
+    for note in stalls.notes:
+        yield from prose(f"  {note}", width, look, "dim")
+
+
+def _placed(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    point = view.point
+    if isinstance(point, Unknown):
+        yield from _titled("roofline", f"no place: {point}", width, look, "dim")
+        return
+    of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of its roof"
+    text = f"{number(point.intensity)} FLOP/byte, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
+    yield from _titled("roofline", f"{text}{_side(view, point)}", width, look)
+
+
+def _side(view: LaunchView, point: RooflinePoint) -> str:
+    """Left or right of the ridge, which decides which roof is above it."""
+    roofs = {roof.level: roof.value for roof in view.roofline.roofs}
+    dram, peak = roofs.get("DRAM"), roofs.get(point.precision)
+    if not dram or not peak:
+        return ""
+    ridge = peak / dram
+    side = "left of the ridge at" if point.intensity < ridge else "right of the ridge at"
+    return f"; {side} {number(ridge)} FLOP/byte: under the {'DRAM' if point.intensity < ridge else 'compute'} roof"
+
+
+def _advised(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    if not view.findings and not view.advice:
+        return
+    yield _blank(width, look)
+    for finding in view.findings:
+        yield from prose(f"{look.glyphs.arrow} {finding.message}: {finding.action}", width, look, "value")
+        if finding.next_command:
+            yield from prose(f"  $ {finding.next_command}", width, look, "accent")
+    for advice in view.advice:
+        part = "of the part it looks at" if advice.is_local else "of this kernel"
+        worth = "" if advice.worth is None else f" (up to {percent(advice.worth)} {part}, ncu's estimate)"
+        yield from prose(f"{look.glyphs.arrow} {advice.title}{worth}: {advice.message}", width, look)
+
+
+def _titled(title: str, text: str, width: int, look: Look, role: str = "value") -> Iterator[Strip]:
+    """A label, and the text wrapped beside it."""
+    rows = prose(text, max(8, width - _LABEL), look, role)
+    for i, row in enumerate(rows):
+        yield line([(pad(title if i == 0 else "", _LABEL, look), "header"), (row.text.rstrip(), role)], width, look)
+
+
+def _blank(width: int, look: Look) -> Strip:
+    return line([("", "text")], width, look)

@@ -1,0 +1,226 @@
+"""All that a report holds of one launch: what limits it and why, its place in the roofline, every metric."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+
+from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.launch import LaunchView, launch_view
+from llmtop.analysis.views import Column, RooflineView, TableView
+from llmtop.model import Quantity, Trace, Unknown
+from llmtop.tui.panes.bar import KeyBar
+from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.report import ANALYSING, Analysed, PagedPane, analyse_on_thread, fault, table_of
+from llmtop.tui.panes.table import TablePane
+from llmtop.tui.render.launch import launch_lines
+from llmtop.tui.render.roofline import draw_roofline
+from llmtop.tui.screens.base import Dialog
+from llmtop.units import quantity
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.strip import Strip
+
+    from llmtop.analysis.tables import RowTable
+    from llmtop.analysis.views import Cell
+    from llmtop.model import KernelDetails
+    from llmtop.tui.render.look import Look
+
+_OTHERS = "others"
+_COLUMNS = (
+    Column("label", "metric", width=0, help="the tool's label, or its name where it has none; below is the name"),
+    Column("value", "value", width=18, help="scaled for reading"),
+    Column("section", "section", width=24, shrink=1, help="of the report; others: in no section's first table"),
+    Column("name", "name", width=44, shrink=4, help="the tool's own name"),
+    Column("exact", "exact", width=20, shrink=3, help="as the report has it"),
+    Column("unit", "unit", width=12, shrink=2),
+)
+_NO_METRICS = Unknown("this capture has no metrics of its kernels: it tells when they ran, not how")
+
+
+def metrics_table(details: KernelDetails | None, launch: int) -> RowTable:
+    """The metrics of a launch: the tables of its sections in the tool's order, then all others by name."""
+    return table_of(_COLUMNS, {} if details is None else dict(_metric_rows(details, launch)))
+
+
+def _metric_rows(details: KernelDetails, launch: int) -> Iterator[tuple[Hashable, tuple[Cell, ...]]]:
+    metrics = details.metrics(launch)
+    told: set[str] = set()
+    for section in details.tables(launch):
+        for name, label in section.rows:
+            if name in metrics:
+                told.add(name)
+                yield (section.id, name), _cells(label or name, section.title or section.id, name, metrics[name])
+    for name in sorted(metrics.keys() - told, key=_rank):
+        yield (_OTHERS, name), _cells(name, _OTHERS, name, metrics[name])
+
+
+def _rank(name: str) -> tuple[bool, str]:
+    """By name; breakdowns, which only list other metrics, last."""
+    return name.startswith("breakdown:"), name.casefold()
+
+
+def _cells(label: str, section: str, name: str, metric: Quantity) -> tuple[Cell, ...]:
+    value = metric.value
+    if isinstance(value, str):
+        return label, value, section, name, value, metric.unit
+    if value != value:
+        why = Unknown("the tool wrote no number (NaN)")
+        return label, why, section, name, why, metric.unit
+    is_count = metric.unit in ("", "1") and float(value).is_integer()
+    shown = f"{value:.0f}" if is_count else quantity(value, metric.unit)
+    return label, shown, section, name, repr(value), metric.unit
+
+
+def _whole_metric(rows: TableView, row: int) -> str:
+    """Name and value at full length: both are often cut in the table."""
+    _, _, _, name, exact, unit = rows.cells(row)
+    return f"{name} = {exact} {unit}"
+
+
+class LaunchPane(PagedPane[LaunchView]):
+    """What a launch is, what limits it, what to do: lines that scroll."""
+
+    title = "Kernel"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = 0
+
+    def take(self, view: LaunchView | Unknown) -> None:
+        """Show a launch from its first line on."""
+        self._view, self.at = view, 0
+        self.redraw()
+
+    def subtitle(self, view: LaunchView) -> Content:
+        last = min(self._lines, self.at + self.size.height)
+        lines = f"  lines {self.at + 1} to {last} of {self._lines}" if self.count() > 1 else ""
+        return Content(f"launch {view.launch + 1} of {view.launches}{lines}")
+
+    def draw(self, view: LaunchView, width: int, height: int, look: Look) -> list[Strip]:
+        lines = launch_lines(view, width, look)
+        self._lines = len(lines)
+        self.at = min(self.at, self.count() - 1)
+        return lines[self.at : self.at + height]
+
+    def count(self) -> int:
+        return max(1, self._lines - self.size.height + 1)
+
+
+class LaunchRooflinePane(Pane[RooflineView]):
+    """One launch against every memory level that was collected."""
+
+    title = "Roofline"
+    can_focus = False
+
+    def take(self, view: RooflineView | Unknown) -> None:
+        """Show a launch."""
+        self._view = view
+        self.redraw()
+
+    def draw(self, view: RooflineView, width: int, height: int, look: Look) -> list[Strip]:
+        return draw_roofline(view, width, height, look)
+
+
+class KernelScreen(Dialog):
+    """One launch, and from it to the next and the last one of the capture."""
+
+    DEFAULT_CSS = """
+    KernelScreen #about { height: 3fr; }
+    KernelScreen #metrics { height: 2fr; }
+    KernelScreen LaunchPane { width: 3fr; }
+    KernelScreen LaunchRooflinePane { width: 2fr; }
+    KernelScreen.-metrics #about { height: 2fr; }
+    KernelScreen.-metrics #metrics { height: 3fr; }
+    KernelScreen.-narrow LaunchRooflinePane { display: none; }
+    KernelScreen.-low #metrics { height: 6; }
+    KernelScreen.-low.-metrics #about { height: 5; }
+    KernelScreen.-low.-metrics #metrics { height: 1fr; }
+    KernelScreen.-bare #about { height: 1fr; }
+    KernelScreen.-bare #metrics { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,backspace", "dismiss", "back", tooltip="Back to the list"),
+        Binding("n", "step(1)", "next launch", tooltip="The next launch of the capture"),
+        Binding("p", "step(-1)", "last launch", tooltip="The launch before this one"),
+        Binding(
+            "tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="From the summary to the metrics, or back"
+        ),
+    ]
+
+    def __init__(self, trace: Trace, launch: int) -> None:
+        super().__init__()
+        self._trace, self._launch = trace, launch
+        self._about = LaunchPane()
+        self._roofline = LaunchRooflinePane()
+        self.listing = TablePane("Metrics by section", describe=_whole_metric, id="metrics")
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="about"):
+            yield self._about
+            yield self._roofline
+        yield self.listing
+        yield KeyBar(id="keys")
+
+    @property
+    def _details(self) -> KernelDetails | None:
+        return kernels_of(self._trace).table.details
+
+    def on_mount(self) -> None:
+        self.set_class(self._details is None, "-bare")
+        self._take(ANALYSING, ANALYSING)
+        self._show()
+        self._about.focus()
+
+    def _show(self) -> None:
+        """Read the launch: its rules on a thread, its metrics, which are decoded by now, at once."""
+        analyse_on_thread(self, self._trace, partial(launch_view, launch=self._launch))
+        self.listing.show_table(metrics_table(self._details, self._launch), _NO_METRICS)
+
+    def on_analysed(self, message: Analysed) -> None:
+        """Take the view, if it is still that of the launch that is wanted."""
+        view = message.result
+        if isinstance(view, Exception):
+            self._take(fault(view), fault(view))
+        elif view.launch == self._launch:
+            self._take(view, view.roofline)
+
+    def _take(self, about: LaunchView | Unknown, roofline: RooflineView | Unknown) -> None:
+        self._about.take(about)
+        self._roofline.take(roofline)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.height < 30, "-low")
+        self.set_class(event.size.width < 100 or self._details is None, "-narrow")
+
+    def action_step(self, step: int) -> None:
+        """Show the launch beside this one, in the order of the capture."""
+        wanted = self._launch + step
+        if 0 <= wanted < len(kernels_of(self._trace).table):
+            self._launch = wanted
+            self._show()
+
+    def action_turn(self) -> None:
+        """Give the summary or the metrics the focus, and more room."""
+        if self._give_metrics_room(not self.has_class("-metrics")):
+            self.listing.table.focus()
+        else:
+            self._about.focus()
+
+    def action_find(self) -> None:
+        """Open the filter of the metrics."""
+        if self._give_metrics_room(True):
+            self.listing.action_filter()
+
+    def _give_metrics_room(self, wanted: bool) -> bool:
+        """Whether the metrics have the larger part now: where there are any."""
+        has_it = wanted and self._details is not None
+        self.set_class(has_it, "-metrics")
+        return has_it
