@@ -150,9 +150,8 @@ class KernelScreen(Dialog):
         Binding("escape,q,backspace", "dismiss", "back", tooltip="Back to the list"),
         Binding("n", "step(1)", "next launch", tooltip="The next launch of the capture"),
         Binding("p", "step(-1)", "last launch", tooltip="The launch before this one"),
-        Binding(
-            "tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="From the summary to the metrics, or back"
-        ),
+        Binding("slash", "find", "find a metric", key_display="/", tooltip="Filter the metrics"),
+        Binding("tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="Summary or metrics"),
     ]
 
     def __init__(self, trace: Trace, launch: int) -> None:
@@ -209,10 +208,8 @@ class KernelScreen(Dialog):
 
     def action_turn(self) -> None:
         """Give the summary or the metrics the focus, and more room."""
-        if self._give_metrics_room(not self.has_class("-metrics")):
-            self.listing.table.focus()
-        else:
-            self._about.focus()
+        to_metrics = self._give_metrics_room(not self.has_class("-metrics"))
+        self.set_focus(self.listing.table if to_metrics else self._about)  # at once: a key may follow
 
     def action_find(self) -> None:
         """Open the filter of the metrics."""
