@@ -70,7 +70,7 @@ def tab_items(titles: Iterable[tuple[str, str]], active: int) -> list[Item]:
     for i, (title, action) in enumerate(titles):
         # Brackets, so that the active tab is told without colour too.
         text = f"[{title}]" if i == active else f" {title} "
-        items += [Item(text, "cursor" if i == active else "text", action), Item(" ", "text")]
+        items.append(Item(text, "cursor" if i == active else "text", action))
     return items
 
 

@@ -16,6 +16,7 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.findings_report import FindingsReportPane
+from llmtop.tui.panes.idle import IdlePane
 from llmtop.tui.panes.kernels import KernelsPane
 from llmtop.tui.panes.report import KernelWanted, ListPane, PagedPane, TextPane
 from llmtop.tui.panes.roofline_report import RooflineReportPane
@@ -42,6 +43,7 @@ VIEWS: tuple[tuple[str, Callable[[], View]], ...] = (
     ("Sections", SectionsPane),
     ("Findings", FindingsReportPane),
     ("Session", SessionPane),
+    ("Idle", IdlePane),
 )
 """The views of a report, in the order of their digits."""
 

@@ -51,6 +51,28 @@ TITLES = {
 }
 """What to call them on a screen: what the launching thread was doing, or where the work was."""
 
+MEANINGS = {
+    Cause.GRAPH: "between works of one CUDA graph: no thread has to ask for them; fewer and longer kernels help",
+    Cause.LAUNCH: "the launching thread was in a call that launches; with nothing queued, its time is the GPU's",
+    Cause.SLOW_LAUNCH: "a launch takes some microseconds: this one loaded code, or waited for a lock or a CPU",
+    Cause.LATENCY: "from the end of the launch call to the start of its work, up to 20 µs: nothing was queued before",
+    Cause.TURNAROUND: "the work was queued before the last one ended; the GPU takes a moment for each",
+    Cause.QUEUED: "the work was launched and waited for more than 20 µs: for an event, a host function, another GPU",
+    Cause.SYNC: "the launching thread waited for the GPU, or only then came back from waiting",
+    Cause.COPY: "the launching thread was in a copy; copies of pageable memory keep it until they are done",
+    Cause.ALLOCATION: "the launching thread allocated or freed memory",
+    Cause.LOADING: "code was loaded or compiled: at the first use of a kernel, or because new ones are made",
+    Cause.GRAPH_BUILD: "a CUDA graph was captured, instantiated or changed",
+    Cause.CALL: "the launching thread was in another CUDA call",
+    Cause.OS: "the launching thread was in a call of the operating system",
+    Cause.DESCHEDULED: "the launching thread was off its CPU, in no call that was traced",
+    Cause.OWN_CODE: "the launching thread ran its own code, in no call that was traced",
+    Cause.PROFILER: "the profiler worked on the launching thread; without it this time is shorter",
+    Cause.NO_WORK: "nothing was asked for: before the first and after the last work, or its thread waited for input",
+    Cause.UNKNOWN: "the capture does not tell",
+}
+"""What each says, in a sentence."""
+
 PALETTE = {
     Cause.SYNC: (1, 1),
     Cause.COPY: (1, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from llmtop.model import Missing, Unknown
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
+_FUNCTIONS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
@@ -21,7 +24,10 @@ class IdleRow:
     Attributes:
         title: What to call the cause; `name` is that of the call, the OS call or the NVTX range, or empty.
         ns: All of it; `share` is that of all idle time of these GPUs, 0 to 1.
-        gaps: In how many gaps; `longest_ns` is the most of it in one.
+        gaps: In how many gaps; `longest_ns` is the most of it in one. Of a cause with several names, a gap counts once
+            for each.
+        drained_ns: The part in gaps that began as the GPU ran dry under a call that waited for it.
+        functions: Where CPU samples in this time stood, the most frequent first, with their number.
     """
 
     cause: Cause
@@ -31,6 +37,8 @@ class IdleRow:
     share: float
     gaps: int
     longest_ns: int
+    drained_ns: int = 0
+    functions: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +121,24 @@ def _view(title: str, gpus: tuple[GpuIdle, ...]) -> IdleOfGpu:
         sum(gpu.end_ns - gpu.start_ns for gpu in gpus),
         sum(gpu.busy_ns for gpu in gpus),
         idle,
-        tuple(_row(part, idle) for part in merged(parts, by_name=True)),
-        tuple(_row(part, idle) for part in merged(parts, by_name=False)),
+        tuple(_row(part, idle, parts) for part in merged(parts, by_name=True)),
+        tuple(_row(part, idle, ()) for part in merged(parts, by_name=False)),
     )
 
 
-def _row(part: IdlePart, idle_ns: int) -> IdleRow:
-    return IdleRow(part.cause, TITLES[part.cause], part.name, part.ns, part.ns / idle_ns, part.gaps, part.longest_ns)
+def _row(part: IdlePart, idle_ns: int, details: Iterable[IdlePart]) -> IdleRow:
+    same = [other for other in details if (other.cause, other.name) == (part.cause, part.name)]
+    functions: Counter[str] = Counter()
+    for other in same:
+        functions.update(dict(other.functions))
+    return IdleRow(
+        part.cause,
+        TITLES[part.cause],
+        part.name,
+        part.ns,
+        part.ns / idle_ns,
+        part.gaps,
+        part.longest_ns,
+        sum(other.ns for other in same if other.drained_by is not None),
+        tuple(functions.most_common(_FUNCTIONS)),
+    )

@@ -1,0 +1,71 @@
+"""The idle account in the explorer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.tables import RowTable
+from llmtop.model import Origin, Trace, Unknown
+from llmtop.tui.panes.idle import IdlePane
+from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
+from tests.nsys_scenes import SCENES
+from tests.tui.test_tui_explore import read, settle
+
+IDLE = str(next(i for i, (name, _) in enumerate(VIEWS, 1) if name == "Idle"))
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_rows_of_a_gpu_add_up_to_the_capture(name: str, tmp_path: Path) -> None:
+    trace = SCENES[name].make().trace(tmp_path)
+    rows = IdlePane().analyse(trace)
+    assert isinstance(rows, RowTable)
+    time = [column.key for column in rows.columns].index("ns")
+    for gpu in {str(row[0]) for row in rows.rows} - {"2 GPUs"}:
+        assert sum(row[time] for row in rows.rows if row[0] == gpu) == trace.end_ns - trace.start_ns  # type: ignore[misc]
+
+
+def test_several_gpus_have_a_sum_before_them(tmp_path: Path) -> None:
+    rows = IdlePane().analyse(SCENES["one GPU late"].make().trace(tmp_path))
+    assert isinstance(rows, RowTable)
+    assert list(dict.fromkeys(row[0] for row in rows.rows)) == ["2 GPUs", "GPU 0", "GPU 1"]
+
+
+def test_the_details_say_what_the_row_means_and_what_it_rests_on(tmp_path: Path) -> None:
+    pane = IdlePane()
+    rows = pane.analyse(SCENES["Python in a range"].make().trace(tmp_path))
+    assert isinstance(rows, RowTable)
+    key = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[2] == "sample tokens")
+    text = [text for text, _ in pane.details(key)]
+    assert text[0] == "own code: sample tokens"
+    assert "CPU samples in dict_lookup: 195" in text
+    assert any("the GPU ran dry" in one for one in text)
+
+
+def test_what_is_not_told_says_what_would_tell_it(tmp_path: Path) -> None:
+    pane = IdlePane()
+    rows = pane.analyse(SCENES["not traced"].make().trace(tmp_path))
+    assert isinstance(rows, RowTable)
+    key = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[1] == "not known")
+    assert any("osrt" in text for text, _ in pane.details(key))
+
+
+def test_a_report_without_a_time_line_says_how_to_get_one() -> None:
+    why = IdlePane().analyse(Trace(Origin("ncu-rep")))
+    assert isinstance(why, Unknown)
+    assert "nsys profile" in why.remedy
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40)])
+async def test_it_shows_at_every_size(size: tuple[int, int], tmp_path: Path) -> None:
+    app = ExploreApp([read(SCENES["sleep"].make().trace(tmp_path))])
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await pilot.press(IDLE)
+        await settle(pilot)
+        assert "at work" in app.screen_text()
+        assert "OS call" in app.screen_text()
+        await pilot.press("down")
+        await settle(pilot)
+        assert size[1] < 20 or "in a call of the operating system" in app.screen_text()
+        assert app.issues == []

@@ -1,0 +1,95 @@
+"""Where the time of each GPU of a timeline went: at work, and by cause the time in which it had nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.idle_time.causes import MEANINGS
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, idle_view
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Trace, Unknown
+from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.units import count, duration, percent
+
+if TYPE_CHECKING:
+    from llmtop.analysis.tables import RowTable
+
+
+_AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once"
+
+
+class IdlePane(ListPane):
+    """The idle account; the rows of a GPU add up to the capture."""
+
+    number = 7
+    title = "Idle"
+    COLUMNS = (
+        Column("gpu", "GPU", width=6, shrink=1, help="which GPU; all together add up their times"),
+        Column("cause", "time of the GPU", width=27, help="at work, or why it had nothing to do"),
+        Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
+        Column("ns", "time", "ns", width=8, help="all of it"),
+        Column("share", "capture", "ratio", width=7, help="share of the capture's time"),
+        Column("idle", "idle", "ratio", width=6, shrink=2, help="share of the idle time"),
+        Column("gaps", "gaps", "1", width=6, shrink=4, help="in how many gaps"),
+        Column("longest", "longest", "ns", width=8, shrink=3, help="the most of it in one gap"),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._said: dict[Hashable, tuple[tuple[str, str], ...]] = {}
+
+    def analyse(self, trace: Trace) -> RowTable | Unknown:
+        view = idle_view(trace)
+        if view.why_not is not None:
+            return view.why_not
+        reasons = {missing.what: str(missing.why) for missing in view.unknown}
+        rows: dict[Hashable, tuple[Cell, ...]] = {}
+        together = () if view.total is None or len(view.gpus) < 2 else (view.total,)
+        for gpu in (*together, *view.gpus):
+            key: Hashable = (gpu.title, "busy", "")
+            rows[key] = (gpu.title, "at work", "", gpu.busy_ns, _share(gpu.busy_ns, gpu), None, None, None)
+            self._said[key] = (
+                (_summary(gpu), "title"),
+                ("kernels, copies and graphs; overlapping ones count once", "text"),
+            )
+            for row in gpu.rows:
+                key = (gpu.title, row.cause, row.name)
+                share = _share(row.ns, gpu)
+                rows[key] = (gpu.title, row.title, row.name, row.ns, share, row.share, row.gaps, row.longest_ns)
+                self._said[key] = tuple(_details(row, reasons.get(row.name, "")))
+        return table_of(self.COLUMNS, rows)
+
+    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
+        return self._said[key]
+
+
+def _share(ns: int, gpu: IdleOfGpu) -> float:
+    return ns / gpu.capture_ns if gpu.capture_ns else 0.0
+
+
+def _summary(gpu: IdleOfGpu) -> str:
+    idle = percent(100 * _share(gpu.idle_ns, gpu))
+    return f"{gpu.title}: at work {duration(gpu.busy_ns)} of {duration(gpu.capture_ns)}, nothing to do for {idle}"
+
+
+def _gaps(gaps: int) -> str:
+    """How many gaps.
+
+    >>> _gaps(1), _gaps(1425)
+    ('1 gap', '1,425 gaps')
+    """
+    return "1 gap" if gaps == 1 else f"{count(gaps)} gaps"
+
+
+def _details(row: IdleRow, reason: str) -> Iterator[tuple[str, str]]:
+    yield f"{row.title}: {row.name}" if row.name else row.title, "title"
+    yield MEANINGS[row.cause], "text"
+    yield f"{duration(row.ns)} in {_gaps(row.gaps)}, the most in one {duration(row.longest_ns)}", "text"
+    if reason:
+        yield reason, "warn"
+    for function, samples in row.functions:
+        yield f"CPU samples in {function}: {samples}", "text"
+    if row.drained_ns:
+        share = percent(100 * row.drained_ns / row.ns)
+        yield f"{share} of it in gaps that began as the GPU ran dry under a call that waited for it", "text"
