@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus import clock_reasons
+from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.readings import gpu_tracks
 from llmtop.analysis.rules.advice import fewer_preempted
 from llmtop.analysis.rules.clocks_capped import advice
@@ -71,6 +72,7 @@ def events(trace: Trace) -> tuple[Event, ...]:
             where = _where(trace, track.id)
             limits += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
     found += _together(limits)
+    found += _of_life(trace)
     for track in trace.tracks_of(TrackKind.SERVER):
         found += _of_server(trace, track)
     return tuple(sorted(found, key=lambda event: -event.t_ns))
@@ -144,6 +146,20 @@ def _of_episode(episode: Episode, where: str) -> Event:
     meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
     severity, action = advice(episode.bit)
     return Event(episode.start_ns, where, " ".join(clock_reasons(episode.bit)), meaning, action, severity)
+
+
+# What does not live
+
+
+def _of_life(trace: Trace) -> Iterator[Event]:
+    """Faults that nothing else has marked: what was so when llmtop came, what is stopped or hangs."""
+    for fault in liveness(trace).faults:
+        is_marked = any(abs(mark.t_ns - fault.since_ns) <= _AT_ONCE_NS for mark in trace.marks)
+        if fault.severity is Severity.ERROR and not is_marked:
+            yield Event(fault.since_ns, fault.subject, fault.state.lower(), fault.message, fault.action, fault.severity)
+
+
+_AT_ONCE_NS = 2 * NS_PER_S
 
 
 # What a server's counters tell

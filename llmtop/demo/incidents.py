@@ -326,7 +326,13 @@ INCIDENTS: Mapping[str, Incident] = {
         verdicts=("process-gone",),
         is_watched=True,
     ),
-    "restart": Incident("the server ends, and another starts on its port", stage=_restarted, is_watched=True),
+    "restart": Incident(
+        "the server ends, and another starts on its port",
+        stage=_restarted,
+        verdicts=("restarted",),
+        beside=("objective-missed",),
+        is_watched=True,
+    ),
     "metrics-fail": Incident(
         "/metrics answers with an error", fault="metrics-fail", verdicts=("endpoint-failing",), is_watched=True
     ),

@@ -10,6 +10,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.analysis.events import Episode, clock_episodes, events, events_table, falls, growths
 from llmtop.model import NS_PER_S, Mark, Series, Severity
+from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import START_NS, Scene, live_trace
 
 POWER_CAP, TOO_HOT, IDLE = 0x4, 0x40, 0x1
@@ -136,3 +137,11 @@ def test_restarts_and_preemptions_of_a_server_are_events() -> None:
         ("preemption", 40),
         ("preemption", 20),
     ]
+
+
+def test_what_was_broken_when_llmtop_came_is_an_event() -> None:
+    trace = SITUATIONS["endpoint fails"][0].but(answer=500).trace()
+    (event,) = (one for one in events(trace) if one.where == "metrics endpoint")
+    assert (event.what, event.severity) == ("endpoint failing", Severity.ERROR)
+    marked = replace(trace, marks=(Mark(event.t_ns, "server", "server:1", "metrics lost"),))
+    assert not [one for one in events(marked) if one.where == "metrics endpoint"], "it is in the list already"

@@ -52,6 +52,7 @@ from llmtop.analysis.rules import (
     queued_work,
     requests_held,
     requests_outside,
+    restarted,
     run_queue_starvation,
     speculation_poor,
     straggler,
@@ -129,6 +130,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
 RULES: tuple[Rule, ...] = (
     # live: whether it lives
     *LIVENESS,
+    restarted,
     # live: what the server waits for
     *CAUSES,
     kv_bound,

@@ -1,0 +1,63 @@
+"""The server that is watched is another one than before: when it came, for how long there was none, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.liveness.fault import for_s
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind
+
+if TYPE_CHECKING:
+    from llmtop.model import Mark
+
+id = "restarted"
+summary = "The server has ended and another one has taken its place a short while ago."
+source = "Linux, proc(5), pidfd_open(2)"
+
+RECENT_NS = 300 * NS_PER_S
+"""So long it is worth a line: caches are cold, counters and percentiles are of the new one only."""
+_ANEW = re.compile(r"pid (\d+) is now pid (\d+)")
+_REGULAR = re.compile(r"exit code 0\b|SIGTERM|SIGINT|SIGHUP")
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """The newest mark that says so; how the old one ended is told by the mark of its end."""
+    for mark in reversed(trace.marks):
+        found = _ANEW.search(mark.text)
+        if found and trace.end_ns - mark.t_ns <= RECENT_NS:
+            yield _finding(trace, mark, _end_of(trace, found[1], mark.t_ns))
+            return
+
+
+def _finding(trace: Trace, anew: Mark, end: Mark | None) -> Finding:
+    how = "" if end is None else end.text.partition("exited: ")[2]
+    lines = (f"{end.text} (/proc, pidfd)",) if end is not None else ()
+    return Finding(
+        rule=id,
+        severity=Severity.INFO if _REGULAR.search(how) else Severity.WARNING,
+        subject=anew.text.partition(" has been")[0],
+        message=f"restarted {for_s(anew.t_ns, trace.end_ns)} ago{_down(trace, anew, end)}"
+        + (f", {how}" if how else ", how the one before ended is not known"),
+        evidence=(*lines, f"{anew.text} (/proc)"),
+        action="its log says why the one before ended; until caches are warm, prefix hits and latencies are worse",
+        next_command="sudo dmesg -T | grep -iE 'oom|killed process|segfault|xid' | tail",
+        source=source,
+    )
+
+
+def _down(trace: Trace, anew: Mark, end: Mark | None) -> str:
+    """For how long nothing answered: from the end of the old one to the first metrics of the new one."""
+    began = anew if end is None else end
+    answers = (trace.get(track.id, v.ENDPOINT_ANSWER) for track in trace.tracks_of(TrackKind.ENDPOINT))
+    times = (t for series in answers if series is not None for t, value in series.known if value == v.Answer.METRICS)
+    again = min((t for t in times if t > anew.t_ns), default=None)
+    least = "" if end is not None else " or more"
+    return ", has not answered yet" if again is None else f", was down {for_s(began.t_ns, again)}{least}"
+
+
+def _end_of(trace: Trace, pid: str, before_ns: int) -> Mark | None:
+    ends = (mark for mark in trace.marks if f"(pid {pid}) exited" in mark.text and mark.t_ns <= before_ns)
+    return max(ends, key=lambda mark: mark.t_ns, default=None)
