@@ -940,9 +940,16 @@ def test_a_gpu_is_not_shared_with_oneself_or_with_nobody() -> None:
 def test_a_queue_is_evidence_of_the_cause_that_takes_most_of_the_time() -> None:
     queued = STARVED.but(waiting=57.0, finished=20.0, queued_s=2.9)
     slept = queued.but(threads=(API, Thread(on_cpu=0.1, asleep_in="disk")), gpus=(9.0,))
-    (finding,) = diagnose(slept.trace()).findings
-    assert finding.rule == "engine-starved"
-    assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 2.90 s on average")
+    ttft = {
+        v.bucket(v.SERVER_TTFT, 1.0): 0.0,
+        v.bucket(v.SERVER_TTFT, float("inf")): 20.0,
+        v.total(v.SERVER_TTFT): 60.0,
+    }
+    late = slept.but(counters={("server:1", metric): rate for metric, rate in ttft.items()})
+    finding, missed, *_ = diagnose(late.trace()).findings
+    assert (finding.rule, missed.rule) == ("engine-starved", "objective-missed")
+    assert missed.action.startswith("engine-starved comes first")
+    assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 3.00 s on average")
     little = diagnose(queued.trace()).findings
     assert [one.rule for one in little] == ["run-queue-starvation", "queue-standing"], (
         "17 % of the time explain no queue"

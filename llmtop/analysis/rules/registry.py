@@ -251,8 +251,7 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     spoken = [rule for rule in heard if grave.isdisjoint(other.id for other in silenced_by(rule))]
     if causes and causes[0] in spoken and _share(found[causes[0].id]) >= _MOST:
         spoken = [rule for rule in spoken if rule not in SYMPTOMS]
-        queue = tuple(f"{one.message} ({one.rule})" for rule in SYMPTOMS for one in found.get(rule.id, ()))
-        found[causes[0].id] = [replace(one, evidence=(*one.evidence, *queue)) for one in found[causes[0].id]]
+        found |= _explained(causes[0], found)
     findings = [finding for rule in spoken for finding in found[rule.id]]
     if grave:
         findings = [_unpraised(finding) for finding in findings]
@@ -286,6 +285,16 @@ def _led(causes: Mapping[Rule, Sequence[Finding]]) -> tuple[Rule, ...]:
     others = [rule for rule in causes if rule is not leading and rule not in _SAME_TIME.get(leading.id, ())]
     second = max(others, key=lambda rule: _share(causes[rule]), default=leading)
     return (leading, second) if second is not leading and _share(causes[second]) >= _LARGE else (leading,)
+
+
+def _explained(cause: Rule, found: Mapping[str, list[Finding]]) -> dict[str, list[Finding]]:
+    """The cause with the queue as its evidence, and missed objectives with it as what to do about them first."""
+    queue = tuple(f"{one.message} ({one.rule})" for rule in SYMPTOMS for one in found.get(rule.id, ()))
+    first = f"{cause.id} comes first: late steps make first tokens, and the time between tokens, late"
+    return {
+        cause.id: [replace(one, evidence=(*one.evidence, *queue)) for one in found[cause.id]],
+        objective_missed.id: [replace(one, action=first) for one in found.get(objective_missed.id, ())],
+    }
 
 
 def _is_told_by(rule: Rule, grave: set[str]) -> bool:
