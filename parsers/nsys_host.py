@@ -17,6 +17,10 @@ from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_dam
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
 _OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+_TELLING = re.compile("Mem|Sync|Alloc|Free|Graph|Module|Library")
+"""Names of CUDA calls that give a GPU work, or wait: they are read however brief."""
+_BRIEF_NS = 1000
+"""Other calls than these are left out below it: queries, of which PyTorch makes several for each kernel."""
 _VERSION = re.compile(r"_v\d+$")
 _DRIVER_WORK = {2: "JIT compilation", 6: "module loading", 7: "lazy function loading", 8: "command buffer full"}
 """ENUM_CUPTI_OVERHEAD_TYPE: what the driver does of itself. The other types are the profiler's cost."""
@@ -47,12 +51,14 @@ def missing_of_host(export: Export) -> Iterator[Missing]:
 
 
 def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    """Calls of the CUDA API: those that launch, and the others."""
+    """Calls of the CUDA API: those that launch, and others that may matter."""
     if not export.has(_RUNTIME, "start", "end", "nameId"):
         return
     texts = export.strings(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
     launches = ", ".join(str(key) for key, text in texts.items() if "Launch" in text) or "-1"
-    for kind, which in (("launch", f"nameId IN ({launches})"), ("call", f"nameId NOT IN ({launches})")):
+    told = ", ".join(str(key) for key, text in texts.items() if _TELLING.search(text)) or "-1"
+    others = f'nameId NOT IN ({launches}) AND (nameId IN ({told}) OR NOT "end" - start < {_BRIEF_NS})'
+    for kind, which in (("launch", f"nameId IN ({launches})"), ("call", others)):
         yield kind, _named_spans(export, devices, issues, kind, _RUNTIME, texts, which)
 
 

@@ -33,6 +33,14 @@ def test_calls_that_launch_are_told_from_others_and_lose_their_version(capture: 
     assert trace.spans["launch"].correlation[0] == trace.spans["kernel"].correlation[0]
 
 
+def test_brief_queries_are_left_out_and_brief_work_is_not(capture: Capture, tmp_path: Path) -> None:
+    capture.call("cudaStreamIsCapturing", 50, 400)
+    capture.call("cudaStreamIsCapturing", 1000, 3000)
+    capture.call("cudaMemsetAsync", 4000, 4100)
+    names = [name for name, _, _ in rows(capture.trace(tmp_path), "call")]
+    assert names == ["cudaStreamIsCapturing", "cudaMemsetAsync"]
+
+
 def test_os_calls_are_those_of_threads_that_call_cuda(capture: Capture, tmp_path: Path) -> None:
     capture.os("poll", 5, 900, tid=555)
     capture.os("read", 41, 49)

@@ -7,15 +7,16 @@ GPU's own affair.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeAlias
 
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.idle_time.host import LAUNCH_GAP_NS, HostThread, Label, host_threads
 from llmtop.analysis.idle_time.work import Work, work_by_gpu
-from llmtop.model import Missing, SpanTable, Trace, Unknown
+from llmtop.model import Missing, Trace, Unknown
 
 START_NS = 20_000
 """Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
@@ -23,6 +24,8 @@ Performance Engineering). One that takes longer waits for something else."""
 NOT_LAUNCHED = "its launch is not in the capture"
 NOT_TRACED = "outside CUDA calls"
 _FUNCTIONS = 5
+_INSIDE, _LOST = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED)
+_LATENCY, _TURNAROUND, _QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
 BEFORE, AFTER = "before its first work", "after its last work"
 
 
@@ -112,73 +115,67 @@ def idle_account(trace: Trace) -> IdleAccount:
         return IdleAccount(())
     start = min(trace.start_ns, *(own.starts[0] for own in work.values()))
     end = max(trace.end_ns, *(own.reach[-1] for own in work.values()))
-    host = _Host(trace, {own.joins[i] for own in work.values() for i in own.gaps()})
+    wanted = {own.joins[i] for own in work.values() for i in own.gaps()}
+    host = _Host(_launches(trace, host_threads(trace, _outside(trace)), wanted), frozenset(_graphs(trace)))
     gpus = tuple(_gpu(gpu, own, host, start, end) for gpu, own in work.items())
     names = {part.name for gpu in gpus for part in gpu.parts if part.cause is Cause.UNKNOWN}
-    return IdleAccount(gpus, tuple(missing for missing in host.reasons() if missing.what in names))
+    return IdleAccount(gpus, tuple(missing for missing in _reasons(trace) if missing.what in names))
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
-    """A call that gave a GPU work."""
+class _Host:
+    """The CPU side: the launches of the works that ended a gap by join key, and the join keys of graph launches."""
 
-    thread: HostThread
-    start: int
-    end: int
-    is_graph: bool
+    launches: Mapping[int, _Launch]
+    graphs: frozenset[int]
+
+
+_Launch: TypeAlias = tuple[HostThread, int, bool]
+"""A call that gave a GPU work: its thread, when it returned, and whether it launched a graph. A plain tuple: there is
+one for every gap."""
 
 
 def _is_graph(call: str) -> bool:
     return "GraphLaunch" in call
 
 
-class _Host:
-    """The CPU side: threads, and the launches of the works that ended a gap."""
+def _launches(trace: Trace, threads: Mapping[str, HostThread], wanted: Collection[int]) -> dict[int, _Launch]:
+    """The calls that launched what has one of these join keys; none for what is not in the capture."""
+    launches: dict[int, _Launch] = {}
+    for kind in ("call", "launch"):
+        spans = trace.spans.get(kind)
+        if spans is not None:
+            by_track = [threads[track] for track in spans.tracks]
+            are_graphs = [_is_graph(name) for name in spans.names]
+            rows = zip(spans.correlation, spans.track_id, spans.end_ns, spans.name_id, strict=True)
+            for join, track, end, name in rows:
+                if join in wanted and join >= 0:
+                    launches[join] = by_track[track], end, are_graphs[name]
+    return launches
 
-    def __init__(self, trace: Trace, wanted: set[int]) -> None:
-        self._trace = trace
-        self._threads = host_threads(trace)
-        self._launches = dict(self._found(wanted))
-        self.graphs = frozenset(self._graphs())
-        self._sees_waits = any(trace.why_missing(what) is None for what in ("OS calls", "CPU scheduling"))
 
-    def launch(self, join: int) -> _Launch | None:
-        """The call that launched what has this join key; None where it is not in the capture."""
-        return self._launches.get(join)
+def _graphs(trace: Trace) -> Iterator[int]:
+    """The join keys of graph launches."""
+    spans = trace.spans.get("launch")
+    if spans is not None and any(map(_is_graph, spans.names)):
+        for join, name in zip(spans.correlation, spans.name_id, strict=True):
+            if join >= 0 and _is_graph(spans.names[name]):
+                yield join
 
-    def label(self, label: Label) -> Label:
-        """What is outside of all calls is a thread's own code only where OS calls would show, or a range names it."""
-        if label == (Cause.OWN_CODE, "") and not self._sees_waits:
-            return Cause.UNKNOWN, NOT_TRACED
-        return label
 
-    def reasons(self) -> Iterator[Missing]:
-        """Why idle time is not told, by the name that its part has."""
-        before = Unknown("launched before the capture began, or rows are lost", "start the capture a step earlier")
-        yield Missing(NOT_LAUNCHED, self._trace.why_missing("CUDA calls") or before)
-        os_calls = self._trace.why_missing("OS calls")
-        if os_calls is not None:
-            yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
+def _outside(trace: Trace) -> Label:
+    """What is outside of all calls is a thread's own code only where OS calls would show."""
+    sees_waits = any(trace.why_missing(what) is None for what in ("OS calls", "CPU scheduling"))
+    return (Cause.OWN_CODE, "") if sees_waits else (Cause.UNKNOWN, NOT_TRACED)
 
-    def _graphs(self) -> Iterator[int]:
-        """The join keys of graph launches."""
-        spans = self._trace.spans.get("launch")
-        if spans is not None and any(map(_is_graph, spans.names)):
-            for join, name in zip(spans.correlation, spans.name_id, strict=True):
-                if join >= 0 and _is_graph(spans.names[name]):
-                    yield join
 
-    def _found(self, wanted: set[int]) -> Iterator[tuple[int, _Launch]]:
-        for kind in ("call", "launch"):
-            spans = self._trace.spans.get(kind)
-            if spans is not None:
-                for i, join in enumerate(spans.correlation):
-                    if join in wanted and join >= 0:
-                        yield join, self._launch(spans, i)
-
-    def _launch(self, spans: SpanTable, i: int) -> _Launch:
-        thread = self._threads[spans.tracks[spans.track_id[i]]]
-        return _Launch(thread, spans.start_ns[i], spans.end_ns[i], _is_graph(spans.names[spans.name_id[i]]))
+def _reasons(trace: Trace) -> Iterator[Missing]:
+    """Why idle time is not told, by the name that its part has."""
+    before = Unknown("launched before the capture began, or rows are lost", "start the capture a step earlier")
+    yield Missing(NOT_LAUNCHED, trace.why_missing("CUDA calls") or before)
+    os_calls = trace.why_missing("OS calls")
+    if os_calls is not None:
+        yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
 
 
 @dataclass(slots=True)
@@ -194,40 +191,26 @@ class _Sum:
 
     def add(self, ns: int, gap: int) -> None:
         self.ns += ns
-        self.in_gap_ns = self.in_gap_ns + ns if gap == self.last_gap else ns
-        self.gaps += gap != self.last_gap
-        self.last_gap = gap
-        self.longest_ns = max(self.longest_ns, self.in_gap_ns)
+        if gap == self.last_gap:
+            ns += self.in_gap_ns
+        else:
+            self.gaps += 1
+            self.last_gap = gap
+        self.in_gap_ns = ns
+        if ns > self.longest_ns:
+            self.longest_ns = ns
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """What all parts of a gap share."""
-
-    number: int
-    drained_by: Cause | None = None
-    is_short: bool = False
-    before_graph: bool = False
-
-
-_Key = tuple[Label, Cause | None, bool, bool]
+_Flags: TypeAlias = tuple[Cause | None, bool, bool]
+"""What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
 
 
 class _Sums:
     """The parts of one GPU's idle time as they are added up."""
 
     def __init__(self) -> None:
-        self.by_key: dict[_Key, _Sum] = {}
+        self.by_flags: dict[_Flags, dict[Label, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
         self.short = self.short_ns = self.late_ns = self.joined_ns = 0
-
-    def add(self, label: Label, ns: int, gap: _Gap) -> _Sum:
-        """Add a stretch of a gap."""
-        key = (label, gap.drained_by, gap.is_short, gap.before_graph)
-        found = self.by_key.get(key)
-        if found is None:
-            found = self.by_key[key] = _Sum()
-        found.add(ns, gap.number)
-        return found
 
     def count(self, length: int, since: int, launch: _Launch | None) -> None:
         """Count a gap as a whole."""
@@ -237,22 +220,23 @@ class _Sums:
         self.short_ns += length
         if launch is not None:
             self.joined_ns += length
-            self.late_ns += length if launch.end > since else 0
+            self.late_ns += length if launch[1] > since else 0
 
     def parts(self) -> tuple[IdlePart, ...]:
         """The largest first."""
         parts = (
-            IdlePart(
-                *label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, graph, _most(added.functions)
-            )
-            for (label, drained_by, is_short, graph), added in self.by_key.items()
+            _part(label, added, flags)
+            for flags, sums in self.by_flags.items()
+            for label, added in sums.items()
             if added.ns
         )
         return tuple(sorted(parts, key=lambda part: -part.ns))
 
 
-def _most(functions: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(functions.most_common(5))
+def _part(label: Label, added: _Sum, flags: _Flags) -> IdlePart:
+    drained_by, is_short, before_graph = flags
+    functions = tuple(added.functions.most_common(_FUNCTIONS))
+    return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, functions)
 
 
 def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
@@ -260,21 +244,22 @@ def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
     graph_works = _graph_works(work, host.graphs)
     graphs = dict(reversed(graph_works))  # when the first of each began
     for i in work.gaps():
-        since, until, join = work.reach[i - 1], work.starts[i], work.joins[i]
-        idle += until - since
-        launch = host.launch(join)
-        sums.count(until - since, since, launch)
-        is_short = until - since <= LAUNCH_GAP_NS
+        since, until = work.reach[i - 1], work.starts[i]
+        length = until - since
+        idle += length
+        launch = host.launches.get(work.joins[i])
+        sums.count(length, since, launch)
+        is_short = length <= LAUNCH_GAP_NS
         if _is_inside(work, i, launch, graphs):
-            sums.add((Cause.GRAPH, ""), until - since, _Gap(i, is_short=is_short))
+            sums.by_flags[None, is_short, False][_INSIDE].add(length, i)
         elif launch is None:
-            sums.add((Cause.UNKNOWN, NOT_LAUNCHED), until - since, _Gap(i, is_short=is_short))
+            sums.by_flags[None, is_short, False][_LOST].add(length, i)
         else:
-            drained_by = launch.thread.drained_by(since) if launch.end > since else None
-            _add_gap(sums, host, launch, since, until, _Gap(i, drained_by, is_short, launch.is_graph))
+            _add_gap(sums, launch, since, until, i)
     first, last = work.starts[0], work.reach[-1]
-    sums.add((Cause.NO_WORK, BEFORE), first - start, _Gap(len(work)))
-    sums.add((Cause.NO_WORK, AFTER), end - last, _Gap(len(work) + 1))
+    outer = sums.by_flags[None, False, False]
+    outer[Cause.NO_WORK, BEFORE].add(first - start, len(work))
+    outer[Cause.NO_WORK, AFTER].add(end - last, len(work))
     busy = last - first - idle
     return GpuIdle(
         gpu, start, end, first, last, busy, len(work), len(graph_works), len(graphs), sums.parts(),
@@ -300,21 +285,23 @@ def _is_inside(work: Work, i: int, launch: _Launch | None, graphs: dict[int, int
     return graphs.get(join, work.starts[i]) < work.starts[i]
 
 
-def _add_gap(sums: _Sums, host: _Host, launch: _Launch, since: int, until: int, gap: _Gap) -> None:
+def _add_gap(sums: _Sums, launch: _Launch, since: int, until: int, gap: int) -> None:
     """Split a gap at the moment its work had been asked for."""
-    asked = min(max(launch.end, since), until)
-    thread = launch.thread
-    for label, start, end in thread.pieces(since, asked):
-        told = host.label(label)
-        added = sums.add(told, end - start, gap)
-        if told[0] is Cause.OWN_CODE and thread.functions:
-            added.functions.update(thread.functions_in(start, end))
+    thread, returned, is_graph = launch
+    asked = min(max(returned, since), until)
+    drained_by = thread.drained_by(since) if asked > since else None
+    added = sums.by_flags[drained_by, until - since <= LAUNCH_GAP_NS, is_graph]
+    if asked > since:
+        for label, start, end in thread.pieces(since, asked):
+            added[label].add(end - start, gap)
+            if thread.functions and label[0] is Cause.OWN_CODE:
+                added[label].functions.update(thread.functions_in(start, end))
     if until > asked:
-        sums.add((_waiting(until - asked, was_queued=asked == since), ""), until - asked, gap)
+        added[_waiting(until - asked, was_queued=asked == since)].add(until - asked, gap)
 
 
-def _waiting(ns: int, *, was_queued: bool) -> Cause:
+def _waiting(ns: int, *, was_queued: bool) -> Label:
     """Why work that has been asked for does not run: in the first moments the GPU only takes it up."""
     if ns > START_NS:
-        return Cause.QUEUED
-    return Cause.TURNAROUND if was_queued else Cause.LATENCY
+        return _QUEUED
+    return _TURNAROUND if was_queued else _LATENCY

@@ -26,7 +26,6 @@ Piece: TypeAlias = tuple[Label, int, int]
 
 DRAINING = frozenset({Cause.SYNC, Cause.COPY, Cause.ALLOCATION})
 """Calls that can keep a thread until the GPU has done all it was given: then it runs dry."""
-_OUTSIDE: Label = (Cause.OWN_CODE, "")
 
 
 @dataclass(slots=True)
@@ -50,9 +49,9 @@ class Layer:
         starts, ends = self.starts, self.ends
         rest = []
         for start, end in free:
-            i = bisect_right(starts, start) - 1
-            if i < 0 or ends[i] <= start:
-                i += 1
+            i = bisect_right(starts, start)
+            if i and ends[i - 1] > start:
+                i -= 1
             while i < len(starts) and starts[i] < end:
                 since, until = max(starts[i], start), min(ends[i], end)
                 if since > start:
@@ -75,9 +74,11 @@ class HostThread:
         layers: What it did, the most telling first: the profiler's cost, calls that wait, OS calls, being off the
             CPU, quick calls.
         ranges: The innermost NVTX ranges.
-        samples: When it was sampled, and where it stood.
+        outside: What to call time in which it did none of this.
+        sampled_ns, functions: When it was sampled, and where it stood.
     """
 
+    outside: Label
     waits: Layer | None = None
     layers: list[Layer] = field(default_factory=list)
     ranges: Layer | None = None
@@ -94,7 +95,8 @@ class HostThread:
                 return pieces
         if self.ranges is not None:
             free = self.ranges.cut(free, pieces)
-        pieces.extend((_OUTSIDE, *stretch) for stretch in free)
+        for since, until in free:
+            pieces.append((self.outside, since, until))
         return pieces
 
     def drained_by(self, t_ns: int) -> Cause | None:
@@ -107,8 +109,11 @@ class HostThread:
         return self.functions[bisect_left(self.sampled_ns, start) : bisect_right(self.sampled_ns, end)]
 
 
-def host_threads(trace: Trace) -> dict[str, HostThread]:
-    """What is known of the threads that call CUDA, by the id of their track."""
+def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
+    """What is known of the threads that call CUDA, by the id of their track.
+
+    `outside` is what to call time of which nothing was recorded.
+    """
     launches, calls = _layers(trace, "launch", _launch), _layers(trace, "call", _call)
     overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
     off_cpu, ranges = _layers(trace, "off-cpu", _off_cpu), _layers(trace, "nvtx", _range)
@@ -119,6 +124,7 @@ def host_threads(trace: Trace) -> dict[str, HostThread]:
         told = (overhead.get(track), waits, os_calls.get(track), off_cpu.get(track))
         sampled = samples.get(track, _EMPTY)
         threads[track] = HostThread(
+            outside,
             waits,
             [_flat(layer) for layer in (*told, _timed(_merged(launches.get(track, _EMPTY), quick))) if layer],
             _flat(ranges[track]) if track in ranges else None,
@@ -189,14 +195,14 @@ def _flat(layer: Layer) -> Layer:
 def _innermost(layer: Layer) -> Iterator[tuple[int, int, Label]]:
     stack: list[tuple[int, Label]] = []
     since = 0
-    for start, end, label in (*zip(layer.starts, layer.ends, layer.labels, strict=True), (None, 0, _OUTSIDE)):
-        while stack and (start is None or stack[-1][0] <= start):
+    finish = max(layer.ends)
+    rows = zip(layer.starts, layer.ends, layer.labels, strict=True)
+    for start, end, label in (*rows, (finish, finish, (Cause.UNKNOWN, ""))):
+        while stack and stack[-1][0] <= start:
             until, outer = stack.pop()
             if until > since:
                 yield since, until, outer
                 since = until
-        if start is None:
-            return
         if stack and start > since:
             yield since, start, stack[-1][1]
         stack.append((end, label))
