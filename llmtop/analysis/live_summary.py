@@ -32,7 +32,7 @@ from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.histograms import Quantile
     from llmtop.analysis.views import RooflinePoint, RooflineView
@@ -76,6 +76,8 @@ class Header:
     gpus_hung: int = 0
     gpus_lost: int = 0
     is_starting: bool = False
+    objectives: tuple[tuple[str, bool], ...] = ()
+    """"TTFT" and "ITL", as far as the last minute tells whether all that was promised of it was kept."""
 
 
 def header(trace: Trace, target: Target | None) -> Header:
@@ -97,7 +99,18 @@ def header(trace: Trace, target: Target | None) -> Header:
         gpus_hung=len(hung),
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
         is_starting=_is_starting(trace, target),
+        objectives=tuple(_kept(judged(trace))) if target else (),
     )
+
+
+def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:
+    """One that is missed is known though others are not."""
+    by_name: dict[str, list[bool | Unknown]] = {}
+    for one in verdicts:
+        by_name.setdefault(one.objective.title.partition(" ")[0], []).append(one.is_met)
+    for name, several in by_name.items():
+        if False in several or all(one is True for one in several):
+            yield name, False not in several
 
 
 def _is_starting(trace: Trace, target: Target | None) -> bool:

@@ -282,15 +282,22 @@ def test_no_number_of_a_finding_is_cut(width: int, shown: str) -> None:
         (
             160,
             " llmtop  │ vLLM │ Llama-3.1-8B bf16 │ pid 4242 +1 │ H100 ×1 │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ "
-            "live │ self 2.0 %  58 MB",
+            "TTFT late │ live │ self 2.0 %  58 MB",
         ),
-        (80, " llmtop  │ vLLM │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ live"),
+        (80, " llmtop  │ vLLM │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ TTFT late │ live"),
+        (70, " llmtop  │ tok/s 2431  │ run 64  wait 12  │ TTFT late │ live"),
         (40, " llmtop  │ tok/s 2431  │ live"),
         (12, "live"),
     ],
 )
 def test_header_drops_what_matters_least(width: int, shown: str) -> None:
     assert draw_header(header(live_trace(STEADY), TARGET), ("live", "good"), width, LOOK).text.rstrip() == shown
+
+
+def test_promises_that_are_kept_leave_the_room_to_others() -> None:
+    kept = replace(header(live_trace(STEADY), TARGET), objectives=(("TTFT", True), ("ITL", True)))
+    assert "TTFT ok ITL ok │ live" in draw_header(kept, ("live", "good"), 160, LOOK).text
+    assert "TTFT" not in draw_header(kept, ("live", "good"), 80, LOOK).text
 
 
 def test_the_header_says_how_many_gpus_hang_or_are_lost() -> None:

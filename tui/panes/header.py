@@ -112,8 +112,17 @@ def _load(view: Header) -> list[Field]:
             ],
         ),
         (4, [("KV ", "dim"), (kv.text.ljust(_SHARE), "value")]),
+        _objectives(view),
         (1, [] if not view.server.age_s or _is_blank(view.server) else [(age_text(view.server.age_s), "warn")]),
     ]
+
+
+def _objectives(view: Header) -> Field:
+    """Whether promises are kept: one that is missed is worth more room than those that are kept."""
+    parts: list[Part] = []
+    for name, is_kept in view.objectives:
+        parts += [*([(" ", "text")] if parts else []), (f"{name} ok", "good") if is_kept else (f"{name} late", "bad")]
+    return (5 if all(is_kept for _, is_kept in view.objectives) else 3), parts
 
 
 def _is_blank(server: ServerView) -> bool:
