@@ -35,20 +35,33 @@ class Probes(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What the user said of where metrics are.
+
+    Attributes:
+        headers: What is sent with each request: a key.
+        url: Where they are, as this machine sees it; empty where the server's own sockets tell.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Aim:
     """What collectors of a server are told beside the server itself.
 
     Attributes:
         engines: The servers known: what tells roles, and whose metrics a page holds.
         find_urls: Where the metrics are by now; a server that is still starting has no port yet.
-        headers: What the metrics endpoint wants besides: a key.
+        endpoint: What the user said of the metrics endpoint.
         last_line: The newest line of the output of a server that llmtop has launched; empty without one.
         probes: How closely the kernel is asked.
     """
 
     engines: Sequence[Engine]
     find_urls: Callable[[], Sequence[str]] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    endpoint: Endpoint = field(default_factory=Endpoint)
     last_line: Callable[[], str] = str
     probes: Probes = Probes.FULL
 

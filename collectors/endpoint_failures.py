@@ -23,6 +23,7 @@ _SAID = 100
 """Characters of an error's text that are shown."""
 _GOES_ON = "llmtop goes on asking"
 KEY_REMEDY = "give llmtop the key: LLMTOP_METRICS_TOKEN=KEY, or --metrics-header 'Name: value'"
+PUBLISHED = "the port that is published here: --metrics-url http://localhost:PORT/metrics"
 _GATEWAY = (502, 504)
 
 
@@ -78,7 +79,7 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
             return _failure(url, Answer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
         case PermissionError():
             why = "the server has a network of its own (a container), which only root may enter"
-            return _failure(url, Answer.UNREACHABLE, why, "run llmtop with sudo, or inside the container")
+            return _failure(url, Answer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
             why = f"{at} closes the connection without an answer"
             return _failure(url, Answer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")

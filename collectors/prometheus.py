@@ -68,7 +68,8 @@ _SETTLED_PAGES = 5
 """So many pages are read before a slow server is asked for its version too."""
 _NO_SERVER = Unknown(
     "this process is no LLM server that llmtop knows",
-    "its own numbers need a server that is known by its command, as vllm serve is: docs/servers.md lists them; "
+    "its own numbers need a server that is known by its command, as vllm serve is (docs/servers.md lists them), "
+    "or to be told where they are: --metrics-url http://localhost:PORT/metrics; "
     "threads, GPUs and system calls are shown of any process",
 )
 _LARGEST = {v.SERVER_KV_USAGE}
@@ -163,6 +164,7 @@ class PrometheusCollector:
             long as none has come.
         headers: Sent with each request: a key.
         last_line: The newest line of the server's output, where llmtop has it.
+        asks_from: A process in whose network namespace is asked: the server's, by default.
     """
 
     name = "prometheus"
@@ -177,11 +179,13 @@ class PrometheusCollector:
         find_urls: Callable[[], Sequence[str]] | None = None,
         headers: Mapping[str, str] | None = None,
         last_line: Callable[[], str] = str,
+        asks_from: int | None = None,
     ) -> None:
         self._target = target
         self._engines = tuple(engines)
         self._clock = clock
-        self._fetcher = Fetcher(target.root_pid, headers=headers, clock=clock)
+        asks_from = target.root_pid if asks_from is None else asks_from
+        self._fetcher = Fetcher(asks_from, headers=headers, clock=clock)
         self._fetch: Fetch = fetch or self._fetcher
         self._find_urls = find_urls
         self._has_key = bool(headers)
@@ -197,7 +201,7 @@ class PrometheusCollector:
         self._job: _Job[_Scrape | Failure | Unknown] | None = None
         self._aside: _Job[int | None] | None = None
         """Asks a slow server what its numbers need not wait for, over a connection of its own."""
-        self._fetcher_aside = Fetcher(target.root_pid, headers=headers, clock=clock)
+        self._fetcher_aside = Fetcher(asks_from, headers=headers, clock=clock)
         self._fetch_aside: Fetch = fetch or self._fetcher_aside
         self._asked: tuple[str, int] | None = None
         """The URL that is being asked, and since when."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,8 +63,14 @@ def _python(target: Target, aim: Aim) -> Collector:
 def _prometheus(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.prometheus import PrometheusCollector
 
+    told = aim.endpoint.url
     return PrometheusCollector(
-        target, aim.engines, find_urls=aim.find_urls, headers=aim.headers, last_line=aim.last_line
+        replace(target, metrics_urls=(told,)) if told else target,
+        aim.engines,
+        find_urls=None if told else aim.find_urls,
+        headers=aim.endpoint.headers,
+        last_line=aim.last_line,
+        asks_from=os.getpid() if told else None,
     )
 
 

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
-from llmtop.collectors.base import Probes
+from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         return pass_through(command)
     live.refuse_unfit_terminal()
-    return watch(command, args.seconds, args.interval, args.metrics_header, args.probes, live.objectives(args))
+    return watch(command, args.seconds, args.interval, live.endpoint(args), args.probes, live.objectives(args))
 
 
 def watch(
     command: Sequence[str],
     seconds: float | None,
     interval: float,
-    headers: Sequence[tuple[str, str]] = (),
+    endpoint: Endpoint | None = None,
     probes: Probes = Probes.FULL,
     objectives: Mapping[str, Fact] | None = None,
 ) -> int:
@@ -66,7 +66,7 @@ def watch(
             launched=launched,
             seconds=seconds,
             interval=interval,
-            headers=headers,
+            endpoint=endpoint,
             probes=probes,
             objectives=objectives,
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
-from llmtop.collectors.base import Probes
+from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Unknown
 
@@ -106,6 +106,37 @@ def add_header_argument(parser: argparse.ArgumentParser) -> None:
         help=f"sent when the metrics are read; a bearer token is better kept in {TOKEN_VARIABLE}",
     )
 
+    parser.add_argument(
+        "--metrics-url",
+        metavar="URL",
+        type=metrics_url,
+        help="where the server's metrics are, as this machine sees it (a container's published port), where llmtop "
+        "cannot find that out: http://localhost:8000/metrics",
+    )
+
+
+def metrics_url(text: str) -> str:
+    """An argparse type: a URL that can be asked; without a path that of nearly all servers.
+
+    >>> metrics_url("http://localhost:8000"), metrics_url("https://10.0.0.3:8443/llm/metrics")
+    ('http://localhost:8000/metrics', 'https://10.0.0.3:8443/llm/metrics')
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        is_known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, brackets that do not close
+        is_known = False
+    if not is_known or parts.username is not None or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL as http://localhost:8000/metrics")
+    return text if parts.path.strip("/") else parts._replace(path="/metrics").geturl()
+
+
+def endpoint(args: argparse.Namespace) -> Endpoint:
+    """What the command line says of where metrics are."""
+    return Endpoint(metrics_headers(args.metrics_header), args.metrics_url or "")
+
 
 def add_probes_argument(parser: argparse.ArgumentParser) -> None:
     """Declare how closely the kernel is asked about the server."""
@@ -131,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
         seconds=args.seconds,
         interval=args.interval,
         dtype=args.dtype,
-        headers=args.metrics_header,
+        endpoint=endpoint(args),
         probes=args.probes,
         objectives=objectives(args),
     )
@@ -144,7 +175,7 @@ def watch(
     seconds: float | None = None,
     interval: float = 1.0,
     dtype: str | None = None,
-    headers: Sequence[tuple[str, str]] = (),
+    endpoint: Endpoint | None = None,
     probes: Probes = Probes.FULL,
     objectives: Mapping[str, Fact] | None = None,
 ) -> int:
@@ -156,7 +187,7 @@ def watch(
         seconds: Leave by itself after so long.
         interval: Seconds between polls.
         dtype: What the server computes in, where it does not say.
-        headers: Sent when its metrics are read.
+        endpoint: What the user said of where its metrics are.
         probes: How closely the kernel is asked.
         objectives: What `objectives` made of the command line.
     """
@@ -164,7 +195,7 @@ def watch(
     from llmtop.tui.screens.live import watch_session
 
     session = live_session(
-        target, interval, launched=launched, dtype=dtype, headers=headers, probes=probes, objectives=objectives
+        target, interval, launched=launched, dtype=dtype, endpoint=endpoint, probes=probes, objectives=objectives
     )
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
@@ -175,7 +206,7 @@ def live_session(
     *,
     launched: Launched | None = None,
     dtype: str | None = None,
-    headers: Sequence[tuple[str, str]] = (),
+    endpoint: Endpoint | None = None,
     probes: Probes = Probes.FULL,
     objectives: Mapping[str, Fact] | None = None,
 ) -> Session:
@@ -193,7 +224,7 @@ def live_session(
             session.recorder.append("target", Trace(Origin("live"), missing=(hidden,)))
         return session
     target = told_dtype(target, dtype)
-    following = _Following(target, dtype, launched, metrics_headers(headers), probes)
+    following = _Following(target, dtype, launched, endpoint or Endpoint(metrics_headers(())), probes)
     return Session(host_collectors(), origin, interval_s=interval, target=target, following=following)
 
 
@@ -211,12 +242,12 @@ class _Following:
         target: Target,
         dtype: str | None,
         launched: Launched | None,
-        headers: Mapping[str, str],
+        endpoint: Endpoint,
         probes: Probes,
     ) -> None:
         from llmtop.servers.follow import Follower
 
-        self._headers = headers
+        self._endpoint = endpoint
         self._probes = probes
         self._launched = launched
         self._follower = Follower(target, launched=launched, dtype=dtype)
@@ -229,7 +260,7 @@ class _Following:
         from llmtop.collectors.registry import target_collectors
         from llmtop.servers.registry import ENGINES
 
-        aim = Aim(ENGINES, self._follower.urls, self._headers, self._last_line, self._probes)
+        aim = Aim(ENGINES, self._follower.urls, self._endpoint, self._last_line, self._probes)
         return target_collectors(target, aim)
 
     def _last_line(self) -> str:

@@ -14,6 +14,7 @@ from llmtop.cli.live import (
     add_header_argument,
     add_objective_arguments,
     add_probes_argument,
+    endpoint,
     find,
     live_session,
     objectives,
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         target,
         interval_s,
         dtype=args.dtype,
-        headers=args.metrics_header,
+        endpoint=endpoint(args),
         probes=args.probes,
         objectives=objectives(args),
     )

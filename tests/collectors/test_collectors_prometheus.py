@@ -24,8 +24,10 @@ import pytest
 from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors import loading, prometheus
+from llmtop.collectors.base import Aim, Endpoint
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
+from llmtop.collectors.registry import target_collectors
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.vocabulary import Answer
@@ -1006,3 +1008,17 @@ def test_a_server_in_another_network_namespace_is_reached() -> None:
         inside.kill()
 
     assert value(trace, v.SERVER_RUNNING) == 7
+
+
+def test_a_url_that_the_user_names_is_asked_and_nothing_else(server: MetricsServer) -> None:
+    """Of a program that is no known server, and from where llmtop runs."""
+    server.pages["/llm/metrics"] = expositions.vllm_v1()
+    plain = Target(4242, 4242, "process", "my program", ())
+    told = Endpoint({}, server.url.replace("/metrics", "/llm/metrics"))
+    (collector,) = (one for one in target_collectors(plain, Aim(ENGINES, tuple, told)) if one.name == "prometheus")
+    with collector:
+        trace = collector.poll()
+
+    assert collector.missing() is None
+    assert value(trace, v.SERVER_RUNNING) == 64
+    assert server.paths[:1] == ["/llm/metrics"]

@@ -285,7 +285,7 @@ def test_no_number_of_a_finding_is_cut(width: int, shown: str) -> None:
             "TTFT late │ live │ self 2.0 %  58 MB",
         ),
         (80, " llmtop  │ vLLM │ tok/s 2431  │ run 64  wait 12  │ KV 87 %  │ TTFT late │ live"),
-        (70, " llmtop  │ tok/s 2431  │ run 64  wait 12  │ TTFT late │ live"),
+        (70, " llmtop  │ vLLM │ tok/s 2431  │ run 64  wait 12  │ TTFT late │ live"),
         (40, " llmtop  │ tok/s 2431  │ live"),
         (12, "live"),
     ],
