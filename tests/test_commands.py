@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -29,6 +28,7 @@ from llmtop.parsers.registry import load
 from tests.analysis import verdict_scenes
 from tests.analysis.verdict_scenes import Scene
 from tests.kernel_traces import LADDER, LLAMA, TIMELINE, Launch, report
+from tests.nvidia_tools import tools
 from tests.tool_options import NCU_OPTIONS, NCU_OWN_TO_A_REPORT, NCU_SECTIONS, NSYS_VALUES
 
 PROGRAM = "./program --set a -c 5"
@@ -147,22 +147,6 @@ def test_each_command_of_nsys_has_only_options_that_all_versions_take() -> None:
             name, _, value = option.removeprefix("--").partition("=")
             taken = NSYS_VALUES[name]
             assert value if taken is None else set(value.split(",")) <= taken, command
-
-
-def tools(name: str) -> list[Path]:
-    """Every copy of a profiler that is at hand."""
-    folder = os.environ.get("LLMTOP_NSIGHT", "")
-    below = [path for path in Path(folder).rglob(name) if _is_program(path)] if folder else []
-    on_path = shutil.which(name)
-    return [*below, *([Path(on_path)] if on_path else [])]
-
-
-def _is_program(path: Path) -> bool:
-    """Not one of the scripts that start it: they look for it in places where it may not be unpacked."""
-    if not path.is_file() or path.is_symlink() or not os.access(path, os.X_OK):
-        return False
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
 
 
 def _options(command: str) -> str:

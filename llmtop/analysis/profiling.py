@@ -77,6 +77,11 @@ def timeline(trace: Trace) -> str:
     return f"{_TIMELINE} {program(trace)}"
 
 
+def timeline_with_threads(trace: Trace) -> str:
+    """The same with where threads stood, and when they had a CPU."""
+    return f"{_TIMELINE} --sample=process-tree --cpuctxsw=process-tree {program(trace)}"
+
+
 def timeline_of_server(trace: Trace) -> str:
     """The same of a server, once it has started, for some seconds; the server goes on."""
     return f"{_TIMELINE} --delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none {program(trace)}"

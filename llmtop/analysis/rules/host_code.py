@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
 from llmtop.units import duration, percent
@@ -18,7 +19,6 @@ id = "host-code"
 summary = "The GPU idles while the launching thread runs its own code."
 source = idle.SOURCE
 
-_SAMPLED = "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree --export=sqlite COMMAND"
 _FUNCTIONS = 3
 _NOTABLE = 0.05
 
@@ -37,7 +37,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             message=f"the launching thread runs its own code{where}",
             evidence=(*sampled, *_run_dry(lost), *_compiled(lost), *_untraced(trace)),
             action=_action(lost),
-            next_command="" if sampled else _SAMPLED,
+            next_command="" if sampled else profiling.timeline_with_threads(trace),
         )
 
 

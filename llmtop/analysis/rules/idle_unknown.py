@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.idle_time.account import idle_account
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 id = "idle-unknown"
 summary = "The capture does not tell why the GPU idles."
 source = idle.SOURCE
-
-_COMPLETE = "nsys profile --trace=cuda,nvtx,osrt --cpuctxsw=process-tree --sample=process-tree --export=sqlite COMMAND"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -32,6 +31,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             message="the capture does not tell why",
             evidence=[f"{part.name}: {reasons[part.name].reason}" for part in lost.parts if part.name in reasons],
             action="; ".join(dict.fromkeys(reasons[part.name].remedy for part in lost.parts if part.name in reasons)),
-            next_command=_COMPLETE,
+            next_command=profiling.timeline_with_threads(trace),
             severity=Severity.INFO,
         )
