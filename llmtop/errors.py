@@ -48,3 +48,15 @@ class SeveralServersError(TargetError):
 
 class FileError(LlmtopError):
     """An input file is at fault: missing, of no known format, truncated or corrupted."""
+
+
+class FilesError(FileError):
+    """Several input files are at fault.
+
+    Attributes:
+        messages: One sentence for each, to be said on a line of its own.
+    """
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        super().__init__("; ".join(messages))
+        self.messages = tuple(messages)

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from llmtop.errors import FileError
+from llmtop.parsers.base import HEAD_BYTES
 from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import BinaryIO
+    from typing import BinaryIO, TypeAlias
+
+    Look: TypeAlias = Callable[[bytes, Path], object]
 
 MAX_UNPACKED = 8 << 30
 """Larger than any report seen (4 GiB traces exist), small enough that a bomb ends in a sentence."""
@@ -88,8 +91,14 @@ def compression_of(head: bytes) -> Compression | None:
 
 
 @contextmanager
-def unpacked(path: Path, kind: Compression) -> Iterator[Path]:
+def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterator[Path]:
     """Unpack `path` for as long as the block lasts.
+
+    Args:
+        path: The file.
+        kind: How it is compressed.
+        look: Gets the first `HEAD_BYTES` and where the rest is going to be, before all of it is unpacked; what it
+            raises ends the work.
 
     Raises:
         FileError: The stream is truncated or corrupted, grows without measure, or does not fit on the disk.
@@ -101,18 +110,23 @@ def unpacked(path: Path, kind: Compression) -> Iterator[Path]:
     with folder as name:
         plain = Path(name) / (path.name.removesuffix(kind.suffix) or "unpacked")
         with path.open("rb") as source:
-            _copy(path, kind, source, plain)
+            _copy(path, kind, source, plain, look)
         yield plain
 
 
-def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path) -> None:
+def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Look | None) -> None:
     """Unpack all streams of `source` into `plain`, watching the size."""
     packed_size = path.stat().st_size
     written = 0
+    head = b""
     try:
         with plain.open("wb") as target:
             for piece in _pieces(kind, source):
                 written += len(piece)
+                if look is not None and len(head) < HEAD_BYTES:
+                    head += piece[:HEAD_BYTES]
+                    if len(head) >= HEAD_BYTES:
+                        look(head[:HEAD_BYTES], plain)
                 if written > MAX_UNPACKED or (written > RATIO_FROM and written > MAX_RATIO * packed_size):
                     raise FileError(
                         f"{path} unpacks to more than {binary_bytes(written)} from {binary_bytes(packed_size)}, which"

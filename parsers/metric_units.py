@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 
 _COUNTED = (
+    (r"^sass__size", "bytes"),
     (r"hit_rate|_pct$|throughput|utilization", "%"),
     (r"__time_duration|interval_time$", "ns"),
     (r"khz$|^device__attribute_(memory_)?clock_rate$", "kHz"),

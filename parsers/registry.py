@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
@@ -26,12 +27,15 @@ PARSERS: tuple[Parser, ...] = tuple(sorted((NcuRepParser(), NsysSqliteParser()),
 SUPPORTED = "Nsight Compute reports (.ncu-rep) and Nsight Systems SQLite exports, each also as .xz, .gz or .zst"
 """What `load` reads, for messages."""
 
+_STREAM = b"NVIDIA Nsight Systems Stream"
+_STREAM_WITHIN = 64
+_UNFINISHED = "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"
 _HINTS = (
     (
         b"NVIDIA Tegra Profiler Report",
         "an Nsight Systems report, which only nsys can read: run `nsys export --type sqlite` on it and open the result",
     ),
-    (b"QDSTRM", "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"),
+    (b"QDSTRM", _UNFINISHED),
     (b"\x7fELF", "a program or a GPU core dump, not a report"),
 )
 _NAMED = {".ncu-rep": "Nsight Compute report", ".sqlite": "Nsight Systems export"}
@@ -64,12 +68,25 @@ def _load(path: Path) -> Trace:
     with ExitStack() as stack:
         plain = path
         if kind := compression_of(head):
-            plain = stack.enter_context(unpacked(path, kind))
+            plain = stack.enter_context(unpacked(path, kind, partial(_refuse_unknown, path)))
             head = read_head(plain)
         try:
             return parser_for(head, plain).parse(plain)
         except FileError as error:
-            raise FileError(str(error).replace(str(plain), str(path))) from error
+            raise _named(error, plain, path) from error
+
+
+def _refuse_unknown(path: Path, head: bytes, plain: Path) -> None:
+    """Before the rest is unpacked, which may be gigabytes: whether it is a report at all."""
+    try:
+        parser_for(head, plain)
+    except FileError as error:
+        raise _named(error, plain, path) from error
+
+
+def _named(error: FileError, plain: Path, path: Path) -> FileError:
+    """The same with the file's name as it was given."""
+    return FileError(str(error).replace(str(plain), str(path)))
 
 
 def read_head(path: Path) -> bytes:
@@ -110,6 +127,8 @@ def _what_else(head: bytes, path: Path) -> str:
     """What an unknown file seems to be."""
     if not head.strip(b"\0"):
         return "all zeros: the disk or the copy lost its content"
+    if _STREAM in head[:_STREAM_WITHIN]:
+        return _UNFINISHED
     for magic, hint in _HINTS:
         if head.startswith(magic):
             return hint

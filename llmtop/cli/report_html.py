@@ -23,6 +23,7 @@ from llmtop.analysis.kernels import (
     roofline_view,
     stall_bars,
 )
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED, StallBar
@@ -62,7 +63,7 @@ def report_html(trace: Trace) -> Iterator[str]:
         yield from _charts(trace, totals)
         yield from _kernels(trace)
     yield from _findings(diagnosis.findings[_FIRST:])
-    yield from _missing(trace, totals)
+    yield from _missing(trace)
     yield f"</main>\n<footer>llmtop {escape(__version__)} · {escape(trace.origin.path)}</footer>\n"
     yield f"<script>{SCRIPT}</script>\n</body></html>\n"
 
@@ -364,10 +365,16 @@ def _cell(cell: Cell, column: Column) -> str:
     return f"<td class=t>{text}</td>" if not column.width else f"<td>{text}</td>"
 
 
-def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
-    lines = [f"{missing.what}: {missing.why}" for missing in trace.missing]
-    lines += [f"{missing.what} of {counted(count, 'kernel')}: {missing.why}" for missing, count in totals.unknowns]
-    lines += [f"{issue.severity}: {issue.message}" for issue in trace.issues]
-    if lines:
-        yield "<section><h2>Not in this capture</h2>\n<ul>"
-        yield "".join(f"<li>{escape(line)}</li>\n" for line in lines) + "</ul></section>\n"
+def _missing(trace: Trace) -> Iterator[str]:
+    """What is not in the capture, with the command that would bring it, and faults of what is."""
+    groups = lacking(trace)
+    if not groups and not trace.issues:
+        return
+    yield "<section><h2>Not in this capture</h2>\n"
+    for group in groups:
+        yield "<ul>" + "".join(f"<li>{escape(what)}: {escape(reason)}</li>\n" for what, reason in group.parts)
+        yield f"</ul>\n<pre><code>{escape(group.command)}</code></pre>\n"
+    if trace.issues:
+        yield "<ul>" + "".join(f"<li>{escape(one.severity)}: {escape(one.message)}</li>\n" for one in trace.issues)
+        yield "</ul>\n"
+    yield "</section>\n"

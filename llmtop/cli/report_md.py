@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflineView
@@ -35,7 +36,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from _families(trace)
         yield from _roofline(roofline_view(trace))
     yield from _findings(diagnose(trace).findings)
-    yield from _missing(trace, totals)
+    yield from _missing(trace)
 
 
 def _escaped(text: str) -> str:
@@ -124,12 +125,12 @@ def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:
     yield ""
 
 
-def _missing(trace: Trace, totals: Summary) -> Iterator[str]:
+def _missing(trace: Trace) -> Iterator[str]:
     yield "## Not in this capture"
     yield ""
-    for missing in trace.missing:
-        yield f"- {_escaped(missing.what)}: {_escaped(str(missing.why))}"
-    for missing, count in totals.unknowns:
-        yield f"- {_escaped(missing.what)} of {counted(count, 'kernel')}: {_escaped(str(missing.why))}"
+    for group in lacking(trace):
+        for what, reason in group.parts:
+            yield f"- {_escaped(what)}: {_escaped(reason)}"
+        yield f"- to collect it: {_code(group.command)}"
     for issue in trace.issues:
         yield f"- {issue.severity}: {_escaped(issue.message)}"

@@ -10,6 +10,7 @@ from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, gpu_title, idle_view
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
@@ -69,7 +70,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _stalls(trace, style)
     yield from _timeline(trace, totals, style)
     yield from _findings(diagnose(trace).findings, style)
-    yield from _missing(trace, totals, style)
+    yield from _missing(trace, style)
 
 
 def _heading(text: str, style: TextStyle) -> Iterator[str]:
@@ -261,21 +262,15 @@ def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
             yield f"    $ {finding.next_command}"
 
 
-def _missing(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
-    """What the capture cannot tell, with what would: of kernels only what a section would bring."""
-    of_kernels = [
-        (f"{missing.what} of {counted(count, 'kernel')}", missing.why)
-        for missing, count in totals.unknowns
-        if missing.why.remedy
-    ]
-    listed = [*((missing.what, missing.why) for missing in trace.missing), *of_kernels]
-    notes = [
-        f"{issue.severity}: {issue.message}" + (f" ({issue.count})" if issue.count > 1 else "")
-        for issue in trace.issues
-    ]
-    if listed or notes:
+def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
+    """What the capture cannot tell, with the one command for each tool that would; then faults of its data."""
+    groups = lacking(trace)
+    if groups or trace.issues:
         yield from _heading("Not in this capture", style)
-    for what, why in listed:
-        yield from _wrapped(f"{what}: {why}", style, "  ", "    ")
-    for note in notes:
-        yield from _wrapped(note, style, "  ", "    ")
+    for group in groups:
+        for what, reason in group.parts:
+            yield from _wrapped(f"{what}: {reason}", style, "  ", "    ")
+        yield f"    $ {group.command}"
+    for issue in trace.issues:
+        times = f" ({issue.count})" if issue.count > 1 else ""
+        yield from _wrapped(f"{issue.severity}: {issue.message}{times}", style, "  ", "    ")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop import __version__
-from llmtop.errors import LlmtopError, UsageError
+from llmtop.errors import FilesError, LlmtopError, UsageError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,6 +41,10 @@ def run(argv: list[str]) -> int:
     _survive_any_encoding()
     try:
         return _dispatch(argv)
+    except FilesError as error:
+        for message in error.messages:
+            _say(message, error.exit_code)
+        return error.exit_code
     except LlmtopError as error:
         return _say(str(error), error.exit_code)
     except KeyboardInterrupt:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmtop.errors import FileError
+from llmtop.parsers import compressed
 from llmtop.parsers.registry import PARSERS, SUPPORTED, load
 from tests.parsers.sample_reports import kernel, report
 
@@ -114,3 +118,27 @@ def test_any_bytes_end_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "any"
     path.write_bytes(content)
     refusal(path)
+
+
+def test_an_unfinished_capture_is_told_by_what_stands_in_its_head(tmp_path: Path) -> None:
+    path = tmp_path / "report.qdstrm"
+    path.write_bytes(b"U3w\0\0NVIDIA Nsight Systems Stream\0" + bytes(100))
+    assert "an unfinished Nsight Systems capture" in refusal(path)
+
+
+def test_a_packed_file_that_is_no_report_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(bytes(8 << 20)))
+    written: list[int] = []
+    pieces = compressed._pieces
+
+    def counted(*arguments: Any) -> Iterator[bytes]:
+        for piece in pieces(*arguments):
+            written.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(compressed, "_pieces", counted)
+    assert refusal(path).startswith(f"{path} is all zeros")
+    assert sum(written) < 8 << 20

@@ -229,7 +229,8 @@ async def test_the_session_shows_facts_issues_and_what_is_missing() -> None:
         text = app.screen_text()
         assert "./made [/b]" in text
         assert "rows that could not be read were skipped (3 times)" in text
-        assert "timeline: no time line [/b] (nsys profile COMMAND)" in text
+        assert "timeline: no time line [/b]" in text
+        assert "$ nsys profile --trace=cuda,nvtx,osrt" in text
 
 
 async def test_a_report_without_kernels_says_so_in_every_view() -> None:
@@ -346,3 +347,21 @@ def test_it_opens_in_a_terminal_and_leaves_it_as_it_was(terminal: TerminalFactor
     program.press("q")
     assert program.wait_exit() == 0
     assert program.unrestored() == []
+
+
+def test_each_bad_path_has_a_line_of_its_own(terminal: TerminalFactory, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("notes")
+    argv = [sys.executable, "-m", "llmtop", "open", "missing.ncu-rep", "notes.txt"]
+    program = terminal(argv, columns=250, lines=30, cwd=tmp_path)
+    assert program.wait_exit() == 1
+    said = [line.strip() for line in program.screen_text().splitlines() if line.strip()]
+    assert [line.split(" ")[:2] for line in said] == [["llmtop:", "missing.ncu-rep"], ["llmtop:", "notes.txt"]]
+
+
+def test_good_files_open_beside_bad_ones_which_are_told_at_the_end(terminal: TerminalFactory, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "llmtop", "open", "missing.ncu-rep", str(SAMPLES[-2])]
+    program = terminal(argv, columns=120, lines=40, cwd=tmp_path)
+    program.wait_for(f"[{SAMPLES[-2].name}]")
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert "llmtop: missing.ncu-rep cannot be read: No such file or directory" in program.screen_text()

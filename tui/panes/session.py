@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.lacking import Lacking, lacking
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.render.lines import columns, line, pad, prose
@@ -16,7 +18,15 @@ if TYPE_CHECKING:
 _ROLES = {Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad"}
 
 
-class SessionPane(PagedPane[Trace]):
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A trace, and what it does not hold."""
+
+    trace: Trace
+    lacking: tuple[Lacking, ...]
+
+
+class SessionPane(PagedPane[SessionView]):
     """Facts of the session; secrets were redacted when the file was read."""
 
     number = 6
@@ -26,10 +36,10 @@ class SessionPane(PagedPane[Trace]):
         super().__init__(id=id)
         self._lines = 0
 
-    def view(self, trace: Trace) -> Trace | Unknown:
-        return trace
+    def view(self, trace: Trace) -> SessionView | Unknown:
+        return SessionView(trace, lacking(trace))
 
-    def draw(self, view: Trace, width: int, height: int, look: Look) -> list[Strip]:
+    def draw(self, view: SessionView, width: int, height: int, look: Look) -> list[Strip]:
         lines = session_lines(view, width, look)
         self._lines = len(lines)
         self.at = min(self.at, self.count() - 1)
@@ -53,8 +63,9 @@ def session_facts(trace: Trace) -> dict[str, Fact]:
     return general | dict(origin.facts)
 
 
-def session_lines(trace: Trace, width: int, look: Look) -> list[Strip]:
-    """Facts, then issues, then what is missing and how to get it."""
+def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
+    """Facts, then faults of the data, then what is missing with the command that collects it."""
+    trace = view.trace
     facts = session_facts(trace)
     strips: list[Strip] = []
     key_width = min(24, width // 3, max(len(key) for key in facts))
@@ -64,10 +75,14 @@ def session_lines(trace: Trace, width: int, look: Look) -> list[Strip]:
         strips += [line([("", "text")], width, look), line([("Issues", "title")], width, look)]
         for issue in trace.issues:
             strips += prose(_issue_text(issue), width, look, _ROLES[issue.severity])
-    if trace.missing:
-        strips += [line([("", "text")], width, look), line([("Not in this capture", "title")], width, look)]
-        for missing in trace.missing:
-            strips += prose(f"{missing.what}: {missing.why}", width, look)
+    for group in view.lacking:
+        strips += [
+            line([("", "text")], width, look),
+            line([(f"Not in this capture: {group.title}", "title")], width, look),
+        ]
+        for what, reason in group.parts:
+            strips += prose(f"{what}: {reason}", width, look)
+        strips += prose(f"$ {group.command}", width, look, "accent")
     return strips
 
 

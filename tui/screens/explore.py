@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import wait
 from pathlib import Path
 
-from llmtop.errors import FileError
+from llmtop.errors import FilesError
 from llmtop.tui.loading import Loading, start_loading
 
 IMMEDIATE_S = 0.1
@@ -15,10 +15,10 @@ IMMEDIATE_S = 0.1
 
 
 def explore(paths: Sequence[Path]) -> int:
-    """Show reports until the user leaves; the exit code.
+    """Show reports until the user leaves; the exit code. Those that cannot be read are told once the screen is gone.
 
     Raises:
-        FileError: None of them can be read.
+        FilesError: None of them can be read.
     """
     loadings = start_loading(paths)
     # Imported only now: reading goes on meanwhile, and unpacking does not hold the interpreter's lock.
@@ -29,10 +29,16 @@ def explore(paths: Sequence[Path]) -> int:
     _refuse_if_hopeless(loadings)
     code = run_app(ExploreApp(loadings))
     _refuse_if_hopeless(loadings)
+    for failure in _failures(loadings):
+        sys.stderr.write(f"llmtop: {failure}\n")
     return code
 
 
 def _refuse_if_hopeless(loadings: Sequence[Loading]) -> None:
-    failures = [loading.failure for loading in loadings if loading.error is not None]
+    failures = _failures(loadings)
     if len(failures) == len(loadings):
-        raise FileError(os.linesep.join(failures))
+        raise FilesError(failures)
+
+
+def _failures(loadings: Sequence[Loading]) -> list[str]:
+    return [loading.failure for loading in loadings if loading.error is not None]

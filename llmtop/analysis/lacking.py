@@ -1,0 +1,85 @@
+"""What a capture does not hold, with the one command for each of the two tools that would collect all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from llmtop.analysis import counters as c
+from llmtop.analysis import profiling
+from llmtop.analysis.kernels import kernels_of
+from llmtop.model import Missing, Trace
+
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "bound": (c.SPEED_OF_LIGHT,),
+    "roofline": (c.ROOFLINE, c.ROOFLINE_TENSOR),
+    "occupancy": (c.OCCUPANCY,),
+    "registers": (c.LAUNCH,),
+    "waves": (c.LAUNCH,),
+    "stalls": (c.WARP_STATE,),
+    "DRAM traffic": (c.MEMORY,),
+    "L1 hit rate": (c.MEMORY,),
+    "L2 hit rate": (c.MEMORY,),
+}
+"""What brings each part of `KernelFacts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Parts that one command would bring.
+
+    Attributes:
+        title: What they are of.
+        parts: (what, why it is not there).
+        command: Complete, with the program's own command line where the capture has it.
+    """
+
+    title: str
+    parts: tuple[tuple[str, str], ...]
+    command: str
+
+
+def lacking(trace: Trace) -> tuple[Lacking, ...]:
+    """Of the time line and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
+
+    Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
+    place in the roofline.
+    """
+    return (*_of_time(trace), *_of_kernels(trace))
+
+
+def _of_time(trace: Trace) -> Iterator[Lacking]:
+    parts = [(missing.what, missing.why.reason) for missing in trace.missing if not _is_of_kernels(missing)]
+    if parts:
+        command = profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace)
+        yield Lacking("time line and CPU", _merged(parts), command)
+
+
+def _of_kernels(trace: Trace) -> Iterator[Lacking]:
+    kernels = kernels_of(trace)
+    facts = [kernels.facts(kernels.middle(row)) for row in kernels.groups()]
+    lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
+    count = Counter(missing.what for missing in lacks)
+    reasons = {missing.what: missing.why.reason.split(";")[0] for missing in reversed(lacks)}
+    parts = [(missing.what, missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
+    parts += [
+        (what if count[what] == len(facts) else f"{what} of {count[what]} of {len(facts)} kernels", reasons[what])
+        for what in _SECTIONS
+        if what in count
+    ]
+    if parts:
+        sections = [section for what in _SECTIONS if what in count for section in _SECTIONS[what]]
+        yield Lacking("counters of kernels", _merged(parts), profiling.of_report(trace, sections or [c.SPEED_OF_LIGHT]))
+
+
+def _is_of_kernels(missing: Missing) -> bool:
+    return missing.why.remedy.startswith("ncu ")
+
+
+def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """What is missing for one reason, together."""
+    whats: dict[str, list[str]] = {}
+    for what, reason in parts:
+        whats.setdefault(reason, []).append(what)
+    return tuple((", ".join(names), reason) for reason, names in whats.items())

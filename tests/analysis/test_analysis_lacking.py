@@ -1,0 +1,37 @@
+"""What a capture does not hold, and the one command for each tool that would bring it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.lacking import lacking
+from llmtop.parsers.registry import load
+from tests.kernel_traces import COMPUTE, LADDER, LLAMA, MEMORY, TIMELINE, Launch, report
+
+
+def test_a_timeline_lacks_counters_and_what_of_the_cpu_was_not_sampled() -> None:
+    of_time, of_kernels = lacking(load(TIMELINE))
+    assert {what for what, _ in of_time.parts} == {"CPU scheduling", "CPU samples"}
+    assert "--sample=process-tree --cpuctxsw=process-tree" in of_time.command
+    ((what, why),) = of_kernels.parts
+    assert why == "a timeline has no counters"
+    assert what.startswith("bound, roofline, occupancy")
+    assert all(f"--section {section} " in of_kernels.command for section in ("SpeedOfLight", "WarpStateStats"))
+
+
+@pytest.mark.parametrize("path", [LADDER, LLAMA], ids=lambda path: path.name)
+def test_a_full_report_lacks_the_time_line_alone(path: Path) -> None:
+    (of_time,) = lacking(load(path))
+    assert [what for what, _ in of_time.parts] == ["timeline"]
+    assert of_time.command.startswith("nsys profile ")
+
+
+def test_only_the_sections_of_what_is_missing_are_asked_for_and_how_many_kernels_lack_it() -> None:
+    (of_kernels,) = lacking(report(Launch("a", metrics={COMPUTE: 70.0, MEMORY: 20.0}), Launch("b")))
+    assert ("bound of 1 of 2 kernels", "compute and memory throughput not collected") in of_kernels.parts
+    assert "--section SpeedOfLight " in of_kernels.command
+    assert of_kernels.command.count("ncu ") == 1
+    whole = report(Launch("a", metrics={COMPUTE: 70.0, MEMORY: 20.0}))
+    assert "--section SpeedOfLight " not in lacking(whole)[0].command
