@@ -247,12 +247,18 @@ class Kernels:
         return Row((i,), ns, ns, ns, ns)
 
     def middle(self, row: Row) -> int:
-        """The launch that stands for a row: the one of median duration, so that no outlier speaks for the others."""
-        if row.calls == 1:
-            return row.launches[0]
+        """The launch that stands for a row: of its launches by duration, the one at which half of its time is reached.
+
+        So neither many short calls nor one outlier speaks for where the time goes.
+        """
         durations = self.table.duration_ns
-        ranked = sorted(row.launches, key=lambda i: durations[i] if durations[i] == durations[i] else math.inf)
-        return ranked[(len(ranked) - 1) // 2]
+        known = sorted((i for i in row.launches if durations[i] == durations[i]), key=lambda i: durations[i])
+        reached = 0.0
+        for i in known:
+            reached += durations[i]
+            if reached >= row.total_ns / 2:
+                return i
+        return row.launches[0]
 
     def groups(self, grouping: Grouping = Grouping.SHAPE) -> tuple[Row, ...]:
         """Rows of launches that belong together, the longest in total first. Decodes nothing."""
@@ -475,7 +481,14 @@ _JUDGED = (
         _bound,
     ),
     _Field(
-        Column("roofline", "roof", "%", 6, 3, "of the roofline; without FLOPs, of the DRAM peak; of the median call"),
+        Column(
+            "roofline",
+            "roof",
+            "%",
+            6,
+            3,
+            "of the roofline; without FLOPs, of the DRAM peak; of one call",
+        ),
         _roofline,
     ),
     _Field(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
@@ -485,7 +498,8 @@ _JUDGED = (
 )
 _MEMORY = (
     _Field(
-        Column("dram", "DRAM", "bytes/s", 9, 11, "bytes to and from DRAM a second, of the median call"), _traffic_cell
+        Column("dram", "DRAM", "bytes/s", 9, 11, "bytes to and from DRAM a second, of one call"),
+        _traffic_cell,
     ),
     _Field(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
     _Field(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),

@@ -1,20 +1,33 @@
-"""Rules over reports: each speaks on its pattern, and stays silent without it."""
+"""Rules over reports: each speaks on its pattern alone, and one finding is about one cause."""
 
 from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from llmtop.analysis.rules import (
-    kernel_access,
-    kernel_compute_roof,
-    kernel_latency,
-    kernel_long_scoreboard,
+    attention_variant,
+    fusion_chances,
+    kernel_compute_bound,
+    kernel_low_occupancy,
+    kernel_memory_latency,
     kernel_memory_roof,
+    kernel_small_grid,
+    kernel_uncoalesced,
+    kernel_waits,
+    short_kernels,
+    skinny_matrices,
     tool_advice,
+    type_conversions,
 )
 from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.kernel_causes import PARTICULAR
 from llmtop.analysis.rules.registry import RULES, diagnose
-from llmtop.model import Origin, RuleResult, Severity, Trace, Value
+from llmtop.model import Finding, KernelTable, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (
     COMPUTE,
@@ -24,7 +37,7 @@ from tests.kernel_traces import (
     LLAMA,
     MEMORY,
     OCCUPANCY,
-    STALL,
+    TENSOR,
     TIMELINE,
     WAVES,
     Launch,
@@ -33,40 +46,231 @@ from tests.kernel_traces import (
     stall_ratios,
 )
 
+H100 = "NVIDIA H100 80GB HBM3"
 REPORT_RULES = (
-    kernel_access,
-    kernel_compute_roof,
-    kernel_latency,
-    kernel_long_scoreboard,
+    *PARTICULAR,
+    attention_variant,
+    fusion_chances,
+    kernel_compute_bound,
+    kernel_low_occupancy,
+    kernel_memory_latency,
     kernel_memory_roof,
+    kernel_small_grid,
+    kernel_waits,
+    short_kernels,
+    skinny_matrices,
     tool_advice,
+    type_conversions,
 )
 
 
 @pytest.mark.parametrize("rule", REPORT_RULES, ids=lambda rule: rule.id)
 def test_a_rule_is_registered_and_says_nothing_of_nothing(rule: Rule) -> None:
     assert rule in RULES
+    assert rule.id.replace("-", "_") == rule.__name__.split(".")[-1]  # type: ignore[attr-defined]
     for trace in (Trace(Origin("live")), report(), report(Launch("k")), report(Launch("k"), counted=False)):
         assert diagnose(trace, [rule]).findings == ()
 
 
-def test_a_kernel_at_the_dram_roof_is_told_to_move_fewer_bytes() -> None:
+# -- kernels with one fault each --------------------------------------------------------------------------------------
+
+THEORETICAL = "sm__maximum_warps_per_active_cycle_pct"
+ISSUE = "smsp__issue_active.avg.per_cycle_active"
+BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.ratio"
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_{}_op_{}.sum"
+REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
+LATENCY: Mapping[str, Value] = {
+    COMPUTE: 10.0, MEMORY: 20.0, DRAM: 20.0, OCCUPANCY: 90.0, THEORETICAL: 100.0, WAVES: 8.0, ISSUE: 0.2,
+}  # fmt: skip
+CACHES: Mapping[str, Value] = {**LATENCY, MEMORY: 95.0, DRAM: 5.0}
+COALESCED: Mapping[str, Value] = {
+    BYTES.format("ld"): 32.0, BYTES.format("st"): 32.0,
+    SECTORS.format("global", "ld"): 4e6, SECTORS.format("global", "st"): 4e6,
+    REQUESTS.format("ld"): 1e6, REQUESTS.format("st"): 1e6,
+}  # fmt: skip
+WAITS_FOR_LOADS: Mapping[str, Value] = {**LATENCY, **stall_ratios(long_scoreboard=8.0, wait=2.0)}
+FEW_WARPS: Mapping[str, Value] = {
+    **WAITS_FOR_LOADS, OCCUPANCY: 12.0, THEORETICAL: 12.5, "launch__block_size": 128,
+    "launch__registers_per_thread": 168, "launch__occupancy_limit_warps": 16, "launch__occupancy_limit_blocks": 32,
+    "launch__shared_mem_per_block": 1024,
+}  # fmt: skip
+
+FAULTS: dict[str, tuple[Mapping[str, Value], str, str, str]] = {
+    "uncoalesced": (
+        {**CACHES, **COALESCED, BYTES.format("ld"): 4.0},
+        "kernel-uncoalesced", "4.00 of the 32 bytes", "neighbouring threads",
+    ),
+    "bank conflicts": (
+        {
+            **CACHES, **COALESCED,
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 96.0,
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 100.0,
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed": 94.0,
+        },
+        "kernel-bank-conflicts", "96 % of the wavefronts of shared loads are repeats", "pad",
+    ),
+    "spills": (
+        {**CACHES, **COALESCED, SECTORS.format("local", "ld"): 9e6, SECTORS.format("local", "st"): 9e6},
+        "kernel-spills", "register spills: 69 %", "__launch_bounds__",
+    ),
+    "local arrays": (
+        {**CACHES, **COALESCED, SECTORS.format("local", "ld"): 9e6, "derived__local_spilling_requests": 0},
+        "kernel-spills", "local arrays: 53 %", "indexed by a variable",
+    ),
+    "divergence": (
+        {**LATENCY, COMPUTE: 85.0, ISSUE: 0.85, "smsp__thread_inst_executed_per_inst_executed.ratio": 1.0},
+        "kernel-divergence", "1.00 of 32 threads", "same path",
+    ),
+    "atomics": (
+        {**LATENCY, **COALESCED, **stall_ratios(lg_throttle=8.0, wait=2.0), REQUESTS.format("red"): 4e6},
+        "kernel-atomics", "67 % of its requests", "once a block",
+    ),
+    "narrow accesses": (
+        {
+            **LATENCY, **COALESCED, **stall_ratios(lg_throttle=8.0, wait=2.0),
+            SECTORS.format("global", "ld"): 1e6, SECTORS.format("global", "st"): 1e6,
+        },
+        "kernel-narrow-accesses", "1.00 bytes a thread", "float4",
+    ),
+    "tensor cores missed": (
+        {
+            **LATENCY, **DRAM_COUNTERS, **fp32_counters(fma=8000.0), COMPUTE: 85.0, TENSOR: 0.0,
+            "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active": 82.0,
+        },
+        "kernel-tensor-missed", "FMA pipe (82 % busy), tensor cores idle", "tensor cores",
+    ),
+    "uneven": (
+        {**LATENCY, WAVES: 1.1, "sm__cycles_active.avg": 55.0, "sm__cycles_active.max": 100.0},
+        "kernel-uneven", "works 55 % of the time", "multiple of what fits",
+    ),
+    "registers": (
+        {**FEW_WARPS, "launch__occupancy_limit_registers": 2, "launch__occupancy_limit_shared_mem": 100},
+        "kernel-low-occupancy", "held to 12 % by registers", "at most 168 registers",
+    ),
+    "shared memory": (
+        {**FEW_WARPS, "launch__occupancy_limit_registers": 9, "launch__occupancy_limit_shared_mem": 2},
+        "kernel-low-occupancy", "held to 12 % by shared memory", "less shared memory",
+    ),
+    "tiny blocks": (
+        {**FEW_WARPS, "launch__occupancy_limit_registers": 64, "launch__block_size": 32, THEORETICAL: 50.0,
+         "launch__occupancy_limit_warps": 64},
+        "kernel-low-occupancy", "held to 50 % by the number of blocks", "larger blocks",
+    ),
+    "dependent loads": (
+        WAITS_FOR_LOADS, "kernel-memory-latency", "long_scoreboard is 80 % of all waiting", "more loads under way",
+    ),
+    "barriers": (
+        {**LATENCY, **stall_ratios(barrier=8.0, wait=2.0)},
+        "kernel-waits", "at barriers for the other warps of their block: 80 %", "__syncthreads",
+    ),
+    "dependent chain": (
+        {**LATENCY, **stall_ratios(wait=8.0, long_scoreboard=2.0)},
+        "kernel-waits", "for their own previous instruction: 80 %", "independent values",
+    ),
+    "small grid": (
+        {**LATENCY, WAVES: 0.06, "launch__grid_size": 8},
+        "kernel-small-grid", "0.06 waves of blocks", "launch more blocks",
+    ),
+    "special functions": (
+        {**LATENCY, COMPUTE: 92.0, "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_elapsed": 92.0},
+        "kernel-compute-bound", "special functions 92 % busy", "exponentials",
+    ),
+    "double precision": (
+        {**LATENCY, COMPUTE: 95.0, "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_elapsed": 95.0},
+        "kernel-compute-bound", "FP64 95 % busy", "single precision",
+    ),
+    "tensor cores at their limit": (
+        {**LATENCY, COMPUTE: 88.0, TENSOR: 88.0},
+        "kernel-compute-bound", "tensor cores 88 % busy", "FP8",
+    ),
+    "a copy at the roof": (
+        {**LATENCY, MEMORY: 93.0, DRAM: 93.0}, "kernel-memory-roof", "at the DRAM roof", "move fewer bytes",
+    ),
+    "caches": (CACHES, "kernel-memory-roof", "at the cache and shared-memory roof", "register tiling"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("metrics", "rule", "message", "action"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_the_only_finding(metrics: Mapping[str, Value], rule: str, message: str, action: str) -> None:
+    name = "sgemm_kernel" if rule == "kernel-tensor-missed" else "step"
+    (finding,) = diagnose(report(Launch(name, 50_000.0, metrics), gpu=H100)).findings
+    assert finding.rule == rule
+    assert message in finding.message
+    assert action in finding.action
+    assert finding.at_stake_ns is not None
+    assert 0 <= finding.at_stake_ns <= 50_000
+
+
+@pytest.mark.parametrize(
+    ("fault", "change"),
+    [
+        ("uncoalesced", {BYTES.format("ld"): 16.1}),
+        ("uncoalesced", {"derived__memory_l2_theoretical_sectors_global_excessive": 0.0,
+                         "memory_l2_theoretical_sectors_global": 1e6}),
+        ("uncoalesced", {SECTORS.format("global", "ld"): 1e5}),
+        ("bank conflicts", {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 9.0}),
+        ("bank conflicts", {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed": 0.5}),
+        ("spills", {SECTORS.format("local", "ld"): 1e5, SECTORS.format("local", "st"): 1e5}),
+        ("divergence", {"smsp__thread_inst_executed_per_inst_executed.ratio": 31.0}),
+        ("atomics", {REQUESTS.format("red"): 1e5}),
+        ("narrow accesses", {SECTORS.format("global", "ld"): 4e6, SECTORS.format("global", "st"): 4e6}),
+        ("tensor cores missed", {TENSOR: 60.0}),
+        ("uneven", {"sm__cycles_active.avg": 95.0}),
+        ("registers", {THEORETICAL: 75.0}),
+        ("registers", {WAVES: 0.5}),
+        ("dependent loads", {ISSUE: 0.9}),
+        ("dependent loads", {WAVES: 0.5}),
+        ("dependent loads", {COMPUTE: 90.0}),
+        ("barriers", stall_ratios(barrier=2.0, wait=3.0, long_scoreboard=5.0)),
+        ("small grid", {WAVES: 1.0}),
+        ("special functions", {COMPUTE: 40.0}),
+    ],
+)  # fmt: skip
+def test_without_its_evidence_a_fault_is_not_said(fault: str, change: Mapping[str, Value]) -> None:
+    metrics, rule, *_ = FAULTS[fault]
+    name = "sgemm_kernel" if rule == "kernel-tensor-missed" else "step"
+    found = diagnose(report(Launch(name, 50_000.0, {**metrics, **change}), gpu=H100)).findings
+    assert rule not in {finding.rule for finding in found}
+
+
+NVJET = "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_TNT"
+
+
+@pytest.mark.parametrize("fault", ["bank conflicts", "spills", "divergence", "atomics", "narrow accesses", "registers"])
+def test_nobody_is_told_to_change_a_librarys_code(fault: str) -> None:
+    metrics, rule, _, action = FAULTS[fault]
+    for finding in diagnose(report(Launch(NVJET, 50_000.0, metrics), gpu=H100)).findings:
+        assert finding.rule != rule
+        assert action not in finding.action
+        assert not any(word in finding.action for word in ("shared array", "__launch_bounds__", "float4", "unroll"))
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        (NVJET, "quantised weights"),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>(P)", "KV cache"),
+        ("void vllm::rms_norm_kernel<c10::BFloat16>(P)", "fuse it"),
+        ("step", "move fewer bytes"),
+    ],
+)
+def test_at_the_dram_roof_the_advice_is_for_the_kind_of_kernel(name: str, action: str) -> None:
+    metrics = FAULTS["a copy at the roof"][0]
+    (finding,) = kernel_memory_roof.check(report(Launch(name, 50_000.0, metrics)))
+    assert action in finding.action
+
+
+def test_a_kernel_at_the_dram_roof_says_its_traffic_and_what_is_left() -> None:
     metrics = {**DRAM_COUNTERS, **fp32_counters(fma=10), COMPUTE: 7.0, MEMORY: 84.0, DRAM: 84.0}
     (finding,) = kernel_memory_roof.check(report(Launch("gemv", 2000.0, metrics)))
     assert finding.message == "at the DRAM roof: compute 7.0 %, memory 84 % (DRAM 84 %) of peak"
     assert "2.00 µs in 1 call, 100 % of the kernels' time" in finding.evidence
     assert "DRAM 1.00 TB/s, 50 % of 2.00 TB/s (ncu)" in finding.evidence
-    assert finding.action.startswith("move fewer bytes")
+    assert finding.evidence[-1] == "at stake: up to 174 ns, 8.7 % of the capture"
     assert finding.next_command == (
         "ncu --kernel-name gemv --launch-count 1 --section MemoryWorkloadAnalysis"
         " --section MemoryWorkloadAnalysis_Tables --section SourceCounters -o kernel_%i COMMAND"
     )
-
-
-def test_a_kernel_at_the_cache_roof_is_not_told_about_dram() -> None:
-    (finding,) = kernel_memory_roof.check(report(Launch("k", metrics={COMPUTE: 6.0, MEMORY: 96.0, DRAM: 0.1})))
-    assert "cache and shared-memory roof" in finding.message
-    assert "DRAM is not the limit" in finding.action
 
 
 def test_a_hostile_kernel_name_is_in_no_command() -> None:
@@ -75,115 +279,178 @@ def test_a_hostile_kernel_name_is_in_no_command() -> None:
     assert finding.next_command.startswith("ncu --launch-count 1 --section MemoryWorkloadAnalysis ")
 
 
-@pytest.mark.parametrize(
-    ("fma", "message", "action"),
-    [(8000.0, "near the floating-point peak", "tensor cores"), (500.0, "far below the floating-point peak", "address")],
-)
-def test_compute_bound_tells_arithmetic_from_overhead(fma: float, message: str, action: str) -> None:
-    metrics = {**DRAM_COUNTERS, **fp32_counters(fma=fma), COMPUTE: 85.0, MEMORY: 50.0}
-    (finding,) = kernel_compute_roof.check(report(Launch("k", metrics=metrics)))
-    assert message in finding.message
-    assert action in finding.action
+# -- several kernels --------------------------------------------------------------------------------------------------
 
 
-def small(waves: float, percent: float = 5.0) -> dict[str, Value]:
-    return {COMPUTE: percent, MEMORY: percent, WAVES: waves}
-
-
-def test_small_grids_are_one_finding_for_all() -> None:
-    trace = report(*(Launch(f"k{i}", 100 - i, small(0.1)) for i in range(7)), Launch("big", 300, small(5.0)))
-    (finding,) = kernel_latency.check(trace)
+def test_kernels_that_are_told_the_same_are_one_finding() -> None:
+    metrics = FAULTS["small grid"][0]
+    trace = report(*(Launch(f"step{i}", 1e5 - i, metrics) for i in range(7)), Launch("big", 3e5, CACHES))
+    (finding,) = kernel_small_grid.check(trace)
     assert finding.subject == "7 kernels"
-    assert finding.message == "latency-bound with less than one wave of blocks: 69 % of the kernels' time"
-    assert len(finding.evidence) == 5
-    assert finding.evidence[-1] == "and 3 more"
+    assert finding.message == "latency-bound with less than one wave of blocks: 70 % of the kernels' time"
+    assert len(finding.evidence) == 6
+    assert finding.evidence[-2] == "and 3 more"
 
 
-@pytest.mark.parametrize("metrics", [small(1.0), small(0.1, percent=70.0), {COMPUTE: 5.0, MEMORY: 5.0}])
-def test_grids_that_fill_the_gpu_or_load_it_or_are_unknown_are_not_small(metrics: dict[str, Value]) -> None:
-    assert list(kernel_latency.check(report(Launch("k", metrics=metrics)))) == []
+def test_findings_are_ranked_by_time_at_stake_and_what_is_small_is_no_warning() -> None:
+    conflicts, uncoalesced = FAULTS["bank conflicts"][0], FAULTS["uncoalesced"][0]
+    trace = report(Launch("a", 4_000, conflicts), Launch("b", 90_000, uncoalesced), Launch("c", 6_000, LATENCY))
+    first, second = diagnose(trace, [*PARTICULAR]).findings
+    assert (first.rule, first.severity) == ("kernel-uncoalesced", Severity.WARNING)
+    assert (second.rule, second.severity) == ("kernel-bank-conflicts", Severity.INFO)
 
 
-WAITING: dict[str, Value] = {
-    **stall_ratios(long_scoreboard=8.0, wait=2.0),
-    OCCUPANCY: 25.0,
-    DRAM: 30.0,
-    WAVES: 3.0,
-    "sm__maximum_warps_per_active_cycle_pct": 100.0,
-}
+def test_of_calls_that_differ_the_one_speaks_in_which_half_of_the_time_lies() -> None:
+    short, long = {**LATENCY, MEMORY: 66.0, DRAM: 66.0}, {**LATENCY, MEMORY: 81.0, DRAM: 81.0}
+    trace = report(Launch("k", 100, short), Launch("k", 110, short), Launch("k", 600, long), Launch("k", 120, short))
+    (finding,) = kernel_memory_roof.check(trace)
+    assert "memory 81 %" in finding.message
 
 
-def test_exposed_load_latency_is_found() -> None:
-    (finding,) = kernel_long_scoreboard.check(report(Launch("k", metrics=WAITING)))
-    assert finding.message == "waits for loads: long_scoreboard is 80 % of all waiting, occupancy 25 %"
-    assert "occupancy 25 % of 100 % that its launch allows (ncu)" in finding.evidence
+# -- the profiler's own rules -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {OCCUPANCY: 50.0},
-        {DRAM: 60.0},
-        {WAVES: 0.5},
-        {STALL.format("wait"): 30.0},
-        {"smsp__issue_active.avg.per_cycle_active": 0.9},
-    ],
-    ids=["occupied", "bandwidth", "small grid", "other stalls", "busy schedulers"],
-)
-def test_load_latency_that_is_hidden_or_explained_otherwise_is_not(change: dict[str, Value]) -> None:
-    assert list(kernel_long_scoreboard.check(report(Launch("k", metrics={**WAITING, **change})))) == []
+def result(rule: str, *speedups: tuple[str, float], text: str = "says this") -> RuleResult:
+    return RuleResult(rule, rule, "Section", (("optimization", text), ("ok", "fine")), speedups)
 
 
-def test_an_unknown_dram_use_makes_no_verdict() -> None:
-    metrics = {name: value for name, value in WAITING.items() if name != DRAM}
-    assert list(kernel_long_scoreboard.check(report(Launch("k", metrics=metrics)))) == []
+def test_the_tools_own_advice_is_evidence_of_the_same_finding() -> None:
+    metrics = FAULTS["uncoalesced"][0]
+    advice = (
+        result("UncoalescedGlobalAccess", ("global", 60.0)),
+        result("SOLBottleneck", ("global", 90.0)),
+        result("CPIStall", ("global", 80.0)),
+    )
+    (finding,) = diagnose(report(Launch("step", 1000.0, metrics, rules=advice), gpu=H100)).findings
+    assert finding.rule == "kernel-uncoalesced"
+    assert "UncoalescedGlobalAccess: up to 60 % of this kernel (estimate of ncu)" in finding.evidence
+    assert finding.at_stake_ns is not None
+    assert finding.at_stake_ns <= 600.0
 
 
-SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
-WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
-
-
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        ({SECTOR: 4.0}, "uncoalesced global loads: 4.00 of the 32 bytes of a sector are used"),
-        ({CONFLICTS: 96.0, WAVEFRONTS: 100.0}, "bank conflicts: 96 % of the wavefronts of shared loads are repeats"),
-        ({SECTOR: 16.1}, None),
-        ({SECTOR: 0.0}, None),
-        ({CONFLICTS: 9.0, WAVEFRONTS: 100.0}, None),
-        ({CONFLICTS: 9.0, WAVEFRONTS: 0.0}, None),
-        ({CONFLICTS: 9.0}, None),
-    ],
-)
-def test_access_patterns(metrics: dict[str, Value], message: str | None) -> None:
-    found = [finding.message for finding in kernel_access.check(report(Launch("k", metrics=metrics)))]
-    assert found == ([] if message is None else [message])
-
-
-def result(name: str, *speedups: tuple[str, float]) -> RuleResult:
-    return RuleResult(name, name, "Section", (("optimization", f"{name} says"), ("ok", "fine")), speedups)
-
-
-def test_the_tools_estimates_are_ranked_by_time_saved() -> None:
+def test_what_no_rule_of_ours_is_about_is_told_once_a_kernel_by_the_largest_estimate() -> None:
     trace = report(
         Launch("long", 9000, rules=(result("Small", ("global", 10.0)), result("Part", ("local", 99.0)))),
-        Launch("short", 1000, rules=(result("Large", ("global", 80.0), ("local", 99.0)),)),
+        Launch("short", 1000, rules=(result("Large", ("global", 80.0), ("local", 99.0)), result("X", ("global", 5.0)))),
     )
-    found = list(tool_advice.check(trace))
-    assert [finding.source for finding in found] == ["Nsight Compute rule Small", "Nsight Compute rule Large"]
-    assert found[0].message == "Small: up to 10 % of this kernel, 900 ns (estimate of ncu)"
-    assert found[0].evidence[-1] == "Small says"
-    assert {finding.severity for finding in found} == {Severity.WARNING}
+    (finding,) = tool_advice.check(trace)
+    assert finding.subject == "2 kernels"
+    assert finding.evidence[0].startswith("long: Small: up to 10 % of this kernel (estimate of ncu)")
+    assert finding.evidence[1].startswith("short: Large: up to 80 %")
+    assert finding.at_stake_ns == 1700.0
+
+
+def test_a_metric_that_the_tool_could_not_find_is_no_advice() -> None:
+    missing = result("CPIStall", ("global", 34.0), text="The optional metric x could not be found.")
+    (finding,) = tool_advice.check(report(Launch("k", rules=(missing,))))
+    assert not any("could not be found" in line for line in finding.evidence)
+
+
+def test_advice_on_code_is_not_passed_on_for_a_librarys_kernel() -> None:
+    advice = result("FPInstructions", ("global", 50.0))
+    assert list(tool_advice.check(report(Launch(NVJET, rules=(advice,))))) == []
+    assert list(tool_advice.check(report(Launch("step", rules=(advice,)))))
+
+
+# -- by names and times -----------------------------------------------------------------------------------------------
+
+CAST = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)::"
+    "{lambda(float)#1}, std::array<char*, 2ul> >(int)"
+)
+MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float> >(int)"
+
+
+def timeline(*names: str, ns: float = 10_000.0, gpu: str = H100) -> Trace:
+    """Kernels one after the other on one stream."""
+    trace = report(*(Launch(name, ns) for name in names), gpu=gpu, counted=False)
+    assert isinstance(trace.kernels, KernelTable)
+    starts = array("q", (int(i * ns) for i in range(len(names))))
+    return replace(trace, kernels=replace(trace.kernels, start_ns=starts))
+
+
+def only(trace: Trace, rule: Rule) -> Finding:
+    (finding,) = diagnose(trace, [rule]).findings
+    return finding
+
+
+def test_small_kernels_in_a_row_are_a_chance_to_fuse() -> None:
+    finding = only(timeline(*[NVJET, MUL, CAST, MUL] * 10), fusion_chances)
+    assert finding.message == "small kernels follow each other 10 times: 75 % of the kernels' time"
+    assert finding.evidence[0] == (
+        "elementwise mul fp32 vec4 → cast to bf16 vec4 → elementwise mul fp32 vec4: 3 kernels, 10 times, 300 µs; "
+        "fused up to 200 µs less"
+    )
+    assert finding.at_stake_ns == 200_000.0
+
+
+@pytest.mark.parametrize("names", [[NVJET, MUL, NVJET, CAST], [NVJET, NVJET], [MUL, NVJET]])
+def test_small_kernels_with_others_between_them_are_none(names: list[str]) -> None:
+    assert diagnose(timeline(*names * 5), [fusion_chances]).findings == ()
+
+
+def test_a_report_of_chosen_kernels_does_not_tell_what_was_between_them() -> None:
+    trace = report(*[Launch(MUL, 1e4), Launch(CAST, 1e4)] * 5)
+    assert diagnose(trace, [fusion_chances]).findings
+    facts = {"command": "ncu --kernel-name regex:elementwise ./p"}
+    assert diagnose(replace(trace, origin=replace(trace.origin, facts=facts)), [fusion_chances]).findings == ()
+
+
+def test_casts_that_stand_alone_are_conversions() -> None:
+    finding = only(timeline(*[NVJET, CAST] * 10), type_conversions)
+    assert finding.message == "10 kernels only change a type: 50 % of the kernels' time"
+    assert diagnose(timeline(*[NVJET, CAST, MUL] * 10), [type_conversions]).findings == (), "fused with its neighbour"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_skinny"), [(NVJET, True), (NVJET.replace("64x8_", "256x128_"), False), ("gemv_fp16_kernel", True)]
+)
+def test_matrix_kernels_for_a_few_tokens_are_told_to_batch(name: str, is_skinny: bool) -> None:
+    assert bool(diagnose(timeline(name, name, MUL), [skinny_matrices]).findings) is is_skinny
+
+
+def test_most_kernels_shorter_than_a_launch_are_told_once() -> None:
+    finding = only(timeline(*[MUL] * 60, ns=2_000.0), short_kernels)
+    assert finding.message == "100 % of the launches are shorter than 5.00 µs: 100 % of the kernels' time"
+    assert diagnose(timeline(*[MUL] * 60, ns=6_000.0), [short_kernels]).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "found"),
+    [
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", H100, True),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", "NVIDIA L4", False),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>(P)", H100, False),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel<bfloat16_t>::Params)", "NVIDIA L4", True),
+    ],
+)
+def test_an_older_attention_kernel_is_named_where_the_gpu_has_a_newer_one(name: str, gpu: str, found: bool) -> None:
+    assert bool(diagnose(timeline(name, gpu=gpu), [attention_variant]).findings) is found
+
+
+def test_uncoalesced_without_sector_counts_is_weighed_by_the_bytes_alone() -> None:
+    metrics = {**CACHES, BYTES.format("ld"): 4.0}
+    assert only(report(Launch("k", 1000.0, metrics)), kernel_uncoalesced).at_stake_ns == pytest.approx(831, abs=1)
+
+
+# -- the shipped samples ----------------------------------------------------------------------------------------------
 
 
 def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
-    found = {(finding.rule, finding.subject) for finding in diagnose(load(LADDER)).findings}
-    assert ("kernel-access-pattern", "sgemm_naive") in found
-    assert ("kernel-access-pattern", "smem_conflict") in found
-    assert ("kernel-access-pattern", "sgemm_coalesced") not in found
-    llama = [(finding.rule, finding.subject) for finding in diagnose(load(LLAMA)).findings]
-    assert ("kernel-small-grid", "30 kernels") in llama
-    assert ("kernel-memory-roof", "GEMM 64x8 bf16 nvjet") in llama
-    timeline = [(finding.rule, finding.subject) for finding in diagnose(load(TIMELINE)).findings]
-    assert timeline == [("host-code", "GPU 0"), ("code-loading", "GPU 0"), ("launch-gaps", "GPU 0")]
+    found = [(finding.rule, finding.subject) for finding in diagnose(load(LADDER)).findings]
+    assert found == [
+        ("kernel-uncoalesced", "sgemm_naive"),
+        ("kernel-bank-conflicts", "smem_conflict"),
+        ("kernel-memory-roof", "2 kernels"),
+    ]
+    llama = diagnose(load(LLAMA)).findings
+    assert [finding.rule for finding in llama[:2]] == ["fusion-chances", "kernel-memory-roof"]
+    assert "GEMM 64x8 bf16 nvjet" in llama[1].evidence[0]
+    assert "RMSNorm in parts" in " ".join(llama[0].evidence)
+    assert "fusion-chances" in {finding.rule for finding in diagnose(load(TIMELINE)).findings}
+
+
+@pytest.mark.parametrize("path", [LADDER, LLAMA, TIMELINE], ids=lambda path: path.name)
+def test_no_kernel_is_told_two_causes_of_one_kind(path: Path) -> None:
+    subjects = [(finding.rule, finding.action) for finding in diagnose(load(path)).findings]
+    assert len(subjects) == len(set(subjects))

@@ -1,22 +1,30 @@
-"""What rules over profiled kernels share."""
+"""What rules over profiled kernels share: a kernel with its numbers, a rule's claims of it, findings of claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from llmtop.analysis import counters as c
 from llmtop.analysis import profiling
 from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.counters import Counters
-from llmtop.analysis.kernels import KernelFacts, Kernels, Row, kernels_of
-from llmtop.model import Trace, Unknown
+from llmtop.analysis.counters import Counters, number
+from llmtop.analysis.fusion import chained_launches
+from llmtop.analysis.kernel_family import KernelKind
+from llmtop.analysis.kernels import KernelFacts, Kernels, Row, has_counters, kernels_of
+from llmtop.analysis.rules import stakes
+from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, percent
 
+HIGH_USE_PERCENT = 80.0
+"""Of peak: from here on NVIDIA's SpeedOfLight rule calls a unit's use high."""
 WORTHWHILE_SHARE = 0.01
 """Of the kernels' time. By Amdahl's law not even removing a smaller kernel shortens the whole by more than that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Judged:
     """A kernel that matters, with the launch that stands for all its calls.
 
@@ -46,6 +54,54 @@ class Judged:
         return self.kernels.metrics(self.launch)
 
     @property
+    def kind(self) -> KernelKind:
+        """What its name says."""
+        return self.kernels.kind(self.launch)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Its bound; None where it is not known."""
+        bound = self.facts.bound
+        return None if isinstance(bound, Unknown) else bound
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether schedulers lack ready warps, as far as is known: stalls cost nothing where they do not."""
+        stalls = self.facts.stalls
+        return isinstance(stalls, Unknown) or stalls.starved is not False
+
+    @property
+    def is_small_grid(self) -> bool:
+        """Whether the grid is the reason for whatever little it loads: below one wave of blocks, and latency-bound."""
+        waves, verdict = self.facts.waves, self.verdict
+        is_latency = verdict is not None and verdict.bound is Bound.LATENCY
+        return is_latency and isinstance(waves, float) and waves < 1
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether all its launches are steps of chains that could be one kernel, which another finding is about."""
+        chained = chained_launches(self.trace)
+        return all(launch in chained for launch in self.row.launches)
+
+    def counter(self, name: str) -> float | None:
+        """One counter's value."""
+        return number(self.metrics, name)
+
+    def stalled(self, *reasons: str) -> float:
+        """The share of all waiting that has these reasons; 0 where stalls were not collected, or cost nothing."""
+        stalls = self.facts.stalls
+        if isinstance(stalls, Unknown) or not self.is_starved:
+            return 0.0
+        return sum(share for reason, share in stalls.shares if reason in reasons)
+
+    @property
+    def slack_ns(self) -> float:
+        """Time that would be saved if its busiest unit were at what is called high use; 0 where none is known."""
+        verdict = self.verdict
+        used = 1.0 if verdict is None else verdict.busiest / HIGH_USE_PERCENT
+        return self.row.total_ns * max(0.0, 1.0 - used)
+
+    @property
     def time(self) -> str:
         """Evidence: how much time it takes."""
         calls = "1 call" if self.row.calls == 1 else f"{self.row.calls} calls"
@@ -56,21 +112,142 @@ class Judged:
         return profiling.of_launch(self.trace, self.launch, sections)
 
 
-def heavy(trace: Trace, least: float = WORTHWHILE_SHARE) -> Iterator[Judged]:
-    """Kernels with counters and at least this share of the time, the heaviest first."""
-    kernels = kernels_of(trace)
-    if kernels.table.details is None:
+def heavy(trace: Trace, least: float = WORTHWHILE_SHARE, *, counted: bool = True) -> Iterator[Judged]:
+    """Kernels with at least this share of the time, the heaviest first.
+
+    Args:
+        trace: Any capture.
+        least: Of the kernels' time.
+        counted: Only of captures that have counters; else of timelines too.
+    """
+    if counted and not has_counters(trace):
         return
-    for row in kernels.groups():
-        share = kernels.share(row.total_ns)
-        if share is None or share < least:
+    for judged in _judged(trace):
+        if judged.share < least:
             return
-        yield Judged(trace, kernels, row, kernels.middle(row), share)
+        yield judged
 
 
-def bound_by(trace: Trace, bound: Bound) -> Iterator[tuple[Judged, Verdict]]:
-    """Heavy kernels with this verdict."""
-    for judged in heavy(trace):
-        verdict = judged.facts.bound
-        if not isinstance(verdict, Unknown) and verdict.bound is bound:
-            yield judged, verdict
+@lru_cache(maxsize=4)
+def _judged(trace: Trace) -> tuple[Judged, ...]:
+    """Kept, so that what is found out about one is found out once."""
+    kernels = kernels_of(trace)
+    shares = [(row, kernels.share(row.total_ns)) for row in kernels.groups()]
+    return tuple(Judged(trace, kernels, row, kernels.middle(row), share) for row, share in shares if share is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a rule says of one kernel.
+
+    Attributes:
+        what: What is wrong, with its number.
+        action: What to do; kernels that are told the same stand in one finding.
+        at_stake_ns: Time of all its calls that the evidence says can be saved at most.
+        sections: What the next command is to collect.
+        advice: Identifiers of the profiler's own rules that speak of the same.
+    """
+
+    judged: Judged
+    what: str
+    action: str
+    at_stake_ns: float
+    evidence: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether acting on it could shorten the whole by a percent."""
+        return stakes.share(self.judged.trace, self.at_stake_ns) >= WORTHWHILE_SHARE
+
+
+_SHOWN = 4
+
+
+def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> Iterator[Finding]:
+    """One finding for the kernels that are told to do the same; its time at stake is that of all of them.
+
+    Args:
+        rule: The rule's id.
+        source: Where it comes from.
+        claims: At most one of a kernel.
+        several: What is wrong with several kernels, in a few words.
+    """
+    by_action: defaultdict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_action[claim.action].append(claim)
+    for same in by_action.values():
+        same.sort(key=lambda claim: -claim.at_stake_ns)
+        first, trace = same[0], same[0].judged.trace
+        at_stake_ns = stakes.on_each_gpu(trace, sum(claim.at_stake_ns for claim in same))
+        share = sum(claim.judged.share for claim in same)
+        is_one = len(same) == 1
+        yield Finding(
+            rule=rule,
+            severity=stakes.severity(trace, at_stake_ns),
+            subject=first.judged.name if is_one else f"{len(same)} kernels",
+            message=first.what if is_one else f"{several}: {percent(100 * share)} of the kernels' time",
+            evidence=(*_evidence(same), *([stakes.in_words(trace, at_stake_ns)] if at_stake_ns else [])),
+            action=first.action,
+            next_command=first.judged.again(*first.sections),
+            source=source,
+            at_stake_ns=at_stake_ns,
+        )
+
+
+def _evidence(claims: list[Claim]) -> Iterator[str]:
+    if len(claims) == 1:
+        claim = claims[0]
+        yield claim.judged.time
+        yield from claim.evidence
+        yield from tool_says(claim.judged, claim.advice)
+        return
+    for claim in claims[:_SHOWN]:
+        yield f"{claim.judged.name}: {claim.what}; {claim.judged.time}"
+    if len(claims) > _SHOWN:
+        yield f"and {len(claims) - _SHOWN} more"
+
+
+def tool_says(judged: Judged, rules: tuple[str, ...]) -> Iterator[str]:
+    """What the profiler's own rules on the same say: its estimate, as evidence."""
+    for name, estimate in tool_estimates(judged, rules):
+        yield f"{name}: up to {percent(estimate)} of this kernel (estimate of ncu)"
+
+
+def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, float]]:
+    """(name, percent of the kernel's time) of those rules that estimate a global speedup, the largest first."""
+    details = judged.kernels.table.details
+    results = () if details is None else details.rules(judged.launch)
+    estimates = [
+        (result.name, max(percents))
+        for result in results
+        if result.id in rules and (percents := [amount for kind, amount in result.speedups if kind == "global"])
+    ]
+    return sorted(estimates, key=lambda estimate: -estimate[1])
+
+
+def at_most(judged: Judged, at_stake_ns: float, rules: tuple[str, ...]) -> float:
+    """A stake, or the profiler's own estimate of the same (its largest) where that is smaller."""
+    estimates = tool_estimates(judged, rules)
+    return min(at_stake_ns, judged.row.total_ns * estimates[0][1] / 100) if estimates else at_stake_ns
+
+
+def busy_share(judged: Judged) -> float:
+    """How much of what the memory system can do the kernel uses, 0 to 1; how much it waits for it where that is more.
+
+    Traffic that is saved shortens a kernel no more than it is held up by traffic.
+    """
+    verdict = judged.verdict
+    used = 0.0 if verdict is None else verdict.memory / 100
+    return min(1.0, max(used, judged.stalled("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")))
+
+
+def occupancy_text(judged: Judged) -> str:
+    """Achieved and theoretical occupancy, as evidence."""
+    occupancy, limit = judged.facts.occupancy, judged.counter(c.THEORETICAL_OCCUPANCY_PERCENT)
+    achieved = "not collected" if isinstance(occupancy, Unknown) else percent(occupancy)
+    return (
+        f"occupancy {achieved} of {'an unknown limit' if limit is None else percent(limit)} that its launch "
+        "allows (ncu)"
+    )

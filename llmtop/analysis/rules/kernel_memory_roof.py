@@ -5,51 +5,112 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.rules.kernel_evidence import Judged, bound_by
-from llmtop.model import Finding, Severity, Trace, Unknown
+from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.rules.kernel_causes import is_explained
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
 id = "kernel-memory-roof"
 summary = "The kernel is limited by memory and close to what the memory can do."
 source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Compute, SpeedOfLight rule (60 %, 80 %)"
 
-_NEAR_PERCENT = 80.0
-"""From here on NVIDIA's SpeedOfLight rule calls a unit's use high: work has to move away from it."""
+_REACHED_PERCENT = 92.0
+"""Of the DRAM peak: what a kernel that only reads reaches on an H100 (docs/gpu-checks.md)."""
+ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels whose memory throughput leads, at DRAM or in the caches."""
-    for judged, verdict in bound_by(trace, Bound.MEMORY):
-        in_dram = verdict.dram is not None and verdict.dram >= verdict.memory - 5
-        yield Finding(
-            rule=id,
-            severity=Severity.INFO,
-            subject=judged.name,
-            message=f"{_nearness(verdict)} {'DRAM' if in_dram else 'cache and shared-memory'} roof: {verdict.why}",
-            evidence=(judged.time, *_traffic(judged)),
-            action=_DRAM_ACTION if in_dram else _CACHE_ACTION,
-            next_command=judged.again("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
-            source=source,
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "at the roof of the memory, or on the way to it")
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What is left up to the roof; None where memory is not the limit, or for a reason that another rule names."""
+    verdict = judged.verdict
+    if verdict is None or not _is_limit(verdict):
+        return None
+    in_dram = verdict.dram is not None and verdict.dram >= verdict.memory - 5
+    if not in_dram and is_explained(judged):
+        return None
+    level = "DRAM" if in_dram else "cache and shared-memory"
+    return Claim(
+        judged,
+        f"{_nearness(verdict)} {level} roof: {verdict.why}",
+        _dram_action(judged.kind.family) if in_dram else _cache_action(judged),
+        judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(verdict)),
+        tuple(_traffic(judged)),
+        ("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
+        ADVICE,
+    )
+
+
+def _is_limit(verdict: Verdict) -> bool:
+    """Whether memory leads, or both are about as busy and memory is not the less busy one."""
+    return verdict.bound is Bound.MEMORY or (
+        verdict.bound is Bound.BALANCED and verdict.memory >= (verdict.compute or 0.0)
+    )
+
+
+def _left_to_dram(verdict: Verdict) -> float:
+    return max(0.0, 1 - verdict.memory / _REACHED_PERCENT)
+
+
+def _left_to_next(verdict: Verdict) -> float:
+    """Without the traffic to the caches the next unit would be the limit."""
+    return max(0.0, 1 - max(verdict.compute or 0.0, verdict.dram or 0.0) / verdict.memory)
+
+
+_WEIGHTS = (
+    "read fewer bytes for each token: a larger batch (more work for each weight read), or quantised weights (FP8, INT4)"
+)
+_DRAM_ACTIONS = {
+    Family.GEMM: _WEIGHTS,
+    Family.GEMV: _WEIGHTS,
+    Family.ATTENTION: (
+        "read less of the KV cache: quantise it (FP8), share prefixes, or a model with fewer KV heads (GQA, MLA)"
+    ),
+    Family.COMMUNICATION: "send less: fewer or quantised all-reduces, or overlap them with compute",
+}
+_STREAMING = (
+    "fuse it with the kernels before and after it, so that what is between them stays on the chip "
+    "(torch.compile, fused norms "
+    "and activations), or use a narrower type"
+)
+_OTHER = "move fewer bytes: a narrower type, reuse of what was read (tiling), or fuse it with its neighbours"
+
+
+def _dram_action(family: Family) -> str:
+    if family in (Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION):
+        return _STREAMING
+    return _DRAM_ACTIONS.get(family, _OTHER)
+
+
+def _cache_action(judged: Judged) -> str:
+    if judged.kind.library:
+        return (
+            "DRAM is not the limit, the traffic between SM and caches is: try other sizes or layouts, a newer "
+            "version of the library or another algorithm"
         )
-
-
-_DRAM_ACTION = (
-    "move fewer bytes: a larger batch (more work for each weight read), quantised weights or KV cache, "
-    "or fuse it with its neighbours so that intermediates stay on the chip"
-)
-_CACHE_ACTION = (
-    "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, "
-    "keep values in registers (register tiling), avoid bank conflicts"
-)
+    return (
+        "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, "
+        "keep values in registers (register tiling), avoid bank conflicts"
+    )
 
 
 def _nearness(verdict: Verdict) -> str:
-    return "at the" if verdict.memory >= _NEAR_PERCENT else "on the way to the"
+    return "at the" if verdict.memory >= HIGH_USE_PERCENT else "on the way to the"
 
 
 def _traffic(judged: Judged) -> Iterator[str]:
-    roofline = judged.facts.roofline
-    if isinstance(roofline, Unknown):
-        return
-    for rate in roofline.traffic:
+    facts = judged.facts
+    rates = () if isinstance(facts.roofline, Unknown) else facts.roofline.traffic
+    for rate in rates:
         yield f"{rate.level} {si(rate.achieved, 'B/s')}, {percent(100 * rate.fraction)} of {si(rate.peak, 'B/s')} (ncu)"
+    if not rates and not isinstance(facts.traffic, Unknown):
+        yield str(facts.traffic)
+    hits = {"L1": facts.l1_hits, "L2": facts.l2_hits}
+    known = [f"{level} {percent(value)}" for level, value in hits.items() if not isinstance(value, Unknown)]
+    if known:
+        yield f"hit rates: {', '.join(known)} (ncu)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.rules import (
     allocation_stalls,
     api_bound,
+    attention_variant,
     blocking_copies,
     cgroup_throttled,
     clocks_capped,
@@ -21,6 +22,7 @@ from llmtop.analysis.rules import (
     engine_hung,
     engine_starved,
     exposed_communication,
+    fusion_chances,
     gil_bound,
     gpu_bound,
     gpu_shared,
@@ -31,12 +33,13 @@ from llmtop.analysis.rules import (
     host_waits,
     idle_polling,
     idle_unknown,
-    kernel_access,
-    kernel_compute_roof,
-    kernel_latency,
-    kernel_long_scoreboard,
+    kernel_compute_bound,
+    kernel_low_occupancy,
+    kernel_memory_latency,
     kernel_memory_roof,
+    kernel_small_grid,
     kernel_turnaround,
+    kernel_waits,
     kv_bound,
     launch_gaps,
     memory_bound_decode,
@@ -54,14 +57,18 @@ from llmtop.analysis.rules import (
     requests_outside,
     restarted,
     run_queue_starvation,
+    short_kernels,
+    skinny_matrices,
     speculation_poor,
     straggler,
     sync_stalls,
     tool_advice,
+    type_conversions,
 )
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.commands import is_root
 from llmtop.analysis.rules.evidence import WINDOW_NS
+from llmtop.analysis.rules.kernel_causes import PARTICULAR
 from llmtop.analysis.rules.needs import is_live, is_watched
 from llmtop.model import NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
@@ -164,11 +171,18 @@ RULES: tuple[Rule, ...] = (
     no_work,
     idle_unknown,
     profiler_cost,
+    skinny_matrices,
+    fusion_chances,
+    type_conversions,
+    attention_variant,
+    *PARTICULAR,
+    kernel_low_occupancy,
+    kernel_memory_latency,
+    kernel_waits,
+    kernel_small_grid,
     kernel_memory_roof,
-    kernel_compute_roof,
-    kernel_latency,
-    kernel_long_scoreboard,
-    kernel_access,
+    kernel_compute_bound,
+    short_kernels,
     tool_advice,
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""

@@ -21,6 +21,12 @@ def capture_ns(trace: Trace) -> float:
     return float(length) if trace.spans and length > 0 else kernels_of(trace).total_ns
 
 
+def on_each_gpu(trace: Trace, ns: float) -> float:
+    """Time of kernels of all GPUs as time of one of them: they work side by side, and do the same."""
+    devices = set() if trace.kernels is None else set(trace.kernels.device)
+    return ns / max(1, len(devices))
+
+
 def share(trace: Trace, at_stake_ns: float) -> float:
     """Time at stake as a share of the capture's, 0 to 1.
 

@@ -1,64 +1,84 @@
-"""The profiler's own rules, put in the order of what they could save."""
+"""What the profiler's own rules estimate to be worth something, where no rule of ours speaks of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from llmtop.analysis.rules.kernel_evidence import Judged, heavy
-from llmtop.model import Finding, RuleResult, Severity, Trace
-from llmtop.units import duration, percent
+from llmtop.analysis.rules import (
+    kernel_compute_bound,
+    kernel_low_occupancy,
+    kernel_memory_latency,
+    kernel_memory_roof,
+    kernel_small_grid,
+    kernel_uneven,
+    kernel_waits,
+)
+from llmtop.analysis.rules.kernel_causes import claims
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.model import Finding, RuleResult, Trace, Unknown
+from llmtop.units import percent
 
 id = "tool-advice"
-summary = "Nsight Compute's own rules estimate a speedup; the largest estimates come first."
+summary = "Nsight Compute's own rules estimate a speedup of what no other finding is about."
 source = "Nsight Compute, rule results in the report (global estimates, in % of the kernel's time)"
 
-_SHOWN = 10
-_NOTABLE_SHARE = 0.05
-_LEAST_SHARE = 0.002
-"""Of all kernels' time: rules also report savings of nanoseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    judged: Judged
-    rule: RuleResult
-    percent: float
-
-    @property
-    def share(self) -> float:
-        """Of all kernels' time."""
-        return self.judged.share * self.percent / 100
+_LIMITS = frozenset(
+    (
+        *kernel_memory_roof.ADVICE,
+        *kernel_compute_bound.ADVICE,
+        *kernel_low_occupancy.ADVICE,
+        *kernel_small_grid.ADVICE,
+    )
+)
+"""Rules on what limits a kernel as a whole: any finding of ours on that kernel says the same, or why not."""
+_OF_CODE = frozenset(
+    {"FPInstructions", "SharedMemoryConflicts", "UncoalescedSharedAccess", "ThreadDivergence", "MemoryL2Compression"}
+)
+"""Rules whose advice is to change the kernel's code: nobody can where it is a library's."""
+_OVERALL = (kernel_memory_roof, kernel_compute_bound, kernel_low_occupancy, kernel_memory_latency, kernel_waits)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """The ten largest estimates; they overlap, so they do not add up."""
-    worthwhile = [advice for advice in _advice(trace) if advice.share >= _LEAST_SHARE]
-    ranked = sorted(worthwhile, key=lambda advice: -advice.share)
-    yield from map(_finding, ranked[:_SHOWN])
+    """The largest estimate for each kernel, of those that are left."""
+    worthwhile = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, worthwhile, "the profiler's own estimate")
 
 
-def _advice(trace: Trace) -> Iterator[_Advice]:
-    """The largest global estimate of each rule for each kernel. Local ones are of a part that nobody measured."""
-    for judged in heavy(trace):
-        details = judged.kernels.table.details
-        for rule in details.rules(judged.launch) if details is not None else ():
-            estimates = [estimate for kind, estimate in rule.speedups if kind == "global"]
-            if estimates:
-                yield _Advice(judged, rule, max(estimates))
-
-
-def _finding(advice: _Advice) -> Finding:
-    judged, rule = advice.judged, advice.rule
-    saved = duration(judged.row.total_ns * advice.percent / 100)
-    texts = [text for kind, text in rule.messages if kind == "optimization"][:1]
-    return Finding(
-        rule=id,
-        severity=Severity.WARNING if advice.share >= _NOTABLE_SHARE else Severity.INFO,
-        subject=judged.name,
-        message=f"{rule.name}: up to {percent(advice.percent)} of this kernel, {saved} (estimate of ncu)",
-        evidence=(judged.time, *texts),
-        action=f"open the section {rule.section} of this kernel",
-        next_command=judged.again(rule.section, "SourceCounters"),
-        source=f"Nsight Compute rule {rule.id}",
+def judge(judged: Judged) -> Claim | None:
+    """The largest global estimate that nothing else is said about. Local ones are of a part that nobody measured."""
+    details = judged.kernels.table.details
+    results = () if details is None else details.rules(judged.launch)
+    spoken = _spoken_of(judged)
+    left = [(result, estimate) for result in results if result.id not in spoken and (estimate := _estimate(result))]
+    if not left:
+        return None
+    result, estimate = max(left, key=lambda pair: pair[1])
+    claim = Claim(
+        judged,
+        f"{result.name}: up to {percent(estimate)} of this kernel (estimate of ncu)",
+        f"see what the section {result.section} of the report says",
+        judged.row.total_ns * estimate / 100,
+        tuple(_texts(result)),
+        (result.section, "SourceCounters"),
     )
+    return claim if claim.is_worthwhile else None
+
+
+def _spoken_of(judged: Judged) -> set[str]:
+    """The profiler's rules that say nothing new of this kernel, or what nobody can follow."""
+    particular = claims(judged)
+    overall = judged.is_small_grid or judged.is_chained or any(rule.judge(judged) is not None for rule in _OVERALL)
+    spoken = {rule for claim in particular for rule in claim.advice}
+    spoken |= _LIMITS if overall or particular else set()
+    spoken |= set() if isinstance(judged.facts.waves, Unknown) else set(kernel_uneven.ADVICE[:1])  # judged by ourselves
+    return spoken | (_OF_CODE if judged.kind.library else set())
+
+
+def _estimate(result: RuleResult) -> float:
+    return max((percents for kind, percents in result.speedups if kind == "global"), default=0.0)
+
+
+def _texts(result: RuleResult) -> Iterator[str]:
+    """What it advises; that it would have liked another metric is no advice."""
+    texts = (text for kind, text in result.messages if kind == "optimization" and "could not be found" not in text)
+    yield from list(texts)[:1]

@@ -1,0 +1,70 @@
+"""Attention runs in an older kernel than the GPU has one for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llmtop.analysis.gpus import Gpu, find_gpu
+from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.model import Finding, Trace
+
+id = "attention-variant"
+summary = "The attention kernel is one that a newer variant outruns on this GPU."
+source = (
+    "Shah et al., FlashAttention-3 (arXiv:2407.08608: 1.5 to 2 times FlashAttention-2 on Hopper); DeepSeek-OCR "
+    "kernel-level "
+    "profiling, V2 (memory-efficient attention 15 times as long as FlashAttention)"
+)
+
+_NOTABLE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    pattern: re.Pattern[str]
+    architectures: tuple[str, ...]
+    what: str
+    action: str
+    saved: float
+
+
+_VARIANTS = (
+    _Variant(
+        re.compile(r"\bflash_fwd_kernel\b|\bflash_bwd_dq_dk_dv"),
+        ("Hopper",),
+        "FlashAttention-2, which does not use Hopper's asynchronous tensor instructions",
+        "use FlashAttention-3 (flash_attn_interface; vLLM: VLLM_FLASH_ATTN_VERSION=3) or cuDNN's attention "
+        "(torch: SDPBackend.CUDNN_ATTENTION)",
+        1 / 3,
+    ),
+    _Variant(
+        re.compile(r"fmha_cutlass[FB]|AttentionKernel<"),
+        ("Ampere", "Ada", "Hopper", "Blackwell"),
+        "PyTorch's memory-efficient attention, which FlashAttention and cuDNN outrun",
+        "let scaled_dot_product_attention take FlashAttention or cuDNN: 16-bit inputs, a head of at most 256, no "
+        "arbitrary "
+        "mask (is_causal instead); or install flash-attn and select it",
+        1 / 2,
+    ),
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Kernels of attention that take a twentieth of the time, by their names and the GPU's."""
+    claims = [claim for judged in heavy(trace, _NOTABLE_SHARE, counted=False) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "attention in an older variant")
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What the newer variant saves; None where there is none, or the GPU is not known."""
+    gpu, name = find_gpu(judged.kernels.gpu), judged.kernels.table.name(judged.launch)
+    if judged.kind.family is not Family.ATTENTION or not isinstance(gpu, Gpu):
+        return None
+    for variant in _VARIANTS:
+        if gpu.architecture in variant.architectures and variant.pattern.search(name):
+            saved_ns = variant.saved * judged.row.total_ns
+            return Claim(judged, variant.what, variant.action, saved_ns, sections=("ComputeWorkloadAnalysis",))
+    return None

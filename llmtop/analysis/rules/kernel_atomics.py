@@ -1,0 +1,55 @@
+"""Threads that update the same few addresses and so take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.counters import quotient
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, busy_share, findings, heavy
+from llmtop.model import Finding, Trace
+from llmtop.units import percent, si
+
+id = "kernel-atomics"
+summary = "The kernel waits for atomic updates of global memory."
+source = (
+    "CUDA C++ Programming Guide, atomic functions (updates of one address take turns); Nsight Compute, L2 cache tables"
+)
+
+_NOTABLE_SHARE = 0.2
+"""Of the requests to global memory. Ours."""
+_HELD_UP = 0.3
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels of which the code can be changed."""
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "contended atomic updates")
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What the kernel wastes; None where that is little, or not known, or another one's code."""
+    atomic = _asked(judged, "atom", "red")
+    share = quotient(atomic, atomic + _asked(judged, "ld", "st"))
+    if share is None or share < _NOTABLE_SHARE or judged.kind.library or _held_up(judged) < _HELD_UP:
+        return None
+    claim = Claim(
+        judged,
+        f"atomic updates: {percent(100 * share)} of its requests to global memory, and warps wait for them",
+        "add up in registers, then in the warp (__reduce_add_sync, shuffles) or in shared memory, and update "
+        "global memory "
+        "once a block; or spread the updates over more addresses",
+        judged.row.total_ns * share * _held_up(judged),
+        (f"{si(atomic)} atomic requests (ncu)",),
+        ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
+    )
+    return claim if claim.is_worthwhile else None
+
+
+def _asked(judged: Judged, *operations: str) -> float:
+    return sum(judged.counter(_REQUESTS.format(operation)) or 0.0 for operation in operations)
+
+
+def _held_up(judged: Judged) -> float:
+    waiting = judged.stalled("long_scoreboard", "lg_throttle", "drain", "membar", "mio_throttle")
+    return max(waiting, busy_share(judged))

@@ -1,0 +1,126 @@
+"""Too few warps to hide what they wait for, because of what a block takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from llmtop.analysis import counters as c
+from llmtop.analysis.bounds import Bound
+from llmtop.analysis.rules.kernel_causes import is_explained
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.units import binary_bytes, percent
+
+id = "kernel-low-occupancy"
+summary = "Warps wait and there are few of them: registers, shared memory or the block's size leave room for no more."
+source = (
+    "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Compute, TheoreticalOccupancy rule; CUDA "
+    "C++ Programming "
+    "Guide, occupancy"
+)
+
+LOW_PERCENT = 60.0
+"""Of the warps an SM can hold. Ours: no source gives a number."""
+_WAITING = 0.3
+"""Of all waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
+ADVICE = ("TheoreticalOccupancy", "AchievedOccupancy", "CPIStall", "IssueSlotUtilization", "SOLBottleneck")
+_LIMITS = ("registers", "shared_mem", "warps", "blocks", "barriers")
+_REGISTERS = 65_536
+"""Of a multiprocessor, on every chip since compute capability 3.5 (CUDA C++ Programming Guide, technical "
+"specifications)."""
+_REGISTER_UNIT = 8
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels of which the code can be changed."""
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "too few warps to hide what they wait for")
+
+
+@lru_cache(maxsize=4096)
+def judge(judged: Judged) -> Claim | None:
+    """What more warps could save; None where there are enough, or something else is the reason."""
+    limit, verdict = judged.counter(c.THEORETICAL_OCCUPANCY_PERCENT), judged.verdict
+    if limit is None or limit >= LOW_PERCENT or verdict is None or verdict.bound is not Bound.LATENCY:
+        return None
+    limiter = occupancy_limiter(judged)
+    if limiter is None or judged.is_small_grid or not _waits(judged) or judged.kind.library or is_explained(judged):
+        return None
+    title, blocks = limiter
+    claim = Claim(
+        judged,
+        f"occupancy is held to {percent(limit)} by {_TITLES[title]}, and warps wait",
+        _action(judged, title, blocks),
+        judged.slack_ns * (1 - limit / 100),
+        (occupancy_text(judged), _room(judged, title, blocks), *_top_stall(judged)),
+        ("Occupancy", "LaunchStats", "WarpStateStats", "SourceCounters"),
+        ADVICE,
+    )
+    return claim if claim.is_worthwhile else None
+
+
+def occupancy_limiter(judged: Judged) -> tuple[str, int] | None:
+    """What allows the fewest blocks on an SM, and how many; None where it was not collected.
+
+    Of several that allow equally few the first of `_LIMITS` is named.
+    """
+    allowed = {name: value for name in _LIMITS if (value := judged.counter(f"launch__occupancy_limit_{name}"))}
+    if not allowed:
+        return None
+    name = min(allowed, key=lambda name: allowed[name])
+    return name, int(allowed[name])
+
+
+_TITLES = {
+    "registers": "registers",
+    "shared_mem": "shared memory",
+    "warps": "the block's size",
+    "blocks": "the number of blocks an SM takes",
+    "barriers": "barriers",
+}
+
+
+def _waits(judged: Judged) -> bool:
+    """Whether the waiting is of a kind that more warps hide; True where it is not known."""
+    if isinstance(judged.facts.stalls, Unknown):
+        return True
+    return judged.stalled("long_scoreboard", "short_scoreboard", "wait", "lg_throttle", "tex_throttle") >= _WAITING
+
+
+def _action(judged: Judged, title: str, blocks: int) -> str:
+    threads = int(judged.counter("launch__block_size") or 0)
+    match title:
+        case "registers" if threads:
+            fits = _REGISTERS // ((blocks + 1) * threads) // _REGISTER_UNIT * _REGISTER_UNIT
+            return (
+                f"use at most {fits} registers a thread so that one more block fits: __launch_bounds__({threads}, "
+                f"{blocks + 1}), "
+                "smaller tiles, fewer values alive; see that it does not spill"
+            )
+        case "shared_mem":
+            return "use less shared memory a block (smaller tiles, fewer stages), or let more threads share it"
+        case "blocks":
+            return (
+                f"use larger blocks: {threads} threads a block times {blocks} blocks do not fill an SM; 128 to 256 do"
+            )
+        case _:
+            return "use smaller blocks, so that what is left of an SM takes another one"
+
+
+def _room(judged: Judged, title: str, blocks: int) -> str:
+    held = {
+        "registers": f"{int(judged.counter(c.REGISTERS) or 0)} registers a thread",
+        "shared_mem": f"{binary_bytes(judged.counter('launch__shared_mem_per_block') or 0)} of shared memory a block",
+    }.get(title, "")
+    fits = (
+        f"{blocks} block{'s' * (blocks != 1)} of {int(judged.counter('launch__block_size') or 0)} threads fit on an SM"
+    )
+    return f"{held}{': ' * bool(held)}{fits} (ncu)"
+
+
+def _top_stall(judged: Judged) -> Iterator[str]:
+    stalls = judged.facts.stalls
+    if not isinstance(stalls, Unknown):
+        reason, share = stalls.top
+        yield f"{reason} {percent(100 * share)} of all waiting (ncu)"

@@ -1,0 +1,57 @@
+"""Warps wait for loads that nothing hides, although there is room for more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.bounds import Bound
+from llmtop.analysis.rules import kernel_low_occupancy
+from llmtop.analysis.rules.kernel_causes import is_explained
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.model import Finding, Trace
+from llmtop.units import percent
+
+id = "kernel-memory-latency"
+summary = "Load latency is not hidden: warps wait for global memory, and neither it nor the SMs are busy."
+source = (
+    "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Compute, CPIStall rule (a reason above 30 % "
+    "while schedulers issue in less than 80 % of cycles)"
+)
+
+_REASON = "long_scoreboard"
+_DOMINANT_SHARE = 0.3
+_OWN = (
+    "have more loads under way: load what the next step needs before it is needed (unroll, cp.async, TMA), give "
+    "each thread "
+    "several independent loads, and shorten chains in which a load's address comes from a load"
+)
+_LIBRARY = "give it more to do at once: a larger batch or longer sequences, or fuse it with what comes before or after"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels."""
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "warps wait for loads that nothing hides")
+
+
+def _is_others(judged: Judged) -> bool:
+    return judged.is_small_grid or judged.is_chained
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What hiding the loads could save; None where something else is the reason."""
+    share, verdict = judged.stalled(_REASON), judged.verdict
+    if share < _DOMINANT_SHARE or verdict is None or verdict.bound is not Bound.LATENCY or _is_others(judged):
+        return None
+    if kernel_low_occupancy.judge(judged) is not None or is_explained(judged):
+        return None
+    claim = Claim(
+        judged,
+        f"waits for loads: {_REASON} is {percent(100 * share)} of all waiting, and no unit is busy: {verdict.why}",
+        _LIBRARY if judged.kind.library else _OWN,
+        judged.slack_ns * share,
+        (occupancy_text(judged),),
+        ("Occupancy", "LaunchStats", "MemoryWorkloadAnalysis", "SourceCounters"),
+        kernel_low_occupancy.ADVICE,
+    )
+    return claim if claim.is_worthwhile else None

@@ -1,0 +1,71 @@
+"""Loads and stores of a few bytes a thread: the memory pipeline is busy with instructions, not with bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.counters import quotient
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_uncoalesced import excessive_share
+from llmtop.model import Finding, Trace
+from llmtop.units import number as text
+from llmtop.units import percent
+
+id = "kernel-narrow-accesses"
+summary = "Each thread moves so few bytes at a time that memory instructions are the limit."
+source = (
+    "CUDA C++ Best Practices Guide (vectorised accesses); DeepSeek-OCR kernel-level profiling, V2 (vec4 and vec8 "
+    "kernels)"
+)
+
+_FEW_BYTES = 64.0
+"""A warp's request of 2 bytes a thread; 16 a thread (LDG.128) make 512."""
+_BUSY_PERCENT = 60.0
+_LSU = (
+    "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
+    "l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed",
+)
+_SCATTERED = 0.3
+"""Above this share of needless sectors the pattern is the cause, not the width."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels of which the code can be changed."""
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "narrow accesses to global memory")
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What the kernel wastes; None where that is little, or not known, or another one's code."""
+    width, pipe = _bytes_a_request(judged), max((judged.counter(name) or 0.0 for name in _LSU), default=0.0)
+    waiting = judged.stalled("lg_throttle")
+    is_held_up = pipe >= _BUSY_PERCENT or waiting >= 0.3
+    verdict = judged.verdict
+    at_dram = verdict is not None and (verdict.dram or 0.0) >= HIGH_USE_PERCENT
+    if width is None or width > _FEW_BYTES or not is_held_up or at_dram or judged.kind.library:
+        return None
+    if excessive_share(judged) > _SCATTERED:
+        return None
+    held_up = max(pipe / 100, waiting)
+    claim = Claim(
+        judged,
+        f"narrow accesses: {text(width / 32)} bytes a thread at a time, and the memory instructions are what it "
+        "waits for",
+        "let each thread load and store 16 bytes at once (float4, int4, uint4: LDG.128), several elements a thread",
+        judged.row.total_ns * held_up * max(0.0, 1 - width / 512),
+        (f"load-store pipe {percent(pipe)} busy, {text(width)} bytes a request of a warp (ncu)",),
+        ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
+    )
+    return claim if claim.is_worthwhile else None
+
+
+def _bytes_a_request(judged: Judged) -> float | None:
+    """Of loads and stores of global memory together: sectors by the bytes used of each, over requests."""
+    used = requests = 0.0
+    for operation in ("ld", "st"):
+        name = f"pipe_lsu_mem_global_op_{operation}.sum"
+        ratio = judged.counter(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{operation}.ratio")
+        sectors, asked = judged.counter(f"l1tex__t_sectors_{name}"), judged.counter(f"l1tex__t_requests_{name}")
+        if sectors and asked and ratio:
+            used, requests = used + sectors * ratio, requests + asked
+    return quotient(used, requests)

@@ -1,0 +1,75 @@
+"""Kernels with fewer blocks than the GPU takes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.kernels import dimensions
+from llmtop.analysis.rules.kernel_causes import is_explained
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.model import Finding, Trace
+
+id = "kernel-small-grid"
+summary = "Kernels have fewer blocks than the GPU takes at once, so most of it idles."
+source = (
+    "Nsight Compute, SpeedOfLight rule (latency below 60 %, grids below one wave) and LaunchConfiguration rule; "
+    "DeepSeek-OCR kernel-level profiling, V2 (small elementwise kernels)"
+)
+
+_NOTABLE_SHARE = 0.05
+"""Of the kernels' time, for all of them together."""
+_FLOOR_NS = 2_000.0
+"""What a kernel takes that does nothing to speak of; the time at stake is what is above it (the shortest of the
+DeepSeek-OCR study's kernels take 2 µs)."""
+ADVICE = (
+    "LaunchConfiguration",
+    "SOLBottleneck",
+    "AchievedOccupancy",
+    "CPIStall",
+    "IssueSlotUtilization",
+    "HighPipeUtilization",
+)
+_FUSED = (
+    "fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, "
+    "and replay them as a CUDA graph so that each costs no launch"
+)
+_MATRIX = (
+    "give it more to do at once: a larger batch, or an algorithm that divides the sum too (split-K, stream-K; "
+    "split-KV for "
+    "attention)"
+)
+_OWN = "launch more blocks: smaller tiles, fewer elements a thread, or divide the sum over blocks as well (split-K)"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for all that are told the same: what they have in common is their number and size."""
+    judged = [one for one in heavy(trace, least=0.0) if one.is_small_grid and not one.is_chained]
+    if sum(one.share for one in judged) < _NOTABLE_SHARE:
+        return
+    claims = [_claim(one) for one in judged if not is_explained(one)]
+    yield from findings(id, source, claims, "latency-bound with less than one wave of blocks")
+
+
+def _claim(judged: Judged) -> Claim:
+    grid = dimensions(judged.kernels.grid(judged.launch))
+    verdict = judged.verdict
+    return Claim(
+        judged,
+        f"latency-bound with {judged.facts.waves:.2g} waves of blocks: grid {grid}"
+        + (f"; {verdict.why}" if verdict else ""),
+        _action(judged),
+        max(0.0, judged.slack_ns - _FLOOR_NS * judged.row.calls),
+        (),
+        ("LaunchStats", "Occupancy"),
+        ADVICE,
+    )
+
+
+def _action(judged: Judged) -> str:
+    kind = judged.kind
+    if kind.is_small_step or kind.family in (Family.REDUCTION, Family.ROUTING):
+        return _FUSED
+    if kind.library or kind.family is Family.ATTENTION:
+        return _MATRIX
+    return _OWN

@@ -1,0 +1,132 @@
+"""Matrix work that could run on tensor cores and runs on the ordinary pipes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llmtop.analysis import counters as c
+from llmtop.analysis.counters import first
+from llmtop.analysis.gpus import find_gpu
+from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.kernels import has_counters
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.units import percent, si
+
+id = "kernel-tensor-missed"
+summary = "A matrix multiplication keeps the FP32 pipes busy, and the tensor cores idle."
+source = (
+    "Machine Learning Systems, Performance Engineering (tensor-core miss); cuBLAS documentation, tensor core usage "
+    "(sizes of a multiple of 8 or 16)"
+)
+
+_IDLE_PERCENT = 1.0
+_BUSY_PERCENT = 40.0
+"""Of the FMA pipe: below it arithmetic is not what such a kernel waits for."""
+_REACHED = 0.6
+"""Of a tensor peak, by good matrix kernels (stas00/ml-engineering, MAMF: 0.73 to 0.87 of bf16)."""
+_FMA = (
+    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+)
+_OWN = (
+    "compute it on tensor cores: a library (cuBLAS, CUTLASS), or mma/wgmma in place of the loop of "
+    "multiply-adds; inputs in "
+    "bf16 or fp16, or fp32 rounded to tf32 where that is exact enough"
+)
+_FP32 = (
+    "let fp32 multiplications use tf32 (torch.set_float32_matmul_precision('high'), NVIDIA_TF32_OVERRIDE=1), or "
+    "run the layer "
+    "in bf16"
+)
+_SIXTEEN = (
+    "pad the sizes (hidden, vocabulary, head) to multiples of 8, of 16 for 8-bit types, so that cuBLAS takes a "
+    "tensor kernel"
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels."""
+    tell = judge if has_counters(trace) else judge_by_name
+    claims = [claim for judged in heavy(trace, counted=False) if (claim := tell(judged)) is not None]
+    yield from findings(id, source, claims, "matrix work without tensor cores")
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What tensor cores would save; None where it is no matrix work, uses them, or waits for something else."""
+    if judged.kind.family not in (Family.GEMM, Family.CONVOLUTION) or _uses_tensor_cores(judged) is not False:
+        return None
+    fma, verdict = first(judged.metrics, _FMA), judged.verdict
+    if fma is None or fma < _BUSY_PERCENT or (verdict is not None and (verdict.dram or 0.0) > fma):
+        return None
+    saved = 1 - _time_left(judged)
+    claim = Claim(
+        judged,
+        f"{judged.kind.dtype or 'matrix'} multiplication on the FMA pipe ({percent(fma)} busy), tensor cores idle",
+        _action(judged),
+        judged.row.total_ns * max(0.0, saved),
+        tuple(_evidence(judged)),
+        ("ComputeWorkloadAnalysis", "InstructionStats"),
+        ("FPInstructions",),
+    )
+    return claim if claim.is_worthwhile else None
+
+
+_FMA_NAME = re.compile(r"(?:^|_)sgemm|simt_|_ffma_|scudnn|gemmSN|f32f32_f32f32")
+"""Libraries say so in the names of kernels that multiply in fp32 without tensor cores."""
+_SAVED_BY_NAME = 0.5
+"""What such kernels wait for is not known without counters: arithmetic, mostly, which tensor cores do 7 times "
+"as fast."""
+
+
+def judge_by_name(judged: Judged) -> Claim | None:
+    """The same of a timeline, which has names alone."""
+    kind, name = judged.kind, judged.kernels.table.name(judged.launch)
+    is_fp32 = kind.dtype == "fp32" and kind.library and _FMA_NAME.search(name)
+    if kind.family not in (Family.GEMM, Family.CONVOLUTION) or not is_fp32:
+        return None
+    claim = Claim(
+        judged,
+        "by its name it multiplies in fp32 without tensor cores",
+        _FP32,
+        judged.row.total_ns * _SAVED_BY_NAME,
+        sections=("ComputeWorkloadAnalysis", "SpeedOfLight"),
+    )
+    return claim if claim.is_worthwhile else None
+
+
+def _uses_tensor_cores(judged: Judged) -> bool | None:
+    """None where the pipe was not collected."""
+    busy = first(judged.metrics, c.TENSOR_PERCENT)
+    return None if busy is None else busy >= _IDLE_PERCENT
+
+
+def _action(judged: Judged) -> str:
+    if not judged.kind.library:
+        return _OWN
+    return _SIXTEEN if judged.kind.dtype in ("bf16", "fp16", "fp8", "int8") else _FP32
+
+
+def _time_left(judged: Judged) -> float:
+    """Of its time, if the work ran at what tensor cores reach of tf32, the slowest of their types; half if unknown."""
+    gpu, rate = find_gpu(judged.kernels.gpu), _rate(judged)
+    if isinstance(gpu, Unknown) or rate is None or "tf32" not in gpu.peaks:
+        return 0.5
+    return rate / (_REACHED * gpu.peaks["tf32"])
+
+
+def _rate(judged: Judged) -> float | None:
+    roofline = judged.facts.roofline
+    return None if isinstance(roofline, Unknown) or not roofline.work else roofline.work[0].achieved
+
+
+def _evidence(judged: Judged) -> Iterator[str]:
+    rate, gpu = _rate(judged), find_gpu(judged.kernels.gpu)
+    if rate is not None:
+        peak = (
+            ""
+            if isinstance(gpu, Unknown) or "tf32" not in gpu.peaks
+            else f"; tf32 peak {si(gpu.peaks['tf32'], 'FLOP/s')}"
+        )
+        yield f"{si(rate, 'FLOP/s')} (ncu){peak}"

@@ -1,0 +1,112 @@
+"""Warps wait for each other or for their own instructions: barriers, fixed latencies, shared memory, fences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llmtop.analysis.bounds import Bound
+from llmtop.analysis.rules import kernel_low_occupancy
+from llmtop.analysis.rules.kernel_causes import is_explained
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.stalls import REASONS
+from llmtop.model import Finding, Trace, Unknown
+from llmtop.units import percent
+
+id = "kernel-waits"
+summary = "No unit is busy, and the warps wait for something else than global memory."
+source = "Nsight Compute, CPIStall rule (a reason above 30 %) and Kernel Profiling Guide, warp scheduler states"
+
+_DOMINANT_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    reasons: tuple[str, ...]
+    title: str
+    action: str
+
+
+_WAITS = (
+    _Wait(
+        ("barrier",),
+        "at barriers for the other warps of their block",
+        "give all warps of a block the same work between two __syncthreads, use smaller blocks, or synchronise less: "
+        "__syncwarp, or pipelines whose stages overlap",
+    ),
+    _Wait(
+        ("mio_throttle", "short_scoreboard"),
+        "for shared memory and special functions",
+        "use fewer, wider accesses to shared memory and keep values in registers (register tiling, shuffles); replace "
+        "divisions, exponentials and roots by cheaper forms",
+    ),
+    _Wait(
+        ("wait", "math_pipe_throttle", "dispatch_stall"),
+        "for their own previous instruction",
+        "let each thread work on several independent values (several accumulators, unrolled loops), or have more "
+        "warps: a "
+        "chain of dependent instructions leaves its pipe idle",
+    ),
+    _Wait(
+        ("lg_throttle", "tex_throttle"),
+        "for the queue of memory instructions",
+        "issue fewer memory instructions: 16 bytes a thread at once, values kept in registers or shared memory",
+    ),
+    _Wait(
+        ("no_instruction", "branch_resolving", "imc_miss"),
+        "for instructions and constants to be fetched",
+        "shorten the code: less unrolling, fewer branches and inlined functions, so that loops fit the "
+        "instruction cache",
+    ),
+    _Wait(
+        ("membar", "sleeping"),
+        "at memory fences or asleep",
+        "fence less often and with the narrowest scope (__threadfence_block), or leave what waits out of the kernel",
+    ),
+    _Wait(
+        ("gmma",),
+        "for tensor instructions under way",
+        "keep more tensor work in flight: deeper pipelines, larger tiles",
+    ),
+)
+_LIBRARY = (
+    "give it more to do at once: a larger batch or other sizes, a newer version of the library, or another algorithm"
+)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Heavy kernels that load no unit."""
+    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
+    yield from findings(id, source, claims, "warps wait, and no unit is busy")
+
+
+def _is_others(judged: Judged) -> bool:
+    return judged.is_small_grid or judged.is_chained
+
+
+def judge(judged: Judged) -> Claim | None:
+    """What less waiting could save; None where something else is the reason."""
+    verdict = judged.verdict
+    if verdict is None or verdict.bound is not Bound.LATENCY or _is_others(judged):
+        return None
+    if (
+        isinstance(judged.facts.stalls, Unknown)
+        or kernel_low_occupancy.judge(judged) is not None
+        or is_explained(judged)
+    ):
+        return None
+    wait = max(_WAITS, key=lambda wait: judged.stalled(*wait.reasons))
+    share = judged.stalled(*wait.reasons)
+    if share < _DOMINANT_SHARE or judged.stalled("long_scoreboard") >= share:
+        return None
+    reason = max(wait.reasons, key=judged.stalled)
+    claim = Claim(
+        judged,
+        f"warps wait {wait.title}: {percent(100 * share)} of all waiting; {verdict.why}",
+        _LIBRARY if judged.kind.library else wait.action,
+        judged.slack_ns * share,
+        (f"{reason}: {REASONS[reason]} ({percent(100 * judged.stalled(reason))}, ncu)", occupancy_text(judged)),
+        ("WarpStateStats", "SchedulerStats", "SourceCounters"),
+        kernel_low_occupancy.ADVICE,
+    )
+    return claim if claim.is_worthwhile else None

@@ -1,0 +1,51 @@
+"""Kernels so short that starting them takes as long as they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.kernels import has_counters, kernels_of
+from llmtop.model import Finding, Severity, Trace
+from llmtop.units import duration, percent
+
+id = "short-kernels"
+summary = "Most kernels are shorter than what it takes to launch one."
+source = (
+    "DeepSeek-OCR kernel-level profiling, V2 (most kernels below 10 µs); Machine Learning Systems (launches of 5 "
+    "to 10 µs)"
+)
+
+_SHORT_NS = 5_000.0
+"""What a launch takes on the CPU side, at least where PyTorch makes it."""
+_MOST = 0.5
+_NOTABLE_SHARE = 0.1
+"""Of the kernels' time."""
+_FEWEST = 50
+_SHOWN = 3
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Of a timeline: a report of counters says more of each of them."""
+    kernels = kernels_of(trace)
+    known = [ns for ns in kernels.table.duration_ns if ns == ns]
+    short = [ns for ns in known if ns < _SHORT_NS]
+    if has_counters(trace) or len(known) < _FEWEST or len(short) < _MOST * len(known):
+        return
+    share = sum(short) / kernels.total_ns
+    if share < _NOTABLE_SHARE:
+        return
+    largest = [f"{one.family} {percent(100 * one.share)}" for one in family_shares(trace)[:_SHOWN]]
+    yield Finding(
+        rule=id,
+        severity=Severity.INFO,
+        subject="kernels",
+        message=f"{percent(100 * len(short) / len(known))} of the launches are shorter than {duration(_SHORT_NS)}: "
+        f"{percent(100 * share)} of the kernels' time",
+        evidence=(
+            f"{len(short)} of {len(known)} launches, {duration(sum(short))} (nsys)",
+            f"by kind: {', '.join(largest)}",
+        ),
+        action="fewer, larger kernels: a larger batch, fused ones (torch.compile); launches cost least in CUDA graphs",
+        source=source,
+    )

@@ -1,0 +1,70 @@
+"""Most of the time goes into products of a matrix with one or a few vectors: weights are read for little work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llmtop.analysis.kernel_family import Family, KernelKind
+from llmtop.analysis.kernels import Row, kernels_of
+from llmtop.analysis.rules import kernel_memory_roof, stakes
+from llmtop.analysis.rules.kernel_evidence import heavy
+from llmtop.model import Finding, Trace
+from llmtop.units import duration, percent
+
+id = "skinny-matrices"
+summary = "Matrix kernels made for batches of 1 to 16 take much of the time: each weight is read for a few tokens."
+source = (
+    "DeepSeek-OCR kernel-level profiling, V2 (GEMV 49 % of the time); Machine Learning Systems, intensity by batch size"
+)
+
+_NOTABLE_SHARE = 0.3
+"""Of the kernels' time. Ours; the study speaks of dominance at 49 %."""
+_FEW = 16
+"""Columns of a tile: a larger batch takes a wider tile."""
+_SAVED = 0.5
+"""Of the time for each token, by twice the batch: the weights are read once for both."""
+_SHOWN = 3
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Unless the counters have told the same of the same kernels."""
+    kernels = kernels_of(trace)
+    rows = [
+        row for row in kernels.groups() if _is_skinny(kernels.kind(row.launches[0])) and row.total_ns == row.total_ns
+    ]
+    total_ns = sum(row.total_ns for row in rows)
+    share = kernels.share(total_ns) or 0.0
+    if share < _NOTABLE_SHARE or any(_is_skinny(one.kind) and kernel_memory_roof.judge(one) for one in heavy(trace)):
+        return
+    at_stake_ns = stakes.on_each_gpu(trace, _SAVED * total_ns)
+    yield Finding(
+        rule=id,
+        severity=stakes.severity(trace, at_stake_ns),
+        subject="matrix kernels",
+        message=f"matrix kernels for a few tokens at a time take {percent(100 * share)} of the kernels' time",
+        evidence=(
+            *(
+                f"{kernels.short_name(row.launches[0])}: {duration(row.total_ns)} in {row.calls} calls"
+                for row in rows[:_SHOWN]
+            ),
+            f"{stakes.in_words(trace, at_stake_ns)}, for each token at twice the batch",
+        ),
+        action="let more requests run at once, so that each weight is read for more tokens; for one request alone "
+        "quantise the weights (FP8, INT4) or use speculative decoding",
+        next_command=_next(trace, rows),
+        source=source,
+        at_stake_ns=at_stake_ns,
+    )
+
+
+def _is_skinny(kind: KernelKind) -> bool:
+    if kind.family is Family.GEMV:
+        return kind.dtype != "fp64"  # no language model's
+    return kind.family is Family.GEMM and bool(kind.tile) and min(map(int, kind.tile.split("x")[:2])) <= _FEW
+
+
+def _next(trace: Trace, rows: Sequence[Row]) -> str:
+    """How near they are to the memory's roof, where that is not known."""
+    launches = {row.launches[0] for row in rows}
+    judged = next((one for one in heavy(trace, counted=False) if one.row.launches[0] in launches), None)
+    return "" if judged is None else judged.again("SpeedOfLight", "MemoryWorkloadAnalysis")

@@ -1,0 +1,52 @@
+"""Kernels that do nothing but change a type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.fusion import chained_launches
+from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.rules import stakes
+from llmtop.model import Finding, Trace
+from llmtop.units import duration, percent
+
+id = "type-conversions"
+summary = "Casts and quantisation in kernels of their own take a part of the time."
+source = "DeepSeek-OCR kernel-level profiling, V2 (6 % of the time in conversions)"
+
+_NOTABLE_SHARE = 0.03
+"""Of the kernels' time, of those that stand alone. Ours."""
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Those that are no part of a chain of small kernels, which another finding is about."""
+    kernels = kernels_of(trace)
+    chained = chained_launches(trace)
+    durations = kernels.table.duration_ns
+    alone_ns = sum(
+        durations[i]
+        for row in kernels.groups()
+        if kernels.kind(row.launches[0]).family is Family.CONVERSION
+        for i in row.launches
+        if i not in chained and durations[i] == durations[i]
+    )
+    if (kernels.share(alone_ns) or 0.0) < _NOTABLE_SHARE:
+        return
+    (share,) = (one for one in family_shares(trace) if one.family is Family.CONVERSION)
+    at_stake_ns = stakes.on_each_gpu(trace, alone_ns)
+    yield Finding(
+        rule=id,
+        severity=stakes.severity(trace, at_stake_ns),
+        subject="conversions",
+        message=f"{share.launches} kernels only change a type: {percent(100 * share.share)} of the kernels' time",
+        evidence=(
+            f"{', '.join(share.longest)}: {duration(share.total_ns)}",
+            stakes.in_words(trace, at_stake_ns),
+        ),
+        action="keep one type from layer to layer (load weights in the type that is computed in, no fp32 between bf16 "
+        "layers), or let the kernel before or after convert as it stores or loads",
+        source=source,
+        at_stake_ns=at_stake_ns,
+    )
