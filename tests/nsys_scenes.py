@@ -206,6 +206,16 @@ def code_loaded_in_the_capture() -> Capture:
     return made
 
 
+def one_thread_for_two_gpus() -> Capture:
+    """One thread launches twenty kernels for each GPU in turn."""
+    made = _traced()
+    for step in range(STEPS):
+        for i in range(40):
+            now = (step * 40 + i) * 6 * US
+            _launch(made, now, 5800, now + 5800, 5 * US, gpu=i // 20)
+    return made
+
+
 def one_gpu_late() -> Capture:
     """Two ranks: the second computes longer each step, so the first waits for it in the all-reduce."""
     made = _traced()
@@ -258,6 +268,7 @@ SCENES: Mapping[str, Scene] = {
     "queued": Scene(queued_and_not_started, ("queued-work",), "does not start"),
     "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround",), "moment to start"),
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
+    "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
     "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "waiting for GPU 1"),
     "communication hidden": Scene(communication_hidden, ()),
     "not traced": Scene(traced_without_os_calls, ("idle-unknown",), "does not tell"),

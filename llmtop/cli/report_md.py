@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.idle_time.view import IdleView, idle_view
 from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
@@ -16,6 +17,7 @@ from llmtop.model import Finding, Trace
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 50
+_IDLE_ROWS = 10
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
 """What Markdown, its HTML, and the sites that render it could take for more than text: names come from outside."""
 
@@ -35,6 +37,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from _kernels(trace)
         yield from _families(trace)
         yield from _roofline(roofline_view(trace))
+    yield from _idle(idle_view(trace))
     yield from _findings(diagnose(trace).findings)
     yield from _missing(trace)
 
@@ -109,6 +112,25 @@ def _roofline(view: RooflineView) -> Iterator[str]:
         work = si(point.flops_per_s, "FLOP/s")
         yield _row([_escaped(point.label), number(point.intensity), work, point.precision, fraction])
     yield ""
+
+
+def _idle(view: IdleView) -> Iterator[str]:
+    """Where the time of each GPU of a timeline went, and what the capture does not tell of it."""
+    for gpu in view.gpus:
+        share = percent(100 * gpu.idle_ns / max(1, gpu.capture_ns))
+        yield f"## Idle time of {gpu.title}: {duration(gpu.idle_ns)}, {share} of the capture"
+        yield ""
+        yield _row(["time", "of the idle time", "cause", "call or range", "gaps", "longest"])
+        yield _row(["---:", "---:", "---", "---", "---:", "---:"])
+        for row in gpu.rows[:_IDLE_ROWS]:
+            cells = (duration(row.ns), percent(100 * row.share), row.title, _escaped(row.name), f"{row.gaps:,}")
+            yield _row([*cells, duration(row.longest_ns)])
+        if len(gpu.rows) > _IDLE_ROWS:
+            yield f"\n{len(gpu.rows) - _IDLE_ROWS} more are not shown."
+        yield ""
+    for missing in view.unknown:
+        yield f"{_escaped(missing.what)}: {_escaped(str(missing.why))}"
+        yield ""
 
 
 def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:

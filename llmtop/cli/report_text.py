@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, gpu_title, idle_view
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, idle_view
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary

@@ -48,6 +48,13 @@ def test_kernels_beside_graphs_are_told_from_those_inside(tmp_path: Path) -> Non
     assert launches.action.startswith("take the kernels that are launched one by one into the CUDA graph")
 
 
+def test_a_thread_that_feeds_several_gpus_is_to_be_several(tmp_path: Path) -> None:
+    (finding,) = found(SCENES["one thread for two GPUs"], tmp_path)
+    assert finding.subject == "GPUs 0, 1"
+    assert "a thread or a process of its own" in finding.action
+    assert any(one.startswith("launch call cudaLaunchKernel on GPU 1:") for one in finding.evidence)
+
+
 def test_code_that_starts_when_the_gpu_is_dry_is_to_be_overlapped(tmp_path: Path) -> None:
     (finding,) = found(SCENES["Python in a range"], tmp_path)
     assert "asynchronous scheduling" in finding.action

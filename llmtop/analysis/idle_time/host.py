@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress, islice
 from operator import le
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.idle_time.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call, range_name
+from llmtop.analysis.idle_time.work import gpu_by_join, gpu_title
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -114,7 +117,8 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
 
     `outside` is what to call time of which nothing was recorded.
     """
-    launches, calls = _layers(trace, "launch", _launch), _layers(trace, "call", _call)
+    gpus = gpu_by_join(trace)
+    launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus)
     overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
     off_cpu, ranges = _layers(trace, "off-cpu", _off_cpu), _layers(trace, "nvtx", _range)
     samples = _layers(trace, "sample", _sample)
@@ -137,17 +141,27 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
 _EMPTY = Layer((), (), ())
 
 
-def _layers(trace: Trace, kind: str, label_of: Callable[[str], Label]) -> dict[str, Layer]:
-    """The spans of a kind by track."""
+def _layers(
+    trace: Trace, kind: str, label_of: Callable[[str], Label], gpus: Mapping[int, str] = MappingProxyType({})
+) -> dict[str, Layer]:
+    """The spans of a kind by track; calls whose work is in `gpus` are told apart by GPU."""
     spans = trace.spans.get(kind)
     if spans is None:
         return {}
     by_name = [label_of(name) for name in spans.names]
     labels = list(map(by_name.__getitem__, spans.name_id))
+    if gpus:
+        labels = [_at(label, gpus.get(join)) for label, join in zip(labels, spans.correlation, strict=True)]
     if len(spans.tracks) == 1:
         return {spans.tracks[0]: Layer(spans.start_ns, spans.end_ns, labels)}
     layer = Layer(spans.start_ns, spans.end_ns, labels)
     return {track: _only(layer, [i == own for i in spans.track_id]) for own, track in enumerate(spans.tracks)}
+
+
+@lru_cache(maxsize=1024)
+def _at(label: Label, gpu: str | None) -> Label:
+    """The label of a call that gives work to this GPU."""
+    return label if gpu is None else (label[0], f"{label[1]} on {gpu_title(gpu)}")
 
 
 def _only(layer: Layer, chosen: Sequence[bool]) -> Layer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.account import GpuIdle, IdlePart, idle_account
 from llmtop.analysis.idle_time.causes import TITLES, Cause
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
@@ -86,15 +87,6 @@ def idle_view(trace: Trace) -> IdleView:
     gpus = tuple(_view(gpu_title(gpu.gpu), (gpu,)) for gpu in account.gpus)
     total = gpus[0] if len(gpus) == 1 else _view(f"{len(gpus)} GPUs", account.gpus)
     return IdleView(gpus, total, account.unknown)
-
-
-def gpu_title(track: str) -> str:
-    """What to call a GPU.
-
-    >>> gpu_title("gpu:0")
-    'GPU 0'
-    """
-    return track.replace("gpu:", "GPU ")
 
 
 def merged(parts: Iterable[IdlePart], *, by_name: bool) -> tuple[IdlePart, ...]:

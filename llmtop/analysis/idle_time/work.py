@@ -48,6 +48,25 @@ def work_by_gpu(trace: Trace) -> dict[str, Work]:
     return {gpu: _joined(parts[gpu]) for gpu in sorted(parts, key=lambda gpu: (len(gpu), gpu))}
 
 
+def gpu_by_join(trace: Trace) -> dict[int, str]:
+    """The GPU of each work by its join key, of those processes alone that give work to several GPUs."""
+    spans = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
+    gpus: dict[str, set[str]] = defaultdict(set)
+    for track in {track for table in spans for track in table.tracks}:
+        gpus[_process(track)].add(gpu_of(track))
+    found: dict[int, str] = {}
+    for table in spans:
+        shared = {i: gpu_of(track) for i, track in enumerate(table.tracks) if len(gpus[_process(track)]) > 1}
+        if shared:
+            rows = zip(table.correlation, table.track_id, strict=True)
+            found.update((join, shared[track]) for join, track in rows if track in shared)
+    return found
+
+
+def _process(track: str) -> str:
+    return track.split("/")[1] if "/" in track else ""
+
+
 def gpu_of(track: str) -> str:
     """The GPU that a stream's track is of.
 
@@ -55,6 +74,15 @@ def gpu_of(track: str) -> str:
     'gpu:0'
     """
     return track.split("/")[0]
+
+
+def gpu_title(track: str) -> str:
+    """What to call a GPU.
+
+    >>> gpu_title("gpu:0")
+    'GPU 0'
+    """
+    return track.replace("gpu:", "GPU ")
 
 
 def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[str, list[array[int]]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.communication import Communication, communication, described
-from llmtop.analysis.idle_time.view import gpu_title
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_family import kernel_kind
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding

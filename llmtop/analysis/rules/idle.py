@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.account import NOT_TRACED, GpuIdle, IdlePart, idle_account
 from llmtop.analysis.idle_time.causes import TITLES, Cause
-from llmtop.analysis.idle_time.view import gpu_title, merged
+from llmtop.analysis.idle_time.view import merged
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Severity
 from llmtop.units import count, duration, percent

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.rules import idle
 from llmtop.units import count, percent
 
@@ -31,7 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="kernels are launched one by one, later than the GPU is ready for them",
             evidence=_evidence(lost.gpu),
-            action=_action(lost.gpu),
+            action=_action(lost),
             source=source,
         )
 
@@ -49,8 +50,16 @@ def _evidence(gpu: GpuIdle) -> Iterator[str]:
         yield f"{inside} kernels and copies come from {count(gpu.graph_launches)} graph launches, and cost none of this"
 
 
-def _action(gpu: GpuIdle) -> str:
+def _action(lost: idle.Stake) -> str:
     fewer = "fuse small kernels (torch.compile), batch more; if the launching thread waits for a core, give it one"
-    if gpu.graph_works:
+    if 2 * _elsewhere_ns(lost) > lost.ns:
+        return f"its thread launches for other GPUs meanwhile: give each GPU a thread or a process of its own; {fewer}"
+    if lost.gpu.graph_works:
         return f"take the kernels that are launched one by one into the CUDA graph of the step, or {fewer}"
     return f"capture the step as a CUDA graph (vLLM: without --enforce-eager), {fewer}"
+
+
+def _elsewhere_ns(lost: idle.Stake) -> int:
+    """The time that went into launches for other GPUs."""
+    own = f" on {gpu_title(lost.gpu.gpu)}"
+    return sum(part.ns for part in lost.parts if " on GPU " in part.name and not part.name.endswith(own))
