@@ -131,6 +131,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     endpoint_slow.id: (api_bound, gil_bound),  # the page waits for the same threads as the requests
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
+    short_kernels.id: (launch_gaps, graph_gaps, kernel_turnaround),  # these say what the shortness costs
 }
 """By rule, those that say why it is so where they fire."""
 
