@@ -29,7 +29,9 @@ SEARCH_NS = 1_000_000_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LEAST_AGE_TICKS = _TICKS
 """A server may start anew as soon as its end is under way: so much before it was last seen alive."""
-_CLIENTS = frozenset({"docker", "podman", "nerdctl", "systemd-run", "srun"})
+_CLIENTS = frozenset(
+    {"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr", "machinectl", "systemd-run", "srun"}
+)
 """Programs that have others start what they are told to: the server is then none of their descendants."""
 _WORDS = 3
 """Such a program stands at the front of a command, perhaps behind sudo or env."""

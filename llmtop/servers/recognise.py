@@ -24,6 +24,8 @@ _SUPERVISOR = "/servers/supervise.py"
 """Runs what is launched, and adopts what that leaves behind (`llmtop.servers.supervise`)."""
 _FRONT = "APIServer"
 _NUMBERED = re.compile(r"_\d+$")
+_KERNEL = 2
+"""The PID of kthreadd, the parent of the kernel's threads."""
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
 
@@ -62,6 +64,8 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     pid = procfs.thread_group(pid, proc) or pid
     family = procfs.family(proc)
     found = _root(pid, family, proc)
+    if found is None and _KERNEL in (pid, state.parent) and not procfs.arguments(pid, proc):
+        raise TargetError(f"process {pid} is a thread of the kernel ({_elsewhere(pid, proc)})")
     if found is None:
         return _plain_process(pid, family, proc)
     root, engine = found
@@ -69,12 +73,15 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
 
 
 def _elsewhere(pid: int, proc: Path) -> str:
-    """Where a PID that does not exist here may come from."""
+    """Where a PID that is no server's here may come from."""
+    return _inside(pid, proc) or "a container has PIDs of its own: `docker top CONTAINER` shows the host's"
+
+
+def _inside(pid: int, proc: Path) -> str:
+    """Which processes have this PID in a container; empty where none has."""
     named_so = procfs.known_inside_as(pid, proc)[:_MOST_NAMED]
-    if not named_so:
-        return "a container has PIDs of its own: `docker top CONTAINER` shows the host's"
     seen_here = ", ".join(f"{one} ({_shown_name(one, proc)})" for one in named_so)
-    return f"{pid} inside a container is here: {seen_here}"
+    return f"{pid} inside a container is here: {seen_here}" if named_so else ""
 
 
 def find_servers(proc: Path = procfs.PROC, among: Collection[int] | None = None) -> list[Target]:
@@ -214,7 +221,8 @@ def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
     found, _ = listening.listeners(members, proc)
     gpus, gpus_unread = _gpus(members, proc)
     known = ", ".join(engine.title for engine in ENGINES)
-    why = Unknown("this process belongs to no server that llmtop knows", f"known are {known}")
+    inside = "".join(f"; {said}" for said in filter(None, [_inside(pid, proc)]))
+    why = Unknown("this process belongs to no server that llmtop knows", f"known are {known}{inside}")
     title = _shown(argv) or clean(procfs.name(pid, proc))
     return Target(
         pid=pid,
