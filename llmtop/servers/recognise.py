@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.registry import BY_KIND, ENGINES
-from llmtop.text import clean, redact
+from llmtop.text import clean, group_name, redact
 
 _MULTIPROCESSING = re.compile(r"^-c from multiprocessing\.(?P<what>\w+)|--multiprocessing-fork")
 _GPU = re.compile(r"/dev/nvidia(\d+)\Z")
@@ -28,12 +30,48 @@ _KERNEL = 2
 """The PID of kthreadd, the parent of the kernel's threads."""
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def in_short(server: Target) -> str:
     """As it is told from others: kind, model and port."""
     model = "" if isinstance(server.model, Unknown) else f" {server.model}"
     return f"{server.title}{model}" + "".join(f" :{port}" for port in server.ports[:1])
+
+
+def in_cells(server: Target, proc: Path = procfs.PROC, now_s: float | None = None) -> tuple[str, ...]:
+    """What tells it from others, a cell each: kind, model, process, ports, since when it runs, its GPUs, its container.
+
+    Args:
+        server: As it was found.
+        proc: Where processes are looked up.
+        now_s: Seconds since the boot, for tests.
+    """
+    model = "" if isinstance(server.model, Unknown) else str(server.model).rpartition("/")[2]
+    stat = procfs.stat(server.root_pid, proc)
+    since_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME) if now_s is None else now_s
+    memberships = (procfs.read_text(f"{proc}/{server.root_pid}/cgroup") or "").splitlines()
+    paths = [line.split(":", 2)[2] for line in memberships if line.count(":") >= 2]
+    return (
+        server.title,
+        model,
+        f"pid {server.root_pid} +{len(server.processes) - 1}",
+        " ".join(f":{port}" for port in server.ports[:_MOST_NAMED]) or "no port yet",
+        "" if stat is None else f"up {_age(since_boot_s - stat.start_ticks / _TICKS)}",
+        f"GPU {', '.join(map(str, server.gpus))}" if server.gpus else "",
+        clean(group_name(next((path for path in reversed(paths) if path.strip("/")), ""))),
+    )
+
+
+def _age(seconds: float) -> str:
+    """In one unit, as people say it.
+
+    >>> _age(42.0), _age(600.0), _age(9000.0), _age(400_000.0)
+    ('42 s', '10 min', '2 h', '4 d')
+    """
+    units = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "d"))
+    length, name = next((length, name) for below, length, name in units if seconds < below)
+    return f"{max(0.0, seconds) // length:.0f} {name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 
 from llmtop.cli.live import ask
 from llmtop.tui.screens import choose
-from llmtop.tui.screens.choose import ChooseApp
+from llmtop.tui.screens.choose import ChooseApp, describe
 from tests.live_traces import TARGET
 
 SERVERS = (TARGET, replace(TARGET, root_pid=77, title="SGLang"))
@@ -16,7 +16,14 @@ SERVERS = (TARGET, replace(TARGET, root_pid=77, title="SGLang"))
 
 @pytest.mark.parametrize(
     ("keys", "chosen", "code"),
-    [(("down", "enter"), SERVERS[1], 0), (("q",), None, 0), (("escape",), None, 0), (("ctrl+c",), None, 130)],
+    [
+        (("down", "enter"), SERVERS[1], 0),
+        (("2",), SERVERS[1], 0),
+        (("3", "q"), None, 0),
+        (("q",), None, 0),
+        (("escape",), None, 0),
+        (("ctrl+c",), None, 130),
+    ],
 )
 async def test_a_key_chooses_or_leaves(keys: tuple[str, ...], chosen: object, code: int) -> None:
     app = ChooseApp(SERVERS)
@@ -30,3 +37,14 @@ def test_who_leaves_without_one_has_done_nothing_wrong(monkeypatch: pytest.Monke
     with pytest.raises(SystemExit) as left:
         ask(SERVERS)
     assert left.value.code == 0
+
+
+def test_servers_are_told_apart_in_columns() -> None:
+    other = replace(
+        TARGET, root_pid=77, title="SGLang", ports=(), gpus=(), model="/models/a-name-that-has-no-end-and-goes-on"
+    )
+    first, second = describe((TARGET, other))
+    assert first.startswith("1  vLLM    ")
+    assert second.startswith("2  SGLang  a-name-that-has-")
+    assert first.index("pid ") == second.index("pid ")
+    assert "no port yet" in second

@@ -6,15 +6,21 @@ import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from llmtop.model import Target, Unknown
+from llmtop.model import Target
+from llmtop.servers.recognise import in_cells
+from llmtop.text import shorten
 from llmtop.tui.driver import TerminalDriver
+from llmtop.tui.render.lines import width_of
+
+_DIGITS = 9
+_WIDEST = 32
+"""Cells for a cell: a model's name may be longer."""
 
 
 class ChooseApp(App[Target | None]):
@@ -22,12 +28,13 @@ class ChooseApp(App[Target | None]):
 
     TITLE = "llmtop"
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("q", "quit", "Quit"),
-        ("escape", "quit", "Quit"),
+        Binding("q,escape", "quit", "leave"),
+        *(Binding(str(n), f"take({n})", show=False) for n in range(1, _DIGITS + 1)),
         Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
     ENABLE_COMMAND_PALETTE = False
+    CSS = "OptionList { text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def __init__(self, servers: Sequence[Target]) -> None:
         super().__init__(driver_class=TerminalDriver)
@@ -35,13 +42,20 @@ class ChooseApp(App[Target | None]):
 
     def compose(self) -> ComposeResult:
         """The question, the list, the keys."""
-        yield Static(Content(f" llmtop: {len(self._servers)} LLM servers run here. Which one? (Enter watches it)"))
-        yield OptionList(*(Option(Text(describe(server))) for server in self._servers), markup=False)
+        yield Static(
+            Content(f" llmtop: {len(self._servers)} LLM servers run here. Which one? (↑ ↓ and Enter, or its number)")
+        )
+        yield OptionList(*(Option(Content(text)) for text in describe(self._servers)), markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
         """Draw all of it anew where the program goes on after it was stopped."""
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
+
+    def action_take(self, number: int) -> None:
+        """Leave with the server that has this number."""
+        if number <= len(self._servers):
+            self.exit(self._servers[number - 1])
 
     def action_interrupt(self) -> None:
         """Leave as from any program of a shell."""
@@ -70,8 +84,12 @@ def choose_target(servers: Sequence[Target]) -> Target | None:
     return target
 
 
-def describe(server: Target) -> str:
-    """One line: what it serves, which process, where it listens."""
-    model = "model unknown" if isinstance(server.model, Unknown) else str(server.model)
-    ports = ", ".join(map(str, server.ports)) or "no port"
-    return f"{server.title} · {model} · pid {server.root_pid} +{len(server.processes) - 1} · port {ports}"
+def describe(servers: Sequence[Target]) -> list[str]:
+    """A line each, in columns: what it serves, which process, where it listens, since when, its GPUs and container."""
+    rows = [tuple(shorten(cell, _WIDEST) for cell in in_cells(server)) for server in servers]
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    cells = [[cell + " " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return [
+        f"{n if n <= _DIGITS else ' '}  " + "  ".join(cell for cell in row if cell).rstrip()
+        for n, row in enumerate(cells, 1)
+    ]

@@ -38,6 +38,8 @@ _NAMES = {
     "minus": "-",
     "equals_sign": "=",
 }
+_NO_TERMINALS = "super+"
+"""No terminal that is known sends such a key."""
 _OUR_WORDS = {
     "Focus Next": "The next pane, or the one before (Shift)",
     "Focus Previous": "The next pane, or the one before (Shift)",
@@ -53,14 +55,15 @@ def key_lines(bindings: Iterable[Binding]) -> list[KeyLine]:
     keys_by_text: dict[str, list[str]] = {}
     for binding in bindings:
         text = binding.tooltip or binding.description
-        if text:
+        if text and not binding.key.startswith(_NO_TERMINALS):
             keys_by_text.setdefault(_OUR_WORDS.get(text, text), []).append(key_name(binding.key))
     return [(" ".join(dict.fromkeys(keys)), text) for text, keys in keys_by_text.items()]
 
 
 def active_keys(screen: Screen[object]) -> list[KeyLine]:
-    """What works now, where the focus is."""
-    return key_lines(active.binding for active in screen.active_bindings.values() if active.enabled)
+    """What works now, where the focus is; what every Textual program has (Tab, copying) comes last."""
+    lines = key_lines(active.binding for active in screen.active_bindings.values() if active.enabled)
+    return sorted(lines, key=lambda line: line[1] in _OUR_WORDS.values())
 
 
 def keys_elsewhere(screen: Screen[object]) -> dict[str, list[KeyLine]]:
@@ -129,5 +132,5 @@ class HelpScreen(Dialog):
                 table.add_row(left, Text(what))
         with VerticalScroll(id="help") as box:
             box.border_title = Content("Keys")
-            box.border_subtitle = Content("Esc closes")
+            box.border_subtitle = Content("↑ ↓ scroll, Esc closes")
             yield Static(table)
