@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+PROGRAM = "COMMAND"
+"""Stands for the command line of the program in question, where it is not known, or not yet."""
+TIMELINE = f"nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node --export=sqlite {PROGRAM}"
+"""When each kernel ran and who launched it: CUDA graphs by their kernels, and as a database, which llmtop reads."""
 PIPX_GLOBAL = Path("/opt/pipx")
 """Where `pipx install --global` keeps its environments (pipx: PIPX_GLOBAL_HOME)."""
 SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

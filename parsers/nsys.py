@@ -238,17 +238,15 @@ def _missing(export: Export, kernels: KernelTable) -> Iterable[Missing]:
     graphs = _GRAPHS in export.tables
     if not len(kernels):
         reason = "the capture has no CUDA kernels"
-        remedy = "nsys profile --trace=cuda,nvtx,osrt -- CMD, and let it run while the GPU works"
+        remedy = "add --trace=cuda,nvtx,osrt, and let it run while the GPU works"
         if graphs:
-            reason, remedy = "the capture traced CUDA graphs as a whole", "nsys profile --cuda-graph-trace=node"
+            reason, remedy = "the capture traced CUDA graphs as a whole", "add --cuda-graph-trace=node"
         yield Missing("kernels", Unknown(reason, remedy))
     elif graphs:
-        why = Unknown(
-            "graphs were traced as a whole: their kernels are not listed", "nsys profile --cuda-graph-trace=node"
-        )
+        why = Unknown("graphs were traced as a whole: their kernels are not listed", "add --cuda-graph-trace=node")
         yield Missing("kernels in CUDA graphs", why)
     if not export.has("NVTX_EVENTS"):
-        yield Missing("nvtx", Unknown("the capture has no NVTX ranges", "nsys profile --trace=cuda,nvtx,osrt"))
+        yield Missing("nvtx", Unknown("the capture has no NVTX ranges", "add --trace=nvtx"))
     yield from missing_of_host(export)
 
 

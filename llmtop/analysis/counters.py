@@ -81,12 +81,12 @@ def quotient(part: float | None, whole: float | None) -> float | None:
 
 
 def add_section(*sections: str) -> str:
-    """The option that makes Nsight Compute collect them.
+    """The options that make Nsight Compute collect them; `profiling.rest` makes a command of all that are asked for.
 
     >>> add_section("Occupancy", "WarpStateStats")
-    'ncu --section Occupancy --section WarpStateStats'
+    'add --section Occupancy --section WarpStateStats'
     """
-    return "ncu " + " ".join(f"--section {section}" for section in sections)
+    return "add " + " ".join(f"--section {section}" for section in sections)
 
 
 def not_collected(what: str, *sections: str) -> Unknown:

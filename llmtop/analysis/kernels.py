@@ -136,10 +136,7 @@ def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
 
 def _no_counters() -> KernelFacts:
     """The facts of a launch in a capture that has only times."""
-    remedy = "profile it with: " + c.add_section(
-        c.SPEED_OF_LIGHT, c.ROOFLINE, c.ROOFLINE_TENSOR, c.OCCUPANCY, c.LAUNCH, c.WARP_STATE
-    )
-    why = Unknown("a timeline has no counters", remedy)
+    why = Unknown("a timeline has no counters", "profile it with ncu: what is not in the capture has the command")
     return KernelFacts(why, why, why, why, why, why, why, why, why, why)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llmtop.analysis import counters as c
@@ -69,12 +69,19 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
         if what in count
     ]
     if parts:
-        sections = [section for what in _SECTIONS if what in count for section in _SECTIONS[what]]
-        yield Lacking("counters of kernels", _merged(parts), profiling.of_report(trace, sections or [c.SPEED_OF_LIGHT]))
+        yield Lacking("counters of kernels", _merged(parts), _collect(trace, count))
+
+
+def _collect(trace: Trace, parts: Collection[str]) -> str:
+    """Of a timeline the counters of one kernel: those of all launches would take a day."""
+    if trace.kernels is None or trace.kernels.details is None:
+        return profiling.of_heaviest(trace)
+    sections = [section for what in _SECTIONS if what in parts for section in _SECTIONS[what]] or [c.SPEED_OF_LIGHT]
+    return profiling.of_report(trace, profiling.absent(trace, 0, sections) or sections)
 
 
 def _is_of_kernels(missing: Missing) -> bool:
-    return missing.why.remedy.startswith("ncu ")
+    return missing.why.remedy.startswith("add --section ")
 
 
 def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

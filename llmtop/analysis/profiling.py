@@ -10,18 +10,26 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import counters
 from llmtop.analysis.ncu_command import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.model import TrackKind
+from llmtop.remedies import PROGRAM, TIMELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from llmtop.model import Trace
 
-PROGRAM = "COMMAND"
-"""Stands for the command line of the program where it is not known."""
-_TIMELINE = "nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node --export=sqlite"
-"""With CUDA graphs by their kernels, and as a database, which is what llmtop reads."""
+_COUNTERS = (
+    counters.SPEED_OF_LIGHT,
+    counters.ROOFLINE,
+    counters.ROOFLINE_TENSOR,
+    counters.MEMORY,
+    counters.OCCUPANCY,
+    counters.LAUNCH,
+    counters.WARP_STATE,
+)
+"""Sections that all views of a kernel together read."""
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
@@ -65,6 +73,18 @@ def of_report(trace: Trace, sections: Iterable[str]) -> str:
     return _collect(trace, _ncu(trace).choice, tuple(dict.fromkeys(sections)), "report")
 
 
+def of_heaviest(trace: Trace) -> str:
+    """The command that collects counters of the kernel that takes most of a timeline's time, of its first launch."""
+    table = trace.kernels
+    if table is None or not len(table):
+        return ""
+    total = [0.0] * len(table.names)
+    for name, ns in zip(table.name_id, table.duration_ns, strict=True):
+        total[name] += ns
+    function = table.functions[total.index(max(total))]
+    return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _COUNTERS, "kernel")
+
+
 def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
     """Those of the sections that were not collected of a launch."""
     details = trace.kernels.details if trace.kernels is not None else None
@@ -74,17 +94,21 @@ def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...
 
 def timeline(trace: Trace) -> str:
     """The command that shows when each kernel ran and who launched it."""
-    return f"{_TIMELINE} {program(trace)}"
+    return filled(trace, TIMELINE)
 
 
 def timeline_with_threads(trace: Trace) -> str:
     """The same with where threads stood, and when they had a CPU."""
-    return f"{_TIMELINE} --sample=process-tree --cpuctxsw=process-tree {program(trace)}"
+    return _timeline(trace, "--sample=process-tree --cpuctxsw=process-tree")
 
 
 def timeline_of_server(trace: Trace) -> str:
     """The same of a server, once it has started, for some seconds; the server goes on."""
-    return f"{_TIMELINE} --delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none {program(trace)}"
+    return _timeline(trace, f"--delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none")
+
+
+def _timeline(trace: Trace, options: str) -> str:
+    return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}"))
 
 
 def _collect(trace: Trace, choice: Iterable[Option], sections: Iterable[str], name: str) -> str:

@@ -73,9 +73,9 @@ SLEEP = Category(
 DRIVER = Category(
     "driver",
     "requests to device drivers: on a GPU server mostly memory and synchronisation of the GPU's",
-    "see the library calls behind them: nsys profile --trace=cuda,osrt",
+    "see the library calls behind them: nsys profile --trace=cuda,osrt COMMAND",
 )
-FILES = Category("files", "files are looked up and opened", "see which: perf trace -e openat,stat -p PID")
+FILES = Category("files", "files are looked up and opened", "see which: perf trace -e openat -p PID")
 OTHER = Category("other", "", "")
 
 _PATTERNS = tuple(

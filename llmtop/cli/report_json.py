@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from llmtop.analysis import profiling
 from llmtop.analysis.communication import Communication, communication
 from llmtop.analysis.family_shares import FamilyShare, family_shares
 from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
 from llmtop.analysis.idle_time.view import merged
 from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint
@@ -21,7 +23,6 @@ from llmtop.model import Fact, Finding, Issue, Missing, Trace, Unknown, Value
 SCHEMA = "llmtop.report/1"
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 _TEMPLATES = 64
-_NO_TIMELINE = Unknown("the report has no time line", "nsys profile --trace=cuda,nvtx,osrt -- COMMAND")
 
 
 def report_json(trace: Trace) -> Iterator[str]:
@@ -37,7 +38,11 @@ def report_json(trace: Trace) -> Iterator[str]:
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
-        "missing": [_missing(missing) for missing in trace.missing],
+        "missing": [
+            {"what": what, "reason": reason, "remedy": group.command}
+            for group in lacking(trace)
+            for what, reason in group.parts
+        ],
     }
     yield ",\n".join(f'"{key}": {_dumps(value)}' for key, value in rest.items()) + "}\n"
 
@@ -157,9 +162,14 @@ def _issue(issue: Issue) -> Json:
     return {"severity": str(issue.severity), "code": issue.code, "message": issue.message, "count": issue.count}
 
 
+def _why_no_timeline(trace: Trace) -> Unknown:
+    why = trace.why_missing("timeline")
+    return Unknown("the report has no time line" if why is None else why.reason, profiling.timeline(trace))
+
+
 def _timeline(trace: Trace, totals: Summary) -> Json:
     if not totals.spans:
-        return _fact(trace.why_missing("timeline") or _NO_TIMELINE)
+        return _fact(_why_no_timeline(trace))
     return {
         "start_ns": trace.start_ns,
         "end_ns": trace.end_ns,

@@ -155,7 +155,7 @@ class ReportDetails:
         for candidate in self._launch(i).metrics:
             if candidate.name == wanted:
                 return _instances(candidate) or Unknown(f"{metric} was not collected per instance")
-        return Unknown(f"{metric} was not collected", f"ncu --metrics {metric}")
+        return Unknown(f"{metric} was not collected", f"add --metrics {metric}")
 
     def rules(self, i: int) -> tuple[RuleResult, ...]:
         # A rule that found nothing is stored without a body.

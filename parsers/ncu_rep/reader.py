@@ -14,6 +14,7 @@ from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, U
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent, ReportFile, read_blocks
 from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, text, value_of
+from llmtop.remedies import TIMELINE
 from llmtop.text import redact
 
 if TYPE_CHECKING:
@@ -183,13 +184,11 @@ def _issues(contents: _Contents) -> tuple[Issue, ...]:
 
 def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     """What no report, or not this one, has."""
-    timeline = Unknown(
-        "Nsight Compute runs kernels one by one, so a report has no time line", "nsys profile -t cuda,nvtx COMMAND"
-    )
+    timeline = Unknown("Nsight Compute runs kernels one by one, so a report has no time line", TIMELINE)
     missing = [Missing("timeline", timeline)]
     if lacking := sum(1 for duration in kernels.duration_ns if math.isnan(duration)):
         why = Unknown(
-            f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}", "ncu --section SpeedOfLight"
+            f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}", "add --section SpeedOfLight"
         )
         missing.append(Missing(_DURATIONS[0], why))
     return tuple(missing)

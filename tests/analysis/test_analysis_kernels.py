@@ -83,7 +83,7 @@ def test_a_kernel_that_saturates_its_caches_waits_for_memory() -> None:
 
 @pytest.mark.parametrize("values", [{}, {COMPUTE: 50.0}, {MEMORY: 50.0}, {COMPUTE: math.nan, MEMORY: 1.0}])
 def test_without_both_there_is_no_verdict(values: dict[str, Value]) -> None:
-    why = Unknown("compute and memory throughput not collected", "ncu --section SpeedOfLight")
+    why = Unknown("compute and memory throughput not collected", "add --section SpeedOfLight")
     assert kernel_bound(counters(values)) == why
 
 
@@ -103,14 +103,14 @@ def test_facts_say_what_a_basic_report_lacks() -> None:
     facts = kernels_of(report(Launch("k", metrics={COMPUTE: 10.0, MEMORY: 80.0}))).facts(0)
     remedies = {missing.what: missing.why.remedy for missing in facts.missing}
     assert remedies == {
-        "roofline": "ncu --section SpeedOfLight_RooflineChart --section SpeedOfLight_HierarchicalTensorRooflineChart",
-        "occupancy": "ncu --section Occupancy",
-        "registers": "ncu --section LaunchStats",
-        "waves": "ncu --section LaunchStats",
-        "stalls": "ncu --section WarpStateStats",
-        "DRAM traffic": "ncu --section MemoryWorkloadAnalysis",
-        "L1 hit rate": "ncu --section MemoryWorkloadAnalysis",
-        "L2 hit rate": "ncu --section MemoryWorkloadAnalysis",
+        "roofline": "add --section SpeedOfLight_RooflineChart --section SpeedOfLight_HierarchicalTensorRooflineChart",
+        "occupancy": "add --section Occupancy",
+        "registers": "add --section LaunchStats",
+        "waves": "add --section LaunchStats",
+        "stalls": "add --section WarpStateStats",
+        "DRAM traffic": "add --section MemoryWorkloadAnalysis",
+        "L1 hit rate": "add --section MemoryWorkloadAnalysis",
+        "L2 hit rate": "add --section MemoryWorkloadAnalysis",
     }
     assert kernels_of(report(Launch("k", metrics=FULL))).facts(0).missing == ()
 
@@ -123,7 +123,7 @@ def test_a_timeline_knows_durations_and_how_to_get_the_rest() -> None:
     for key in ("bound", "roofline", "occupancy", "stall"):
         cell = cells[key]
         assert isinstance(cell, Unknown)
-        assert cell.remedy.startswith("profile it with: ncu --section SpeedOfLight ")
+        assert cell.remedy.startswith("profile it with ncu: ")
 
 
 def named_cells(trace: Trace, grouped: Grouping | str, row: int = 0) -> dict[str, object]:
@@ -164,7 +164,7 @@ def test_unknown_durations_are_neither_zero_nor_in_the_way() -> None:
     table = kernel_table(trace)
     assert [table.cells(row)[0] for row in range(2)] == ["j", "k"]
     cells = named_cells(trace, Grouping.LAUNCH, row=1)
-    assert cells["duration"] == Unknown("duration not collected", "ncu --section SpeedOfLight")
+    assert cells["duration"] == Unknown("duration not collected", "add --section SpeedOfLight")
     assert cells["share"] == cells["duration"]
 
 
@@ -246,7 +246,7 @@ def test_one_launch_shows_all_levels_and_why_it_cannot() -> None:
     assert [point.level for point in roofline_view(trace, 0).points] == ["DRAM"]
     why = roofline_view(trace, 1).why_not
     assert why is not None
-    assert why.remedy.startswith("ncu --section SpeedOfLight_RooflineChart")
+    assert why.remedy.startswith("add --section SpeedOfLight_RooflineChart")
 
 
 def test_stall_bars_are_as_long_as_their_kernels() -> None:
@@ -256,7 +256,7 @@ def test_stall_bars_are_as_long_as_their_kernels() -> None:
         ("k", 0.75, (("wait", 0.75), ("barrier", 0.25))),
         ("bare", 0.25, ()),
     ]
-    assert bars[1].why_not == Unknown("warp stalls not collected", "ncu --section WarpStateStats")
+    assert bars[1].why_not == Unknown("warp stalls not collected", "add --section WarpStateStats")
     assert stall_tree(trace).root.total == 75.0
 
 

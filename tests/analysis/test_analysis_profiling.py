@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis import profiling
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
@@ -89,3 +90,18 @@ def test_a_report_that_has_everything_is_told_to_collect_nothing() -> None:
     assert {finding.next_command for finding in diagnose(trace).findings} == {""}
     bare = replace(trace, origin=replace(trace.origin, facts={}))
     assert {finding.next_command for finding in diagnose(bare).findings} == {""}
+
+
+def test_counters_are_of_the_kernel_that_takes_most_time() -> None:
+    trace = report(Launch("a", 5.0), Launch("b", 4.0), Launch("b", 4.0), counted=False)
+    assert profiling.of_heaviest(trace).startswith("ncu --kernel-name b --launch-count 1 --section SpeedOfLight ")
+    (of_kernels,) = lacking(trace)
+    assert of_kernels.command == profiling.of_heaviest(trace)
+
+
+def test_what_a_report_lacks_is_asked_for_without_what_it_has() -> None:
+    trace = report(Launch("k"), sections=("SpeedOfLight",), command="ncu ./p")
+    (of_kernels,) = lacking(trace)
+    assert "--section WarpStateStats " in of_kernels.command
+    assert "--section SpeedOfLight " not in of_kernels.command
+    assert of_kernels.command.endswith(" -o report_%i ./p")

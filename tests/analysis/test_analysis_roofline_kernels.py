@@ -120,7 +120,7 @@ def test_a_tensor_kernel_without_tensor_counters_gets_no_fp32_verdict(busy: floa
     assert roofline.fraction is None
     (refusal,) = roofline.refusals
     assert "tensor operations were not counted" in refusal.why.reason
-    assert refusal.why.remedy == "ncu --section SpeedOfLight_HierarchicalTensorRooflineChart"
+    assert refusal.why.remedy == "add --section SpeedOfLight_HierarchicalTensorRooflineChart"
 
 
 def test_a_tensor_pipe_with_less_to_do_than_fp32_hides_nothing() -> None:
@@ -155,7 +155,7 @@ def test_a_copy_has_no_point_but_a_share_of_the_dram_roof() -> None:
 
 def test_flops_without_dram_counters_are_refused() -> None:
     (refusal,) = placed(fp32_counters(fma=10)).refusals
-    assert refusal.why.remedy == "ncu --section SpeedOfLight_RooflineChart"
+    assert refusal.why.remedy == "add --section SpeedOfLight_RooflineChart"
 
 
 def test_every_memory_level_has_its_own_point() -> None:

@@ -199,7 +199,7 @@ def test_absent_instances_say_why(folder: Path) -> None:
         "gpu__time_duration.sum was not collected per instance"
     )
     assert found.instances(0, "inst_executed") == Unknown(
-        "inst_executed was not collected", "ncu --metrics inst_executed"
+        "inst_executed was not collected", "add --metrics inst_executed"
     )
 
 

@@ -198,7 +198,7 @@ def test_graphs_traced_whole_are_spans_and_their_kernels_are_missing(export: Exp
     assert list(trace.spans["graph"].end_ns) == [50], "a boundary row may end at 0"
     why = trace.why_missing("kernels")
     assert why is not None
-    assert why.remedy == "nsys profile --cuda-graph-trace=node"
+    assert why.remedy == "add --cuda-graph-trace=node"
     assert trace.kernels is not None
     assert len(trace.kernels) == 0
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.kernels import Grouping, kernels_of, no_kernels
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
@@ -90,7 +91,7 @@ class SectionsPane(ListPane):
         rows = sorted(section_rows(trace), key=_urgency)
         self._rows = dict(enumerate(rows))
         if not rows:
-            return Unknown("this capture has no sections", "profile with: ncu --set full COMMAND")
+            return Unknown("this capture has no sections", profiling.of_heaviest(trace))
         return table_of(self.COLUMNS, {key: _cells(row) for key, row in self._rows.items()})
 
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.rules import (
     allocation_stalls,
     api_bound,
@@ -270,6 +271,7 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     findings = [finding for rule in spoken for finding in found[rule.id]]
     if grave:
         findings = [_unpraised(finding) for finding in findings]
+    findings = [replace(one, next_command=profiling.filled(trace, one.next_command)) for one in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
     # What is explained by a finding needs no judging.
