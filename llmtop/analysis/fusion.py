@@ -111,11 +111,17 @@ def _runs(kernels: Kernels, launches: Sequence[int]) -> Iterator[list[int]]:
         if is_step(kernels.kind(i)):
             run.append(i)
             continue
-        if len(run) > 1:
+        if _is_chain(kernels, run):
             yield run
         run = []
-    if len(run) > 1:
+    if _is_chain(kernels, run):
         yield run
+
+
+def _is_chain(kernels: Kernels, run: Sequence[int]) -> bool:
+    """Whether one kernel could take the place of the run: not of the same one again, nor of what only moves data."""
+    different = {kernels.table.name_id[i] for i in run}
+    return len(different) > 1 and any(kernels.kind(i).family is not Family.COPY for i in run)
 
 
 def is_step(kind: KernelKind) -> bool:

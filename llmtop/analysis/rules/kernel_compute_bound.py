@@ -11,6 +11,7 @@ from llmtop.analysis.gpus import find_gpu
 from llmtop.analysis.roofline_kernels import KernelRoofline
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -94,7 +95,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 def judge(judged: Judged) -> Claim | None:
     """What the SMs are busy with; None where they are not the limit, or for a reason that another rule names."""
     verdict = judged.verdict
-    if verdict is None or not _is_limit(verdict) or is_explained(judged):
+    if verdict is None or not _is_limit(verdict) or is_explained(judged) or is_waiting(judged):
         return None
     pipe = busiest_pipe(judged)
     near = _is_near_its_roof(judged)

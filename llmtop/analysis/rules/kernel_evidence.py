@@ -20,6 +20,7 @@ from llmtop.units import duration, percent
 
 HIGH_USE_PERCENT = 80.0
 """Of peak: from here on NVIDIA's SpeedOfLight rule calls a unit's use high."""
+_MOST_OF_THE_WAITING = 0.6
 WORTHWHILE_SHARE = 0.01
 """Of the kernels' time. By Amdahl's law not even removing a smaller kernel shortens the whole by more than that."""
 
@@ -93,6 +94,17 @@ class Judged:
         if isinstance(stalls, Unknown) or not self.is_starved:
             return 0.0
         return sum(share for reason, share in stalls.shares if reason in reasons)
+
+    def is_held_up(self, share: float) -> bool:
+        """Whether waiting, of which this share of all is for one thing, is what limits it.
+
+        So it is of a kernel that is latency-bound. Between 60 and 80 % of a peak it may be either: of code that can be
+        changed it is the waiting where most of it is for one thing, and schedulers have nothing to issue.
+        """
+        verdict = self.verdict
+        if verdict is None or verdict.bound is Bound.LATENCY:
+            return verdict is not None
+        return verdict.busiest < HIGH_USE_PERCENT and share >= _MOST_OF_THE_WAITING and not self.kind.library
 
     @property
     def slack_ns(self) -> float:

@@ -25,7 +25,7 @@ LOW_PERCENT = 60.0
 _WAITING = 0.3
 """Of all waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
 ADVICE = ("TheoreticalOccupancy", "AchievedOccupancy", "CPIStall", "IssueSlotUtilization", "SOLBottleneck")
-_LIMITS = ("registers", "shared_mem", "warps", "blocks", "barriers")
+_LIMITS = ("blocks", "registers", "shared_mem", "warps", "barriers")
 _REGISTERS = 65_536
 """Of a multiprocessor, on every chip since compute capability 3.5 (CUDA C++ Programming Guide, technical "
 "specifications)."""
@@ -63,7 +63,8 @@ def judge(judged: Judged) -> Claim | None:
 def occupancy_limiter(judged: Judged) -> tuple[str, int] | None:
     """What allows the fewest blocks on an SM, and how many; None where it was not collected.
 
-    Of several that allow equally few the first of `_LIMITS` is named.
+    Of several that allow equally few the first of `_LIMITS` is named: the driver's own shared memory, 1 KiB a block
+    from compute capability 8.0 on, allows about as many blocks as an SM takes at all.
     """
     allowed = {name: value for name in _LIMITS if (value := judged.counter(f"launch__occupancy_limit_{name}"))}
     if not allowed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.bounds import Bound
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
@@ -41,13 +40,13 @@ def _is_others(judged: Judged) -> bool:
 def judge(judged: Judged) -> Claim | None:
     """What hiding the loads could save; None where something else is the reason."""
     share, verdict = judged.stalled(_REASON), judged.verdict
-    if share < _DOMINANT_SHARE or verdict is None or verdict.bound is not Bound.LATENCY or _is_others(judged):
+    if share < _DOMINANT_SHARE or verdict is None or not judged.is_held_up(share) or _is_others(judged):
         return None
     if kernel_low_occupancy.judge(judged) is not None or is_explained(judged):
         return None
     claim = Claim(
         judged,
-        f"waits for loads: {_REASON} is {percent(100 * share)} of all waiting, and no unit is busy: {verdict.why}",
+        f"waits for loads: {_REASON} is {percent(100 * share)} of all waiting, no unit is at its limit: {verdict.why}",
         _LIBRARY if judged.kind.library else _OWN,
         judged.slack_ns * share,
         (occupancy_text(judged),),

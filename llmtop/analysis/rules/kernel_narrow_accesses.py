@@ -20,7 +20,10 @@ source = (
 
 _FEW_BYTES = 64.0
 """A warp's request of 2 bytes a thread; 16 a thread (LDG.128) make 512."""
+_WIDEST_BYTES = 512.0
 _BUSY_PERCENT = 60.0
+_HELD_UP = 0.3
+"""Of the waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
 _LSU = (
     "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
     "l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed",
@@ -37,26 +40,32 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def judge(judged: Judged) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known, or another one's code."""
-    width, pipe = _bytes_a_request(judged), max((judged.counter(name) or 0.0 for name in _LSU), default=0.0)
-    waiting = judged.stalled("lg_throttle")
-    is_held_up = pipe >= _BUSY_PERCENT or waiting >= 0.3
-    verdict = judged.verdict
-    at_dram = verdict is not None and (verdict.dram or 0.0) >= HIGH_USE_PERCENT
-    if width is None or width > _FEW_BYTES or not is_held_up or at_dram or judged.kind.library:
+    width, held_up, verdict = _bytes_a_request(judged), _held_up(judged), judged.verdict
+    if width is None or width > _FEW_BYTES or held_up < _HELD_UP or judged.kind.library:
         return None
-    if excessive_share(judged) > _SCATTERED:
+    at_its_limit = verdict is not None and (verdict.dram or 0.0) >= HIGH_USE_PERCENT
+    if at_its_limit or judged.is_small_grid or excessive_share(judged) > _SCATTERED:
         return None
-    held_up = max(pipe / 100, waiting)
     claim = Claim(
         judged,
-        f"narrow accesses: {text(width / 32)} bytes a thread at a time, and the memory instructions are what it "
-        "waits for",
+        f"narrow accesses: {text(width / 32)} bytes a thread at a time; more bytes under way would bring more",
         "let each thread load and store 16 bytes at once (float4, int4, uint4: LDG.128), several elements a thread",
-        judged.row.total_ns * held_up * max(0.0, 1 - width / 512),
-        (f"load-store pipe {percent(pipe)} busy, {text(width)} bytes a request of a warp (ncu)",),
+        max(judged.slack_ns, judged.row.total_ns * _pipe(judged) / 100) * held_up * (1 - width / _WIDEST_BYTES),
+        (f"{text(width)} bytes a request of a warp, load-store pipe {percent(_pipe(judged))} busy (ncu)",),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
+        ("CPIStall", "IssueSlotUtilization", "SOLBottleneck"),
     )
     return claim if claim.is_worthwhile else None
+
+
+def _pipe(judged: Judged) -> float:
+    return max(judged.counter(name) or 0.0 for name in _LSU)
+
+
+def _held_up(judged: Judged) -> float:
+    """How much of the time memory instructions are what it waits for, in their queue or for what they bring."""
+    pipe = _pipe(judged) if _pipe(judged) >= _BUSY_PERCENT else 0.0
+    return max(pipe / 100, judged.stalled("lg_throttle", "long_scoreboard"))
 
 
 def _bytes_a_request(judged: Judged) -> float | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from llmtop.analysis.counters import quotient
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
-from llmtop.units import number as text
 from llmtop.units import percent
 
 id = "kernel-uneven"
@@ -51,7 +50,7 @@ def judge(judged: Judged) -> Claim | None:
         f"uneven: {works}, the busiest one all of it" if measured is not None else f"uneven by its waves: {works}",
         _LIBRARY if judged.kind.library else _OWN,
         judged.row.total_ns * resting,
-        (f"{text(waves)} waves of blocks, the last one {percent(100 * (waves % 1 or 1.0))} full (ncu)",),
+        (f"{waves:.4g} waves of blocks, the last one {percent(100 * (waves % 1 or 1.0))} full (ncu)",),
         ("LaunchStats", "WorkloadDistribution"),
         ADVICE,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis.bounds import Bound
-from llmtop.analysis.rules import kernel_low_occupancy
+from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
 from llmtop.analysis.stalls import REASONS
@@ -80,6 +79,11 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "warps wait, and no unit is busy")
 
 
+def is_waiting(judged: Judged) -> bool:
+    """Whether this rule or that on loads names what the kernel waits for: then it is at no roof."""
+    return judge(judged) is not None or kernel_memory_latency.judge(judged) is not None
+
+
 def _is_others(judged: Judged) -> bool:
     return judged.is_small_grid or judged.is_chained
 
@@ -87,7 +91,7 @@ def _is_others(judged: Judged) -> bool:
 def judge(judged: Judged) -> Claim | None:
     """What less waiting could save; None where something else is the reason."""
     verdict = judged.verdict
-    if verdict is None or verdict.bound is not Bound.LATENCY or _is_others(judged):
+    if verdict is None or _is_others(judged):
         return None
     if (
         isinstance(judged.facts.stalls, Unknown)
@@ -97,7 +101,7 @@ def judge(judged: Judged) -> Claim | None:
         return None
     wait = max(_WAITS, key=lambda wait: judged.stalled(*wait.reasons))
     share = judged.stalled(*wait.reasons)
-    if share < _DOMINANT_SHARE or judged.stalled("long_scoreboard") >= share:
+    if share < _DOMINANT_SHARE or judged.stalled("long_scoreboard") >= share or not judged.is_held_up(share):
         return None
     reason = max(wait.reasons, key=judged.stalled)
     claim = Claim(
