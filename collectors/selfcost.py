@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from llmtop import procfs
 from llmtop.model import Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
-from llmtop.vocabulary import SELF_CPU, SELF_RSS
+from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,7 +30,8 @@ class SelfCostCollector:
     """
 
     name = "self"
-    period_s = 1.0
+    period_s = 0.3
+    """As often as a snapshot of one second looks: a share that began before its window would be of the start too."""
 
     def __init__(
         self,
@@ -60,7 +61,10 @@ class SelfCostCollector:
         now = self._clock()
         cpu_ns, helpers_rss = self._helpers_cost()
         own = procfs.stat(os.getpid())
-        readings = [Reading("self", SELF_CPU, now, float(time.process_time_ns() + cpu_ns), "process clock")]
+        readings = [
+            Reading("self", SELF_CPU, now, float(time.process_time_ns() + cpu_ns), "process clock"),
+            Reading("self", SELF_HELPERS, now, float(cpu_ns), "/proc/PID/stat"),
+        ]
         missing: tuple[Missing, ...] = ()
         if own is None:
             missing = (Missing("self.rss", Unknown("/proc is not there", "mount it: mount -t proc proc /proc")),)

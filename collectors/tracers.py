@@ -25,6 +25,11 @@ NONE = "none"
 LIGHT, SWITCHED_OFF = "ebpf.light", "ebpf.off"
 """Under these names it is said to be missing what `--probes` has left out."""
 _LEFT_OUT = Unknown("left out by --probes light", "--probes full, the default")
+_SEES = {
+    Probes.FULL: "threads on and off the CPU, system calls, stacks, library calls, within the budget; the default",
+    Probes.LIGHT: "threads on and off the CPU, counts of system calls; no stacks, no library calls",
+}
+_SEEN_WITHOUT = "nothing is loaded: threads' clocks and states from /proc; no system calls, stacks, library calls"
 _SWITCHED_OFF = Unknown("switched off by --probes off", "--probes full, the default, or light")
 
 
@@ -217,7 +222,7 @@ class TracerCollector:
             return _why_nothing_chosen()
         distinct = {why.reason for why in self._reasons.values()}
         reason = distinct.pop() if len(distinct) == 1 else _reasons(self._reasons)
-        return Unknown(reason, each_once((why.remedy for why in self._reasons.values()), "; or "))
+        return Unknown(reason, _remedies(self._reasons))
 
 
 def chosen() -> tuple[Tracer, ...]:
@@ -249,6 +254,10 @@ def _reasons(by_name: Mapping[str, Unknown]) -> str:
     return "; ".join(f"{', '.join(several)} ({reason})" for reason, several in names.items())
 
 
+def _remedies(by_name: Mapping[str, Unknown]) -> str:
+    return each_once((why.remedy for why in by_name.values()), "; or ")
+
+
 def running_helpers() -> tuple[int, ...]:
     """PIDs of all tracers' processes that llmtop has started: their cost is llmtop's own."""
     from llmtop.collectors import children
@@ -263,4 +272,36 @@ def checks() -> tuple[Check, ...]:
     from llmtop.collectors.ebpf import collector as ebpf
     from llmtop.collectors.perf import collector as perf
 
-    return (*ebpf.checks(), *bpftrace.checks(), *perf.checks())
+    found = {"bcc": ebpf.checks(), "bpftrace": bpftrace.checks(), "perf": perf.checks()}
+    states = {name: several[-1].state for name, several in found.items()}
+    return (*(check for several in found.values() for check in several), *modes(states))
+
+
+def modes(states: Mapping[str, str | Unknown]) -> tuple[Check, ...]:
+    """What each `--probes` would do here.
+
+    Args:
+        states: By tracer, what it sees here, or why nothing.
+    """
+    return (
+        *(Check(f"--probes {mode}", _seen(mode, states)) for mode in _SEES),
+        Check(f"--probes {Probes.OFF}", _SEEN_WITHOUT),
+    )
+
+
+def _seen(mode: Probes, states: Mapping[str, str | Unknown]) -> str | Unknown:
+    """By which tracer, and what; perf looks a tenth of the time, and of other users' processes only as root."""
+    whys: dict[str, Unknown] = {}
+    for tracer in chosen():
+        state = states[tracer.name]
+        if isinstance(state, Unknown):
+            whys[tracer.name] = state
+        elif tracer.name != "perf":
+            return f"{tracer.name}: {_SEES[mode]}"
+        elif mode is Probes.FULL:
+            return f"perf: {state}"
+        elif "stacks of your own" in state:
+            whys["perf"] = Unknown("sees stacks alone here, which light leaves out", "sudo llmtop")
+        else:
+            return f"perf: {state}; without stacks"
+    return Unknown(f"as off: {_reasons(whys)}", _remedies(whys)) if whys else _why_nothing_chosen()

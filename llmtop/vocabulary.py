@@ -295,6 +295,8 @@ NEIGHBOUR_CPU = Metric("neighbour.cpu", "cores", title="CPU")
 
 # llmtop itself, on track "self".
 SELF_CPU = Metric("self.cpu", "ns", counter=True, title="own CPU")
+SELF_HELPERS = Metric("self.helpers_cpu", "ns", counter=True, title="own CPU, helpers")
+"""The part of SELF_CPU that is its helper processes': probes, the NVIDIA driver's, interpreters' stacks."""
 SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 

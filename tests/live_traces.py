@@ -239,6 +239,7 @@ def _threads(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
 
 def _own(tick: int, t_ns: int) -> Iterator[Reading]:
     yield Reading("self", v.SELF_CPU, t_ns, 0.018 * NS_PER_S * tick, "getrusage")
+    yield Reading("self", v.SELF_HELPERS, t_ns, 0.004 * NS_PER_S * tick, "/proc/PID/stat")
     yield Reading("self", v.SELF_RSS, t_ns, 58e6, "statm")
     yield Reading("host", v.HOST_CPU_PRESSURE, t_ns, 12.0, "PSI")
     yield Reading("host", v.HOST_LOAD, t_ns, 3.0, "loadavg")

@@ -143,9 +143,9 @@ def _title(trace: Trace, target: Target) -> str:
     return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
 
 
-def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS) -> float | Unknown:
-    """CPU time of llmtop itself per second, as a share of one core."""
-    used = counter_rate(trace, "self", v.SELF_CPU, window_ns)
+def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS, part: Metric = v.SELF_CPU) -> float | Unknown:
+    """CPU time of llmtop itself per second, or of a part of it, as a share of one core."""
+    used = counter_rate(trace, "self", part, window_ns)
     return used if isinstance(used, Unknown) else used / NS_PER_S
 
 
@@ -210,6 +210,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
         "self": {
             "cpu": _fact(own_cpu(trace, window_ns)),
+            "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
             "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
             "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
             "probes": _fact(_probe_hits(trace, window_ns)),

@@ -108,7 +108,12 @@ def test_document_of_a_running_server() -> None:
     assert seen["server"]["running"] == {"value": 64.0, "unit": "requests", "source": "vLLM metrics"}
     assert seen["server"]["e2e_p50"]["value"] == {"unknown": "no reading of end-to-end latency yet", "remedy": ""}
     assert seen["self"].pop("start_cpu_s") == pytest.approx(0.018 * 79)  # seconds before the window
-    assert seen["self"] == {"cpu": pytest.approx(0.018), "rss_bytes": 58e6, "probes": 0.0}
+    assert seen["self"] == {
+        "cpu": pytest.approx(0.018),
+        "helpers_cpu": pytest.approx(0.004),
+        "rss_bytes": 58e6,
+        "probes": 0.0,
+    }
     assert seen["host"]["cpu_pressure_percent"] == 12.0
     assert {finding["rule"] for finding in seen["findings"]} >= {"memory-bound-decode"}
 

@@ -10,7 +10,7 @@ from llmtop.collectors import host_checks
 from llmtop.collectors.base import Check
 from llmtop.collectors.selfcost import SelfCostCollector
 from llmtop.model import Metric, Trace, TrackKind, Unknown
-from llmtop.vocabulary import SELF_CPU, SELF_RSS
+from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 from tests.collectors.processes import eventually, threads
 
 
@@ -39,6 +39,7 @@ def test_helpers_are_counted_and_not_forgotten_when_they_end() -> None:
         assert value(collector.poll(), SELF_RSS) > alone
         eventually(lambda: (procfs.stat(program.pid) or pytest.fail("it ended")).cpu_ticks > 5, "time of the helper")
         before = value(collector.poll(), SELF_CPU)
+        assert 0 < value(collector.poll(), SELF_HELPERS) < before
     after = value(collector.poll(), SELF_CPU)
 
     assert after >= before

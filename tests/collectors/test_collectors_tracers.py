@@ -17,6 +17,7 @@ from llmtop.collectors.tracers import (
     TracerCollector,
     TracingCollector,
     chosen,
+    modes,
 )
 from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
@@ -221,3 +222,29 @@ def test_without_probes_no_other_tracer_is_started_instead(monkeypatch: pytest.M
     monkeypatch.delenv(CHOICE, raising=False)
     monkeypatch.setenv(OFF, "1")
     assert TracerCollector(TARGET).missing() == Unknown(f"switched off by {OFF}", f"unset {OFF}")
+
+
+def _modes(**states: str | Unknown) -> dict[str, str]:
+    return {check.what: str(check.state) for check in modes(states)}
+
+
+def test_doctor_says_what_each_mode_would_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (CHOICE, OFF):
+        monkeypatch.delenv(variable, raising=False)
+    told = _modes(bcc=NO_BCC, bpftrace="can stand in", perf="system calls, scheduler and stacks")
+    assert list(told) == ["--probes full", "--probes light", "--probes off"]
+    assert told["--probes full"].startswith("bpftrace: ")
+    assert "stacks" in told["--probes full"].partition("no ")[0]
+    assert "no stacks" in told["--probes light"]
+    assert told["--probes off"].startswith("nothing is loaded")
+
+    nothing = _modes(bcc=NOT_ROOT, bpftrace=NOT_ROOT, perf=NOT_ROOT)
+    assert "as off" in nothing["--probes full"]
+    assert NOT_ROOT.remedy in nothing["--probes light"]
+
+    own = _modes(bcc=NOT_ROOT, bpftrace=NOT_ROOT, perf="on-CPU stacks of your own processes")
+    assert own["--probes full"] == "perf: on-CPU stacks of your own processes"
+    assert "as off" in own["--probes light"], "stacks are what light leaves out"
+
+    monkeypatch.setenv(CHOICE, NONE)
+    assert CHOICE in _modes(bcc="works", bpftrace="works", perf="works")["--probes full"]
