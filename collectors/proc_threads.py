@@ -20,7 +20,7 @@ GIL_SAMPLED = "/proc/TID/syscall, sampled at each poll"
 _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
     cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
 }
-_STILL_NS, REST_NS = 10_000_000_000, 1_900_000_000
+_STILL_NS, REST_NS = 4_000_000_000, 1_900_000_000
 """A thread that has not run for so long is read every two seconds: most of a server sleep
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 _SWITCHES_NS = 900_000_000
