@@ -212,6 +212,29 @@ class Series:
         start = max(self.start, start - 1)
         return self._times[start:stop], self._values[start:stop]
 
+    def shares_columns(self, other: Series) -> bool:
+        """Whether both are stretches of the same samples as they were recorded."""
+        return self._times is other._times
+
+    def from_end(self, t_ns: int) -> int:
+        """How many samples back from the end the last one at or before a moment stands; more than all before the first.
+
+        >>> hits = Series.of("t", Metric("m", "1"), "", [(1, 5.0), (2, 6.0), (3, 9.0)])
+        >>> hits.from_end(3), hits.from_end(2), hits.from_end(0)
+        (1, 2, 4)
+        """
+        return self.stop - bisect_right(self._times, t_ns, self.start, self.stop) + 1
+
+    def step(self, first: int, first_ns: int, last: int, last_ns: int) -> float | None:
+        """The difference of two values, by how far back from the end they stand.
+
+        None where the samples there are not of these moments; NaN where one has no value.
+        """
+        start, stop = self.stop - first, self.stop - last
+        if start < self.start or self._times[start] != first_ns or self._times[stop] != last_ns:
+            return None
+        return self._values[stop] - self._values[start]
+
     def between(self, start_ns: int, end_ns: int) -> Series:
         """The part with start_ns <= t <= end_ns; shares the columns."""
         start = bisect_left(self._times, start_ns, self.start, self.stop)

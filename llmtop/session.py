@@ -223,7 +223,9 @@ class Recorder:
         if self._end_ns - self._swept_ns >= SWEEP_NS:
             self._swept_ns, self._moved = self._end_ns, dict(self._columns)
         for key, column in self._moved.items():
-            column.forget_before(oldest_ns)
+            start = column.start + 1
+            if start < len(column.times) and column.times[start] < oldest_ns:
+                column.forget_before(oldest_ns)
             self._series[key] = column.series(key[0])
         self._moved.clear()
 

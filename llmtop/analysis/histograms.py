@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.labels import labels
-from llmtop.analysis.rates import increase
+from llmtop.analysis.rates import increase, increases
 from llmtop.analysis.readings import grown_within, why_absent
 from llmtop.model import Unknown
 from llmtop.units import bounds, two_digits
@@ -143,12 +143,12 @@ def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Di
     uppers = _uppers(trace, track, metric)
     if not uppers:
         return why_absent(trace, track, metric)
-    series = (trace.get(track, bucket(metric, upper)) for upper in uppers)
-    grown = [grown_within(trace, track, each, window_ns) for each in series]
+    series = [trace.get(track, bucket(metric, upper)) for upper in uppers]
     counts: list[float] = []
-    for one in grown:
+    for each, one in zip(series, increases(series, window_ns, trace.end_ns), strict=True):
         if isinstance(one, Unknown):
-            return one
+            why = grown_within(trace, track, each, window_ns)
+            return why if isinstance(why, Unknown) else one
         counts.append(max(one.amount, counts[-1] if counts else 0.0))
     if not counts[-1]:
         return Unknown("no observations in the window")

@@ -26,7 +26,13 @@ def labelled(trace: Trace) -> Keys:
 
 def labels(trace: Trace, metric: str) -> Mapping[str, tuple[str, ...]]:
     """By track, the labels under which it has series of a metric; empty where it has none."""
-    return _by_metric(labelled(trace)).get(metric, {})
+    return _all_labels(trace).get(metric, {})
+
+
+@lru_cache(maxsize=4)
+def _all_labels(trace: Trace) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Kept by trace too: to find thousands of names again among those kept takes a hash of them all."""
+    return _by_metric(labelled(trace))
 
 
 @lru_cache(maxsize=2)

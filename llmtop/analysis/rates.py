@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmtop.model import Series
 
 TOO_FEW = Unknown("not enough samples yet", "wait for two polls")
@@ -48,6 +50,26 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
         return TOO_FEW
     amount = sum(_growth(before, after) for (_, before), (_, after) in pairwise(points))
     return Increase(amount, (points[-1][0] - points[0][0]) / NS_PER_S)
+
+
+def increases(several: Sequence[Series | None], window_ns: int, now_ns: int) -> list[Increase | Unknown]:
+    """`increase` of counters that are read together and begin anew together, the largest last: a histogram's buckets.
+
+    Where the last has neither a gap nor a restart in the window, the others have none: of them two values are read.
+    """
+    whole = several[-1] if several else None
+    told = increase(whole, window_ns, now_ns)
+    if whole is None or isinstance(told, Unknown):
+        return [increase(one, window_ns, now_ns) for one in several]
+    times, values = whole.stretch(now_ns - window_ns, now_ns)
+    is_plain = told == Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
+    last = whole.from_end(now_ns)
+    first = last + len(times) - 1
+    steps = (one.step(first, times[0], last, times[-1]) if one is not None and is_plain else None for one in several)
+    return [
+        Increase(step, told.seconds) if step is not None and step >= 0 else increase(one, window_ns, now_ns)
+        for one, step in zip(several, steps, strict=True)
+    ]
 
 
 def rate(series: Series | None, window_ns: int, now_ns: int | None = None) -> float | Unknown:

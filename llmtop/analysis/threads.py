@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_increase, latest, source, why_kind_missing
+from llmtop.analysis.readings import FRESH_NS, counter_increase, latest, source, why_kind_missing
 from llmtop.analysis.thread_probes import (
     NOT_SEEN,
     ProbeSeries,
@@ -26,6 +26,8 @@ from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from llmtop.model import Series
 
 WINDOW_NS = 10 * NS_PER_S
 NOT_SAMPLED = "not sampled"
@@ -161,10 +163,16 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
 
 def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) -> ThreadRow:
     """One thread; `series` says what there is about it."""
-    pid, tid = (int(part) for part in track.id.removeprefix("thread:").split("/"))
+    pid, tid = _ids(track.id)
     role, state = track.facts.get("role", ""), track.facts.get("state", "")
-    shares = _shares(trace, track.id, window_ns, series)
+    shares = _asleep_as_before(trace, track.id, window_ns) or _shares(trace, track.id, window_ns, series)
     return ThreadRow(pid, tid, track.name, _text(role), shares, _text(state))
+
+
+@lru_cache(maxsize=4096)
+def _ids(thread: str) -> tuple[int, int]:
+    pid, tid = thread.removeprefix("thread:").split("/")
+    return int(pid), int(tid)
 
 
 @lru_cache(maxsize=4)
@@ -261,6 +269,52 @@ def causes_text(shares: Shares, least: float = 0.01) -> str:
     return ", ".join(f"{cause} {share:.0%}".replace("%", " %") for cause, share in shares.blocked if share >= least)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asleep:
+    """What was made of a thread that did not run in the window.
+
+    Attributes:
+        clock: Its time on a CPU, by which it is known again: the columns of another trace are others.
+        ran: What that stood at, and `queued` its time in the run queue.
+        t_ns: When that was.
+    """
+
+    clock: Series
+    ran: float
+    queued: float
+    t_ns: int
+    window_ns: int
+    shares: Shares
+
+
+_asleep: dict[str, _Asleep] = {}
+"""Of a server's hundreds of threads most sleep for good. One that has not run since is in the same sleep."""
+_MOST_ASLEEP = 4096
+
+
+def _asleep_as_before(trace: Trace, track: str, window_ns: int) -> Shares | None:
+    """The shares of a thread that sleeps on since they were made; None where they have to be made anew.
+
+    That is done all the same once in a window: how its causes are known may change.
+    """
+    known = _asleep.get(track)
+    clock, queued = trace.get(track, v.THREAD_ON_CPU), trace.get(track, v.THREAD_RUN_QUEUE)
+    if known is None or clock is None or queued is None or not clock.shares_columns(known.clock):
+        return None
+    is_recent = 0 <= trace.end_ns - known.t_ns < WINDOW_NS and window_ns == known.window_ns
+    is_read = trace.end_ns - (clock.last_t_ns or 0) <= FRESH_NS
+    return known.shares if is_recent and is_read and (clock.last, queued.last) == (known.ran, known.queued) else None
+
+
+def _remember_sleep(trace: Trace, track: str, window_ns: int, shares: Shares) -> None:
+    clock, queued = trace.get(track, v.THREAD_ON_CPU), trace.get(track, v.THREAD_RUN_QUEUE)
+    if clock is None or queued is None or clock.last is None or queued.last is None:
+        return
+    if len(_asleep) >= _MOST_ASLEEP:
+        _asleep.clear()
+    _asleep[track] = _Asleep(clock, clock.last, queued.last, trace.end_ns, window_ns, shares)
+
+
 def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Shares | Unknown:
     on_cpu = counter_increase(trace, track, v.THREAD_ON_CPU, window_ns)
     run_queue = counter_increase(trace, track, v.THREAD_RUN_QUEUE, window_ns)
@@ -280,7 +334,7 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
         sampled = _sampled(trace, track, window_ns, series.sampled, blocked)
         causes = sampled if not causes or sampled[0][0] != NOT_SAMPLED else causes
     polling = polling_share(trace, track, series, window_ns)
-    return Shares(
+    shares = Shares(
         running,
         waiting,
         causes,
@@ -288,6 +342,9 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
         cuda_sync_share(trace, track, series, window_ns),
         are_causes_exact=is_exact,
     )
+    if not running and not waiting:
+        _remember_sleep(trace, track, window_ns, shares)
+    return shares
 
 
 def _measured(causes: dict[str, float], share: float) -> tuple[tuple[str, float], ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.rates import Increase, increase, rate, rate_samples
+from llmtop.analysis.rates import Increase, increase, increases, rate, rate_samples
 from llmtop.model import NS_PER_S, Metric, Series, Unknown
 
 COUNTER = Metric("c", "tokens", counter=True)
@@ -79,3 +79,23 @@ def test_a_stretch_is_the_window_and_the_sample_before_it(steps: list[int | None
     inside = [t for t in counted.times if start * NS_PER_S < t <= (start + length) * NS_PER_S]
     before = [t for t in counted.times if t <= start * NS_PER_S][-1:]
     assert list(times) == before + inside
+
+
+BUCKETS = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=3, max_size=3), max_size=12)
+
+
+@given(BUCKETS, st.integers(0, 13), st.integers(1, 8), st.booleans())
+def test_counters_read_together_grow_as_each_alone(
+    polls: list[list[int | None]], now: int, window: int, restarts: bool
+) -> None:
+    columns: list[list[float | None]] = [[], [], []]
+    sums = [0, 0, 0]
+    for i, poll in enumerate(polls):
+        sums = [0, 0, 0] if restarts and i == len(polls) // 2 else sums
+        sums = [total + (step or 0) for total, step in zip(sums, poll, strict=True)]
+        whole = [sum(sums[: k + 1]) for k in range(3)]
+        for column, value, step in zip(columns, whole, poll, strict=True):
+            column.append(None if step is None else value)
+    together = [series(*column) for column in columns]
+    at = now * NS_PER_S, window * NS_PER_S
+    assert increases(together, at[1], at[0]) == [increase(one, at[1], at[0]) for one in together]

@@ -202,3 +202,56 @@ def test_roles_have_the_memory_of_their_processes() -> None:
     unread = threads_view(trace)
     assert not isinstance(unread, Unknown)
     assert {total.rss for total in unread.roles} == {None}
+
+
+class Sleeper:
+    """One thread that runs only when told to, looked at once a second."""
+
+    def __init__(self) -> None:
+        self.recorder, self.now, self.ran = Recorder(Origin("live")), 0, 5e9
+        self.track = Track("thread:1/2", TrackKind.THREAD, "worker", facts={"role": "EngineCore"})
+        self.samples: dict[str, int] = {}
+
+    def look(self, cause: str, ran: float = 0.0) -> Shares | Unknown:
+        self.now += NS_PER_S
+        self.ran += ran
+        self.samples[cause] = self.samples.get(cause, 0) + 1
+        counts = {v.labelled(v.THREAD_STATE_SAMPLES, one): float(n) for one, n in self.samples.items()}
+        clocks = {v.THREAD_ON_CPU: self.ran, v.THREAD_RUN_QUEUE: 0.0}
+        readings = tuple(Reading(self.track.id, m, self.now, n, "x") for m, n in (clocks | counts).items())
+        poll = Trace(Origin("live"), self.now, self.now, tracks={self.track.id: self.track}, readings=readings)
+        self.recorder.append("proc", poll)
+        view = threads_view(self.recorder.freeze())
+        assert isinstance(view, ThreadsView)
+        return view.rows[0].shares
+
+
+def test_a_thread_that_sleeps_on_is_told_as_before_until_it_runs() -> None:
+    sleeper = Sleeper()
+    asleep = [sleeper.look("futex") for _ in range(12)][-1]  # the window is as long as there is anything to see
+    assert isinstance(asleep, Shares)
+    assert asleep.blocked == (("futex", 1.0),)
+    assert sleeper.look("futex") is asleep
+
+    sleeper.look("epoll", ran=0.5e9)
+    woken = sleeper.look("epoll")
+    assert isinstance(woken, Shares)
+    assert woken.on_cpu > 0
+    assert "epoll" in dict(woken.blocked)
+
+
+def test_how_a_sleep_is_known_is_looked_at_again_once_in_a_window() -> None:
+    sleeper = Sleeper()
+    first = [sleeper.look("futex") for _ in range(12)][-1]
+    later = [sleeper.look("futex") for _ in range(12)][-1]
+    assert later == first
+    assert later is not first
+
+
+def test_threads_of_one_id_in_two_recordings_are_two() -> None:
+    one, other = Sleeper(), Sleeper()
+    first = [one.look("futex") for _ in range(3)][-1]
+    second = [other.look("epoll") for _ in range(3)][-1]
+    assert isinstance(first, Shares)
+    assert isinstance(second, Shares)
+    assert (first.main_cause, second.main_cause) == ("futex", "epoll")
