@@ -17,10 +17,10 @@ from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_dam
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
 _OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
-_TELLING = re.compile("Mem|Sync|Alloc|Free|Graph|Module|Library")
+_TELLING = re.compile("Mem|Sync|Query|Alloc|Free|Graph|Module|Library")
 """Names of CUDA calls that give a GPU work, or wait: they are read however brief."""
 _BRIEF_NS = 1000
-"""Other calls than these are left out below it: queries, of which PyTorch makes several for each kernel."""
+"""Other calls than these are left out below it: questions of which PyTorch asks several for each kernel."""
 _VERSION = re.compile(r"_v\d+$")
 _DRIVER_WORK = {2: "JIT compilation", 6: "module loading", 7: "lazy function loading", 8: "command buffer full"}
 """ENUM_CUPTI_OVERHEAD_TYPE: what the driver does of itself. The other types are the profiler's cost."""

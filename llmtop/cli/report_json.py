@@ -192,6 +192,7 @@ def _gpu(gpu: GpuIdle) -> Json:
         "short_gap_ns": gpu.short_ns,
         "late_launch_ns": _fact(late),
         "pause_ns": gpu.pause_ns,
+        "busy_over_time": [round(share, 4) for share in gpu.busy_over_time],
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleView, idle_view
+from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.lacking import lacking
@@ -234,6 +234,8 @@ def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
 
 def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
     yield from _heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
+    levels = ASCII_LEVELS if style.ascii_only else BLOCKS
+    yield f"  at work, over the time of the capture: {picture(gpu, levels)}".rstrip()
     for row in gpu.rows[:_IDLE_PARTS]:
         what = f"{row.title}: {row.name}" if row.name else row.title
         gaps = f"{counted(row.gaps, 'gap')}, longest {duration(row.longest_ns)}"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.idle_time.account import AFTER, BEFORE, NOT_LAUNCHED, NOT_TRACED, GpuIdle, idle_account
+from llmtop.analysis.idle_time.account import AFTER, BEFORE, NOT_LAUNCHED, NOT_TRACED, STEPS, GpuIdle, idle_account
 from llmtop.analysis.idle_time.causes import TITLES, Cause
-from llmtop.analysis.idle_time.view import idle_view
+from llmtop.analysis.idle_time.view import ASCII_LEVELS, idle_view, picture
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
@@ -155,6 +155,21 @@ def test_the_profilers_cost_is_not_the_programs(capture: Capture, tmp_path: Path
     assert told(capture.trace(tmp_path))["profiler", "CUPTI Buffer flush"] == 6 * MS
 
 
+def test_a_loop_of_brief_queries_is_waiting(capture: Capture, tmp_path: Path) -> None:
+    for at in range(2000):
+        capture.call("cudaEventQuery", 2 * MS + at * US, 2 * MS + at * US + 900)
+    pair(capture, (10 * MS, 10 * MS))
+    assert told(capture.trace(tmp_path))["sync", "cudaEventQuery"] == 2000 * 900
+
+
+def test_code_that_is_loaded_behind_a_launch_is_told(capture: Capture, tmp_path: Path) -> None:
+    capture.driver(7, 3 * MS, 9 * MS)
+    pair(capture, (2 * MS, 10 * MS))
+    parts = told(capture.trace(tmp_path))
+    assert parts["code-loading", "lazy function loading"] == 6 * MS
+    assert parts["slow-launch", "cudaLaunchKernel"] == 2 * MS
+
+
 def test_between_the_works_of_one_graph_no_thread_counts(capture: Capture, tmp_path: Path) -> None:
     graph = capture.call("cudaGraphLaunch", 0, 40 * US)
     for i in range(5):
@@ -242,6 +257,15 @@ def test_a_gap_under_which_a_call_had_waited_is_marked_so(capture: Capture, tmp_
     }
 
 
+def test_a_gpus_time_is_pictured_from_left_to_right(capture: Capture, tmp_path: Path) -> None:
+    capture.kernel(0, 30 * MS, capture.call("cudaLaunchKernel", 0, 10))
+    capture.kernel(60 * MS - US, 60 * MS, capture.call("cudaLaunchKernel", 30 * MS, 30 * MS + 10))
+    view = idle_view(capture.trace(tmp_path))
+    assert view.total is not None
+    assert picture(view.total) == "█" * 30 + " " * 29 + "▁"
+    assert picture(view.total, ASCII_LEVELS) == "#" * 30 + " " * 29 + "_"
+
+
 def test_a_trace_without_work_has_no_account() -> None:
     assert idle_account(Trace(Origin("live"))).gpus == ()
     assert idle_view(Trace(Origin("ncu-rep"))).why_not is not None
@@ -282,6 +306,8 @@ def test_it_adds_up_whatever_lies_over_each_other(
         busy = {t for start, end in own for t in range(start, end)}
         assert one.busy_ns == len(busy)
         assert sum(part.ns for part in one.parts) == one.idle_ns == one.end_ns - one.start_ns - len(busy)
+        step = (one.end_ns - one.start_ns) / STEPS
+        assert sum(one.busy_over_time) * step == pytest.approx(len(busy), abs=1e-6)
 
 
 def busy_by_sql(path: Path) -> dict[int, int]:

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.causes import MEANINGS
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, idle_view
+from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, idle_view, picture
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
+from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.report import ListPane, table_of
 from llmtop.units import count, duration, percent
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
 
 
-_AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once"
+_AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once. From the first moment to the last:"
 
 
 class IdlePane(ListPane):
@@ -38,6 +39,7 @@ class IdlePane(ListPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._said: dict[Hashable, tuple[tuple[str, str], ...]] = {}
+        self._gpus: dict[Hashable, IdleOfGpu] = {}
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         view = idle_view(trace)
@@ -49,10 +51,8 @@ class IdlePane(ListPane):
         for gpu in (*together, *view.gpus):
             key: Hashable = (gpu.title, "busy", "")
             rows[key] = (gpu.title, "at work", "", gpu.busy_ns, _share(gpu.busy_ns, gpu), None, None, None)
-            self._said[key] = (
-                (_summary(gpu), "title"),
-                ("kernels, copies and graphs; overlapping ones count once", "text"),
-            )
+            self._said[key] = ((_summary(gpu), "title"), (_AT_WORK, "text"))
+            self._gpus[key] = gpu
             for row in gpu.rows:
                 key = (gpu.title, row.cause, row.name)
                 share = _share(row.ns, gpu)
@@ -61,7 +61,10 @@ class IdlePane(ListPane):
         return table_of(self.COLUMNS, rows)
 
     def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        return self._said[key]
+        gpu = self._gpus.get(key)
+        if gpu is None:
+            return self._said[key]
+        return (*self._said[key], (picture(gpu, f" {look_of(self).glyphs.spark}"), "value"))
 
 
 def _share(ns: int, gpu: IdleOfGpu) -> float:

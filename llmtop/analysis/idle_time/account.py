@@ -15,12 +15,14 @@ from typing import TypeAlias
 
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.idle_time.host import LAUNCH_GAP_NS, HostThread, Label, host_threads
-from llmtop.analysis.idle_time.work import Work, work_by_gpu
+from llmtop.analysis.idle_time.work import Work, busy_over_time, work_by_gpu
 from llmtop.model import Missing, Trace, Unknown
 
 START_NS = 20_000
 """Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
 Performance Engineering). One that takes longer waits for something else."""
+STEPS = 60
+"""Of the picture of a GPU's time: what a line of 80 columns has room for."""
 NOT_LAUNCHED = "its launch is not in the capture"
 NOT_TRACED = "outside CUDA calls"
 _FUNCTIONS = 5
@@ -68,6 +70,7 @@ class GpuIdle:
         short, short_ns: Gaps of at most `LAUNCH_GAP_NS`, and their time.
         late_ns: Of the short gaps the part whose work was launched after they had begun.
         joined_ns: Of the short gaps the part whose launch is in the capture, so that late or not is known.
+        busy_over_time: The share of each of `STEPS` equal parts of the capture in which it had work, 0 to 1.
     """
 
     gpu: str
@@ -84,6 +87,7 @@ class GpuIdle:
     short_ns: int
     late_ns: int
     joined_ns: int
+    busy_over_time: tuple[float, ...]
 
     @property
     def idle_ns(self) -> int:
@@ -263,7 +267,7 @@ def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
     busy = last - first - idle
     return GpuIdle(
         gpu, start, end, first, last, busy, len(work), len(graph_works), len(graphs), sums.parts(),
-        sums.short, sums.short_ns, sums.late_ns, sums.joined_ns,
+        sums.short, sums.short_ns, sums.late_ns, sums.joined_ns, busy_over_time(work, start, end, STEPS),
     )  # fmt: skip
 
 

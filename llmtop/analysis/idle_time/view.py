@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 _FUNCTIONS = 3
+BLOCKS, ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " _.:-=+*#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class IdleOfGpu:
     Attributes:
         rows: By cause and name, the largest first.
         causes: By cause alone, the largest first: what a bar or a pie is drawn of.
+        busy_over_time: The share of equal parts of the capture in which it had work, 0 to 1; of several GPUs the mean.
     """
 
     title: str
@@ -58,6 +61,7 @@ class IdleOfGpu:
     idle_ns: int
     rows: tuple[IdleRow, ...]
     causes: tuple[IdleRow, ...]
+    busy_over_time: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,16 @@ def idle_view(trace: Trace) -> IdleView:
     return IdleView(gpus, total, account.unknown)
 
 
+def picture(gpu: IdleOfGpu, levels: str = BLOCKS) -> str:
+    """Time from left to right: the higher the level, the more of it the GPU was at work; the lowest where it never was.
+
+    Args:
+        gpu: Whose time.
+        levels: A character each, the lowest first.
+    """
+    return "".join(levels[math.ceil(share * (len(levels) - 1))] for share in gpu.busy_over_time)
+
+
 def merged(parts: Iterable[IdlePart], *, by_name: bool) -> tuple[IdlePart, ...]:
     """Parts added up by cause, and by name where that is wanted; the largest first."""
     added: dict[tuple[Cause, str], IdlePart] = {}
@@ -114,6 +128,7 @@ def _view(title: str, gpus: tuple[GpuIdle, ...]) -> IdleOfGpu:
         idle,
         tuple(_row(part, idle, parts) for part in merged(parts, by_name=True)),
         tuple(_row(part, idle, ()) for part in merged(parts, by_name=False)),
+        tuple(sum(shares) / len(gpus) for shares in zip(*(gpu.busy_over_time for gpu in gpus), strict=True)),
     )
 
 

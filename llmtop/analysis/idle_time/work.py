@@ -38,6 +38,20 @@ class Work:
         return compress(count(1), map(gt, islice(self.starts, 1, None), self.reach))
 
 
+def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float, ...]:
+    """The share of each of `steps` equal stretches from `start` to `end` in which there was work, 0 to 1."""
+    step = (end - start) / steps
+    if step <= 0:
+        return ()
+    idle = [0.0] * steps
+    gaps = ((work.reach[i - 1], work.starts[i]) for i in work.gaps())
+    for since, until in ((start, work.starts[0]), *gaps, (work.reach[-1], end)):
+        first, last = int((since - start) / step), min(steps - 1, int((until - start) / step))
+        for i in range(first, last + 1):
+            idle[i] += max(0.0, min(until, start + (i + 1) * step) - max(since, start + i * step))
+    return tuple(min(1.0, max(0.0, 1.0 - ns / step)) for ns in idle)
+
+
 def work_by_gpu(trace: Trace) -> dict[str, Work]:
     """The work of every GPU that had any, by the id of its track, in the order of these."""
     parts: dict[str, list[list[array[int]]]] = defaultdict(list)
