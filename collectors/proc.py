@@ -75,6 +75,7 @@ _NAMES_TOLD = 3
 _NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT = "/proc/PID/stat"
+_STATUS = "/proc/PID/status"
 _TOOLS = ("perf", "gdb")
 
 
@@ -313,11 +314,14 @@ class ProcCollector:
             (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
             (v.PROCESS_SYSTEM, stat.system_ticks * _NS_PER_TICK),
             (v.PROCESS_FAULTS, stat.faults),
+            (v.PROCESS_MAJOR_FAULTS, stat.major_faults),
             (v.PROCESS_RSS, stat.rss_pages * _PAGE),
             (v.PROCESS_THREADS, stat.threads),
             (v.PROCESS_STATE, self._state(process, stat)),
         ):
             news.readings.append(Reading(process.id, metric, now, float(value), _STAT))
+        if self._is_time_to_renew and process.is_part and (swapped := procfs.swapped_bytes(process.pid)) is not None:
+            news.readings.append(Reading(process.id, v.PROCESS_SWAP, now, float(swapped), _STATUS))
         return True
 
     def _state(self, process: _Process, stat: procfs.Stat) -> ProcessState:

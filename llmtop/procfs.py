@@ -30,6 +30,7 @@ class Stat(NamedTuple):
         rss_pages: Field 24.
         system_ticks: Field 15: the part of `cpu_ticks` in the kernel.
         faults: Field 10: pages that were touched for the first time, or again after they were given back.
+        major_faults: Field 12: pages that had to be read from a disk, its swap space or a mapped file.
     """
 
     state: str
@@ -40,6 +41,7 @@ class Stat(NamedTuple):
     rss_pages: int
     system_ticks: int = 0
     faults: int = 0
+    major_faults: int = 0
 
 
 def read_bytes(path: str | Path, dir_fd: int | None = None) -> bytes | None:
@@ -101,8 +103,8 @@ def parse_stat(content: bytes) -> Stat | None:
 
     The name in parentheses may hold spaces and parentheses itself, so fields are counted from the last one.
 
-    >>> parse_stat(b"7 (a) b) S 1 7 7 0 -1 0 8 0 0 0 3 2 0 0 20 0 4 0 99 1 5 0")
-    Stat(state='S', parent=1, cpu_ticks=5, threads=4, start_ticks=99, rss_pages=5, system_ticks=2, faults=8)
+    >>> parse_stat(b"7 (a) b) S 1 7 7 0 -1 0 8 0 6 0 3 2 0 0 20 0 4 0 99 1 5 0")[:8]
+    ('S', 1, 5, 4, 99, 5, 2, 8)
     """
     fields = content[content.rfind(b")") + 2 :].split()
     try:
@@ -115,6 +117,7 @@ def parse_stat(content: bytes) -> Stat | None:
             int(fields[21]),
             int(fields[12]),
             int(fields[7]),
+            int(fields[9]),
         )
     except (IndexError, ValueError):
         return None
@@ -214,6 +217,12 @@ def read_link(path: str) -> str | None:
         return os.readlink(path)
     except OSError:
         return None
+
+
+def swapped_bytes(pid: int, proc: Path = PROC) -> int | None:
+    """How much of its memory is in swap space (VmSwap); None when it is gone, or a thread of the kernel's."""
+    kilobytes = re.search(r"^VmSwap:\s*(\d+) kB", read_text(f"{proc}/{pid}/status") or "", re.MULTILINE)
+    return int(kilobytes[1]) * 1024 if kilobytes else None
 
 
 def thread_group(pid: int, proc: Path = PROC) -> int | None:

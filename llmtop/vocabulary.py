@@ -167,6 +167,10 @@ PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
 PROCESS_SYSTEM = Metric("process.system", "ns", counter=True, title="CPU time in the kernel")
 PROCESS_FAULTS = Metric("process.faults", "faults", counter=True, title="page faults")
 """Minor ones: memory touched for the first time, or again after it was given back."""
+PROCESS_MAJOR_FAULTS = Metric("process.major_faults", "faults", counter=True, title="major page faults")
+"""Memory that had to be read from a disk first: from swap space, or of a mapped file."""
+PROCESS_SWAP = Metric("process.swap", "bytes", title="swapped out")
+"""Of the parts of the server, every five seconds."""
 PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
 PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
 PROCESS_STATE = Metric("process.state", "code", title="state")

@@ -981,3 +981,23 @@ def test_what_an_engine_computes_on_its_own_cpu_is_said_where_it_is_prompts() ->
     assert "prefill on servers of its own" in finding.action
     (without,) = diagnose(CPU_ONLY.trace()).findings
     assert "prompts" not in without.message
+
+
+@pytest.mark.parametrize(
+    ("swapped", "words", "action"),
+    [(6e9, "5.59 GiB of it are swapped out", "swapoff"), (0.0, "files that it has mapped are read again", "--mlock")],
+)
+def test_a_server_waits_for_its_own_memory(swapped: float, words: str, action: str) -> None:
+    counters = {("process:7", v.PROCESS_MAJOR_FAULTS): 900.0}
+    scene = ON_DISK.but(counters=counters, gauges={("process:7", v.PROCESS_SWAP): swapped})
+    (finding,) = diagnose(scene.trace()).findings
+    assert finding.message == f"EngineCore waits for its own memory 90 % of the time: {words}"
+    assert action in finding.action
+    assert finding.evidence[0] == "EngineCore: 900 major page faults/s (metrics)"
+
+
+@pytest.mark.parametrize(("faults", "asleep_in"), [(19.0, "disk"), (900.0, "socket")])
+def test_a_few_faults_or_no_wait_for_a_disk_is_no_want_of_memory(faults: float, asleep_in: str) -> None:
+    counters = {("process:7", v.PROCESS_MAJOR_FAULTS): faults}
+    scene = ON_DISK.but(counters=counters, threads=(API, Thread(on_cpu=0.1, asleep_in=asleep_in)))
+    assert [one.rule for one in diagnose(scene.trace()).findings] == ["engine-starved"]

@@ -405,6 +405,12 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         ON_DISK.but(threads=(API, Thread(on_cpu=0.1, asleep_in="socket")), gpus=(), probed=False),
         frozenset({"engine-starved"}),
     ),
+    "memory in swap space": (
+        ON_DISK.but(
+            counters={("process:7", v.PROCESS_MAJOR_FAULTS): 900.0}, gauges={("process:7", v.PROCESS_SWAP): 6e9}
+        ),
+        frozenset({"paging"}),
+    ),
     "requests run, none waits, all sleep": (ON_DISK.but(waiting=0.0), frozenset({"engine-starved"})),
     "locked out by a helper": (LOCKED, frozenset({"engine-starved"})),
     "a herd for the gil": (HERD, frozenset({"gil-bound"})),

@@ -632,3 +632,36 @@ def test_the_files_of_threads_that_end_are_closed() -> None:
             assert not _held(process.pid)
         finally:
             process.kill()
+
+
+PAGED_OUT = """
+import mmap, os, sys, tempfile
+with tempfile.TemporaryFile(dir="/var/tmp") as file:  # which is on a disk, as /tmp often is not
+    file.write(os.urandom(64 * mmap.PAGESIZE))
+    file.flush()
+    os.fsync(file.fileno())
+    memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    memory.madvise(mmap.MADV_RANDOM)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        memory.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        sum(memory[i] for i in range(0, len(memory), mmap.PAGESIZE))
+        print("read", flush=True)
+"""
+
+
+def test_pages_that_are_read_from_a_disk_and_swap_are_counted() -> None:
+    with python(PAGED_OUT) as paged:
+        watch = Watch(ProcCollector(target(paged.pid)))
+        assert paged.stdin is not None
+        assert paged.stdout is not None
+        paged.stdin.write("again\n")
+        paged.stdin.flush()
+        paged.stdout.readline()
+        trace = watch.poll()
+    faults = int(grown(trace, f"process:{paged.pid}", v.PROCESS_MAJOR_FAULTS))
+    if not faults:
+        pytest.skip("this machine keeps pages of /var/tmp that it was told to drop")
+    assert faults >= 32
+    assert trace.get(f"process:{paged.pid}", v.PROCESS_SWAP) is not None

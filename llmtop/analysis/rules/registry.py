@@ -46,6 +46,7 @@ from llmtop.analysis.rules import (
     memory_bound_decode,
     no_work,
     objective_missed,
+    paging,
     prefix_misses,
     process_gone,
     process_hung,
@@ -95,6 +96,7 @@ CAUSES: tuple[Rule, ...] = (
     gil_bound,
     api_bound,
     cpu_bound,
+    paging,
     engine_starved,
 )
 """Why the CPU side is late, the root first. A throttled thread queues for a CPU, one that queues seems CPU-bound, and
@@ -315,8 +317,8 @@ def _explained(cause: Rule, found: Mapping[str, list[Finding]]) -> dict[str, lis
 
 
 def _is_told_by(rule: Rule, grave: set[str]) -> bool:
-    """A loop that sleeps while a thread beside it never rests waits for that one."""
-    return rule is engine_starved and cpu_bound.id in grave
+    """A loop that sleeps while a thread beside it never rests waits for that one; or it waits for its own memory."""
+    return rule is engine_starved and not grave.isdisjoint({cpu_bound.id, paging.id})
 
 
 def _share(findings: Sequence[Finding]) -> float:
