@@ -353,6 +353,18 @@ def test_a_hang_is_named_after_two_seconds_of_data() -> None:
     assert fault.message.startswith("no token for 2 s while 8 requests run, and nothing works")
 
 
+def test_a_loop_that_only_polls_is_a_hang_long_before_one_that_computes() -> None:
+    """For ten seconds, and not for less: another node may be at work on a step."""
+    polls = STUCK.but(threads=(API, Thread(on_cpu=0.98, yields=400_000)))
+    (fault,) = life_of(polls).faults
+    assert fault.state == "ENGINE HUNG"
+    assert "all of it polling (probes)" in fault.evidence[1]
+    assert not states(STUCK.but(threads=(API, Thread(on_cpu=0.98)))), "it may compile"
+    assert not states(polls.but(threads=(*polls.threads, Thread("Worker", 9, 9, on_cpu=0.5)))), "another one works"
+    assert not states(polls.but(gpus=())), "its GPU may be what it polls"
+    assert not liveness(as_of(polls.trace(), polls.trace().end_ns - 6 * NS_PER_S)).faults, "it began nine seconds ago"
+
+
 def test_one_busy_core_of_which_nothing_comes_for_long_is_a_loop() -> None:
     still = STUCK.but(tokens=0.0, latencies=0.0)
     [fault] = life_of(still.but(threads=(API, Thread(on_cpu=0.99)))).faults

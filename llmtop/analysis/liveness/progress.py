@@ -19,6 +19,7 @@ from llmtop.analysis.rates import increase
 from llmtop.analysis.readings import latest, server_track, source
 from llmtop.analysis.rules import commands
 from llmtop.analysis.stragglers import server_gpus
+from llmtop.analysis.threads import Shares, threads_view
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ RESTING_NS = 9 * NS_PER_S // 5
 looks at 1 Hz, of which one may come early."""
 LOOPING_NS = 30 * NS_PER_S
 """One CPU is busy for so long and nothing comes of it. Kernels that are compiled while requests run take seconds."""
+POLLING_NS = 10 * NS_PER_S
+"""All that takes a CPU only polls, and the GPU rests, for so long: what is waited for may be a step on another node, of
+which those that are cut into chunks take a second."""
 _ONE_CORE = (0.5, 1.2)
 """A loop without an end, in cores; a model that runs on CPUs, or compilers, take more."""
 SPINNING_NS = 10 * NS_PER_S
@@ -117,6 +121,11 @@ def _rest(trace: Trace, still_ns: int) -> _Rest | None:
     taken = f"engine and workers take {cores:.1%} of a core (/proc){gpu}"
     if cores <= _RESTS:
         return _Rest(taken, "nothing works: it waits for something that never comes")
+    # A GPU that is not seen may be what is polled.
+    polling = _cores_polling(trace) if still_ns >= POLLING_NS and busy is not None else 0.0
+    if polling > 0 and cores - polling <= _RESTS * max(1.0, cores):
+        told = f"{taken}, all of it polling (probes)"
+        return _Rest(told, "nothing works: all that is busy asks again and again for what never comes")
     if still_ns >= LOOPING_NS and _ONE_CORE[0] <= cores <= _ONE_CORE[1]:
         return _Rest(taken, "one CPU is busy all the time: the engine is in a loop, or compiles")
     return None
@@ -158,6 +167,14 @@ def _cores_used(trace: Trace, window_ns: int) -> float | None:
             return None
         used += grown.per_second / NS_PER_S
     return used if own or parts(trace) else None
+
+
+def _cores_polling(trace: Trace) -> float:
+    """Of the threads that drive GPUs, what they take of CPUs only to pass the time; 0 where no probe tells."""
+    view = threads_view(trace, POLLING_NS)
+    rows = () if isinstance(view, Unknown) else view.rows
+    behind = (row.shares for row in rows if isinstance(row.shares, Shares) and not is_front(row.role))
+    return sum(shares.polling or 0.0 for shares in behind)
 
 
 def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest) -> Fault:
