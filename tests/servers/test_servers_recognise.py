@@ -348,7 +348,15 @@ def test_a_process_name_never_shifts_the_fields(name: bytes, numbers: list[int])
 
     # Fields of proc_pid_stat(5) are counted from 1; the numbers here begin with field 4.
     assert procfs.parse_stat(line) == procfs.Stat(
-        "S", numbers[0], numbers[10] + numbers[11], numbers[16], numbers[18], numbers[20], numbers[11], numbers[6]
+        state="S",
+        parent=numbers[0],
+        cpu_ticks=numbers[10] + numbers[11],
+        threads=numbers[16],
+        start_ticks=numbers[18],
+        rss_pages=numbers[20],
+        system_ticks=numbers[11],
+        faults=numbers[6],
+        major_faults=numbers[8],
     )
 
 
