@@ -35,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         rule=id,
         severity=stakes.severity(trace, saved_ns),
         subject="small kernels",
-        message=f"small kernels follow each other {times} times: {percent(100 * share)} of the kernels' time",
+        message=f"small kernels follow each other {_often(times)}: {percent(100 * share)} of the kernels' time",
         evidence=(*_evidence(chains), stakes.in_words(trace, saved_ns)),
         action="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
         "kernels that cast as they load; what remains costs less to launch in a CUDA graph",
@@ -48,9 +48,13 @@ def _evidence(chains: tuple[Chain, ...]) -> Iterator[str]:
     for chain in chains[:_SHOWN]:
         amount = "" if chain.saved_bytes is None else f", {si(chain.saved_bytes, 'B')} written and read between them"
         yield (
-            f"{chain.what}: {len(chain.titles)} kernels, {chain.times} times, {duration(chain.total_ns)}; fused up to "
-            f"{duration(chain.saved_ns)} less{amount}"
+            f"{chain.what}: {len(chain.titles)} kernels, {_often(chain.times)}, {duration(chain.total_ns)}; "
+            f"fused up to {duration(chain.saved_ns)} less{amount}"
         )
     if len(chains) > _SHOWN:
         rest_ns = sum(chain.saved_ns for chain in chains[_SHOWN:])
         yield f"and {len(chains) - _SHOWN} other chains: up to {duration(rest_ns)} less"
+
+
+def _often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
