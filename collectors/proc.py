@@ -168,7 +168,9 @@ class ProcCollector:
         self._ended = ""
         self._turn = 0
         engine = next((one for one in engines if one.kind == target.kind), None)
-        self._settings = settings.facts(engine, target.facts) if engine is not None else {}
+        self._settings = (
+            settings.facts(engine, target.facts, version=target.facts.get("version")) if engine is not None else {}
+        )
         """What is known of its configuration without its endpoint, which may be off, and tells more."""
 
     def missing(self) -> Unknown | None:

@@ -410,7 +410,7 @@ class PrometheusCollector:
         if not path:
             return None
         document = _get(connected, path, fetch)
-        version = document.get("version") if isinstance(document, dict) else None
+        version = document.get(connected.engine.version_key) if isinstance(document, dict) else None
         return clean(version) if isinstance(version, str) else Unknown(f"{path} does not tell it")
 
     def _served_model(self, connected: _Connected, fetch: Fetch) -> Fact | None:
@@ -708,14 +708,16 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
         "url": connected.url,
         "model": _label(exposition, engine.model_labels) or connected.model or target.model,
     }
-    if connected.version is not None:
-        facts["version"] = connected.version
+    installed = target.facts.get("version")
+    version = installed if isinstance(connected.version, Unknown | None) and installed else connected.version
+    if version is not None:
+        facts["version"] = version
     told: dict[str, str] = {}
     facts |= {v.remark_of(metric): remark for metric, remark in engine.remarks.items()}
     for name, labels in engine.info.items():
         for sample in exposition.samples.get(key(name), ())[:1]:
             told |= {label: sample.labels[label] for label in labels if label in sample.labels}
-    return facts | told | settings.facts(engine, target.facts, told, connected.version)
+    return facts | told | settings.facts(engine, target.facts, told, version)
 
 
 def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:

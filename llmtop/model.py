@@ -700,7 +700,8 @@ class Engine:
         replicas: Labels over which a number is repeated, not divided: the ranks of one tensor-parallel group.
         model_labels: Labels whose value is the model's name.
         info: Names whose labels tell something of the server's set-up, with the labels worth showing.
-        version_path: A JSON document with the key "version".
+        version_path: A JSON document with its version, under `version_key`.
+        package: The Python package whose installed version is its own, where no page tells it.
         backs: A pattern of the roles that face no clients: whatever they listen on is not HTTP.
         socket_flags: Flags naming a Unix socket that it listens on instead of a port.
         alias_flags: Flags naming what clients call the model.
@@ -739,6 +740,8 @@ class Engine:
     model_labels: tuple[str, ...] = ("model_name",)
     info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version_path: str = ""
+    version_key: str = "version"
+    package: str = ""
     backs: str = ""
     socket_flags: tuple[str, ...] = ("--uds", "--unix-socket")
     alias_flags: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ ENGINE = replace(
     library="",
     metrics_remedy="",
     version_path="",
+    package="",
     remarks={},
     info={name: (*labels, "max_num_seqs") for name, labels in vllm.ENGINE.info.items()},
     knobs={

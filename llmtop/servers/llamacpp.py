@@ -75,6 +75,8 @@ ENGINE = Engine(
     means={
         v.SERVER_ITL: (Sample("llamacpp_tokens_predicted_seconds"), Sample("llamacpp_tokens_predicted")),  # at the end
     },
+    version_path="/props",
+    version_key="build_info",
     slots_path="/slots",
     slots_remedy="start llama-server with --slots, without --no-slots",
     model_flags=("--model", "-m", "--hf-repo", "-hf"),

@@ -44,6 +44,7 @@ KNOBS = {
 of what is free beside the weights."""
 ENGINE = Engine(
     kind="lmdeploy",
+    package="lmdeploy",
     title="LMDeploy",
     roles=(
         Role("APIServer", r"^(?:\S*/|-m )?lmdeploy serve api_server(?:\s|$)|^-m lmdeploy\.serve\.openai\.api_server"),

@@ -14,6 +14,7 @@ from llmtop import procfs
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
+from llmtop.servers.packages import installed
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.text import clean, group_name, redact
 
@@ -248,7 +249,12 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
         model=facts.model,
         dtype=facts.dtype,
         gpus=gpus,
-        facts={"command": _shown(argv), **facts.more, **told.told(engine, argv, config, root, facts.more, proc)},
+        facts={
+            "command": _shown(argv),
+            **installed(engine, root, proc),
+            **facts.more,
+            **told.told(engine, argv, config, root, facts.more, proc),
+        },
         missing=(*unread, *gpus_unread),
     )
 

@@ -86,6 +86,7 @@ parallelism changed from release to release, and no page that is cheap to read t
 the scheduler)."""
 ENGINE = Engine(
     kind="sglang",
+    package="sglang",
     title="SGLang",
     roles=(
         Role(r"\1", r"^sglang::((?:scheduler|detokenizer|data_parallel_controller|http_server)\w*)"),

@@ -65,6 +65,7 @@ KNOBS = {
 overwrites what the command line says."""
 ENGINE = Engine(
     kind="trtllm",
+    package="tensorrt_llm",
     title="TensorRT-LLM",
     roles=(
         Role("APIServer", r"^(?:\S*/)?trtllm-serve(?:\s|$)|^-m tensorrt_llm\.commands\.serve(?:\s|$)"),

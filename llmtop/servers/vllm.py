@@ -159,6 +159,7 @@ vLLM's pull requests (asynchronous scheduling: 0.14, 31998; sleeping: 16226, 280
 models (attention beside state space layers) have no prefix caching by default: the metrics tell it."""
 ENGINE = Engine(
     kind="vllm",
+    package="vllm",
     title="vLLM",
     roles=(
         # setproctitle (0.10.2 and newer); VLLM_PROCESS_NAME_PREFIX may replace the word before the colons.

@@ -1022,3 +1022,21 @@ def test_a_url_that_the_user_names_is_asked_and_nothing_else(server: MetricsServ
     assert collector.missing() is None
     assert value(trace, v.SERVER_RUNNING) == 64
     assert server.paths[:1] == ["/llm/metrics"]
+
+
+def test_the_version_of_llama_cpp_stands_among_its_properties(server: MetricsServer) -> None:
+    server.pages["/metrics"] = expositions.llamacpp()
+    server.pages["/props"] = '{"build_info": "b6123-abcdef12", "total_slots": 4}'
+    with PrometheusCollector(target("llamacpp", server.url), ENGINES, Clock()) as collector:
+        trace = collector.poll()
+
+    assert trace.tracks[f"server:{server.port}"].facts["version"] == "b6123-abcdef12"
+
+
+def test_the_installed_version_counts_where_no_page_tells_it(server: MetricsServer) -> None:
+    server.pages["/metrics"] = expositions.vllm_v1()
+    installed = replace(target("vllm", server.url), facts={"version": "0.11.2"})
+    with PrometheusCollector(installed, ENGINES, Clock()) as collector:
+        trace = collector.poll()
+
+    assert trace.tracks[f"server:{server.port}"].facts["version"] == "0.11.2"
