@@ -9,7 +9,7 @@ trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -164,6 +164,39 @@ _CALL = re.compile(
     r"\s+\d+\.\d+\s+\d+\.\d+\s+\d+\.\d+\s+\d+\.\d+%\s*"
 )
 _NS_PER_MS = 1_000_000
+_RAW_CALL = re.compile(
+    r"\s*(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+raw_syscalls:sys_"
+    r"(?:(?P<entered>enter): NR \d+|exit: NR (?P<number>\d+) = (?P<result>-?\d+)).*"
+)
+"""What `perf script -F tid,time,event,trace --ns` writes of the system calls' tracepoints."""
+
+
+def raw_calls(lines: Iterable[str], names: Mapping[int, str]) -> tuple[ThreadCalls, ...]:
+    """The system calls of each thread from their events, as `perf trace -s` sums them up.
+
+    Args:
+        lines: Of `perf script`.
+        names: System calls by number.
+    """
+    entered: dict[str, int] = {}
+    sums: dict[str, dict[str, list[int]]] = {}
+    for line in lines:
+        found = _RAW_CALL.fullmatch(line.rstrip("\n"))
+        if found is None:
+            continue
+        tid, now = found["tid"], int(found["s"] + found["ns"])
+        if found["entered"]:
+            entered[tid] = now
+            continue
+        number = int(found["number"])
+        call = sums.setdefault(tid, {}).setdefault(names.get(number, f"syscall {number}"), [0, 0, 0])
+        call[0] += 1
+        call[1] += int(found["result"]) < 0
+        call[2] += now - entered.pop(tid, now)
+    return tuple(
+        ThreadCalls(int(tid), tuple(CallRow(name, *call) for name, call in calls.items()))
+        for tid, calls in sums.items()
+    )
 
 
 def thread_calls(lines: Iterable[str]) -> tuple[ThreadCalls, ...]:

@@ -149,6 +149,24 @@ def test_an_empty_summary() -> None:
     assert perf_text.thread_calls(["", " Summary of events:", ""]) == ()
 
 
+RAW_CALLS = """\
+   7  3824.103991000:  raw_syscalls:sys_exit: NR 230 = 0
+   7  3824.104025500: raw_syscalls:sys_enter: NR 110 (7f90d032ed40, 0, a19f40, 1, 7f90d0276f28, b)
+   9  3824.104026000: raw_syscalls:sys_enter: NR 3 (ffffffff, 0, 0, 0, 0, 0)
+   7  3824.104028000:  raw_syscalls:sys_exit: NR 110 = 12371
+   9  3824.104027000:  raw_syscalls:sys_exit: NR 3 = -9
+   9  3824.104029000: raw_syscalls:sys_enter: NR 999 (0, 0, 0, 0, 0, 0)
+   9  3824.104031000:  raw_syscalls:sys_exit: NR 999 = -38
+"""
+
+
+def test_calls_event_by_event_are_summed_up_as_perf_trace_does() -> None:
+    """A call that was entered before the look counts, without its time; one that has no name here has its number."""
+    one, other = perf_text.raw_calls(RAW_CALLS.splitlines(), {230: "clock_nanosleep", 110: "getppid", 3: "close"})
+    assert (one.tid, one.rows) == (7, (CallRow("clock_nanosleep", 1, 0, 0), CallRow("getppid", 1, 0, 2500)))
+    assert (other.tid, other.rows) == (9, (CallRow("close", 1, 1, 1000), CallRow("syscall 999", 1, 1, 2000)))
+
+
 def test_lost_events_are_counted() -> None:
     assert perf_text.lost_events("LOST 27 events!\nProcessed 5 events and lost 3 chunks!\n") == 30
 
@@ -166,6 +184,7 @@ def test_no_text_is_too_odd(text: str) -> None:
         perf_text.switch(sample.payload)
         perf_text.woken(sample.payload)
     perf_text.thread_calls(text.splitlines())
+    perf_text.raw_calls(text.splitlines(), {})
 
 
 @given(st.integers(0, len(SWITCHES) - 1), st.text(max_size=20))

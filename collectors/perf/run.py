@@ -17,6 +17,7 @@ from typing import IO
 
 from llmtop import perf_text, procfs
 from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper.syscall_numbers import syscall_names
 from llmtop.model import Unknown
 from llmtop.perf_text import Sample
 from llmtop.text import clean
@@ -32,6 +33,7 @@ _WORDS = 300
 _INSTALL = "sudo apt install linux-perf (Debian) or linux-tools-$(uname -r) (Ubuntu)"
 _SCRIPT = ("--no-inline", "--ns", "--show-switch-events", "--show-lost-events")
 _FIELDS = ("-F", "trace:pid,tid,time,event,ip,sym,dso,trace", "-F", "sw:pid,tid,time,period,event,ip,sym,dso")
+_CALLS = ("--ns", "--show-lost-events", "-F", "trace:tid,time,event,trace")
 _OTHERS = "/usr/lib"
 """Where Ubuntu keeps the perf of each kernel, in linux-tools-VERSION."""
 _CAPABILITY = 'sudo setcap cap_perfmon,cap_sys_ptrace+ep "$(readlink -f "$(command -v perf)")"'
@@ -120,6 +122,7 @@ class Perf:
         def before() -> None:
             system.die_with_parent(parent)
             resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+            resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # where it crashes nobody is to hear of it (core(5))
             _raise_open_files()
 
         self.process = subprocess.Popen(
@@ -215,18 +218,40 @@ class Recording:
             yield from perf_text.samples(self._without_losses(script.output()))
 
     def calls(self, wait: Wait) -> tuple[perf_text.ThreadCalls, ...]:
-        """The system calls that it has recorded, by `perf trace`.
+        """The system calls that it has recorded, by `perf trace`; where that crashes (perf 6.12), event by event.
 
         Raises:
             PerfError: perf failed, or takes too long.
         """
-        with closing(self._read("trace", ("-s",), wait)) as trace:
-            said = trace.errors()
-            self.lost += perf_text.lost_events(said)
-            return perf_text.thread_calls(said.splitlines())
+        with closing(self._run("trace", ("-s",), wait)) as trace:
+            if trace.process.returncode == 0:
+                said = trace.errors()
+                self.lost += perf_text.lost_events(said)
+                return perf_text.thread_calls(said.splitlines())
+            if trace.process.returncode > 0:
+                raise PerfError(explain(trace.errors(), "perf trace"), lasting=False)
+        with closing(self._read("script", _CALLS, wait)) as script:
+            return perf_text.raw_calls(self._without_losses(script.output()), syscall_names())
 
     def _read(self, command: str, options: Sequence[str], wait: Wait) -> Perf:
-        """A perf that has read the record."""
+        """A perf that has read the record.
+
+        Raises:
+            PerfError: It failed, or takes too long.
+        """
+        reader = self._run(command, options, wait)
+        if reader.process.returncode != 0:
+            said = reader.errors()
+            reader.close()
+            raise PerfError(explain(said, f"perf {command}"), lasting=False)
+        return reader
+
+    def _run(self, command: str, options: Sequence[str], wait: Wait) -> Perf:
+        """A perf that was given the record, and has ended.
+
+        Raises:
+            PerfError: It takes too long.
+        """
         if not self._record.wait(wait, READ_S):
             raise PerfError(Unknown("perf record does not end"), lasting=False)
         self.lost += perf_text.lost_events(self._record.errors())
@@ -235,8 +260,6 @@ class Recording:
             unless_done.callback(reader.close)
             if not reader.wait(wait, READ_S):
                 raise PerfError(Unknown(f"perf {command} takes too long"), lasting=False)
-            if reader.process.returncode != 0:
-                raise PerfError(explain(reader.errors(), f"perf {command}"), lasting=False)
             unless_done.pop_all()
         return reader
 
