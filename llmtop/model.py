@@ -368,6 +368,7 @@ class KernelTable:
         start_ns: -1 where the capture has no time line.
         duration_ns: NaN where it was not collected.
         stream: -1 where unknown; `device` alike.
+        registers: Of a thread, -1 where unknown; empty where only `details` tell. `shared_bytes`, of a block, alike.
         details: Metrics and rules behind each row; None where the capture has none.
     """
 
@@ -381,6 +382,8 @@ class KernelTable:
     device: array[int]
     stream: array[int]
     details: KernelDetails | None = None
+    registers: array[int] = field(default_factory=lambda: array("q"))
+    shared_bytes: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.name_id)

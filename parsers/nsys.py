@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"SQLite format 3\0"
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+_REGISTERS = "registersPerThread"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _EXPORT_FACTS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -143,7 +144,7 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
     rows = read_rows(
         export,
         _KERNELS,
-        lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, sizes)],
+        lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, sizes), of.integer(_REGISTERS), _shared(of)],
     )
     count_damaged(issues, "kernel", rows)
     texts = export.strings(f"SELECT DISTINCT {name} FROM {_KERNELS}")
@@ -153,7 +154,7 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
     places = {key: unpacked(key) for key in dict.fromkeys(rows.columns[3])}
     gpu_by_key = {key: devices.gpu(pid, device) for key, (pid, device, _) in places.items()}
     stream_by_key = {key: stream for key, (_, _, stream) in places.items()}
-    gx, gy, gz, bx, by, bz = rows.columns[5:]
+    gx, gy, gz, bx, by, bz, registers, shared = rows.columns[5:]
     table = KernelTable(
         names=spans.names,
         functions=_functions(export, spans.names, name),
@@ -164,8 +165,15 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
         duration_ns=array("d", map(sub, spans.end_ns, spans.start_ns)),
         device=array("q", map(gpu_by_key.__getitem__, rows.columns[3])),
         stream=array("q", map(stream_by_key.__getitem__, rows.columns[3])),
+        registers=registers,
+        shared_bytes=shared,
     )
     return table, spans
+
+
+def _shared(of: Columns) -> str:
+    """Shared memory of a block, static and dynamic; below 0 where one of them is not there."""
+    return f"({of.integer('staticSharedMemory')} + {of.integer('dynamicSharedMemory')})"
 
 
 _NOTHING: array[int] = array("q")

@@ -36,6 +36,7 @@ SM_COUNT = ("launch__sm_count", "device__attribute_multiprocessor_count")
 GRID_SIZE = "launch__grid_size"
 DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg")
 REGISTERS = "launch__registers_per_thread"
+SHARED_MEMORY = "launch__shared_mem_per_block"
 WAVES = "launch__waves_per_multiprocessor"
 ISSUE_ACTIVE = "smsp__issue_active.avg.per_cycle_active"
 

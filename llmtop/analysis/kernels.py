@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -48,6 +48,7 @@ class KernelFacts:
         occupancy: Achieved, % of the warps an SM can hold.
         waves: Grid over what fits on the GPU at once.
         l1_hits, l2_hits: Hit rates of the caches, %.
+        shared_memory: Bytes a block, static and dynamic.
     """
 
     bound: Verdict | Unknown
@@ -60,6 +61,7 @@ class KernelFacts:
     traffic: Traffic | Unknown
     l1_hits: float | Unknown
     l2_hits: float | Unknown
+    shared_memory: float | Unknown
 
     @property
     def bound_name(self) -> Bound:
@@ -106,6 +108,7 @@ def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str =
         traffic=traffic,
         l1_hits=_or(number(metrics, c.L1_HIT_PERCENT), c.not_collected("L1 hit rate", c.MEMORY)),
         l2_hits=_or(number(metrics, c.L2_HIT_PERCENT), c.not_collected("L2 hit rate", c.MEMORY)),
+        shared_memory=_or(number(metrics, c.SHARED_MEMORY), c.not_collected("shared memory", c.LAUNCH)),
     )
 
 
@@ -134,13 +137,14 @@ def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
     return roofline.refusals[0].why if roofline.refusals else c.not_collected("DRAM bytes", c.ROOFLINE)
 
 
-def _no_counters() -> KernelFacts:
-    """The facts of a launch in a capture that has only times."""
-    why = Unknown("a timeline has no counters", "profile it with ncu: what is not in the capture has the command")
-    return KernelFacts(why, why, why, why, why, why, why, why, why, why)
+_NO_COUNTERS = Unknown("a timeline has no counters", "profile it with ncu: what is not in the capture has the command")
+_WITHOUT_COUNTERS = KernelFacts(*[_NO_COUNTERS] * len(fields(KernelFacts)))
+"""The facts of a launch in a capture that has only times."""
 
 
-_WITHOUT_COUNTERS = _no_counters()
+def _column(values: array[int], i: int) -> int | None:
+    """What a column of the kernel table tells of launch i, if it has one."""
+    return values[i] if i < len(values) and values[i] >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,10 @@ class Kernels:
     def facts(self, i: int) -> KernelFacts:
         """What the report says about launch i; decoded at the first call."""
         if self.table.details is None:
-            return _WITHOUT_COUNTERS
+            registers, shared = _column(self.table.registers, i), _column(self.table.shared_bytes, i)
+            return replace(
+                _WITHOUT_COUNTERS, registers=registers or _NO_COUNTERS, shared_memory=_or(shared, _NO_COUNTERS)
+            )
         if i not in self._facts:
             ns = self.table.duration_ns[i]
             self._facts[i] = kernel_facts(self.table.details.metrics(i), ns if ns == ns else None, self.gpu)
@@ -431,6 +438,10 @@ def _registers(kernels: Kernels, row: Row) -> Cell:
     return _facts(kernels, row).registers
 
 
+def _shared(kernels: Kernels, row: Row) -> Cell:
+    return _facts(kernels, row).shared_memory
+
+
 def _top_stall(kernels: Kernels, row: Row) -> Cell:
     stalls = _facts(kernels, row).stalls
     if isinstance(stalls, Unknown):
@@ -506,17 +517,40 @@ _MEMORY = (
 )
 _FAMILY = _Field(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
 _REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
+_SHARED = _Field(Column("shared", "shared", "bytes", 9, 10, "shared memory of a block, static and dynamic"), _shared)
 _SHAPE = (
     _Field(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
     _Field(Column("block", "block", "", 9, 6, "threads of a block"), _block),
 )
 _ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
-_FIELDS = {
-    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPE, _REGISTERS, _ORDER, *_MEMORY, _FAMILY),
-    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPE, *_STATISTICS, *_MEMORY, _FAMILY),
+_SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
+_COUNTED = {
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPED, _ORDER, *_MEMORY, _FAMILY),
+    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPED, *_STATISTICS, *_MEMORY, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS, *_MEMORY, _FAMILY),
 }
+_TIMED = {
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY),
+    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY),
+    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, _FAMILY),
+}
+"""Of a timeline, which has no counters: columns of dashes would take the room of what is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over rows of a kernel table.
+
+    Attributes:
+        total_ns: Of the launches that have a time.
+        share: Of all kernels' time, 0 to 1; None without times.
+    """
+
+    rows: int
+    launches: int
+    total_ns: float
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,14 +564,18 @@ class KernelRows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns, left to right."""
-        return tuple(field.column for field in _FIELDS[self.grouping])
+        return tuple(field.column for field in self._fields)
+
+    @property
+    def _fields(self) -> tuple[_Field, ...]:
+        return (_TIMED if self.kernels.table.details is None else _COUNTED)[self.grouping]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def cells(self, row: int) -> Sequence[Cell]:
         """One cell per column; decodes the counters of one launch."""
-        return [field.cell(self.kernels, self.rows[row]) for field in _FIELDS[self.grouping]]
+        return [field.cell(self.kernels, self.rows[row]) for field in self._fields]
 
     def key(self, row: int) -> object:
         """The row's first launch: groups never share one."""
@@ -552,7 +590,7 @@ class KernelRows:
 
         A column that needs counters (bound, roofline, occupancy, stall, registers) decodes one launch of every row.
         """
-        cell = next(field.cell for field in _FIELDS[self.grouping] if field.column.key == column)
+        cell = next(field.cell for field in self._fields if field.column.key == column)
         cells = [cell(self.kernels, row) for row in self.rows]
         known = [
             (value, row) for value, row in zip(cells, self.rows, strict=True) if isinstance(value, int | float | str)
@@ -562,12 +600,25 @@ class KernelRows:
         return replace(self, rows=[*(row for _, row in known), *unknown])
 
     def filtered(self, text: str) -> KernelRows:
-        """Rows whose short or full name contains `text`, ignoring case."""
+        """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case."""
         wanted = text.casefold()
         both = zip(self.kernels.table.names, self.kernels.short_names, strict=True)
-        ids = {i for i, (name, short) in enumerate(both) if wanted in name.casefold() or wanted in short.casefold()}
+        ids = {i for i, (name, short) in enumerate(both) if wanted in f"{name}\n{short}".casefold()}
         name_id = self.kernels.table.name_id
-        return replace(self, rows=[row for row in self.rows if name_id[row.launches[0]] in ids])
+        return replace(
+            self, rows=[row for row in self.rows if name_id[row.launches[0]] in ids or wanted in self._text(row)]
+        )
+
+    def _text(self, row: Row) -> str:
+        """What else a row is found by."""
+        shape = self.kernels.row_name(row) if self.grouping is Grouping.SHAPE else ""
+        return f"{shape}\n{self.kernels.kind(row.launches[0]).family}".casefold()
+
+    def totals(self) -> Totals:
+        """All rows together."""
+        known = [row.total_ns for row in self.rows if row.total_ns == row.total_ns]
+        total = math.fsum(known)
+        return Totals(len(self.rows), sum(row.calls for row in self.rows), total, self.kernels.share(total))
 
 
 def _order(cell: float | str) -> tuple[float, str]:

@@ -49,6 +49,13 @@ def lacking(trace: Trace) -> tuple[Lacking, ...]:
     return (*_of_time(trace), *_of_kernels(trace))
 
 
+def missing_of_launch(trace: Trace, launch: int) -> str:
+    """The command that collects what is not known of one launch; empty where nothing is missing that can be had."""
+    facts = kernels_of(trace).facts(launch)
+    wanted = [section for one in facts.missing if one.why.remedy for section in _SECTIONS[one.what]]
+    return profiling.of_launch(trace, launch, wanted) if wanted else ""
+
+
 def _of_time(trace: Trace) -> Iterator[Lacking]:
     parts = [(missing.what, missing.why.reason) for missing in trace.missing if not _is_of_kernels(missing)]
     if parts:

@@ -9,6 +9,7 @@ from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Verdict
 from llmtop.analysis.counters import Counters, first, number
 from llmtop.analysis.kernels import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
+from llmtop.analysis.lacking import missing_of_launch
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.stalls import Stalls
 from llmtop.analysis.views import RooflinePoint, RooflineView
@@ -82,9 +83,9 @@ class LaunchView:
         short: What lists call the kernel; `name` in full.
         share: Of all kernels' time, 0 to 1; None without times.
         levels: (what, % of its peak), compute and memory first; only what was collected.
-        shared_memory: Bytes a block.
         point: Its place against DRAM; `roofline` has it at every memory level that was collected.
         findings: Those of llmtop's rules about this kernel.
+        command: Collects of this launch what the capture lacks; empty where it lacks nothing.
     """
 
     launch: int
@@ -95,7 +96,6 @@ class LaunchView:
     share: float | None
     grid: Dim3
     block: Dim3
-    shared_memory: float | Unknown
     facts: KernelFacts
     levels: tuple[tuple[str, float], ...]
     occupancy: Occupancy
@@ -104,6 +104,7 @@ class LaunchView:
     findings: tuple[Finding, ...]
     advice: tuple[ToolAdvice, ...]
     ranges: tuple[str, ...]
+    command: str
 
     @property
     def verdict(self) -> Verdict | Unknown:
@@ -131,7 +132,6 @@ def launch_view(trace: Trace, launch: int) -> LaunchView:
         share=share,
         grid=kernels.grid(launch),
         block=kernels.block(launch),
-        shared_memory=_shared_memory(metrics),
         facts=facts,
         levels=tuple(_levels(metrics)),
         occupancy=_occupancy(facts, metrics),
@@ -140,6 +140,7 @@ def launch_view(trace: Trace, launch: int) -> LaunchView:
         findings=_findings_of(trace, kernels, launch),
         advice=() if details is None else tuple(_advice(details.rules(launch))),
         ranges=() if details is None else details.ranges(launch),
+        command=missing_of_launch(trace, launch),
     )
 
 
@@ -148,11 +149,6 @@ def _levels(metrics: Counters) -> Iterator[tuple[str, float]]:
         value = first(metrics, names)
         if value is not None:
             yield what, value
-
-
-def _shared_memory(metrics: Counters) -> float | Unknown:
-    value = number(metrics, "launch__shared_mem_per_block")
-    return c.not_collected("shared memory", c.LAUNCH) if value is None else value
 
 
 def _occupancy(facts: KernelFacts, metrics: Counters) -> Occupancy:

@@ -330,7 +330,15 @@ def _kernels(trace: Trace) -> Iterator[str]:
     rows = [table.cells(row) for row in shown]
     known = [i for i in range(len(table.columns)) if not all(isinstance(row[i], Unknown) for row in rows)]
     names = [table.kernels.table.name(row.launches[0]) for row in table.rows[:_KERNELS]]
-    yield from _table([table.columns[i] for i in known], ([row[i] for i in known] for row in rows), names)
+    totals = table.totals()
+    share = None if totals.share is None else 100 * totals.share
+    sums: dict[str, Cell] = {"name": "all", "share": share, "calls": totals.launches, "duration": totals.total_ns}
+    yield from _table(
+        [table.columns[i] for i in known],
+        ([row[i] for i in known] for row in rows),
+        names,
+        [sums.get(table.columns[i].key) for i in known],
+    )
     if len(table) > _KERNELS:
         yield f"<p class='why'>{len(table) - _KERNELS} more are not shown (--format csv lists all).</p>\n"
     if whys := {str(cell): None for row in rows for cell in row if isinstance(cell, Unknown)}:
@@ -340,7 +348,9 @@ def _kernels(trace: Trace) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], names: Sequence[str] = ()) -> Iterator[str]:
+def _table(
+    columns: Sequence[Column], rows: Iterable[Sequence[Cell]], names: Sequence[str] = (), foot: Sequence[Cell] = ()
+) -> Iterator[str]:
     """A table that the script sorts and filters; `names` are what the first cells are called in full."""
     yield "<div class='table'><table><thead><tr>"
     for column in columns:
@@ -352,7 +362,11 @@ def _table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], names: Seq
         if i < len(names) and names[i] != row[0]:
             cells[0] = f"<td class=t><details><summary>{escape(str(row[0]))}</summary>{escape(names[i])}</details></td>"
         yield f"<tr>{''.join(cells)}</tr>\n"
-    yield "</tbody></table></div>\n"
+    yield "</tbody>"
+    if foot:
+        sums = "".join(_cell(cell, column) for cell, column in zip(foot, columns, strict=True))
+        yield f"<tfoot><tr>{sums}</tr></tfoot>"
+    yield "</table></div>\n"
 
 
 def _cell(cell: Cell, column: Column) -> str:

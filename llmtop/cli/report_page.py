@@ -84,6 +84,7 @@ table {{ border-collapse: collapse; font-size: .82rem; width: 100%; }}
 th, td {{ padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }}
 th {{ position: sticky; top: 0; background: var(--back); white-space: nowrap; }}
 th[aria-sort=ascending]::after {{ content: " ▲"; }} th[aria-sort=descending]::after {{ content: " ▼"; }}
+tfoot td {{ font-weight: 600; border-top: 2px solid var(--line); }}
 .sortable th {{ cursor: pointer; }} .n {{ text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }}
 td.t {{ min-width: 12rem; max-width: 30rem; overflow-wrap: anywhere; }} td summary {{ list-style: none;
   text-decoration: underline dotted var(--dim); }} td summary::-webkit-details-marker {{ display: none; }}

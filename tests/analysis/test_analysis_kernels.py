@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from llmtop.analysis.bounds import Bound, Verdict, kernel_bound, lean
 from llmtop.analysis.kernel_names import base_name, short_names
 from llmtop.analysis.kernels import (
     Grouping,
+    Totals,
     kernel_table,
     kernels_of,
     no_kernels,
@@ -120,10 +123,29 @@ def test_a_timeline_knows_durations_and_how_to_get_the_rest() -> None:
     table = kernel_table(trace, "shape")
     cells = dict(zip([column.key for column in table.columns], table.cells(0), strict=True))
     assert (cells["calls"], cells["duration"], cells["mean"]) == (2, 2000, 1000)
-    for key in ("bound", "roofline", "occupancy", "stall"):
-        cell = cells[key]
-        assert isinstance(cell, Unknown)
-        assert cell.remedy.startswith("profile it with ncu: ")
+    assert not {"bound", "roofline", "occupancy", "stall"} & cells.keys(), "columns of dashes take room"
+    facts = kernels_of(trace).facts(0)
+    for part in (facts.bound, facts.roofline, facts.occupancy, facts.stalls, facts.registers, facts.shared_memory):
+        assert isinstance(part, Unknown)
+        assert part.remedy.startswith("profile it with ncu: ")
+
+
+def test_a_timeline_may_know_registers_and_shared_memory() -> None:
+    trace = report(Launch("k"), Launch("k"), counted=False)
+    assert trace.kernels is not None
+    table = replace(trace.kernels, registers=array("q", [32, -1]), shared_bytes=array("q", [0, -1]))
+    facts = [kernels_of(replace(trace, kernels=table)).facts(i) for i in (0, 1)]
+    assert (facts[0].registers, facts[0].shared_memory) == (32, 0)
+    assert isinstance(facts[1].registers, Unknown)
+    assert isinstance(facts[1].shared_memory, Unknown)
+
+
+def test_rows_of_one_name_are_told_apart_by_their_grid_and_found_by_it() -> None:
+    trace = report(Launch("a", 300), Launch("a", 200, grid=(8, 2, 1)), Launch("a", 100, block=(64, 1, 1)), Launch("b"))
+    table = kernel_table(trace, Grouping.SHAPE)
+    assert [table.cells(i)[0] for i in range(4)] == ["b", "a [64 of 128]", "a [8x2]", "a [64 of 64]"]
+    assert len(table.filtered("8x2")) == 1
+    assert table.filtered("[64").totals() == Totals(2, 2, 400.0, 0.25)
 
 
 def named_cells(trace: Trace, grouped: Grouping | str, row: int = 0) -> dict[str, object]:
@@ -133,6 +155,7 @@ def named_cells(trace: Trace, grouped: Grouping | str, row: int = 0) -> dict[str
 
 def test_a_row_has_the_numbers_of_its_kernel() -> None:
     cells = named_cells(report(Launch("k", 3000.0, FULL), Launch("other", 1000.0)), Grouping.LAUNCH)
+    assert isinstance(cells.pop("shared"), Unknown)
     assert cells == {
         "name": "k", "share": 75.0, "duration": 3000.0, "bound": "memory", "roofline": 50.0, "occupancy": 45.0,
         "stall": "wait 75 %", "grid": "64", "block": "128", "registers": 32, "launch": 0,

@@ -94,6 +94,16 @@ def test_kernels_become_columns(export: Export) -> None:
     assert trace.origin.facts["schema"] == "3.25.0"
 
 
+def test_registers_and_shared_memory_are_read_where_the_export_has_them(export: Export) -> None:
+    columns = (*OLD_COLUMNS, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
+    rows = [(*kernel_row(0, 10), 168, 1024, 512), (*kernel_row(20, 30), None, 1024, None)]
+    export.add(KERNEL, columns, rows)
+    kernels = export.parse().kernels
+    assert kernels is not None
+    assert list(kernels.registers) == [168, -1]
+    assert kernels.shared_bytes[0] == 1536
+
+
 def test_kernel_spans_lie_on_the_stream_of_their_process(export: Export) -> None:
     trace = export.kernels(kernel_row(1, 2), kernel_row(3, 4, pid=PID_B)).parse()
     spans = trace.spans["kernel"]

@@ -105,7 +105,7 @@ async def test_tabs_and_keys_can_be_clicked() -> None:
         await settle(pilot)
         await pilot.click(offset=(row[29].index("group by") + 2, 29))
         await settle(pilot)
-        assert " by name " in app.screen_text()
+        assert " by name: " in app.screen_text()
         await pilot.click(offset=(row[29].index("help") + 1, 29))
         await settle(pilot)
         assert "Esc closes" in app.screen_text()
@@ -199,9 +199,22 @@ async def test_kernels_are_grouped_in_other_ways() -> None:
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
         for said in ("by name and shape", "by name", "every launch", "by name and shape"):
-            assert f" {said} " in app.screen_text()
+            assert f" {said}: " in app.screen_text()
             await pilot.press("b")
             await settle(pilot)
+
+
+async def test_the_kernels_border_sums_up_what_a_filter_leaves() -> None:
+    app = ExploreApp([read(report(["gemm", "copy", "gemm"]))])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        assert ": 3 rows, 3 launches, " in app.screen_text()
+        await pilot.press("slash", *"gem", "enter")
+        await settle(pilot)
+        assert ": 2 rows, 2 launches, " in app.screen_text()
+        await pilot.press("escape")
+        await settle(pilot)
+        assert ": 3 rows, 3 launches, " in app.screen_text()
 
 
 async def test_sections_show_what_the_tools_rules_said_and_unknown_sections_too() -> None:
@@ -304,7 +317,7 @@ async def test_every_view_of_the_shipped_samples_opens(path: Path) -> None:
         await settle(pilot)
         await pilot.press("enter")
         await settle(pilot)
-        assert "bound" in app.screen_text()
+        assert "registers a thread" in app.screen_text()
         assert "launch " in app.screen_text()
         assert app.issues == []
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 
 from llmtop.analysis.kernels import (
     Grouping,
     KernelRows,
+    Totals,
     kernel_table,
     no_kernels,
 )
@@ -18,6 +18,7 @@ from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted
 from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -37,7 +38,7 @@ class KernelsPane(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.listing = TablePane("1 Kernels", describe=_full_name)
+        self.listing = TablePane("1 Kernels", describe=_full_name, sum_up=self._sum_up)
         self.grouping = Grouping.SHAPE
         self._trace: Trace | None = None
 
@@ -49,7 +50,6 @@ class KernelsPane(Vertical):
         self._trace = trace
         why = no_kernels(trace) or Unknown("no kernels")
         self.listing.show_table(kernel_table(trace, self.grouping), why)
-        self.listing.table.border_subtitle = Content(_BY[self.grouping])
 
     def action_group(self) -> None:
         """Group in the next way."""
@@ -57,10 +57,25 @@ class KernelsPane(Vertical):
         if self._trace is not None:
             self.show(self._trace)
 
+    def _sum_up(self, rows: TableView) -> str:
+        return f"{_BY[self.grouping]}{_summed(rows.totals())}" if isinstance(rows, KernelRows) else ""
+
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
         rows = event.table.rows
         if isinstance(rows, KernelRows):
             self.post_message(KernelWanted(rows.launch(event.table.cursor)))
+
+
+def _summed(totals: Totals) -> str:
+    share = "" if totals.share is None else f", {percent(100 * totals.share)}"
+    time = f", {duration(totals.total_ns)}{share}" if totals.total_ns else ""
+    rows, launches = (_counted(n, what) for n, what in ((totals.rows, "row"), (totals.launches, "launch")))
+    return f": {rows}, {launches}{time}"
+
+
+def _counted(count: int, what: str) -> str:
+    plural = "es" if what.endswith("ch") else "s"
+    return f"{count} {what}{plural if count != 1 else ''}"
 
 
 def _full_name(rows: TableView, row: int) -> str:

@@ -289,6 +289,7 @@ class TablePane(Vertical):
     Args:
         title: What stands in the border.
         describe: What the status line says of a row whose cells are all known: the full name, say.
+        sum_up: What stands in the lower border: of all rows together, or of those that a filter leaves.
     """
 
     DEFAULT_CSS = """
@@ -305,6 +306,7 @@ class TablePane(Vertical):
         title: str,
         *,
         describe: Callable[[TableView, int], str] | None = None,
+        sum_up: Callable[[TableView], str] | None = None,
         sort: Sort | None = None,
         id: str | None = None,
     ) -> None:
@@ -312,6 +314,7 @@ class TablePane(Vertical):
         self.table = VirtualTable(sort=sort)
         self._title = title
         self._describe = describe
+        self._sum_up = sum_up
         self._status = StatusLine()
         self._input = Input(placeholder="filter: Enter keeps it, Esc clears it", compact=True)
 
@@ -356,6 +359,10 @@ class TablePane(Vertical):
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         rows = self.table.rows
+        if rows is not None and self._sum_up is not None:
+            said = self._sum_up(rows)
+            if said != (self.table.border_subtitle or ""):  # setting it draws the whole table again
+                self.table.border_subtitle = Content(said)
         if rows is None or not len(rows):
             self._status.say("")
             return

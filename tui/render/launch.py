@@ -40,10 +40,8 @@ def launch_lines(view: LaunchView, width: int, look: Look) -> list[Strip]:
 def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     yield from prose(view.short, width, look, "title")
     yield from prose(_what(view), width, look)
-    yield from _limits(view, width, look)
-    yield from _occupied(view.occupancy, view, width, look)
-    yield from _stalled(view, width, look)
-    yield from _placed(view, width, look)
+    yield _blank(width, look)
+    yield from _measured(view, width, look)
     yield from _advised(view, width, look)
     if view.ranges:
         yield from _titled("NVTX", " > ".join(view.ranges), width, look)
@@ -54,7 +52,7 @@ def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
 def _what(view: LaunchView) -> str:
     time = "time not collected" if isinstance(view.duration_ns, Unknown) else duration(view.duration_ns)
     share = "" if view.share is None else f" ({percent(100 * view.share)} of all kernels)"
-    registers, shared = view.facts.registers, view.shared_memory
+    registers, shared = view.facts.registers, view.facts.shared_memory
     parts = [
         f"{time}{share}",
         f"grid {dimensions(view.grid)}, block {dimensions(view.block)}",
@@ -65,11 +63,26 @@ def _what(view: LaunchView) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def _measured(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    """What counters tell; where there are none at all, that once."""
+    parts = (view.verdict, view.occupancy.achieved, view.stalls, view.point)
+    reasons = {part.reason for part in parts if isinstance(part, Unknown)}
+    if len(reasons) == 1 and all(isinstance(part, Unknown) for part in parts):
+        yield from _titled("counters", reasons.pop(), width, look, "dim")
+    else:
+        yield from _limits(view, width, look)
+        yield from _moved(view, width, look)
+        yield from _occupied(view.occupancy, width, look)
+        yield from _stalled(view, width, look)
+        yield from _placed(view, width, look)
+    if view.command:
+        yield from _titled("collect", f"$ {view.command}", width, look, "accent")
+
+
 def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     verdict = view.verdict
-    yield _blank(width, look)
     if isinstance(verdict, Unknown):
-        yield from _titled("bound", f"unknown: {verdict}", width, look, "dim")
+        yield from _titled("bound", f"unknown: {verdict.reason}", width, look, "dim")
     else:
         leaning = "" if verdict.dram is None else f"; by SM against DRAM alone: {verdict.leaning}"
         yield from _titled("bound", f"{verdict.bound}: {_MEANING[verdict.bound]}{leaning}", width, look)
@@ -80,10 +93,20 @@ def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
         yield line([*parts, (f" {percent(share)} of peak", "text")], width, look)
 
 
-def _occupied(occupancy: Occupancy, view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+def _moved(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
+    """Bytes to and from DRAM, and what the caches keep from it."""
+    facts = view.facts
+    parts = [] if isinstance(facts.traffic, Unknown) else [str(facts.traffic)]
+    hits = (("L1", facts.l1_hits), ("L2", facts.l2_hits))
+    parts += [f"{what} hits {percent(share)}" for what, share in hits if not isinstance(share, Unknown)]
+    if parts:
+        yield from _titled("memory", ", ".join(parts), width, look)
+
+
+def _occupied(occupancy: Occupancy, width: int, look: Look) -> Iterator[Strip]:
     achieved, theoretical = occupancy.achieved, occupancy.theoretical
     if isinstance(achieved, Unknown) and isinstance(theoretical, Unknown):
-        yield from _titled("occupancy", f"unknown: {achieved}", width, look, "dim")
+        yield from _titled("occupancy", f"unknown: {achieved.reason}", width, look, "dim")
         return
     parts = [] if isinstance(achieved, Unknown) else [f"{percent(achieved)} achieved"]
     if not isinstance(theoretical, Unknown):
@@ -97,7 +120,7 @@ def _occupied(occupancy: Occupancy, view: LaunchView, width: int, look: Look) ->
 def _stalled(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     stalls = view.stalls
     if isinstance(stalls, Unknown):
-        yield from _titled("stalls", f"unknown: {stalls}", width, look, "dim")
+        yield from _titled("stalls", f"unknown: {stalls.reason}", width, look, "dim")
         return
     costs = {True: "", False: "; the schedulers are busy, so it costs little", None: ""}[stalls.starved]
     yield from _titled("stalls", f"what its warps wait for, of all waiting{costs}", width, look)
@@ -118,7 +141,7 @@ def _stalled(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
 def _placed(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     point = view.point
     if isinstance(point, Unknown):
-        yield from _titled("roofline", f"no place: {point}", width, look, "dim")
+        yield from _titled("roofline", f"no place: {point.reason}", width, look, "dim")
         return
     of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of its roof"
     text = f"{number(point.intensity)} FLOP/byte, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
