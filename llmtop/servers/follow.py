@@ -29,9 +29,8 @@ SEARCH_NS = 1_000_000_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LEAST_AGE_TICKS = _TICKS
 """A server may start anew as soon as its end is under way: so much before it was last seen alive."""
-_CLIENTS = frozenset(
-    {"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr", "machinectl", "systemd-run", "srun"}
-)
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr"})
+_CLIENTS = _CONTAINERS | {"machinectl", "systemd-run", "srun"}
 """Programs that have others start what they are told to: the server is then none of their descendants."""
 _WORDS = 3
 """Such a program stands at the front of a command, perhaps behind sudo or env."""
@@ -88,8 +87,8 @@ class Follower:
         self._asked_ns = clock()
         self._supervisor = launched.supervisor_pid if launched is not None else None
         """Adopts what the launched command leaves behind, so that all of it is found below."""
-        self._is_client = launched is not None and _is_client(launched.argv)
-        """Whether the launched command has others start what it is told to."""
+        self._client = _client(launched.argv) if launched is not None else ""
+        """The launched command where it has others start what it is told to: "docker"; else empty."""
         self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS
         self._alive_ticks = self._since_ticks
         self._searched_ns = 0
@@ -178,9 +177,10 @@ class Follower:
         below = self._below()
         servers = find_servers(self._proc, below) if any(is_server(pid, self._proc) for pid in below) else []
         if self._supervisor is not None:
-            self._is_client |= any(_is_client(procfs.arguments(pid, self._proc)) for pid in below)
-        if not servers and self._is_client and self._is_time_to_search():
-            servers = self._elsewhere(self._since_ticks)
+            clients = (_client(procfs.arguments(pid, self._proc)) for pid in below)
+            self._client = self._client or next(filter(None, clients), "")
+        if not servers and self._client and self._is_time_to_search():
+            servers = self._started_for_us()
             if len(servers) > 1:
                 return None
         if not servers:
@@ -208,8 +208,8 @@ class Follower:
             found = found or list(self._heirs())
         else:
             found = list(self._heirs())
-        if not found and self._is_client:
-            young = self._elsewhere(self._since_ticks)
+        if not found and self._client:
+            young = self._started_for_us()
             found = young if len(young) == 1 else []
         if not found:
             return None
@@ -255,6 +255,14 @@ class Follower:
         young = self._young(since_ticks)
         return [one for one in find_servers(self._proc, young) if one.root_pid in young]
 
+    def _started_for_us(self) -> list[Target]:
+        """Those that the launched client may have had started: by a container's client none of our own file system."""
+        found = self._elsewhere(self._since_ticks)
+        if self._client not in _CONTAINERS:
+            return found
+        here = procfs.read_link(f"{self._proc}/self/ns/mnt")
+        return [one for one in found if procfs.read_link(f"{self._proc}/{one.root_pid}/ns/mnt") != here]
+
     def _young(self, since_ticks: int) -> list[int]:
         return [
             pid
@@ -284,8 +292,9 @@ class Follower:
         return True
 
 
-def _is_client(command: Sequence[str]) -> bool:
-    return any(word.rpartition("/")[2] in _CLIENTS for word in command[:_WORDS])
+def _client(command: Sequence[str]) -> str:
+    names = (word.rpartition("/")[2] for word in command[:_WORDS])
+    return next((name for name in names if name in _CLIENTS), "")
 
 
 def _network(pid: int, proc: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -195,3 +196,25 @@ def test_a_replica_that_takes_any_port_is_not_followed_unless_its_starter_is_the
         follower = Follower(find_target(old.pids["old"]), clock=Clock())
     with tree(Fake("another starter", ("sleep", "9"), (Fake("new", command),))):
         assert not seen(follower)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_what_a_containers_client_has_started_is_in_a_file_system_of_its_own(
+    programs: Programs, port: int, tmp_path: Path
+) -> None:
+    """The daemon starts it, not the client; a server that somebody else starts here meanwhile is another one."""
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\nexec sleep 1000\n")
+    client.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        other = int(listener.getsockname()[1])
+    with Launched([str(client), "run", "image"]) as launched:
+        follower = Follower(find_target(launched.pid), launched=launched, clock=Clock())
+        programs.start(port)
+        assert not seen(follower), "of this machine's own file system"
+        programs.running.append(subprocess.Popen(["unshare", "-m", *programs.command(other)]))
+        inside = programs.running[-1].pid
+        eventually(lambda: find_target(inside).ports == (other,), "its port")
+        [move] = seen(follower)
+    assert move.target.root_pid == inside
+    assert move.said == f"vLLM (pid {inside}) has been started"
