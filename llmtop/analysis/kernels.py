@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -19,12 +19,13 @@ from llmtop.analysis.counters import Counters, first, number, quotient
 from llmtop.analysis.gpus import Gpu, find_gpu
 from llmtop.analysis.kernel_family import KernelKind, kernel_kind
 from llmtop.analysis.kernel_names import short_names
+from llmtop.analysis.nvtx_ranges import Path, launch_ranges, launches_in
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
 from llmtop.analysis.traffic import Traffic, dram_traffic
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
-from llmtop.model import KernelTable, Missing, Trace, Unknown, Value
+from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown, Value
 from llmtop.units import percent
 
 Dim3 = tuple[int, int, int]
@@ -37,6 +38,8 @@ class Grouping(StrEnum):
     SHAPE = "shape"
     """All launches of one kernel with one grid and block."""
     NAME = "name"
+    RANGE = "range"
+    """All launches within the same NVTX ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +169,10 @@ class Row:
 class Kernels:
     """The kernels of one trace, with what was found out about them so far."""
 
-    def __init__(self, table: KernelTable, gpu: str) -> None:
+    def __init__(self, table: KernelTable, trace: Trace) -> None:
         self.table = table
-        self.gpu = gpu
+        self.trace = trace
+        self.gpu = trace.origin.gpu
         self._facts: dict[int, KernelFacts] = {}
         self._groups: dict[Grouping, tuple[Row, ...]] = {}
 
@@ -176,6 +180,11 @@ class Kernels:
     def short_names(self) -> tuple[str, ...]:
         """By name id; different where the names are."""
         return short_names(self.table.names, self.table.functions)
+
+    @cached_property
+    def ranges(self) -> Sequence[Path]:
+        """The NVTX ranges of each launch; looks at all of them."""
+        return launch_ranges(self.trace)
 
     @cached_property
     def total_ns(self) -> float:
@@ -267,21 +276,34 @@ class Kernels:
     def groups(self, grouping: Grouping = Grouping.SHAPE) -> tuple[Row, ...]:
         """Rows of launches that belong together, the longest in total first. Decodes nothing."""
         if grouping not in self._groups:
-            self._groups[grouping] = tuple(_grouped(self.table, grouping))
+            self._groups[grouping] = tuple(_grouped(self, grouping))
         return self._groups[grouping]
 
 
-def _grouped(table: KernelTable, grouping: Grouping) -> list[Row]:
+def _grouped(kernels: Kernels, grouping: Grouping) -> list[Row]:
+    table = kernels.table
     if grouping is Grouping.LAUNCH:
         rows = [Row((i,), ns, ns, ns, ns) for i, ns in enumerate(table.duration_ns)]
     else:
-        rows = [_row(table, launches) for launches in _members(table, grouping).values()]
+        rows = [_row(table, launches) for launches in _members(_keys(kernels, grouping)).values()]
+    return _ranked(rows)
+
+
+def _ranked(rows: Iterable[Row]) -> list[Row]:
+    """The longest in total first, those without a time last."""
     return sorted(rows, key=lambda row: -row.total_ns if row.total_ns == row.total_ns else math.inf)
 
 
-def _members(table: KernelTable, grouping: Grouping) -> dict[object, array[int]]:
+def _keys(kernels: Kernels, grouping: Grouping) -> Iterable[object]:
+    """Of each launch, what it shares with the others of its group."""
+    table = kernels.table
+    if grouping is Grouping.RANGE:
+        return kernels.ranges
+    return table.name_id if grouping is Grouping.NAME else zip(table.name_id, *table.grid, *table.block, strict=True)
+
+
+def _members(keys: Iterable[object]) -> dict[object, array[int]]:
     """Launches by what they share, in capture order."""
-    keys = table.name_id if grouping is Grouping.NAME else zip(table.name_id, *table.grid, *table.block, strict=True)
     members: dict[object, array[int]] = {}
     for i, key in enumerate(keys):
         launches = members.get(key)
@@ -301,17 +323,18 @@ def _row(table: KernelTable, launches: array[int]) -> Row:
 
 _NONE: array[int] = array("q")
 _EMPTY = KernelTable((), (), _NONE, (_NONE,) * 3, (_NONE,) * 3, _NONE, array("d"), _NONE, _NONE)
+_NO_KERNELS = Kernels(_EMPTY, Trace(Origin("none")))
 
 
 def kernels_of(trace: Trace) -> Kernels:
     """The kernels of a trace; the same object, with all it has found out, for the same trace."""
-    return _kernels(trace.kernels or _EMPTY, trace.origin.gpu)
+    return _NO_KERNELS if trace.kernels is None else _kernels(trace)
 
 
 @lru_cache(maxsize=8)
-def _kernels(table: KernelTable, gpu: str) -> Kernels:
-    """One for each report that is open; a table is equal only to itself."""
-    return Kernels(table, gpu)
+def _kernels(trace: Trace) -> Kernels:
+    """One for each report that is open; a trace is equal only to itself."""
+    return Kernels(trace.kernels or _EMPTY, trace)
 
 
 def has_counters(trace: Trace) -> bool:
@@ -340,6 +363,10 @@ def _name(kernels: Kernels, row: Row) -> Cell:
 
 def _shaped_name(kernels: Kernels, row: Row) -> Cell:
     return kernels.row_name(row)
+
+
+def _range(kernels: Kernels, row: Row) -> Cell:
+    return " > ".join(kernels.ranges[row.launches[0]]) or "(in no NVTX range)"
 
 
 def _number(kernels: Kernels, row: Row) -> Cell:
@@ -475,6 +502,8 @@ _SHAPED_NAME = _Field(
     Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
     _shaped_name,
 )
+_RANGE = _Field(Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range)
+_IN_RANGE = _Field(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
 _SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
 _CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
 _DURATION = _Field(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
@@ -526,14 +555,16 @@ _ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
 _COUNTED = {
-    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPED, _ORDER, *_MEMORY, _FAMILY),
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPED, _ORDER, *_MEMORY, _FAMILY, _IN_RANGE),
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPED, *_STATISTICS, *_MEMORY, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS, *_MEMORY, _FAMILY),
+    Grouping.RANGE: (_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
 }
 _TIMED = {
-    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY),
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY, _IN_RANGE),
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, _FAMILY),
+    Grouping.RANGE: _COUNTED[Grouping.RANGE],
 }
 """Of a timeline, which has no counters: columns of dashes would take the room of what is known."""
 
@@ -600,8 +631,15 @@ class KernelRows:
         return replace(self, rows=[*(row for _, row in known), *unknown])
 
     def filtered(self, text: str) -> KernelRows:
-        """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case."""
+        """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case.
+
+        Of rows by range, those named so. "nvtx:decode" leaves the launches in a range of that name, in any grouping.
+        """
         wanted = text.casefold()
+        if wanted.startswith(_BY_RANGE):
+            return self._within(text[len(_BY_RANGE) :])
+        if self.grouping is Grouping.RANGE:
+            return replace(self, rows=[row for row in self.rows if wanted in str(_range(self.kernels, row)).casefold()])
         both = zip(self.kernels.table.names, self.kernels.short_names, strict=True)
         ids = {i for i, (name, short) in enumerate(both) if wanted in f"{name}\n{short}".casefold()}
         name_id = self.kernels.table.name_id
@@ -619,6 +657,14 @@ class KernelRows:
         known = [row.total_ns for row in self.rows if row.total_ns == row.total_ns]
         total = math.fsum(known)
         return Totals(len(self.rows), sum(row.calls for row in self.rows), total, self.kernels.share(total))
+
+    def _within(self, name: str) -> KernelRows:
+        chosen = set(launches_in(self.kernels.trace, name)) if name.strip() else set(range(len(self.kernels.table)))
+        parts = [array("q", (i for i in row.launches if i in chosen)) for row in self.rows]
+        return replace(self, rows=_ranked(_row(self.kernels.table, launches) for launches in parts if launches))
+
+
+_BY_RANGE = "nvtx:"
 
 
 def _order(cell: float | str) -> tuple[float, str]:

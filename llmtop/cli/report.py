@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("path", metavar="PATH", type=Path, help="a report: .ncu-rep or an nsys SQLite export")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument("--nvtx", metavar="RANGE", help="only the kernels that were launched in this NVTX range")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
 
 
@@ -30,20 +31,30 @@ def run(args: argparse.Namespace) -> int:
     """Read the report and print it.
 
     Raises:
-        FileError: The report cannot be read, or the output not be written.
+        FileError: The report cannot be read or has no such NVTX range, or the output cannot be written.
         UsageError: The output is the input.
     """
     from llmtop.parsers.registry import load
 
     if args.output is not None and _is_same(args.output, args.path):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
-    trace = load(args.path)
+    trace = load(args.path) if args.nvtx is None else _in_range(load(args.path), args.nvtx)
     if args.output is None:
         for part in report(trace, args.format, to_terminal=True):
             sys.stdout.write(part)
     else:
         _write(args.output, report(trace, args.format))
     return 0
+
+
+def _in_range(trace: Trace, name: str) -> Trace:
+    from llmtop.analysis.nvtx_ranges import only_range
+    from llmtop.model import Unknown
+
+    chosen = only_range(trace, name)
+    if isinstance(chosen, Unknown):
+        raise FileError(f"{trace.origin.path}: {chosen}")
+    return chosen
 
 
 def report(trace: Trace, kind: str, *, to_terminal: bool = False) -> Iterator[str]:

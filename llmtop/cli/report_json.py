@@ -15,6 +15,7 @@ from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
 from llmtop.analysis.idle_time.view import merged
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.lacking import lacking
+from llmtop.analysis.nvtx_ranges import RangeShare, range_shares
 from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint
@@ -35,6 +36,7 @@ def report_json(trace: Trace) -> Iterator[str]:
     yield "],\n"
     rest: dict[str, Json] = {
         "families": [_family(share) for share in family_shares(trace)],
+        "ranges": [_range(share) for share in range_shares(trace)],
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
@@ -123,6 +125,16 @@ def _family(share: FamilyShare) -> Json:
     return {
         "family": str(share.family),
         "kernels": share.kernels,
+        "launches": share.launches,
+        "duration_ns": share.total_ns,
+        "time_share": share.share,
+    }
+
+
+def _range(share: RangeShare) -> Json:
+    return {
+        "name": share.name,
+        "times": share.times,
         "launches": share.launches,
         "duration_ns": share.total_ns,
         "time_share": share.share,

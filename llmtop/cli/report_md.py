@@ -12,7 +12,7 @@ from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflineView
-from llmtop.cli.report_rows import counted, kernel_rows
+from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Finding, Trace
 from llmtop.units import duration, number, percent, si
 
@@ -77,7 +77,7 @@ def _kernels(trace: Trace) -> Iterator[str]:
     yield ""
     yield _row([_escaped(column.title) for column in table.columns])
     yield _row(["---:" if column.is_number else "---" for column in table.columns])
-    for texts in kernel_rows(table, _KERNELS):
+    for texts in (*kernel_rows(table, _KERNELS), total_row(table)):
         yield _row([_escaped(text) for text in texts])
     if len(table) > _KERNELS:
         yield f"\n{len(table) - _KERNELS} more are not shown."

@@ -17,6 +17,18 @@ def kernel_rows(table: KernelRows, count: int) -> list[list[str]]:
     return [_texts(table.cells(row), table.columns) for row in range(min(count, len(table)))]
 
 
+def total_row(table: KernelRows) -> list[str]:
+    """The sums of all rows, shown or not; nothing in columns in which a sum means nothing."""
+    totals = table.totals()
+    sums: dict[str, Cell] = {
+        "name": f"total of {totals.rows}",
+        "share": None if totals.share is None else 100 * totals.share,
+        "calls": totals.launches,
+        "duration": totals.total_ns,
+    }
+    return _texts([sums.get(column.key) for column in table.columns], table.columns)
+
+
 def _texts(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
     return [cell_text(cell, column) for cell, column in zip(cells, columns, strict=True)]
 

@@ -12,16 +12,18 @@ from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, Idle
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.lacking import lacking
+from llmtop.analysis.nvtx_ranges import range_shares
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
-from llmtop.cli.report_rows import counted, kernel_rows
+from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 20
 _STALLED = 10
+_RANGES = 10
 _REASONS = 4
 _REFUSED = 5
 _IDLE_PARTS = 8
@@ -66,6 +68,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     else:
         yield from _kernels(trace, style)
         yield from _families(trace, style)
+        yield from _ranges(trace, style)
         yield from _roofline(trace, style)
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
@@ -112,6 +115,21 @@ def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield f"  all: {counted(totals.launches, 'launch')}" + (f", {duration(totals.total_ns)}" if totals.total_ns else "")
 
 
+def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
+    shares = range_shares(trace)
+    if not shares:
+        return
+    yield from _heading("Kernel time by NVTX range (one within another counts in both)", style)
+    for share in shares[:_RANGES]:
+        times = "" if share.times is None else f"{share.times} times"
+        head = (
+            f"  {percent(100 * share.share):>6}  {duration(share.total_ns):>8}  {counted(share.launches, 'launch'):>15}"
+        )
+        yield shorten(f"{head}  {times:>11}  {share.name}", style.width)
+    if len(shares) > _RANGES:
+        yield f"  and {len(shares) - _RANGES} more"
+
+
 def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _heading("Time by kind of kernel", style)
     for share in family_shares(trace):
@@ -132,7 +150,7 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
     spare = width - 1 - sum(widths[i] + 2 for i in shown)
     widths[0] = min(widths[0] + max(0, spare), max(len(row[0]) for row in rows))
     yield _row([column.title for column in table.columns], table.columns, shown, widths)
-    for texts in rows:
+    for texts in (*rows, total_row(table)):
         yield _row(texts, table.columns, shown, widths)
 
 

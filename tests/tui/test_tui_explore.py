@@ -198,7 +198,7 @@ async def test_kernels_are_grouped_in_other_ways() -> None:
     app = ExploreApp([read(report(["a", "b", "a"]))])
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
-        for said in ("by name and shape", "by name", "every launch", "by name and shape"):
+        for said in ("by name and shape", "by name", "every launch", "by NVTX range", "by name and shape"):
             assert f" {said}: " in app.screen_text()
             await pilot.press("b")
             await settle(pilot)

@@ -14,6 +14,7 @@ from llmtop.analysis.kernels import (
     kernel_table,
     no_kernels,
 )
+from llmtop.analysis.nvtx_ranges import has_ranges
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted
@@ -24,8 +25,18 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
 
-_NEXT = {Grouping.SHAPE: Grouping.NAME, Grouping.NAME: Grouping.LAUNCH, Grouping.LAUNCH: Grouping.SHAPE}
-_BY = {Grouping.SHAPE: "by name and shape", Grouping.NAME: "by name", Grouping.LAUNCH: "every launch"}
+_NEXT = {
+    Grouping.SHAPE: Grouping.NAME,
+    Grouping.NAME: Grouping.LAUNCH,
+    Grouping.LAUNCH: Grouping.RANGE,
+    Grouping.RANGE: Grouping.SHAPE,
+}
+_BY = {
+    Grouping.SHAPE: "by name and shape",
+    Grouping.NAME: "by name",
+    Grouping.LAUNCH: "every launch",
+    Grouping.RANGE: "by NVTX range",
+}
 
 
 class KernelsPane(Vertical):
@@ -33,7 +44,7 @@ class KernelsPane(Vertical):
 
     title = "Kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "group", "group by", tooltip="Group by name and shape, by name, or not at all"),
+        Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by NVTX range"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -54,6 +65,8 @@ class KernelsPane(Vertical):
     def action_group(self) -> None:
         """Group in the next way."""
         self.grouping = _NEXT[self.grouping]
+        if self.grouping is Grouping.RANGE and self._trace is not None and not has_ranges(self._trace):
+            self.grouping = _NEXT[self.grouping]
         if self._trace is not None:
             self.show(self._trace)
 

@@ -1,0 +1,128 @@
+"""Kernels by the NVTX ranges that they were launched in."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.kernels import Grouping, kernel_table
+from llmtop.analysis.nvtx_ranges import has_ranges, launch_ranges, only_range, range_shares
+from llmtop.cli import main
+from llmtop.model import KernelTable, SpanTable, Trace, Unknown
+from llmtop.parsers.registry import load
+from tests.kernel_traces import LADDER, LLAMA, SAMPLES, TIMELINE, Launch, report, spans
+
+MS = 1_000_000
+
+
+def ranges(*rows: tuple[str, int, int], track: str = "thread:1/1") -> SpanTable:
+    """NVTX ranges of (name, start, end) on one thread."""
+    names = tuple(dict.fromkeys(name for name, _, _ in rows))
+    made = spans("nvtx", [(start, end, -1) for _, start, end in rows], track)
+    return replace(made, names=names, name_id=array("q", (names.index(name) for name, _, _ in rows)))
+
+
+def timeline(*nvtx: tuple[str, int, int], launched: tuple[int, ...] = (10, 30, 50, 70)) -> Trace:
+    """Kernels of 1 µs that run long after their launches."""
+    trace = report(*(Launch(f"k{i}", 1000.0) for i in range(len(launched))), counted=False)
+    assert isinstance(trace.kernels, KernelTable)
+    kernels = spans("kernel", [(1000 + i * 1000, 2000 + i * 1000, i) for i in range(len(launched))])
+    launches = spans("launch", [(at, at + 5, i) for i, at in enumerate(launched)], "thread:1/1")
+    table = replace(trace.kernels, start_ns=kernels.start_ns)
+    return replace(trace, kernels=table, spans={"kernel": kernels, "launch": launches, "nvtx": ranges(*nvtx)})
+
+
+def test_a_kernel_belongs_to_the_ranges_that_were_open_at_its_launch() -> None:
+    trace = timeline(("step", 0, 60), ("attention", 20, 40), ("mlp", 45, 55))
+    assert launch_ranges(trace) == [("step",), ("step", "attention"), ("step", "mlp"), ()]
+    shares = {share.name: (share.times, share.launches, share.share) for share in range_shares(trace)}
+    assert shares == {"step": (1, 3, 0.75), "attention": (1, 1, 0.25), "mlp": (1, 1, 0.25)}
+
+
+def test_ranges_that_overlap_without_nesting_are_each_open_for_their_own_time() -> None:
+    trace = timeline(("a", 0, 35), ("b", 25, 60))
+    assert launch_ranges(trace) == [("a",), ("a", "b"), ("b",), ()]
+
+
+def test_ranges_of_another_thread_are_not_the_launchs() -> None:
+    trace = timeline(("step", 0, 100))
+    other = {**trace.spans, "nvtx": ranges(("step", 0, 100), track="thread:1/2")}
+    assert not has_ranges(replace(trace, spans=other))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kernels"), [("mlp", ["k2"]), ("mlp/", ["k2"]), ("ATT", ["k1"]), ("step", ["k0", "k1", "k2"])]
+)
+def test_one_range_alone(wanted: str, kernels: list[str]) -> None:
+    trace = only_range(timeline(("step", 0, 60), ("attention", 20, 40), ("mlp", 45, 55)), wanted)
+    assert isinstance(trace, Trace)
+    assert trace.kernels is not None
+    assert [trace.kernels.name(i) for i in range(len(trace.kernels))] == kernels
+    assert not trace.spans
+    assert any(wanted in missing.why.reason for missing in trace.missing)
+
+
+def test_a_range_that_is_not_there_names_those_that_are() -> None:
+    why = only_range(timeline(("step", 0, 60)), "decode")
+    assert why == Unknown('no kernel was launched in an NVTX range "decode"', "there are: step")
+    assert isinstance(only_range(timeline(), "decode"), Unknown)
+
+
+def test_the_table_groups_and_filters_by_range_and_adds_up() -> None:
+    trace = timeline(("step", 0, 60), ("attention", 20, 40))
+    table = kernel_table(trace, Grouping.RANGE)
+    assert [table.cells(row)[0] for row in range(len(table))] == ["step", "step > attention", "(in no NVTX range)"]
+    assert len(kernel_table(trace, Grouping.SHAPE).filtered("nvtx:attention")) == 1
+    totals = table.totals()
+    assert (totals.rows, totals.launches, totals.total_ns, totals.share) == (3, 4, 4000.0, 1.0)
+
+
+def test_a_filter_knows_the_kinds_of_kernels() -> None:
+    trace = report(Launch("void vllm::rms_norm_kernel<c10::BFloat16>(P)"), Launch("step"))
+    assert len(kernel_table(trace, Grouping.SHAPE).filtered("norm")) == 1
+
+
+def test_the_samples_have_the_ranges_that_they_were_captured_with() -> None:
+    shares = {share.name: share for share in range_shares(load(TIMELINE))}
+    assert set(shares) == {"prefill", "decode"}
+    assert shares["decode"].times == 6
+    assert shares["prefill"].launches + shares["decode"].launches == sum(share.launches for share in shares.values())
+    assert {share.name for share in range_shares(load(LLAMA))} == {"decode"}
+    assert {share.name for share in range_shares(load(LADDER))} == {"gemm"}
+
+
+def test_report_takes_a_range(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(TIMELINE), "--nvtx", "prefill", "--format", "csv"]) == 0
+    prefill = capsys.readouterr().out.splitlines()
+    assert main(["report", str(TIMELINE), "--format", "csv"]) == 0
+    assert 1 < len(prefill) < len(capsys.readouterr().out.splitlines())
+    assert main(["report", str(TIMELINE), "--nvtx", "training"]) == 1
+    assert "there are: prefill, decode" in capsys.readouterr().err
+
+
+def test_the_next_command_counts_launches_of_the_range() -> None:
+    trace = only_range(load(LADDER), "gemm")
+    assert isinstance(trace, Trace)
+    assert "--nvtx" in str(trace.origin.facts["command"])
+    assert '--nvtx-include "gemm/"' in str(trace.origin.facts["command"])
+
+
+def test_kernels_of_ranges_are_those_that_the_database_itself_joins() -> None:
+    path = SAMPLES / "h100_llama_prefill_decode.sqlite"
+    if not path.exists():
+        pytest.skip("the unpacked sample is not here")
+    query = """
+        SELECT count(*), sum(k."end" - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId
+        WHERE EXISTS (SELECT 1 FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId
+                      WHERE coalesce(n.text, s.value) = 'decode' AND n.globalTid = r.globalTid
+                      AND n.start <= r.start AND n."end" >= r.start)"""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        count, total_ns = database.execute(query).fetchone()
+    decode = {share.name: share for share in range_shares(load(Path(path)))}["decode"]
+    assert (decode.launches, decode.total_ns) == (count, total_ns)
