@@ -53,7 +53,7 @@ def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[Check, ...]
         Check("kernel function names (kptr_restrict)", _kernel_names(rights, root)),
         Check("BTF", _btf()),
         Check("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
-        Check("perf", _program("perf", "sudo apt install linux-perf (Debian) or linux-tools-generic (Ubuntu)")),
+        Check("perf", _program("perf", "sudo apt install linux-perf")),
         Check("py-spy", _py_spy()),
         Check("bcc", _bcc()),
     )

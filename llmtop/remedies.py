@@ -25,6 +25,28 @@ PIPX_GLOBAL = Path("/opt/pipx")
 SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """secure_path as Debian, Ubuntu and Fedora ship it (sudoers(5)): a clone and ~/.local/bin are not on it."""
 
+OS_RELEASE = Path("/etc/os-release")
+_UBUNTU = re.compile(r"(?m)^ID(_LIKE)?=.*\bubuntu\b")
+_BY_APT = re.compile(r"\bapt install ([\w.+-]+\w)")
+_INSTALL = {
+    "apt": "apt install",
+    "dnf": "dnf install",
+    "zypper": "zypper install",
+    "pacman": "pacman -S",
+    "apk": "apk add",
+}
+_PACKAGES = {
+    "python3-bpfcc": {"dnf": "python3-bcc", "zypper": "python3-bcc", "pacman": "python-bcc", "apk": "py3-bcc"},
+    "linux-perf": {
+        "ubuntu": "linux-tools-generic",
+        "dnf": "perf",
+        "zypper": "perf",
+        "pacman": "perf",
+        "apk": "perf",
+    },
+}
+"""Debian's names where others differ, by what installs them."""
+
 _OR_SUDO = re.compile(r", or (?:with|use) sudo\b")
 _WITH_SUDO = re.compile(r" with sudo, or ")
 _SUDO = re.compile(r"\bsudo (?=[\w/-])")
@@ -38,7 +60,34 @@ def for_here(remedy: str) -> str:
     """A remedy as this user of this machine can run it."""
     if "sudo" not in remedy:
         return remedy
+    remedy = for_system(remedy, package_system())
     return for_root(remedy) if os.geteuid() == 0 else by_path(remedy, own_command())
+
+
+def for_system(remedy: str, system: str) -> str:
+    """A remedy with packages as this system installs and calls them; remedies are written with Debian's names.
+
+    >>> for_system("sudo apt install linux-perf", "dnf"), for_system("sudo apt install linux-perf", "ubuntu")
+    ('sudo dnf install perf', 'sudo apt install linux-tools-generic')
+    >>> for_system("sudo apt install python3-bpfcc: bcc keeps one", "pacman")
+    'sudo pacman -S python-bcc: bcc keeps one'
+    """
+    command = _INSTALL.get(system, "apt install")
+    return _BY_APT.sub(lambda found: f"{command} {_PACKAGES.get(found[1], {}).get(system, found[1])}", remedy)
+
+
+@cache
+def package_system() -> str:
+    """How packages are installed here: the manager, or "ubuntu" for its own names of Debian's packages."""
+    manager = next((name for name in _INSTALL if shutil.which(name)), "")
+    return "ubuntu" if manager == "apt" and _UBUNTU.search(_os_release()) else manager
+
+
+def _os_release() -> str:
+    try:
+        return OS_RELEASE.read_text()
+    except OSError:
+        return ""
 
 
 def for_root(remedy: str) -> str:

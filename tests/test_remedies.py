@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -127,6 +128,34 @@ def test_a_module_that_is_run_is_named_so(home: Path, monkeypatch: pytest.Monkey
 def test_root_needs_no_sudo(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert remedies.for_here("sudo apt install bpftrace") == "apt install bpftrace"
+
+
+@pytest.mark.parametrize(
+    ("manager", "release", "said"),
+    [
+        ("apt", "ID=debian\n", "sudo apt install linux-perf, or sudo apt install bpftrace"),
+        (
+            "apt",
+            'ID=linuxmint\nID_LIKE="ubuntu debian"\n',
+            "sudo apt install linux-tools-generic, or sudo apt install bpftrace",
+        ),
+        ("dnf", "ID=fedora\n", "sudo dnf install perf, or sudo dnf install bpftrace"),
+        ("apk", "", "sudo apk add perf, or sudo apk add bpftrace"),
+        ("", "", "sudo apt install linux-perf, or sudo apt install bpftrace"),
+    ],
+)
+def test_packages_are_named_as_this_system_has_them(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, release: str, said: str
+) -> None:
+    environment(home, monkeypatch)
+    (tmp_path / "os-release").write_text(release)
+    monkeypatch.setattr(remedies, "OS_RELEASE", tmp_path / ("os-release" if release else "none"))
+    monkeypatch.setattr(shutil, "which", lambda name, **_: name if name == manager else None)
+    remedies.package_system.cache_clear()
+    try:
+        assert remedies.for_here("sudo apt install linux-perf, or sudo apt install bpftrace") == said
+    finally:
+        remedies.package_system.cache_clear()
 
 
 def test_nothing_advises_to_install_from_an_index_that_does_not_have_it() -> None:

@@ -30,7 +30,7 @@ READ_S = 20.0
 MOST_BYTES = 64 << 20
 """The longest record: the kernel ends perf where it goes beyond."""
 _WORDS = 300
-_INSTALL = "sudo apt install linux-perf (Debian) or linux-tools-$(uname -r) (Ubuntu)"
+_INSTALL = "sudo apt install linux-perf"
 _SCRIPT = ("--no-inline", "--ns", "--show-switch-events", "--show-lost-events")
 _FIELDS = ("-F", "trace:pid,tid,time,event,ip,sym,dso,trace", "-F", "sw:pid,tid,time,period,event,ip,sym,dso")
 _CALLS = ("--ns", "--show-lost-events", "-F", "trace:tid,time,event,trace")
