@@ -96,7 +96,7 @@ H200 NVL         | H200 NVL                         | Hopper    | 132 | 1545 | 6
 GH200 96GB       | GH200 480GB;GH200 96GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4000 |  50 | A+S | NVIDIA GH200 page
 GH200 144GB      | GH200 144G;GH200 144GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4900 |  50 | S+U | NVIDIA GH200 page
 B100             | B100                             | Blackwell |   - |    - | 60    1750 1750   3500   3500   7000  | 8000 | 126 | S   | announced figures
-B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7700 | 126 | A+S+C | NVIDIA Blackwell brief (HGX B200); DRAM 7.7 there, 8 TB/s on NVIDIA's HGX page
+B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7672 | 126 | A+S+C | NVIDIA Blackwell brief (HGX B200, DRAM 7.7 TB/s); DRAM by what its driver says, 7680 bit x 3996 MHz x 2 (pytorch/ao pull request 4002); NVIDIA's HGX page says 8
 GB200            | GB200                            | Blackwell | 152 | 2008 | 80    2500 2500   5000   5000   10000 | 8000 | 126 | A+S+C | NVIDIA GB200 NVL72 page; others give the HGX B200's 2250 for bf16 and 7.7 TB/s
 B300             | B300                             | Blackwell | 148 | 1856 | 75    2250 2250   4500   150    13125 | 8000 | 126 | S+C | NVIDIA Blackwell brief; fp4 (13 to 15 PFLOP/s), int8 (150 or 4500) and DRAM (7.7 or 8 TB/s) differ by source
 GB300            | GB300                            | Blackwell |   - |    - | 80    2500 2500   5000   165    15000 | 8000 | 126 | S+U | NVIDIA GB300 NVL72 page

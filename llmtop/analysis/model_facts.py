@@ -34,8 +34,6 @@ _BITS = {
     "mxfp4": 4.25,  # a byte of scale per 32 values (OCP Microscaling Formats, 5.1)
     "nvfp4": 4.5,  # a byte of scale per 16 values
     "fp4": 4.5,
-    "awq": 4.0,
-    "gptq": 4.0,
     "fp8": 8.0,
     "int8": 8.0,
     "bf16": 16.0,
@@ -212,12 +210,35 @@ def _count(config: Mapping[str, Fact], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else None
 
 
+_GROUPED = ("awq", "gptq")
+_GROUP_SIZE = 128
+"""What AutoAWQ and AutoGPTQ take unless they are told otherwise."""
+_SCALE_BITS = 16
+
+
+def _grouped_bits(bits: float, config: Mapping[str, Fact]) -> float:
+    """Bits of a weight with its part of what its group has: a 16-bit scale, and a zero point where it is not symmetric.
+
+    4 bits with a scale for each 64 weights are 4.25 (Machine Learning Systems, block-wise quantization).
+    """
+    told = config.get("quantization_config.group_size")
+    size = told if isinstance(told, int) and told else _GROUP_SIZE
+    is_symmetric = (
+        config.get("quantization_config.sym") is True or config.get("quantization_config.zero_point") is False
+    )
+    # One group for each row of the matrix (-1) is as good as none.
+    return bits if size < 0 else bits + (_SCALE_BITS + (0.0 if is_symmetric else bits)) / size
+
+
 def _stored_bits(target: Target, config: Mapping[str, Fact]) -> float | Unknown:
     """Bits of a stored weight, by quantization, else by dtype."""
     given = _count(config, "quantization_config.bits")
-    if given is not None and given <= 64:
-        return float(given)
     quantization = target.facts.get("quantization")
+    is_grouped = isinstance(quantization, str) and any(word in quantization.lower() for word in _GROUPED)
+    if given is not None and given <= 64:
+        return _grouped_bits(given, config) if is_grouped else float(given)
+    if is_grouped:
+        return _grouped_bits(4.0, config)
     for name in (quantization, target.dtype, config.get("dtype"), config.get("torch_dtype")):
         word = str(name).lower() if isinstance(name, str) else ""
         bits = next((bits for format_, bits in _BITS.items() if format_ in word), None)

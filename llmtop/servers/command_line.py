@@ -151,12 +151,15 @@ def _configuration(model: str, pid: int, proc: Path) -> tuple[Path | None, Mappi
     return None, {}
 
 
+_QUANTIZATION_KEYS = ("bits", "group_size", "zero_point", "sym")
+
+
 def _sizes(config: Mapping[str, Any]) -> dict[str, Fact]:
     """What a configuration says in single values, as "config.<key>"; a multimodal model's is that of its text part."""
     text, quantization = config.get("text_config"), config.get("quantization_config")
     values: dict[str, Any] = {**config, **(text if isinstance(text, Mapping) else {})}
     if isinstance(quantization, Mapping):
-        values["quantization_config.bits"] = quantization.get("bits")
+        values |= {f"quantization_config.{key}": quantization.get(key) for key in _QUANTIZATION_KEYS}
     return {
         clean(f"config.{key}"): clean(value) if isinstance(value, str) else value
         for key, value in list(values.items())[:_CONFIG_KEYS]

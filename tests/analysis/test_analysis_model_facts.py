@@ -113,14 +113,22 @@ def test_the_cache_of_grouped_and_of_latent_attention() -> None:
     assert size(DEEPSEEK_V3).kv_bytes_per_token == 61 * (512 + 64) * 2
 
 
+GROUPS_OF_64: dict[str, Fact] = {"config.quantization_config.bits": 4, "config.quantization_config.group_size": 64}
+
+
 @pytest.mark.parametrize(
     ("facts", "dtype", "bytes_each"),
     [
         ({}, "bf16", 2.0),
         ({}, "fp32", 4.0),
         ({}, "fp8", 1.0),
-        ({"quantization": "awq"}, "fp16", 0.5),
-        ({"config.quantization_config.bits": 8, "quantization": "gptq"}, "fp16", 1.0),
+        ({"quantization": "awq"}, "fp16", (4 + 20 / 128) / 8),
+        ({"quantization": "awq", **GROUPS_OF_64, "config.quantization_config.zero_point": False}, "fp16", 4.25 / 8),
+        ({"quantization": "gptq_marlin", **GROUPS_OF_64, "config.quantization_config.sym": True}, "fp16", 4.25 / 8),
+        ({"quantization": "gptq_marlin", **GROUPS_OF_64}, "fp16", (4 + 20 / 64) / 8),
+        ({"quantization": "gptq", "config.quantization_config.group_size": -1}, "fp16", 0.5),
+        ({"config.quantization_config.bits": 8, "quantization": "gptq"}, "fp16", (8 + 24 / 128) / 8),
+        ({"config.quantization_config.bits": 8, "quantization": "compressed-tensors"}, "fp16", 1.0),
         ({"quantization": "mxfp4"}, "bf16", 0.53125),
         ({"weights_bytes": 8_029_995_008}, "bf16", 1.0),
     ],

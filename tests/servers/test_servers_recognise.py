@@ -246,7 +246,11 @@ def test_dtype_comes_from_the_download_cache(tmp_path: Path) -> None:
 
 def test_sizes_of_the_model_come_from_its_folder(tmp_path: Path) -> None:
     text = {"hidden_size": 4096, "tie_word_embeddings": False, "rope_scaling": {"factor": 8}, "eos": [1, 2]}
-    configuration = {"model_type": "x\x1b[2J", "text_config": text, "quantization_config": {"bits": 4}}
+    configuration = {
+        "model_type": "x\x1b[2J",
+        "text_config": text,
+        "quantization_config": {"bits": 4, "group_size": 64},
+    }
     (tmp_path / "config.json").write_text(json.dumps(configuration))
     for name, size in (("model-1-of-2.safetensors", 300), ("model-2-of-2.safetensors", 200), ("other.safetensors", 7)):
         (tmp_path / name).write_bytes(b"x" * size)
@@ -257,6 +261,8 @@ def test_sizes_of_the_model_come_from_its_folder(tmp_path: Path) -> None:
     assert facts["config.hidden_size"] == 4096
     assert facts["config.tie_word_embeddings"] == 0
     assert facts["config.quantization_config.bits"] == 4
+    assert facts["config.quantization_config.group_size"] == 64
+    assert "config.quantization_config.sym" not in facts
     assert "\x1b" not in str(facts["config.model_type"])
     assert "config.rope_scaling" not in facts
     assert "config.eos" not in facts
