@@ -322,7 +322,8 @@ def _addresses(
             asked = listening.for_clients(asked, members, proc)
         return [one.address for one in asked], ()
     why = Unknown(
-        f"which ports it listens on cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo"
+        f"which ports it listens on cannot be read: {_NOT_OURS}",
+        "run llmtop as the server's user, or with sudo, or name its page: --metrics-url http://localhost:PORT/metrics",
     )
     guess = configured or engine.port
     guessed: list[listening.Address | str] = [("127.0.0.1", guess)] if listening.is_listening(root, guess, proc) else []
