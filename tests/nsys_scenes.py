@@ -206,6 +206,17 @@ def code_loaded_in_the_capture() -> Capture:
     return made
 
 
+def graphs_traced_as_a_whole() -> Capture:
+    """One graph a step, without its kernels; after each its result is read and worked on."""
+    made = _traced()
+    for step in range(STEPS):
+        now = step * 10 * MS
+        call = made.call("cudaGraphLaunch", now, now + 50 * US)
+        made.graph(now + 55 * US, now + 6 * MS, call)
+        made.call("cudaEventSynchronize", now + 60 * US, now + 6010 * US)
+    return made
+
+
 def one_thread_for_two_gpus() -> Capture:
     """One thread launches twenty kernels for each GPU in turn."""
     made = _traced()
@@ -268,6 +279,7 @@ SCENES: Mapping[str, Scene] = {
     "queued": Scene(queued_and_not_started, ("queued-work",), "does not start"),
     "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround",), "moment to start"),
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
+    "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
     "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
     "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "waiting for GPU 1"),
     "communication hidden": Scene(communication_hidden, ()),

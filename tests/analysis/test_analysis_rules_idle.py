@@ -30,7 +30,7 @@ def test_a_known_cause_is_found_and_nothing_beside_it(name: str, tmp_path: Path)
     assert tuple(finding.rule for finding in findings) == scene.rules
     if findings:
         assert scene.says in findings[0].message
-        assert findings[0].severity is (Severity.INFO if name in ("no requests", "not traced") else Severity.WARNING)
+        assert findings[0].severity is (Severity.INFO if name == "no requests" else Severity.WARNING)
         assert findings[0].at_stake_ns
 
 

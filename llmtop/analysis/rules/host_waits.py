@@ -21,12 +21,12 @@ _SAID = {
         "take the sleep out of the loop that feeds the GPU: wait for the event or the queue it polls for instead",
     ),
     OsWait.THREAD: (
-        "the launching thread waits for another thread",
-        "see what that thread does meanwhile: it holds the GIL or a lock, or hands its work over late; fewer "
+        "the launching thread waits for another thread or process",
+        "see what that one does meanwhile: it holds the GIL or a lock, or hands its work over late; fewer "
         "hand-overs from thread to thread for each step",
     ),
     OsWait.FILES: (
-        "the launching thread reads or writes files",
+        "the launching thread reads or writes files, pipes or sockets",
         "read ahead and write behind on another thread, and log less in the loop that feeds the GPU",
     ),
     OsWait.MEMORY: (

@@ -9,7 +9,6 @@ from llmtop.analysis import profiling
 from llmtop.analysis.idle_time.account import idle_account
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
-from llmtop.model import Severity
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace
@@ -32,5 +31,4 @@ def check(trace: Trace) -> Iterator[Finding]:
             evidence=[f"{part.name}: {reasons[part.name].reason}" for part in lost.parts if part.name in reasons],
             action="; ".join(dict.fromkeys(reasons[part.name].remedy for part in lost.parts if part.name in reasons)),
             next_command=profiling.timeline_with_threads(trace),
-            severity=Severity.INFO,
         )
