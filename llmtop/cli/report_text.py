@@ -79,6 +79,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
 
 def _heading(text: str, style: TextStyle) -> Iterator[str]:
     yield ""
+    text = shorten(text, max(style.width, 40))
     yield f"\x1b[1m{text}\x1b[0m" if style.bold else text
 
 
@@ -254,8 +255,9 @@ def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
 
 def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
     yield from _heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
-    levels = ASCII_LEVELS if style.ascii_only else BLOCKS
-    yield f"  at work, over the time of the capture: {picture(gpu, levels)}".rstrip()
+    if len(gpu.busy_over_time) + 2 <= style.width:
+        yield "  at work, from the first moment to the last:"
+        yield f"  {picture(gpu, ASCII_LEVELS if style.ascii_only else BLOCKS)}".rstrip()
     for row in gpu.rows[:_IDLE_PARTS]:
         what = f"{row.title}: {row.name}" if row.name else row.title
         gaps = f"{counted(row.gaps, 'gap')}, longest {duration(row.longest_ns)}"

@@ -290,9 +290,10 @@ def test_markdown_cells_stay_cells() -> None:
     assert "[" not in prose
 
 
+@pytest.mark.parametrize("path", [LADDER, TIMELINE], ids=["kernels", "timeline"])
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_text_fits_its_width_but_for_commands_that_are_copied(width: int) -> None:
-    for line in "".join(report_text(load(LADDER), TextStyle(width))).splitlines():
+def test_text_fits_its_width_but_for_commands_that_are_copied(width: int, path: Path) -> None:
+    for line in "".join(report_text(load(path), TextStyle(width))).splitlines():
         assert len(line) <= width or line.startswith("    $ ") or " --section" in line or "_" in line, line
 
 
