@@ -13,6 +13,7 @@ from llmtop.analysis.communication import Communication, communication
 from llmtop.analysis.family_shares import FamilyShare, family_shares
 from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
 from llmtop.analysis.idle_time.view import merged
+from llmtop.analysis.kernel_classes import COLUMNS, KernelClass, kernel_classes
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import RangeShare, range_shares
@@ -36,6 +37,7 @@ def report_json(trace: Trace) -> Iterator[str]:
     yield "],\n"
     rest: dict[str, Json] = {
         "families": [_family(share) for share in family_shares(trace)],
+        "classes": [_class(one) for one in kernel_classes(trace)],
         "ranges": [_range(share) for share in range_shares(trace)],
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
@@ -129,6 +131,19 @@ def _family(share: FamilyShare) -> Json:
         "duration_ns": share.total_ns,
         "time_share": share.share,
     }
+
+
+def _class(one: KernelClass) -> Json:
+    return {
+        "class": one.name,
+        "kernels": one.kernels,
+        "time_share": one.share,
+        "means": {key: {"value": value, "unit": _class_unit(key)} for key, value in one.means.items()},
+    }
+
+
+def _class_unit(key: str) -> str:
+    return COLUMNS[key][1] if key in COLUMNS else "ns"
 
 
 def _range(share: RangeShare) -> Json:

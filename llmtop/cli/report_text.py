@@ -10,13 +10,14 @@ from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
 from llmtop.analysis.idle_time.work import gpu_title
+from llmtop.analysis.kernel_classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import range_shares
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
-from llmtop.cli.report_rows import counted, kernel_rows, total_row
+from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
@@ -24,6 +25,7 @@ from llmtop.units import duration, number, percent, si
 _KERNELS = 20
 _STALLED = 10
 _RANGES = 10
+_CLASS_WIDTH = 10
 _REASONS = 4
 _REFUSED = 5
 _IDLE_PARTS = 8
@@ -69,6 +71,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _kernels(trace, style)
         yield from _families(trace, style)
         yield from _ranges(trace, style)
+        yield from _classes(trace, style)
         yield from _roofline(trace, style)
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
@@ -114,6 +117,21 @@ def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
     totals = table.totals()
     yield f"  all: {counted(totals.launches, 'launch')}" + (f", {duration(totals.total_ns)}" if totals.total_ns else "")
+
+
+def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
+    classes = kernel_classes(trace)
+    if not classes:
+        return
+    yield from _heading("Means by class (SM % less DRAM %: above 5 compute, below -5 memory, else balanced)", style)
+    titles = "".join(f"{title:>{_CLASS_WIDTH}}" for title, _, _ in COLUMNS.values())
+    yield f"  {'class':<9}{'kernels':>8}{'time':>7}{titles}  duration"
+    for one in classes:
+        time = "" if one.share is None else percent(100 * one.share)
+        shown = (percent(one.means[key]) if key in one.means else UNKNOWN for key in COLUMNS)
+        cells = "".join(f"{cell:>{_CLASS_WIDTH}}" for cell in shown)
+        mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
+        yield f"  {one.name:<9}{one.kernels:>8}{time:>7}{cells}{mean:>10}"
 
 
 def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
