@@ -26,6 +26,7 @@ from llmtop.analysis.kernels import (
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.span_rows import span_cells, span_rows
 from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED, StallBar
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.report_page import SCRIPT, STYLE
@@ -62,6 +63,7 @@ def report_html(trace: Trace) -> Iterator[str]:
     else:
         yield from _charts(trace, totals)
         yield from _kernels(trace)
+    yield from _spans(trace)
     yield from _findings(diagnosis.findings[_FIRST:])
     yield from _missing(trace)
     yield f"</main>\n<footer>llmtop {escape(__version__)} · {escape(trace.origin.path)}</footer>\n"
@@ -345,6 +347,32 @@ def _kernels(trace: Trace) -> Iterator[str]:
         yield "<details><summary>why cells are empty or columns left out</summary><ul>"
         yield from (f"<li>{escape(why)}</li>\n" for why in whys)
         yield "</ul></details>\n"
+    yield "</section>\n"
+
+
+_SPAN_COLUMNS = (
+    Column("kind", "kind", width=1),
+    Column("name", "name"),
+    Column("count", "count", "1"),
+    Column("total", "total", "ns"),
+    Column("mean", "mean", "ns"),
+    Column("longest", "longest", "ns"),
+    Column("gpu", "GPU time", "ns", help="of what the range's thread launched in it"),
+    Column("launches", "launched", "1"),
+    Column("bytes", "bytes", "bytes"),
+    Column("rate", "rate", "bytes/s"),
+)
+
+
+def _spans(trace: Trace) -> Iterator[str]:
+    """What else a timeline holds: NVTX ranges with the GPU time in them, copies, calls."""
+    rows = span_rows(trace)
+    if not rows:
+        return
+    yield "<section><h2>NVTX ranges, copies and calls</h2>\n"
+    yield from _table(_SPAN_COLUMNS, map(span_cells, rows[:_KERNELS]))
+    if len(rows) > _KERNELS:
+        yield f"<p class='why'>{len(rows) - _KERNELS} more are not shown.</p>\n"
     yield "</section>\n"
 
 

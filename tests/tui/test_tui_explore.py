@@ -378,3 +378,20 @@ def test_good_files_open_beside_bad_ones_which_are_told_at_the_end(terminal: Ter
     program.press("q")
     assert program.wait_exit() == 0
     assert "llmtop: missing.ncu-rep cannot be read: No such file or directory" in program.screen_text()
+
+
+async def test_a_timeline_has_its_spans_where_a_report_has_sections() -> None:
+    loadings = start_loading([SAMPLES[-1]])
+    loadings[0].future.result(60)
+    app = ExploreApp(loadings)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "[4 Spans]" in text
+        assert "NVTX range" in text
+        assert "launched in it: 1,242, 7.49 ms of GPU time" in text
+        await pilot.press("slash", *"cuda call", "enter")
+        await settle(pilot)
+        assert "another call of the CUDA API" in app.screen_text(), "details follow the filter"
+        assert "NVTX range" not in app.screen_text()

@@ -66,6 +66,9 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
         def __init__(self, table: VirtualTable) -> None:
             super().__init__()
+            # Whoever made it move (the filter of the pane around it): a message stops at the one that sent it, and
+            # those further out show what is under the cursor too.
+            self.set_sender(table)
             self.table = table
 
         @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -22,6 +22,7 @@ from llmtop.tui.panes.report import KernelWanted, ListPane, PagedPane, TextPane
 from llmtop.tui.panes.roofline_report import RooflineReportPane
 from llmtop.tui.panes.sections import SectionsPane
 from llmtop.tui.panes.session import SessionPane
+from llmtop.tui.panes.spans import SpansPane
 from llmtop.tui.panes.stalls import StallsPane
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.kernel import KernelScreen
@@ -46,6 +47,15 @@ VIEWS: tuple[tuple[str, Callable[[], View]], ...] = (
     ("Idle", IdlePane),
 )
 """The views of a report, in the order of their digits."""
+_OF_TIMELINES: Mapping[str, tuple[str, Callable[[], View]]] = {"Sections": ("Spans", SpansPane)}
+"""What a timeline has in place of a view of reports with counters: what was collected."""
+
+
+def views_of(trace: Trace | None) -> tuple[tuple[str, Callable[[], View]], ...]:
+    """The views of a file; of one that is not read yet, those of a report."""
+    if trace is None or not trace.spans:
+        return VIEWS
+    return tuple(_OF_TIMELINES.get(name, (name, view)) for name, view in VIEWS)
 
 
 class ReportView(Vertical):
@@ -87,7 +97,7 @@ class ReportView(Vertical):
             other.display = i == self.active
         view = self._views.get(self.active)
         if view is None:
-            view = self._views[self.active] = VIEWS[self.active][1]()
+            view = self._views[self.active] = views_of(trace)[self.active][1]()
             self.mount(view)
             self.call_after_refresh(view.show, trace)
             self.call_after_refresh(self._focus)
@@ -169,7 +179,8 @@ class ExploreScreen(FullScreen):
     def _draw_bars(self) -> None:
         self._head.show_items(self._head_items())
         active = self.reports[self.active].active
-        names = [name if i == active or self.size.width >= _ROOM_FOR_NAMES else "" for i, (name, _) in enumerate(VIEWS)]
+        views = views_of(self.loadings[self.active].trace)
+        names = [name if i == active or self.size.width >= _ROOM_FOR_NAMES else "" for i, (name, _) in enumerate(views)]
         titles = ((f"{i + 1} {name}".strip(), f"screen.view({i})") for i, name in enumerate(names))
         self._tabs.show_items(tab_items(titles, active))
 

@@ -1,0 +1,75 @@
+"""What a timeline holds besides kernels: NVTX ranges with the GPU time in them, copies, CUDA and OS calls."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.span_rows import TITLES, SpanRow, span_cells, span_rows
+from llmtop.analysis.views import Column
+from llmtop.model import Trace, Unknown
+from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.units import binary_bytes, count, duration, percent, si
+
+if TYPE_CHECKING:
+    from llmtop.analysis.tables import RowTable
+
+_MEANINGS = {
+    "nvtx": "a range that the program itself marks (torch.cuda.nvtx, NVTX)",
+    "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
+    "memset": "memory filled by the GPU",
+    "graph": "a CUDA graph that was traced as a whole",
+    "launch": "a call that launches kernels; it returns before they run",
+    "call": "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
+    "os": "a call of the C library that may block",
+    "off-cpu": "a thread that had no CPU: it waited for one, or for something else",
+    "overhead": "what the profiler itself cost",
+}
+
+
+class SpansPane(ListPane):
+    """All kinds of spans by name, NVTX ranges first; the filter finds kinds too."""
+
+    number = 4
+    title = "Spans"
+    COLUMNS = (
+        Column("kind", "kind", width=11, shrink=1, help="NVTX range, copy, CUDA call, OS call ...: / finds it"),
+        Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
+        Column("count", "count", "1", width=7, help="how many"),
+        Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
+        Column("mean", "mean", "ns", width=8, shrink=3, help="of one"),
+        Column("longest", "longest", "ns", width=8, shrink=4, help="the longest one"),
+        Column("gpu", "GPU time", "ns", width=8, shrink=2, help="of what the range's thread launched in it"),
+        Column("launches", "launched", "1", width=8, shrink=5, help="kernels, copies and graphs launched in it"),
+        Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
+        Column("rate", "rate", "bytes/s", width=9, shrink=2, help="bytes over the time"),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: dict[Hashable, SpanRow] = {}
+
+    def analyse(self, trace: Trace) -> RowTable | Unknown:
+        rows = span_rows(trace)
+        if not rows:
+            return Unknown("the capture has kernels and nothing else", "collect more: the Session view has the command")
+        self._rows = {(row.kind, row.name): row for row in rows}
+        return table_of(self.COLUMNS, {key: span_cells(row) for key, row in self._rows.items()})
+
+    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
+        return tuple(_details(self._rows[key]))
+
+
+def _details(row: SpanRow) -> Iterator[tuple[str, str]]:
+    yield f"{TITLES[row.kind]}: {row.name}", "title"
+    yield _MEANINGS[row.kind], "dim"
+    mean = duration(row.total_ns / row.count)
+    times = "once" if row.count == 1 else f"{count(row.count)} times"
+    average = "" if row.count == 1 else f" together, {mean} on average"
+    yield f"{times}, {duration(row.total_ns)}{average}", "text"
+    if row.gpu_ns is not None and row.launches is not None:
+        share = f" ({percent(100 * row.gpu_ns / row.total_ns)} of its own time)" if row.total_ns else ""
+        yield f"launched in it: {count(row.launches)}, {duration(row.gpu_ns)} of GPU time{share}", "value"
+    if row.bytes is not None:
+        rate = "" if row.bytes_per_s is None else f" at {si(row.bytes_per_s, 'B/s')}"
+        yield f"{binary_bytes(row.bytes)}{rate}", "value"
