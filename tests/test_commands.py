@@ -27,7 +27,7 @@ from llmtop.model import KernelDetails, Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
 from tests.analysis import verdict_scenes
 from tests.analysis.verdict_scenes import Scene
-from tests.kernel_traces import LADDER, LLAMA, TIMELINE, Launch, report
+from tests.kernel_traces import LADDER, TIMELINE, Launch, report
 from tests.nvidia_tools import tools
 from tests.tool_options import NCU_OPTIONS, NCU_OWN_TO_A_REPORT, NCU_SECTIONS, NSYS_VALUES
 
@@ -66,7 +66,7 @@ def with_few_sections(trace: Trace) -> Trace:
 def traces() -> Iterator[Trace]:
     """Servers in trouble of every kind that the rules' own tests know; reports, as they are and with less in them."""
     yield from (scene.trace() for scene in vars(verdict_scenes).values() if isinstance(scene, Scene))
-    for path in (LADDER, LLAMA, TIMELINE):
+    for path in (*sorted(LADDER.parent.glob("*.xz")), TIMELINE):
         trace = load(path)
         yield from (trace, replace(trace, origin=replace(trace.origin, facts={})))
         if path != TIMELINE:

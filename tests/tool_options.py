@@ -29,6 +29,7 @@ NCU_SECTIONS = frozenset(
         "SourceCounters", "SpeedOfLight", "SpeedOfLight_HierarchicalDoubleRooflineChart",
         "SpeedOfLight_HierarchicalHalfRooflineChart", "SpeedOfLight_HierarchicalSingleRooflineChart",
         "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight_RooflineChart", "WarpStateStats",
+        "WorkloadDistribution",
     )
 )  # fmt: skip
 NSYS_VALUES = {

@@ -181,7 +181,9 @@ def parse(command_line: str) -> NcuCommand | None:
         options.append(option)
         at += 2 if takes_next else 1
     program = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
-    return NcuCommand(tuple(options), " ".join(map(quoted, program))) if program else None
+    # "--nvtx-include my range/ ./program" is how a range with a space in it comes down to us: no program is called so.
+    is_program = program and not program[0].endswith(("/", "]"))
+    return NcuCommand(tuple(options), " ".join(map(quoted, program))) if is_program else None
 
 
 def _option(word: str, following: str | None) -> Option | None:

@@ -86,7 +86,9 @@ def of_heaviest(trace: Trace) -> str:
 
 
 def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
-    """Those of the sections that were not collected of a launch."""
+    """Those of the sections that were not collected of a launch; none where each metric there is was asked for."""
+    if Option("metrics", "all") in _ncu(trace).options:
+        return ()
     details = trace.kernels.details if trace.kernels is not None else None
     there = () if details is None else details.sections(launch)
     return tuple(section for section in dict.fromkeys(sections) if section not in there)

@@ -10,12 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis import profiling
 from llmtop.analysis.histograms import Distribution, Quantile
 from llmtop.analysis.latency_counters import LatencyCounters
 from llmtop.analysis.rates import step_increase
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.remedies import PROGRAM
 from llmtop.units import bounds
 
 if TYPE_CHECKING:
@@ -127,11 +129,18 @@ class Syscall:
 
 @dataclass(frozen=True, slots=True)
 class SyscallsView:
-    """All system calls seen in the window, the longest in total first."""
+    """All system calls seen in the window, the longest in total first.
+
+    Attributes:
+        pids: The processes that made them, as commands take several.
+        program: The server's command line; `COMMAND` where it is not known.
+    """
 
     calls: tuple[Syscall, ...]
     observed_s: float
     source: str
+    pids: str = "PID"
+    program: str = PROGRAM
 
 
 @dataclass(slots=True)
@@ -161,7 +170,8 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
         return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NONE
     calls = [_syscall(name, one, trace) for name, one in sums.items() if one.count]
     calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
-    return SyscallsView(tuple(calls), observed_ns / NS_PER_S, _source(trace))
+    pids = ",".join(dict.fromkeys(track.rpartition(":")[2] for track in _names_by_track(trace)))
+    return SyscallsView(tuple(calls), observed_ns / NS_PER_S, _source(trace), pids, profiling.program(trace))
 
 
 def _source(trace: Trace) -> str:
@@ -251,12 +261,13 @@ def syscalls_table(view: SyscallsView) -> RowTable:
         Column("category", "kind", width=8, shrink=5),
         Column("next", "look at next", shrink=6),
     )
-    return RowTable(columns, tuple(_cells(view.calls)), tuple(call.name for call in view.calls))
+    return RowTable(columns, tuple(_cells(view)), tuple(call.name for call in view.calls))
 
 
-def _cells(calls: Iterable[Syscall]) -> Iterable[tuple[Cell, ...]]:
-    for call in calls:
+def _cells(view: SyscallsView) -> Iterable[tuple[Cell, ...]]:
+    for call in view.calls:
         kind = call.category
         errors = call.errors if isinstance(call.errors, Unknown) else round(call.errors)
         numbers = (call.per_second, call.total_ns, longest(call.p50), longest(call.p99), errors)
-        yield (call.name, *numbers, kind.name, f"{kind.meaning}: {kind.next_step}" if kind.meaning else "")
+        step = kind.next_step.replace("PID", view.pids).replace(PROGRAM, view.program)
+        yield (call.name, *numbers, kind.name, f"{kind.meaning}: {step}" if kind.meaning else "")

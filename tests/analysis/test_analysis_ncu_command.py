@@ -57,6 +57,7 @@ def test_the_program_begins_where_the_profilers_options_end(command_line: str, p
         "ncu-ui ./p",
         "nsys profile ./p",
         "ncu --set full --",
+        "ncu --nvtx --nvtx-include my range/ ./program",
     ],
 )
 def test_where_the_program_cannot_be_told_nothing_is_said(command_line: str) -> None:
@@ -90,7 +91,11 @@ def test_what_chose_the_launches_decides_how_one_is_chosen(options: str, functio
     assert text(told(f"ncu {options} ./p").only(7, function, before=2)) == chosen
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cc", "Cs", "Z"]), min_size=1), min_size=1))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cc", "Cs", "Z"], exclude_characters="/]"), min_size=1), min_size=1
+    )
+)
 def test_no_word_of_the_program_is_lost_or_run_by_the_shell(words: list[str]) -> None:
     parsed = told(f"ncu --set full -- {' '.join(words)}")
     assert shlex.split(parsed.program) == [word.strip('"') if _is_quoted(word) else word for word in words]

@@ -13,7 +13,7 @@ from llmtop.analysis.lacking import lacking
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, LLAMA, TIMELINE, Launch, report
+from tests.kernel_traces import LADDER, TIMELINE, Launch, report
 
 COMMAND = "/opt/ncu --clock-control none --set full -o out python3 serve.py"
 
@@ -71,7 +71,12 @@ def test_a_server_is_started_again_as_its_root_was() -> None:
     assert profiling.program(live()) == "COMMAND"
 
 
-@pytest.mark.parametrize("path", [LADDER, LLAMA, TIMELINE], ids=lambda path: path.stem)
+def test_a_report_of_all_metrics_lacks_no_section() -> None:
+    trace = report(Launch("k"), sections=("section0",), command="ncu --metrics all ./p")
+    assert profiling.of_launch(trace, 0, ["SpeedOfLight"]) == ""
+
+
+@pytest.mark.parametrize("path", [*sorted(LADDER.parent.glob("*.xz")), TIMELINE], ids=lambda path: path.stem)
 def test_no_finding_asks_for_what_its_report_has(path: Path) -> None:
     trace = load(path)
     for finding in diagnose(trace).findings:

@@ -156,6 +156,7 @@ def test_the_table_says_what_to_look_at_next() -> None:
     assert [table.cells(row)[0] for row in range(len(table))] == ["read", "sched_yield"]
     kinds: list[Category] = [call.category for call in view.calls]
     assert all("-p PID" in kind.next_step for kind in kinds)
+    assert all(str(table.cells(row)[-1]).endswith("-p 7") for row in range(len(table)))
     assert table.sorted_by("rate", descending=True).key(0) == "sched_yield"
 
 

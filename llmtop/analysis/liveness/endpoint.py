@@ -12,6 +12,7 @@ from llmtop.analysis.liveness.fault import Fault, for_s
 from llmtop.analysis.liveness.processes import parts
 from llmtop.analysis.readings import FRESH_NS
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
+from llmtop.text import quoted
 from llmtop.vocabulary import Answer
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: boo
             f"alive: {', '.join(part.name for part in parts(trace)[:3]) or 'not known'} (/proc)",
         ),
         _REFUSED if answer == Answer.REFUSED else remedy or "its log says why",
-        f"curl -si {url} | head",
+        f"curl -si {quoted(url)} | head",
         since,
         is_whole=False,
     )
@@ -132,7 +133,7 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
             f"it took {usual * 1000:.0f} ms before (GET {url})" if has_answered else f"it never answered (GET {url})",
         ),
         "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
-        f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {url}",
+        f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {quoted(url)}",
         since,
         is_whole=False,
         severity=Severity.ERROR if has_answered else Severity.WARNING,
@@ -154,7 +155,7 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
             "it is the page that is slow, not the queue before the front end",
             (looks, f"numbers of the server are as old as that, or older (GET {url})"),
             "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
-            f"curl -s -o /dev/null -w '%{{time_total}}\\n' {url}",
+            f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
             trace.end_ns,
             is_whole=False,
             severity=Severity.WARNING,
@@ -170,7 +171,7 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
             f"numbers of the server are as old as that, or older (GET {url})",
         ),
         f"its event loop has no time: {_relieved(trace)}",
-        f"curl -s -o /dev/null -w '%{{time_total}}\\n' {url}",
+        f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
         trace.end_ns,
         is_whole=False,
         severity=Severity.WARNING,
