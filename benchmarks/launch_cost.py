@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +29,22 @@ from llmtop.model import Target, TargetProcess
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = """
-int cuLaunchKernel(void) { for (volatile int i = 0; i < 300; i++); return 0; }
-int cuStreamSynchronize(void) { return 0; }
+#include <time.h>
+int cuLaunchKernel(void) { for (volatile int i = 0; i < ROUNDS; i++); return 0; }
+int cuStreamSynchronize(void)
+{
+	struct timespec at;
+	if (!STEP_NS)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	long next = (at.tv_sec * 1000000000L + at.tv_nsec) / STEP_NS * STEP_NS + STEP_NS;
+	at.tv_sec = next / 1000000000L;
+	at.tv_nsec = next % 1000000000L;
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0);
+	return 0;
+}
 """
+"""With STEP_NS, a step ends when the GPU has done so: at the next multiple of that time, in which the thread sleeps."""
 KINDS = {"gentle": "-fno-omit-frame-pointer", "stepped": "-fomit-frame-pointer"}
 FIRST_S = 10
 
@@ -49,6 +63,11 @@ class Engine:
             at, steps, cpu_ns = map(int, line.split())
             self._said.append((at, steps, cpu_ns))
 
+    def steps_between(self, start_ns: int, end_ns: int) -> float:
+        """How many it has taken in this time, between its own moments."""
+        looks = [(at, steps) for at, steps, _ in list(self._said)]
+        return _at(looks, end_ns) - _at(looks, start_ns)
+
     def seconds(self, start_ns: int) -> list[tuple[float, float]]:
         """Steps per second and CPU time per step, in us, of each second since."""
         found, first = [], None
@@ -64,13 +83,32 @@ class Engine:
         return found
 
 
+def _at(looks: list[tuple[int, int]], at_ns: int) -> float:
+    """Steps at a moment, by the looks before and after it."""
+    i = bisect_right(looks, (at_ns, 0))
+    if not 0 < i < len(looks):
+        raise ValueError("nothing was said before or after that")
+    (before_ns, before), (after_ns, after) = looks[i - 1 : i + 1]
+    return before + (after - before) * (at_ns - before_ns) / (after_ns - before_ns)
+
+
 @contextmanager
-def running_engine(folder: Path, kind: str, launches: int, work_us: int) -> Iterator[Engine]:
-    """Build and start the stand-in."""
+def running_engine(
+    folder: Path, kind: str, launches: int, work_us: int, *, step_ns: int = 0, rounds: int = 300
+) -> Iterator[Engine]:
+    """Build and start the stand-in; `rounds` is how long a launch takes."""
     folder.mkdir()
     library, program = folder / "libcuda.so.1", folder / "stand_in_server"
     (folder / "library.c").write_text(LIBRARY)
-    flags = ["-O1", KINDS[kind], "-fcf-protection=none", "-shared", "-fPIC"]
+    flags = [
+        "-O1",
+        KINDS[kind],
+        "-fcf-protection=none",
+        "-shared",
+        "-fPIC",
+        f"-DSTEP_NS={step_ns}L",
+        f"-DROUNDS={rounds}",
+    ]
     subprocess.run(["gcc", *flags, "-o", library, folder / "library.c"], check=True)
     source = HERE / "stand_in_server.c"
     subprocess.run(["gcc", "-O1", "-pthread", "-o", program, source, library, f"-Wl,-rpath,{folder}"], check=True)

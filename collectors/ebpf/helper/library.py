@@ -6,16 +6,18 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from . import exports, uprobes
+from . import exports, probe_cost, system, uprobes
+from .estimates import Estimate, work_ns
 from .functions import DUPLICATES, FUNCTIONS, NUMBERS, duplicates, kind_of, kinds_of
 from .governor import NS_PER_HIT
 from .kernel import Table
 from .programs import SLOTS, Module, Programs, Source
-from .sampling import KINDS, WINDOW_S, Account, Sampling
+from .sampling import KINDS, LONGEST_STEP_S, SHORTEST_S, Account, Sampling
 from .system import UnavailableError, read
 
 _SETTLED = 3
@@ -26,22 +28,29 @@ of a server with torch is thousands of lines, made by the kernel while the proce
 _ATTACH_NS = 1e6
 """What attaching and detaching costs a process, at most: the kernel writes into its code while it may map nothing."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
-_OF_THREAD_TGID = 2
-"""After the five sums and moments of struct library_thread, the third: see programs/common.h."""
+_SUMS = 2 + SLOTS
+_HURRY = -10
+_NONE, _SYNCS = (0, 0, 0, 0), 3
+"""Of a thread that is not known: launches, steps, launches in these, synchronising calls. And the place of the last."""
+_THREAD = "9Q6I"
+"""struct library_thread of programs/common.h."""
 SAMPLED = "sampled"
 """Under what it is said that calls are counted now and then."""
 
 
 @dataclass
 class _Function:
-    """The probes on one function of one process. `raw` is what was counted, `sums` what that stands for."""
+    """The probes on one function of one process: count, ns, and calls by slot of their latency.
+
+    `raw` is what was counted, `sums` what that stands for.
+    """
 
     path: str
     place: int
     ns_per_call: float
     kind: str
-    raw: tuple[int, ...] = (0, 0)
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    raw: tuple[int, ...] = (0,) * _SUMS
+    sums: list[float] = field(default_factory=lambda: [0.0] * _SUMS)
     compared: int = 0
     """Calls counted while all functions were: by these it is told from others that it contains."""
     is_duplicate: bool = False
@@ -53,8 +62,41 @@ class _Thread:
     tgid: int
     raw: int = 0
     launches: float = 0.0
-    sync_ns: int = 0
     sent: tuple[int, int] = (0, 0)
+
+
+_Sums: TypeAlias = "Mapping[str, tuple[int, ...]]"
+"""Sums by function."""
+
+
+class _Calls(NamedTuple):
+    """struct library_thread of programs/common.h."""
+
+    launches: int
+    sync_ns: int
+    sync_since: int
+    sync_stack: int
+    launch_stack: int
+    syncs: int
+    steps: int
+    step_launches: int
+    launches_before: int
+    sync_function: int
+    launch_function: int
+    tgid: int
+    attachment: int
+    step_attachment: int
+    unused: int
+
+
+class _Counted(NamedTuple):
+    """What a process had done at a moment: its CPU time, waits for the GPU, sums by function, launches by thread."""
+
+    at_ns: int
+    cpu_ns: int
+    sync_ns: int
+    functions: _Sums
+    threads: Mapping[int, tuple[int, ...]]
 
 
 @dataclass
@@ -71,11 +113,33 @@ class _Process:
     """Since when all calls that wait have probes; None while one has not."""
     look_s: float = 0.0
     patience_s: float = _LOOK_S
+    estimate: Estimate = field(default_factory=Estimate)
+    """Of what is counted in windows, by function, and of launches by thread."""
+    known: _Counted | None = None
+    """What it had done when the estimate was last added to the sums."""
+    used: dict[int, int] = field(default_factory=dict)
+    """For how long each thread that launches had run and queued by then, in ns."""
+    does_step: bool = False
+    """Whether it has waited for the GPU since the last look."""
+    spinning: float = 0.0
+    """The share of its waits for the GPU that is spent on the CPU."""
 
     @property
     def is_settling(self) -> bool:
         """Whether it has calls that wait, and nobody knows yet what looking at all of them costs."""
         return "wait" in self.sampled and self.sampling.windows < _SETTLED
+
+    @property
+    def knows_steps(self) -> bool:
+        """Whether windows have held whole steps, so that launches are known by those."""
+        threads = (sums for key, sums in self.estimate.per_work_s().items() if isinstance(key, int))
+        return "wait" in self.sampling.steady and any(steps for _, steps, *_ in threads)
+
+    @property
+    def wants_step(self) -> bool:
+        """Whether a longer window would tell more than others: not before a short one has told what it costs."""
+        can_step = "wait" in self.sampling.steady and self.does_step and "launch" in self.sampled
+        return can_step and self.sampling.windows > 0 and not self.knows_steps
 
     @property
     def uncounted(self) -> list[str]:
@@ -121,6 +185,7 @@ class Library:
         self._account = Account(budget_ns)
         self._hits = hits
         self._source: Source | None = None
+        self._ns_per_call: Mapping[str, float] = NS_PER_HIT
         self._uprobes: uprobes.Uprobes | None = None
         self._reader: Table | None = None
         self._threads_reader: Table | None = None
@@ -191,6 +256,9 @@ class Library:
         if self._reader is None:
             return []
         self._absorb()
+        for pid, process in self._processes.items():
+            if process.functions:
+                self._advance(pid, process)
         self._say_what_is_sampled()
         return list(self._changed())
 
@@ -200,11 +268,11 @@ class Library:
             return []
         dead = {tid for tid, _ in ended}
         changed = []
-        for (tid,), (_, sync_ns, since, *_) in self._threads_reader.entries():
+        for tid, calls in self._calls():
             thread = self._threads.get(tid)
             if thread is None:
                 continue  # it has made its first call since the sums were read
-            ns = sync_ns + (max(0, now - since) if since else 0)
+            ns = calls.sync_ns + (max(0, now - calls.sync_since) if calls.sync_since else 0)
             # A call that ended between two looks of ours was counted a little longer than it took.
             sent = (round(thread.launches), max(ns, thread.sent[1]))
             if sent != thread.sent:
@@ -254,7 +322,7 @@ class Library:
             return
         file = f"/proc/{pid}/root{path}"
         for name, place in self._places_in(file, names).items():
-            cost = NS_PER_HIT["library" if starts_gently(file, place) else "stepped_library"]
+            cost = self._ns_per_call["library" if starts_gently(file, place) else "stepped_library"]
             process.functions[name] = _Function(file, place, cost, kind_of(name))
         for kind in process.sampling.steady:
             self._hold_kind(pid, process, kind)
@@ -281,6 +349,8 @@ class Library:
             if module is not None:
                 self._uprobes = uprobes.make_uprobes(source, module)
                 self._read_from(module)
+                self._ns_per_call = probe_cost.measured(self._uprobes)
+                self._judged_ns, self._judged_hits = time.monotonic_ns(), self._hits()
         except UnavailableError as error:
             if source is uprobes.WITH_COOKIES:
                 self._source = uprobes.WITHOUT_COOKIES
@@ -290,7 +360,7 @@ class Library:
 
     def _read_from(self, module: Module) -> None:
         self._reader = module.table("functions", "II", f"QQ{SLOTS}Q")
-        self._threads_reader = module.table("library_threads", "I", "5Q4I")
+        self._threads_reader = module.table("library_threads", "I", _THREAD)
         self._entered = module.table("entered", "Q", "Q")
         self._attachments = module.table("attachments", "I", "I")
         self._lost = module.table("lost", "I", "Q")
@@ -338,48 +408,96 @@ class Library:
             self._hold(pid, file, group, {})
 
     def _window(self, pid: int, process: _Process) -> None:
-        """Count what has no probes all the time for a moment, and let that stand for the time since the last one."""
+        """Count what has no probes all the time for a moment, and let that stand for the time until the next one."""
         sampled = process.sampled
+        self._advance(pid, process)
+        began = self._counted(pid)
         self._begin_round()
+        with _hurried():
+            for kind in sampled:
+                self._hold_kind(pid, process, kind, f"{SAMPLED} {kind}")
+            self._set_round(is_open=True)
+            opened = self._counted(pid)
+            closed = self._when_seen_enough(pid, process, opened)
+            self._set_round(is_open=False)
+            # Launches first: they are the most.
+            for kind in sorted(sampled, key=KINDS.index, reverse=True):
+                self._release(pid, process, f"{SAMPLED} {kind}")
+        self._account.spend(_cost(process, began, self._counted(pid)) + _ATTACH_NS, time.monotonic())
+        inside = {name: sums for name, sums in _grown(opened.functions, closed.functions).items() if sums[0]}
+        self._estimate(process, opened, closed)
         self._absorb()
-        for kind in sampled:
-            self._hold_kind(pid, process, kind, f"{SAMPLED} {kind}")
-        raw = self._raw(process)
-        self._absorb(pid, dict.fromkeys(sampled, 0.0))
-        raw_opened, opened_s = self._raw(process), time.monotonic()
-        time.sleep(WINDOW_S)
-        counted_s = time.monotonic() - opened_s
-        inside = self._inside(pid, process, raw_opened)
-        slowed_s = sum(calls * process.functions[name].ns_per_call for name, calls in inside.items()) / 1e9
-        # The program launches the less in a window for being slowed down by it.
-        counted_s = max(counted_s / 4, counted_s - slowed_s)
-        self._absorb(pid, dict.fromkeys(sampled, process.sampling.stands_for(counted_s, time.monotonic())))
-        # Launches first: they are the most.
-        for kind in sorted(sampled, key=KINDS.index, reverse=True):
-            self._release(pid, process, f"{SAMPLED} {kind}")
-        self._absorb(pid, dict.fromkeys(sampled, 0.0))
         self._end_calls(pid, process, sampled)
-        self._settle(pid, process, inside, raw, counted_s)
+        self._settle(pid, process, inside, (closed.at_ns - opened.at_ns) / 1e9)
 
-    def _settle(
-        self, pid: int, process: _Process, inside: dict[str, int], raw: dict[str, int], counted_s: float
-    ) -> None:
-        """Pay for a window, and count from now on all the time what is seldom called."""
-        spent = sum((one.raw[0] - raw.get(name, 0)) * one.ns_per_call for name, one in process.functions.items())
-        now_s = time.monotonic()
-        self._account.spend(spent + _ATTACH_NS, now_s)
-        self._judged_ns, self._judged_hits = time.monotonic_ns(), self._hits()
+    def _when_seen_enough(self, pid: int, process: _Process, opened: _Counted) -> _Counted:
+        """What was counted at the end of a window: a longer one, until a whole step, where others held none."""
+        time.sleep(process.sampling.window_s)
+        closed = self._counted(pid)
+        last_ns = opened.at_ns + LONGEST_STEP_S * 1e9
+        while process.wants_step and closed.at_ns < last_ns and not _whole_steps(opened, closed):
+            time.sleep(SHORTEST_S)
+            closed = self._counted(pid)
+        return closed
+
+    def _estimate(self, process: _Process, before: _Counted, after: _Counted) -> None:
+        """Go on from now by what was counted in between too."""
+        spun_ns = process.spinning * (after.sync_ns - before.sync_ns)
+        work_s = work_ns(after.cpu_ns - before.cpu_ns, spun_ns, _cost(process, before, after)) / 1e9
+        functions, threads = _grown(before.functions, after.functions), _grown(before.threads, after.threads)
+        process.estimate.add(work_s, {key: sums for key, sums in (*functions.items(), *threads.items()) if sums[0]})
+
+    def _advance(self, pid: int, process: _Process) -> None:
+        """Add to the sums what is estimated of the time until now."""
+        before, now = process.known, self._counted(pid)
+        process.known = now
+        if before is None:
+            return
+        process.spinning = self._spinning(pid, process, before, now)
+        work_s = work_ns(now.cpu_ns - before.cpu_ns, process.spinning * (now.sync_ns - before.sync_ns)) / 1e9
+        estimates = process.estimate.per_work_s()
+        process.does_step = any(one[_SYNCS] for one in _grown(before.threads, now.threads).values())
+        by_work = by_steps = 0.0
+        for tid, thread in self._threads.items() if "launch" not in process.sampling.steady else ():
+            if tid in estimates and thread.tgid == pid:
+                launches, steps, step_launches, _ = estimates[tid]
+                by_work += work_s * launches
+                grown = work_s * launches
+                if "wait" in process.sampling.steady and steps:
+                    syncs = now.threads.get(tid, _NONE)[_SYNCS] - before.threads.get(tid, _NONE)[_SYNCS]
+                    grown = max(0, syncs) * step_launches / steps
+                by_steps += grown
+                thread.launches += grown
+        for name, function in process.functions.items():
+            if name in estimates and function.kind not in process.sampling.steady:
+                scale = by_steps / by_work if function.kind == "launch" and by_work else 1.0
+                function.sums = [total + scale * work_s * one for total, one in zip(function.sums, estimates[name])]
+
+    def _spinning(self, pid: int, process: _Process, before: _Counted, now: _Counted) -> float:
+        """What share of the time in waits for the GPU is spent on the CPU; 0 where waits are not seen all the time."""
+        passed_ns, in_sync_ns = now.at_ns - before.at_ns, now.sync_ns - before.sync_ns
+        used = {tid: found for tid in now.threads if (found := system.run_and_queued(pid, tid)) is not None}
+        known, process.used = process.used, used
+        if "wait" not in process.sampling.steady or in_sync_ns <= 0:
+            return 0.0
+        asleep_ns = sum(max(0, passed_ns - (used[tid] - known[tid])) for tid in used.keys() & known.keys())
+        return min(1.0, max(0.0, 1.0 - asleep_ns / in_sync_ns))
+
+    def _settle(self, pid: int, process: _Process, inside: _Sums, counted_s: float) -> None:
+        """Count from now on all the time what is seldom called."""
         rates, calls = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
-        for name, one in process.functions.items():
-            rates[one.kind] += inside[name] * one.ns_per_call / counted_s
-            calls[one.kind] += inside[name]
+        for name, (count, *_) in inside.items():
+            one = process.functions[name]
+            rates[one.kind] += count * one.ns_per_call / counted_s
+            calls[one.kind] += count
+        self._judged_ns, self._judged_hits = time.monotonic_ns(), self._hits()
         before = process.sampling.steady
-        if process.sampling.close(rates, calls, now_s):
+        if process.sampling.close(rates, calls, time.monotonic(), counted_s):
             self._begin_round()
             for kind in process.sampling.steady - before:
                 self._hold_kind(pid, process, kind)
         elif sum(rates.values()) > self._account.budget_ns:
-            self._drop_duplicates(pid, process, inside)
+            self._drop_duplicates(pid, process, {name: several[0] for name, several in inside.items()})
         process.observe(time.monotonic_ns())
 
     def _drop_duplicates(self, pid: int, process: _Process, counts: dict[str, int]) -> None:
@@ -410,24 +528,33 @@ class Library:
         for pid, process in self._processes.items():
             self._judge_process(pid, process, before[pid], elapsed_s)
 
-    def _judge_process(self, pid: int, process: _Process, before: dict[str, int], elapsed_s: float) -> None:
+    def _judge_process(self, pid: int, process: _Process, before: _Sums, elapsed_s: float) -> None:
         rates = dict.fromkeys(KINDS, 0.0)
-        for name, one in process.functions.items():
-            rates[one.kind] += (one.raw[0] - before[name]) * one.ns_per_call / elapsed_s
-        steady = process.sampling.steady
+        for name, (count, *_) in _grown(before, self._raw(process)).items():
+            one = process.functions[name]
+            rates[one.kind] += count * one.ns_per_call / elapsed_s
+        steady, known = process.sampling.steady, process.known
+        self._advance(pid, process)
         if not process.sampling.judge(rates, time.monotonic()):
             return
         self._account.spend(sum(rates.values()) * elapsed_s, time.monotonic())
         for kind in steady - process.sampling.steady:
             self._release(pid, process, kind)
+        process.estimate.forget()
+        if known is not None and process.known is not None:
+            self._estimate(process, known, process.known)  # until the next window tells better
         self._absorb()
         self._end_calls(pid, process, steady - process.sampling.steady)
         process.observe(time.monotonic_ns())
 
     def _begin_round(self) -> None:
         """Launches that were under way when their probes came off are over."""
+        self._set_round(is_open=False)
+
+    def _set_round(self, *, is_open: bool) -> None:
+        """Steps count that begin and end in one round that is open."""
         (times,) = self._attachments.get(0) or (0,)
-        self._attachments.put((0,), ((times + 1) & 0xFFFFFFFF,))
+        self._attachments.put((0,), ((times + 1 + ((times + 1) % 2 != is_open)) & 0xFFFFFFFF,))
 
     def _end_calls(self, pid: int, process: _Process, kinds: Iterable[str]) -> None:
         """Calls that are under way when their probes come off: nobody will tell when they end."""
@@ -437,41 +564,54 @@ class Library:
             self._entered.remove(key)
         if "wait" not in kinds:
             return
-        for (tid,), (launches, sync_ns, since, _, launch_stack, *rest) in list(self._threads_reader.entries()):
-            if since and rest[_OF_THREAD_TGID] == pid:
-                self._threads_reader.put((tid,), (launches, sync_ns, 0, 0, launch_stack, *rest))
+        for tid, calls in list(self._calls()):
+            if calls.sync_since and calls.tgid == pid:
+                self._threads_reader.put((tid,), calls._replace(sync_since=0, sync_stack=0))
 
-    def _inside(self, pid: int, process: _Process, before: dict[str, int]) -> dict[str, int]:
-        """How many calls of each function were counted since; nothing is added up."""
+    def _counted(self, pid: int) -> _Counted:
+        """What a process has done so far, and what its probes have counted of that."""
         assert self._reader is not None
-        counts = {_NAMES[number]: count for (tgid, number), (count, *_) in self._reader.entries() if tgid == pid}
-        return {name: counts.get(name, 0) - before[name] for name in process.functions}
+        now, functions, threads, sync_ns = time.monotonic_ns(), self._processes[pid].functions, {}, 0
+        for tid, calls in self._calls():
+            if calls.tgid == pid:
+                threads[tid] = (calls.launches, calls.steps, calls.step_launches, calls.syncs)
+                sync_ns += calls.sync_ns + (max(0, now - calls.sync_since) if calls.sync_since else 0)
+        counted = {_NAMES[number]: sums for (tgid, number), sums in self._reader.entries() if tgid == pid}
+        known = {name: sums for name, sums in counted.items() if name in functions}
+        return _Counted(now, system.cpu_ns(pid), sync_ns, known, threads)
 
-    def _raw(self, process: _Process) -> dict[str, int]:
-        return {name: one.raw[0] for name, one in process.functions.items()}
+    def _calls(self) -> Iterator[tuple[int, _Calls]]:
+        """The threads that have called a library."""
+        assert self._threads_reader is not None
+        return ((tid, _Calls(*value)) for (tid,), value in self._threads_reader.entries())
 
-    def _absorb(self, pid: int = 0, weights: dict[str, float] | None = None) -> None:
-        """Add what was counted since the last time to the sums, by weight in a process's sampled kinds."""
+    def _raw(self, process: _Process) -> _Sums:
+        return {name: one.raw for name, one in process.functions.items()}
+
+    def _absorb(self) -> None:
+        """Add what was counted since the last time to the sums, of what has probes all the time."""
         assert self._reader is not None
         assert self._threads_reader is not None
         self._absorbed_ns = time.monotonic_ns()
         for (tgid, number), counts in self._reader.entries():
             process = self._processes.get(tgid)
             function = process.functions.get(_NAMES[number]) if process else None
-            if function is None or function.raw == counts:
+            if process is None or function is None or function.raw == counts:
                 continue
-            weight = weights.get(function.kind, 1.0) if weights and tgid == pid else 1.0
-            before = function.raw if len(function.raw) == len(counts) else (0,) * len(counts)
-            sums = function.sums if len(function.sums) == len(counts) else [0.0] * len(counts)
-            function.sums = [total + weight * (new - old) for total, new, old in zip(sums, counts, before, strict=True)]
+            if function.kind in process.sampling.steady:
+                grown = (new - old for new, old in zip(counts, function.raw))
+                function.sums = [total + more for total, more in zip(function.sums, grown)]
             function.raw = counts
-        for (tid,), (launches, _, _, _, _, _, _, tgid, _) in self._threads_reader.entries():
+        for tid, calls in self._calls():
+            process = self._processes.get(calls.tgid)
+            if process is None:
+                continue
             thread = self._threads.get(tid)
             if thread is None:
-                thread = self._threads[tid] = _Thread(tgid)
-            weight = weights.get("launch", 1.0) if weights and tgid == pid else 1.0
-            thread.launches += weight * (launches - thread.raw)
-            thread.raw = launches
+                thread = self._threads[tid] = _Thread(calls.tgid)
+            if "launch" in process.sampling.steady:
+                thread.launches += calls.launches - thread.raw
+            thread.raw = calls.launches
 
     def _changed(self) -> Iterator[list[Any]]:
         for pid, process in self._processes.items():
@@ -491,9 +631,50 @@ class Library:
                     if one in process.sampled
                 )
                 self.notes[SAMPLED] = (
-                    f"{kinds} are counted in {process.sampling.share:.1%} of the time and the rest estimated, "
-                    "rather too low than too high, because probes slow a program down: counting all could cost too much"
+                    f"{kinds} are counted in {process.sampling.share:.1%} of the time and the rest estimated"
+                    f"{_how(process)}: counting all could cost too much"
                 )
+
+
+def _grown(before: Mapping[Any, tuple[int, ...]], after: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
+    """What sums have grown by; they begin with 0."""
+    return {
+        key: tuple(new - old for new, old in zip(sums, before[key])) if key in before else sums
+        for key, sums in after.items()
+    }
+
+
+def _how(process: _Process) -> str:
+    """By what launches are estimated."""
+    if "launch" not in process.sampled:
+        return ""
+    if process.knows_steps:
+        return ", launches by the steps of the server"
+    return ", launches by its CPU time, which can be off by half where a step is longer than a window"
+
+
+def _whole_steps(before: _Counted, after: _Counted) -> bool:
+    """Whether one has begun and ended in between."""
+    return any(steps for _, steps, *_ in _grown(before.threads, after.threads).values())
+
+
+def _cost(process: _Process, before: _Counted, after: _Counted) -> float:
+    """What the probes that ran in between have cost, in ns."""
+    grown = _grown(before.functions, after.functions)
+    return sum(count * process.functions[name].ns_per_call for name, (count, *_) in grown.items())
+
+
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Come to the end of a window in time: while it is open, it costs."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(PermissionError):  # without that right it waits for the CPU like all others
+        os.setpriority(os.PRIO_PROCESS, 0, _HURRY)
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, usual)
 
 
 def starts_gently(path: str, place: int) -> bool:

@@ -2,17 +2,26 @@
 
 How often a server launches kernels is only known by counting, and counting 100,000 launches a second takes a tenth of
 a core, or all of it where each probe is stepped through. So nothing is counted on trust: the first look at a process is
-a window of 25 ms, and no window opens before all that was spent so far is paid for out of the budget. A kind of call is
-counted all the time once windows have shown that it fits, and goes back to windows as soon as it does not.
+a window of 5 ms, no window is longer than what it may cost, and none opens before all that was spent so far is paid for
+out of the budget. A kind of call is counted all the time once windows have shown that it fits, the dearest of them too,
+and goes back to windows as soon as it does not.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping
 
-WINDOW_S = 0.025
-FIRST_GAP_S, LONGEST_GAP_S = 0.25, 2.0
+SHORTEST_S, LONGEST_S = 0.005, 0.05
+LONGEST_STEP_S = 0.1
+"""A window may be as long as this until it has held a whole step of the server, where none did before."""
+WINDOW_NS = 1e7
+"""What a window may cost, as far as the ones before can tell."""
+FIRST_GAP_S, LONGEST_GAP_S = 0.25, 1.0
 """Between two windows: short at first, so that what fits is soon counted in full; budgets make them longer."""
+REMEMBERED = 8
+"""So many windows tell whether a kind fits: a server that launches now and then is not judged by a quiet moment."""
 KINDS = ("wait", "other", "launch")
 """In the order in which they are counted all the time: waits tell the most and are the fewest."""
 FITS = 0.7
@@ -61,6 +70,8 @@ class Sampling:
         self._due_s = now_s
         self._gap_s = FIRST_GAP_S
         self._closed_s = now_s
+        self._costs: deque[Mapping[str, float]] = deque(maxlen=REMEMBERED)
+        """What each kind would cost in ns per second, by the last windows."""
         self._rest_s = dict.fromkeys(KINDS, REST_S)
         self._resting_until_s = dict.fromkeys(KINDS, now_s)
 
@@ -68,28 +79,33 @@ class Sampling:
         """Whether a window may open."""
         return len(self.steady) < len(KINDS) and now_s >= self._due_s and self._account.is_paid(now_s)
 
-    def stands_for(self, counted_s: float, now_s: float) -> float:
-        """What one call of a window of so many seconds stands for: windows share out the time between them."""
-        self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
-        self._closed_s = now_s
-        return 1.0 / self.share
+    @property
+    def window_s(self) -> float:
+        """How long the next window may be: by what the dearest one of the last would have cost in a second."""
+        dearest = max((sum(costs.values()) for costs in self._costs), default=math.inf)
+        return min(LONGEST_S, max(SHORTEST_S, WINDOW_NS / dearest)) if dearest else LONGEST_S
 
-    def close(self, rates: Mapping[str, float], calls: Mapping[str, int], now_s: float) -> bool:
+    def close(self, rates: Mapping[str, float], calls: Mapping[str, int], now_s: float, counted_s: float) -> bool:
         """A window has closed; whether other kinds are counted all the time from now on.
 
         Args:
             rates: What each kind would cost, in ns per second.
             calls: How many of each kind were seen.
             now_s: The time.
+            counted_s: How long it was open.
         """
         self.windows += 1
+        self._costs.append(rates)
+        self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
+        self._closed_s = now_s
+        dearest = {kind: max(costs.get(kind, 0.0) for costs in self._costs) for kind in KINDS}
         self._due_s = now_s + self._gap_s
         self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
         steady = set(self.steady)
         for kind in KINDS:
             if kind in steady:
                 continue
-            spent = sum(rates.get(one, 0.0) for one in {*steady, kind})
+            spent = sum(dearest[one] for one in {*steady, kind})
             is_told = kind == "wait" or calls.get(kind, 0) > 0  # of what was not called nothing is known
             if spent <= FITS * self._account.budget_ns and is_told and now_s >= self._resting_until_s[kind]:
                 steady.add(kind)

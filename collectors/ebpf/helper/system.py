@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import signal
+import time
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -117,6 +118,20 @@ def start_time(pid: int) -> str:
 def thread_state(tgid: int, tid: int) -> str:
     """The state letter of a thread; empty when it is gone."""
     return read(f"/proc/{tgid}/task/{tid}/stat").rpartition(") ")[2][:1]
+
+
+def run_and_queued(tgid: int, tid: int) -> int | None:
+    """For how long a thread has run and waited for a CPU so far, in ns; None when it is gone."""
+    fields = read(f"/proc/{tgid}/task/{tid}/schedstat").split()
+    return int(fields[0]) + int(fields[1]) if len(fields) >= 2 else None
+
+
+def cpu_ns(pid: int) -> int:
+    """The CPU time of a process so far, by its clock: clock_getcpuclockid(3); 0 when it is gone."""
+    try:
+        return time.clock_gettime_ns(~pid << 3 | 2)
+    except OSError:
+        return 0
 
 
 def threads(tgid: int) -> list[int]:

@@ -23,10 +23,16 @@ struct library_thread {
 	u64 sync_since;		/* when the synchronising call began that it is in; 0 outside of one */
 	u64 sync_stack;		/* the stack pointer at the beginning of that call */
 	u64 launch_stack;	/* likewise, of the launch that it is in */
+	u64 syncs;		/* synchronising calls */
+	u64 steps;		/* from one of them to the next, while launches were counted from end to end */
+	u64 step_launches;	/* in these */
+	u64 launches_before;	/* `launches` at the last synchronising call */
 	u32 sync_function;
 	u32 launch_function;
 	u32 tgid;
 	u32 attachment;	/* which time of probes on launches `launch_stack` is of */
+	u32 step_attachment;	/* likewise, `launches_before` */
+	u32 unused;
 };
 
 /* All programs have these together. */

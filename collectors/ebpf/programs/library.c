@@ -26,7 +26,7 @@ struct function {
 BPF_HASH(functions, struct function_key, struct function, 2048);
 BPF_HASH(entered, u64, u64, 16384);
 BPF_ARRAY(lost, u64, 1);
-BPF_ARRAY(attachments, u32, 1);	/* how often probes on launches have come and gone: see note_enter */
+BPF_ARRAY(attachments, u32, 1);	/* changes as probes on launches come and go; odd while they are all there for a moment */
 
 static __always_inline struct function *function_of(u32 tgid, u32 number)
 {
@@ -62,6 +62,21 @@ static __always_inline bool is_within(u64 stack, u32 number, u64 outer_stack, u3
 	return outer_stack && (stack < outer_stack || (stack == outer_stack && number != outer_number));
 }
 
+/* What is launched between two synchronising calls does not depend on how long that takes. */
+static __always_inline void note_step(struct library_thread *thread)
+{
+	u32 place = 0, *attachment = attachments.lookup(&place);
+	thread->syncs++;
+	if (!attachment)
+		return;
+	if ((*attachment & 1) && thread->step_attachment == *attachment) {
+		thread->steps++;
+		thread->step_launches += thread->launches - thread->launches_before;
+	}
+	thread->step_attachment = *attachment;
+	thread->launches_before = thread->launches;
+}
+
 static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind, u64 now)
 {
 	struct library_thread *thread = thread_of(who);
@@ -84,6 +99,7 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 		thread->sync_since = now;
 		thread->sync_stack = stack;
 		thread->sync_function = number;
+		note_step(thread);
 	}
 }
 
