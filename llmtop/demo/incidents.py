@@ -329,8 +329,7 @@ INCIDENTS: Mapping[str, Incident] = {
     "restart": Incident(
         "the server ends, and another starts on its port",
         stage=_restarted,
-        verdicts=("restarted",),
-        beside=("objective-missed",),
+        verdicts=("restarted", "objective-missed"),
         is_watched=True,
     ),
     "metrics-fail": Incident(

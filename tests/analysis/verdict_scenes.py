@@ -496,6 +496,22 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         ),
         frozenset({"api-bound"}),
     ),
+    "threads of the api server take turns, and queue for it": (
+        ALIVE.but(
+            gpus=(),
+            threads=(
+                Thread("APIServer", 5, 5, on_cpu=0.0, asleep_in="signal"),
+                *(
+                    Thread("APIServer", 5, 50 + i, "conn", on_cpu=0.021, run_queue=0.05, asleep_in="futex")
+                    for i in range(45)
+                ),
+                Thread(on_cpu=0.1, asleep_in="socket"),
+            ),
+            running=0.4,
+            gauges={("endpoint:1", v.ENDPOINT_UNANSWERED): 46.0, ("endpoint:1", v.ENDPOINT_LONGEST_WAIT): 9.0},
+        ),
+        frozenset({"api-bound"}),
+    ),
     "never rests without a request, no probes": (
         IDLE.but(threads=(API, Thread(on_cpu=0.99)), gpus=(), probed=False),
         frozenset({"idle-polling"}),

@@ -206,11 +206,17 @@ def _short(trace: Trace, members: list[Watched]) -> ShortFront | None:
     cores = cores if counted is None else counted / NS_PER_S  # threads that came and went are in the process's clock
     if queued < max(_QUEUES, cores) or queued + cores < ALL_THE_TIME:
         return None
-    return ShortFront(max(members, key=lambda one: one.shares.run_queue), queued, cores)
+    most = max(members, key=lambda one: one.shares.run_queue)
+    # Many that take turns on one core (the GIL) queue whenever they ask for their turn: they have what they can use.
+    if most.shares.run_queue < _ALL_OF_IT * queued and cores >= _MOSTLY_WORKS * _ONE_CORE[0]:
+        return None
+    return ShortFront(most, queued, cores)
 
 
 _QUEUES = 0.5
 """Seconds in each second: less is late now and then."""
+_ALL_OF_IT = 0.9
+"""Share of what all threads of a process queue, from which it is one thread's."""
 
 
 @dataclass(frozen=True, slots=True)
