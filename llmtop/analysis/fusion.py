@@ -73,7 +73,7 @@ def fusion_chains(trace: Trace) -> tuple[Chain, ...]:
     A report of chosen kernels does not tell what ran between them: it has no chains.
     """
     kernels = kernels_of(trace)
-    if _is_chosen(trace):
+    if is_chosen(trace):
         return ()
     found: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for stream in _streams(kernels):
@@ -89,9 +89,10 @@ def chained_launches(trace: Trace) -> frozenset[int]:
     return frozenset(i for chain in fusion_chains(trace) for i in chain.launches)
 
 
-def _is_chosen(trace: Trace) -> bool:
+def is_chosen(trace: Trace) -> bool:
+    """Whether a report has only kernels that were chosen by name: what ran between them, and how often, is not told."""
     command = trace.origin.facts.get("command", "")
-    options = ("--kernel-name", "--kernel-regex", "--kernel-id", " -k ", "--launch-skip", " -s ")
+    options = ("--kernel-name", "--kernel-regex", "--kernel-id", " -k ")
     return has_counters(trace) and isinstance(command, str) and any(option in command for option in options)
 
 

@@ -53,7 +53,8 @@ def _evidence(chains: tuple[Chain, ...]) -> Iterator[str]:
         )
     if len(chains) > _SHOWN:
         rest_ns = sum(chain.saved_ns for chain in chains[_SHOWN:])
-        yield f"and {len(chains) - _SHOWN} other chains: up to {duration(rest_ns)} less"
+        rest = len(chains) - _SHOWN
+        yield f"and {rest} other chain{'s' * (rest != 1)}: up to {duration(rest_ns)} less"
 
 
 def _often(times: int) -> str:

@@ -20,6 +20,8 @@ from llmtop.units import duration, percent
 
 HIGH_USE_PERCENT = 80.0
 """Of peak: from here on NVIDIA's SpeedOfLight rule calls a unit's use high."""
+_FAIR_USE_PERCENT = 70.0
+"""Of peak: half way from what is latency-bound (60 %) to high use."""
 _MOST_OF_THE_WAITING = 0.6
 WORTHWHILE_SHARE = 0.01
 """Of the kernels' time. By Amdahl's law not even removing a smaller kernel shortens the whole by more than that."""
@@ -98,13 +100,13 @@ class Judged:
     def is_held_up(self, share: float) -> bool:
         """Whether waiting, of which this share of all is for one thing, is what limits it.
 
-        So it is of a kernel that is latency-bound. Between 60 and 80 % of a peak it may be either: of code that can be
-        changed it is the waiting where most of it is for one thing, and schedulers have nothing to issue.
+        So it is of a kernel that is latency-bound. Somewhat above that it may be either: of code that can be changed it
+        is the waiting where most of it is for one thing, and schedulers have nothing to issue.
         """
         verdict = self.verdict
         if verdict is None or verdict.bound is Bound.LATENCY:
             return verdict is not None
-        return verdict.busiest < HIGH_USE_PERCENT and share >= _MOST_OF_THE_WAITING and not self.kind.library
+        return verdict.busiest < _FAIR_USE_PERCENT and share >= _MOST_OF_THE_WAITING and not self.kind.library
 
     @property
     def slack_ns(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop.analysis.fusion import is_chosen
 from llmtop.analysis.kernel_family import Family, KernelKind
 from llmtop.analysis.kernels import Row, kernels_of
 from llmtop.analysis.rules import kernel_memory_roof, stakes
@@ -33,7 +34,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         row for row in kernels.groups() if _is_skinny(kernels.kind(row.launches[0])) and row.total_ns == row.total_ns
     ]
     total_ns = sum(row.total_ns for row in rows)
-    share = kernels.share(total_ns) or 0.0
+    share = 0.0 if is_chosen(trace) else kernels.share(total_ns) or 0.0
     if share < _NOTABLE_SHARE or any(_is_skinny(one.kind) and kernel_memory_roof.judge(one) for one in heavy(trace)):
         return
     at_stake_ns = stakes.on_each_gpu(trace, _SAVED * total_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.fusion import chained_launches
+from llmtop.analysis.fusion import chained_launches, is_chosen
 from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.rules import stakes
@@ -18,11 +18,15 @@ source = "DeepSeek-OCR kernel-level profiling, V2 (6 % of the time in conversion
 
 _NOTABLE_SHARE = 0.03
 """Of the kernels' time, of those that stand alone. Ours."""
+_FEWEST_LAUNCHES = 10
+"""With fewer a share says what was captured, not what runs."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Those that are no part of a chain of small kernels, which another finding is about."""
     kernels = kernels_of(trace)
+    if is_chosen(trace) or len(kernels.table) < _FEWEST_LAUNCHES:
+        return
     chained = chained_launches(trace)
     durations = kernels.table.duration_ns
     alone_ns = sum(
