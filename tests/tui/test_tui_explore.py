@@ -395,3 +395,18 @@ async def test_a_timeline_has_its_spans_where_a_report_has_sections() -> None:
         await settle(pilot)
         assert "another call of the CUDA API" in app.screen_text(), "details follow the filter"
         assert "NVTX range" not in app.screen_text()
+
+
+async def test_histograms_stand_in_the_place_of_the_kernels_and_go_again() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("h")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "duration  at most" in text
+        assert "8 launches" in text
+        await pilot.press("h")
+        await settle(pilot)
+        assert "kernel  " in app.screen_text()
+        assert "duration  at most" not in app.screen_text()

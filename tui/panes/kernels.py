@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 
+from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels import (
     Grouping,
     KernelRows,
@@ -17,12 +20,16 @@ from llmtop.analysis.kernels import (
 from llmtop.analysis.nvtx_ranges import has_ranges
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted
+from llmtop.tui.panes.report import KernelWanted, PagedPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.strip import Strip
+
+    from llmtop.tui.render.look import Look
 
 
 _NEXT = {
@@ -39,26 +46,62 @@ _BY = {
 }
 
 
+class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
+    """How the launches are spread over what they reach; moves by rows of histograms."""
+
+    title = "Histograms"
+
+    def view(self, trace: Trace) -> tuple[Histogram, ...] | Unknown:
+        return no_kernels(trace) or kernel_histograms(trace)
+
+    def subtitle(self, view: tuple[Histogram, ...]) -> Content:
+        return Content(f"{sum(view[0].counts) + view[0].unknown} launches; of counters the median one of each kernel")
+
+    def draw(self, view: tuple[Histogram, ...], width: int, height: int, look: Look) -> list[Strip]:
+        self.at = min(self.at, self.count() - 1)
+        return draw_histograms(view, width, height, look, top=self.at)
+
+    def count(self) -> int:
+        if not isinstance(self._view, tuple):
+            return 1
+        rows = math.ceil(sum(1 for one in self._view if one.counts) / across_of(self.size.width))
+        return max(1, rows - self.size.height // ROWS + 1)
+
+
 class KernelsPane(Vertical):
-    """The kernel table: grouped, sorted, filtered; Enter opens a kernel."""
+    """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
     title = "Kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
         Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by NVTX range"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.listing = TablePane("1 Kernels", describe=_full_name, sum_up=self._sum_up)
+        self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
         self._trace: Trace | None = None
 
     def compose(self) -> ComposeResult:
         yield self.listing
+        yield self.histograms
+
+    def on_mount(self) -> None:
+        self.histograms.display = False
+
+    def action_histograms(self) -> None:
+        """Show the histograms, or the table again."""
+        shown, hidden = (self.listing, self.histograms) if self.histograms.display else (self.histograms, self.listing)
+        shown.display = True
+        self.screen.set_focus(self.listing.table if shown is self.listing else self.histograms)
+        hidden.display = False
 
     def show(self, trace: Trace) -> None:
         """Take the trace; rows are decoded when they are seen."""
         self._trace = trace
+        self.histograms.show(trace)
         why = no_kernels(trace) or Unknown("no kernels")
         self.listing.show_table(kernel_table(trace, self.grouping), why)
 
