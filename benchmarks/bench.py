@@ -132,14 +132,17 @@ def peak_rss_mb(pid: int) -> float:
 
 
 @contextmanager
-def fake_gpus(count: int, *, wave: float = 0.2) -> Iterator[Mapping[str, str | None]]:
-    """The environment of a machine of `count` made-up H100s whose readings swing by the share `wave`."""
+def fake_gpus(count: int, *, wave: float = 0.2, user: int | None = None) -> Iterator[Mapping[str, str | None]]:
+    """The environment of a machine of `count` made-up H100s whose readings swing by the share `wave`.
+
+    `user` is a process that holds 70 GB on each.
+    """
     if compiler() is None:
         sys.exit("this needs a C compiler for the stand-in NVML: apt-get install gcc libc6-dev")
     with tempfile.TemporaryDirectory() as folder:
         machine = FakeNvml(build(Path(folder)), Path(folder) / "control")
         machine.clear(gpus=count)
-        machine.set_gpu(None, wave=wave)
+        machine.set_gpu(None, wave=wave, compute="" if user is None else f"{user}:{70 << 30}")
         machine.set_gpm(None, sm=75.0, occ=40.0, dram=62.0, tensor=18.0, hmma=18.0, fp32=6.0, int_=9.0)
         yield dict(machine.env)
 

@@ -35,13 +35,13 @@ int cuStreamSynchronize(void) { usleep(20000); return 0; }
 """
 """A GPU that takes 20 ms for a step, so that the engine waits for most of the time."""
 BUDGETS = {"TUI": 4.0, "probes": 1.0}
-_HELPERS = {"ebpf": "probes", "bpftrace": "probes", "perf": "probes", "gpus": "GPUs"}
+_HELPERS = {"--budget": "probes", "bpftrace": "probes", "perf": "probes", "nvml_helper": "GPUs"}
 """What a helper is told by, in its command line."""
 
 
 @contextmanager
-def stand_in() -> Iterator[int]:
-    """The server; its PID."""
+def stand_in() -> Iterator[tuple[int, int]]:
+    """The server: PIDs of its API server and of its engine."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library, engine, program = folder / "libcuda.so.1", folder / "stand_in_server", folder / "vllm"
@@ -54,11 +54,11 @@ def stand_in() -> Iterator[int]:
         argv = [sys.executable, str(program), "serve", "meta-llama/Llama-3.1-8B-Instruct", "--engine", str(engine)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
-            if not server.stdout.readline():
+            if not (said := server.stdout.readline()):
                 sys.exit("the stand-in did not start")
             time.sleep(2.0)  # its engine finds out how fast it is
             try:
-                yield server.pid
+                yield server.pid, int(said.split()[1])
             finally:
                 server.terminate()
 
@@ -118,7 +118,7 @@ def main() -> int:
     options = parser.parse_args()
     print(machine())
     checkouts = {"this": ROOT} | ({"that": options.against.resolve()} if options.against else {})
-    with stand_in() as pid, fake_gpus(1) as env:
+    with stand_in() as (pid, engine), fake_gpus(1, user=engine) as env:
         runs = {(mode, name): [] for mode in options.modes for name in checkouts}
         for _ in range(options.rounds):
             for mode, name in runs:

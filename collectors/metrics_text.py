@@ -70,15 +70,21 @@ class TextReader:
         self._wanted = frozenset(wanted)
         self._series: dict[str, _Series | None] = {}
         """None stands for a series that nobody wants."""
+        self._skipped: dict[int, str] = {}
+        """What lines begin with, by number, that say nothing of what is wanted: of a page nine in ten."""
 
     def read(self, text: str) -> Exposition:
         """All wanted samples of a text; a line that cannot be read costs only itself."""
         if len(self._series) > MAX_REMEMBERED:
             self._series.clear()
+            self._skipped.clear()
         samples: dict[str, list[ExposedSample]] = {}
         unreadable = 0
         declared = set()
-        for line in text.split("\n"):
+        for number, line in enumerate(text.split("\n")):
+            skipped = self._skipped.get(number)
+            if skipped is not None and line.startswith(skipped):
+                continue
             if line.startswith(_TYPE):
                 declared.add(key(line.split(" ", 3)[2]))
             if not line or line[0] == "#" or line.isspace():
@@ -91,6 +97,8 @@ class TextReader:
                 continue
             if series is not None:
                 samples.setdefault(series.key, []).append(ExposedSample(series.name, series.labels, _finite(value)))
+            elif head.endswith("}") and number < MAX_REMEMBERED:
+                self._skipped[number] = head
         return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable, frozenset(declared))
 
     def _take_apart(self, head: str) -> _Series | None:

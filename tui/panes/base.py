@@ -110,15 +110,26 @@ class DiffedWidget(Widget):
     """A widget of lines that sends the terminal only the cells that changed since its last frame."""
 
     _strips: tuple[Strip, ...] = ()
-    _background = Color(0, 0, 0)
-    """What `_strips` are drawn over."""
+    _backgrounds: tuple[Color, Color] | None = None
+
+    @property
+    def background_colors(self) -> tuple[Color, Color]:
+        """Textual's, kept: it adds up those of all that is below, twenty times a frame, and they hardly ever change."""
+        if self._backgrounds is None:
+            self._backgrounds = super().background_colors
+        return self._backgrounds
+
+    def notify_style_update(self) -> None:
+        """The style sheet was applied anew, here and below: another theme, another class above."""
+        self._backgrounds = None
+        super().notify_style_update()
 
     def send_frame(self, strips: Sequence[Strip]) -> None:
         """Keep the new frame and refresh the cells in which it differs from the last one.
 
         Textual counts regions from the content's corner, inside the border.
         """
-        old, self._strips, self._background = self._strips, tuple(strips), self.background_colors[1]
+        old, self._strips = self._strips, tuple(strips)
         if [strip.cell_length for strip in old] != [strip.cell_length for strip in self._strips]:
             self.refresh()
             return
@@ -126,22 +137,6 @@ class DiffedWidget(Widget):
         regions = [Region(start, y, stop - start, 1) for y, pair in pairs for start, stop in changed_spans(*pair)]
         if regions:
             self.refresh(*regions)
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """What Textual makes of a part of the widget; within the border that is what was drawn, with nothing to add.
-
-        Textual puts borders, backgrounds and opacities together anew for each line that changed.
-        """
-        gutter = self.gutter
-        row, column = crop.y - gutter.top, crop.x - gutter.left
-        strips = self._strips[row : row + crop.height] if row >= 0 and column >= 0 else ()
-        stop = column + crop.width
-        if len(strips) != crop.height or any(strip.cell_length < stop for strip in strips):
-            return super().render_lines(crop)
-        cropped = [strip.crop(column, stop) for strip in strips]
-        for line_filter in self.get_line_filters():
-            cropped = [strip.apply_filter(line_filter, self._background) for strip in cropped]
-        return cropped
 
     def redraw(self) -> None:
         """Draw again what is known: the colours changed, a cursor moved."""

@@ -91,9 +91,10 @@ class Canvas:
             return False
         return self._text[row].keys().isdisjoint(range(col, col + width))
 
-    def has_dots(self, col: int, row: int, width: int) -> bool:
-        """Whether any dot is set in cells [col, col + width) of a row."""
-        return any(self._dots[row][max(0, col) : col + width])
+    def dotted(self, col: int, row: int, width: int) -> int:
+        """How many of the cells [col, col + width) of a row have a dot set."""
+        cells = self._dots[row][max(0, col) : col + width]
+        return len(cells) - cells.count(0)
 
     def strips(self) -> list[Strip]:
         """The picture, one strip a row."""

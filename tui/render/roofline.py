@@ -327,7 +327,7 @@ def _place(
     size = width_of(text)
     starts = [(col - size if is_end else col, row) for col, row, is_end in places]
     free = [(col, row) for col, row in starts if col >= _MARGIN and canvas.is_free(col - 1, row, size + 1)]
-    covered = {(col, row): sum(canvas.has_dots(at, row, 1) for at in range(col, col + size)) for col, row in free}
+    covered = {(col, row): canvas.dotted(col, row, size) for col, row in free}
     best = min(free, key=covered.__getitem__, default=None)
     if best is None or (covered[best] and not covers_lines):
         return False
