@@ -139,9 +139,9 @@ def critical_threads(trace: Trace) -> frozenset[str]:
     activities = _activities(trace)
     by_process: defaultdict[str, list[str]] = defaultdict(list)
     for track in activities:
-        if _has_role(trace.tracks, track, ENGINE_ROLES):
-            by_process[track.partition("/")[0]].append(track)
-    groups = list(by_process.values()) or ([list(activities)] if activities else [])
+        by_process[track.partition("/")[0]].append(track)
+    engines = [threads for threads in by_process.values() if _has_role(trace.tracks, threads[0], ENGINE_ROLES)]
+    groups = engines or ([list(activities)] if activities else [])
     busiest = (_most_active(group, activities) for group in groups)
     return frozenset(one for one in busiest if activities[one].active_time or is_first(one))
 
