@@ -17,7 +17,7 @@ from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_dam
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
 _OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
-_TELLING = re.compile("Mem|Sync|Query|Alloc|Free|Graph|Module|Library")
+_TELLING = re.compile("Mem|Sync|Query|[Aa]lloc|Free|Register|Graph|Module|Library")
 """Names of CUDA calls that give a GPU work, or wait: they are read however brief."""
 _BRIEF_NS = 1000
 """Other calls than these are left out below it: questions of which PyTorch asks several for each kernel."""

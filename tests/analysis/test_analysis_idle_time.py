@@ -133,6 +133,16 @@ def test_own_code_is_named_by_the_innermost_range(capture: Capture, tmp_path: Pa
     }
 
 
+def test_calls_say_in_which_range_they_were_made(capture: Capture, tmp_path: Path) -> None:
+    capture.nvtx("step 3", 0, 20 * MS)
+    capture.nvtx("read result", 4 * MS, 5 * MS)
+    for start, end in ((2 * MS, 3 * MS), (4 * MS, 4 * MS + 10)):
+        capture.call("cudaMalloc", start, end)
+    pair(capture, (10 * MS, 10 * MS))
+    (part,) = (part for part in only(capture.trace(tmp_path)).parts if part.cause is Cause.ALLOCATION)
+    assert part.ranges == (("step #", MS), ("read result", 10))
+
+
 def test_cpu_samples_say_where_own_code_stood(capture: Capture, tmp_path: Path) -> None:
     for at in (2, 3, 4):
         capture.sample(at * MS, "sha256", "main")

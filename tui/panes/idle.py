@@ -93,6 +93,8 @@ def _details(row: IdleRow, reason: str) -> Iterator[tuple[str, str]]:
         yield reason, "warn"
     for function, samples in row.functions:
         yield f"CPU samples in {function}: {samples}", "text"
+    for name, ns in row.ranges:
+        yield f"in the NVTX range {name}: {duration(ns)}", "text"
     if row.drained_ns:
         share = percent(100 * row.drained_ns / row.ns)
         yield f"{share} of it in gaps that began as the GPU ran dry under a call that waited for it", "text"

@@ -29,7 +29,8 @@ STEPS = 60
 """Of the picture of a GPU's time: what a line of 80 columns has room for."""
 NOT_LAUNCHED = "its launch is not in the capture"
 NOT_TRACED = "outside CUDA calls"
-_FUNCTIONS = 5
+_TOLD = 5
+"""Functions and ranges that are kept of a part."""
 _INSIDE, _LOST = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED)
 _LATENCY, _TURNAROUND, _QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
 BEFORE, AFTER = "before its first work", "after its last work"
@@ -47,6 +48,7 @@ class IdlePart:
         is_short: Whether the gaps are as short as a launch explains (`LAUNCH_GAP_NS`).
         before_graph: Whether what came next was the first work of a graph launch.
         functions: Where CPU samples in this time stood, the most frequent first, with their number.
+        ranges: Of calls, the time by the innermost NVTX range in which they were made, the longest first.
     """
 
     cause: Cause
@@ -58,6 +60,7 @@ class IdlePart:
     is_short: bool = False
     before_graph: bool = False
     functions: tuple[tuple[str, int], ...] = ()
+    ranges: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,7 @@ class _Sum:
     last_gap: int = -1
     in_gap_ns: int = 0
     functions: Counter[str] = field(default_factory=Counter)
+    ranges: Counter[str] = field(default_factory=Counter)
 
     def add(self, ns: int, gap: int) -> None:
         self.ns += ns
@@ -259,8 +263,8 @@ class _Sums:
 
 def _part(label: Label, added: _Sum, flags: _Flags) -> IdlePart:
     drained_by, is_short, before_graph = flags
-    functions = tuple(added.functions.most_common(_FUNCTIONS))
-    return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, functions)
+    told = (tuple(counter.most_common(_TOLD)) for counter in (added.functions, added.ranges))
+    return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, *told)
 
 
 def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
@@ -318,7 +322,10 @@ def _add_gap(sums: _Sums, launch: _Launch, since: int, until: int, gap: int) -> 
     if asked > since:
         for label, start, end in thread.pieces(since, asked):
             added[label].add(end - start, gap)
-            if thread.functions and label[0] is Cause.OWN_CODE:
+            if label[0] is not Cause.OWN_CODE:
+                if thread.ranges is not None and (name := thread.range_at(start)):
+                    added[label].ranges[name] += end - start
+            elif thread.functions:
                 added[label].functions.update(thread.functions_in(start, end))
     if until > asked:
         added[_waiting(until - asked, was_queued=asked == since)].add(until - asked, gap)

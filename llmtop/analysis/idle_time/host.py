@@ -107,6 +107,13 @@ class HostThread:
         label = self.waits.at(t_ns) if self.waits is not None else None
         return label[0] if label is not None and label[0] in DRAINING else None
 
+    def range_at(self, t_ns: int) -> str:
+        """The innermost NVTX range that is open at this moment; empty where none is."""
+        if self.ranges is None:
+            return ""
+        i = bisect_right(self.ranges.starts, t_ns) - 1
+        return self.ranges.labels[i][1] if i >= 0 and self.ranges.ends[i] > t_ns else ""
+
     def functions_in(self, start: int, end: int) -> Sequence[str]:
         """Where it stood when it was sampled in this time."""
         return self.functions[bisect_left(self.sampled_ns, start) : bisect_right(self.sampled_ns, end)]

@@ -17,7 +17,7 @@ from llmtop.model import Missing, Unknown
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
-_FUNCTIONS = 3
+_TOLD = 3
 BLOCKS, ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " _.:-=+*#"
 
 
@@ -32,6 +32,7 @@ class IdleRow:
             for each.
         drained_ns: The part in gaps that began as the GPU ran dry under a call that waited for it.
         functions: Where CPU samples in this time stood, the most frequent first, with their number.
+        ranges: Of calls, the time by the innermost NVTX range in which they were made, the longest first.
     """
 
     cause: Cause
@@ -43,6 +44,7 @@ class IdleRow:
     longest_ns: int
     drained_ns: int = 0
     functions: tuple[tuple[str, int], ...] = ()
+    ranges: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,10 @@ def _view(title: str, gpus: tuple[GpuIdle, ...]) -> IdleOfGpu:
 def _row(part: IdlePart, idle_ns: int, details: Iterable[IdlePart]) -> IdleRow:
     same = [other for other in details if (other.cause, other.name) == (part.cause, part.name)]
     functions: Counter[str] = Counter()
+    ranges: Counter[str] = Counter()
     for other in same:
         functions.update(dict(other.functions))
+        ranges.update(dict(other.ranges))
     return IdleRow(
         part.cause,
         TITLES[part.cause],
@@ -146,5 +150,6 @@ def _row(part: IdlePart, idle_ns: int, details: Iterable[IdlePart]) -> IdleRow:
         part.gaps,
         part.longest_ns,
         sum(other.ns for other in same if other.drained_by is not None),
-        tuple(functions.most_common(_FUNCTIONS)),
+        tuple(functions.most_common(_TOLD)),
+        tuple(ranges.most_common(_TOLD)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ _FOUND_SHARE = 0.02
 _ALIKE = 0.5
 """GPUs with so much of what the worst one has are named with it."""
 _PARTS = 4
+_RANGES = 3
 _TOLD_SHARE = 0.01
 """Of what a finding is about: parts below it are not evidence."""
 
@@ -128,5 +130,11 @@ def _evidence(lost: Stake) -> Iterator[str]:
     rest_ns = lost.ns - sum(part.ns for part in told)
     if rest_ns >= _TOLD_SHARE * lost.ns:
         yield f"{len(lost.parts) - len(told)} further causes: {duration(rest_ns)} (nsys)"
+    ranges: Counter[str] = Counter()
+    for part in lost.details:
+        ranges.update(dict(part.ranges))
+    shown = [f"{name} {duration(ns)}" for name, ns in ranges.most_common(_RANGES) if ns >= _TOLD_SHARE * lost.ns]
+    if shown:
+        yield f"of the calls, by NVTX range: {', '.join(shown)}"
     if lost.others:
         yield ", ".join(f"{gpu_title(gpu)}: {duration(ns)}" for gpu, ns in lost.others) + " (nsys)"
