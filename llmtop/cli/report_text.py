@@ -26,6 +26,8 @@ _KERNELS = 20
 _STALLED = 10
 _RANGES = 10
 _CLASS_WIDTH = 10
+_CLASS_REST = 36
+"""What the other columns of that table take."""
 _REASONS = 4
 _REFUSED = 5
 _IDLE_PARTS = 8
@@ -124,11 +126,12 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
     if not classes:
         return
     yield from _heading("Means by class (SM % less DRAM %: above 5 compute, below -5 memory, else balanced)", style)
-    titles = "".join(f"{title:>{_CLASS_WIDTH}}" for title, _, _ in COLUMNS.values())
+    shown_keys = list(COLUMNS)[: max(0, (style.width - _CLASS_REST) // _CLASS_WIDTH)]
+    titles = "".join(f"{COLUMNS[key][0]:>{_CLASS_WIDTH}}" for key in shown_keys)
     yield f"  {'class':<9}{'kernels':>8}{'time':>7}{titles}  duration"
     for one in classes:
         time = "" if one.share is None else percent(100 * one.share)
-        shown = (percent(one.means[key]) if key in one.means else UNKNOWN for key in COLUMNS)
+        shown = (percent(one.means[key]) if key in one.means else UNKNOWN for key in shown_keys)
         cells = "".join(f"{cell:>{_CLASS_WIDTH}}" for cell in shown)
         mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
         yield f"  {one.name:<9}{one.kernels:>8}{time:>7}{cells}{mean:>10}"
