@@ -436,6 +436,7 @@ class Finding:
 
     Attributes:
         share: Of a cause, the share of the time (0 to 1) that it explains; None where that cannot be said.
+        parts: Names of what a subject of several stands for: "7 kernels".
         at_stake_ns: Time of a capture that acting on it can save at most, as far as the evidence tells: findings of a
             report are ranked by it. None where the evidence gives no such number, and live.
     """
@@ -450,6 +451,7 @@ class Finding:
     source: str = ""
     share: float | None = None
     at_stake_ns: float | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,8 @@ def kernel_classes(trace: Trace) -> tuple[KernelClass, ...]:
     members: defaultdict[str, list[tuple[KernelFacts, float, float]]] = defaultdict(list)
     for row in kernels.groups():
         facts = kernels.facts(kernels.middle(row))
-        leaning = Bound.UNKNOWN if isinstance(facts.bound, Unknown) else facts.bound.leaning
-        if leaning in _CLASSES:
-            members[str(leaning)].append((facts, row.total_ns, row.mean_ns))
+        if facts.class_name in _CLASSES:
+            members[str(facts.class_name)].append((facts, row.total_ns, row.mean_ns))
     found = [(str(name), members[str(name)]) for name in _CLASSES if members[str(name)]]
     everything = [one for _, several in found for one in several]
     both = (*found, ("all", everything)) if everything else ()

@@ -72,6 +72,12 @@ class KernelFacts:
         return Bound.UNKNOWN if isinstance(self.bound, Unknown) else self.bound.bound
 
     @property
+    def class_name(self) -> Bound:
+        """The DeepSeek-OCR study's class, "unknown" where compute or DRAM throughput is."""
+        known = self.bound if not isinstance(self.bound, Unknown) and self.bound.dram is not None else None
+        return Bound.UNKNOWN if known is None else known.leaning
+
+    @property
     def missing(self) -> tuple[Missing, ...]:
         """What is not known, with the section that would bring it."""
         parts = {
@@ -451,10 +457,8 @@ def _waves(kernels: Kernels, row: Row) -> Cell:
 
 
 def _class(kernels: Kernels, row: Row) -> Cell:
-    bound = _facts(kernels, row).bound
-    if isinstance(bound, Unknown):
-        return bound
-    return str(bound.leaning) if bound.leaning is not Bound.UNKNOWN else c.not_collected("compute", c.SPEED_OF_LIGHT)
+    name = _facts(kernels, row).class_name
+    return c.not_collected("SM or DRAM throughput", c.SPEED_OF_LIGHT) if name is Bound.UNKNOWN else str(name)
 
 
 def _family(kernels: Kernels, row: Row) -> Cell:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Verdict
-from llmtop.analysis.counters import Counters, first, number
+from llmtop.analysis.counters import Counters, first
 from llmtop.analysis.kernels import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
 from llmtop.analysis.lacking import missing_of_launch
+from llmtop.analysis.occupancy import Occupancy, occupancy
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.stalls import Stalls
 from llmtop.analysis.views import RooflinePoint, RooflineView
@@ -29,35 +30,7 @@ _LEVELS = (
     ),
     ("tensor", c.TENSOR_PERCENT),
 )
-_LIMITS = (
-    ("registers", ("launch__occupancy_limit_registers",)),
-    ("shared memory", ("launch__occupancy_limit_shared_mem",)),
-    ("warps", ("launch__occupancy_limit_warps",)),
-    ("blocks of an SM", ("launch__occupancy_limit_blocks",)),
-    ("barriers", ("launch__occupancy_limit_barriers",)),
-)
-"""How many blocks fit on an SM by each resource: the least of them is what limits the theoretical occupancy."""
 _ADVICE = ("optimization", "warning", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """How full the SMs are.
-
-    Attributes:
-        achieved: % of the warps an SM can hold.
-        theoretical: What the launch's resources allow.
-        limits: (resource, blocks of this kernel that fit on an SM by it), the tightest first.
-    """
-
-    achieved: float | Unknown
-    theoretical: float | Unknown
-    limits: tuple[tuple[str, int], ...]
-
-    @property
-    def limiters(self) -> tuple[str, ...]:
-        """The resources that allow the fewest blocks."""
-        return tuple(name for name, blocks in self.limits if blocks == self.limits[0][1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +107,7 @@ def launch_view(trace: Trace, launch: int) -> LaunchView:
         block=kernels.block(launch),
         facts=facts,
         levels=tuple(_levels(metrics)),
-        occupancy=_occupancy(facts, metrics),
+        occupancy=occupancy(metrics),
         point=dram_point(facts.roofline, short, share or 0.0),
         roofline=roofline_view(trace, launch),
         findings=_findings_of(trace, kernels, launch),
@@ -151,19 +124,9 @@ def _levels(metrics: Counters) -> Iterator[tuple[str, float]]:
             yield what, value
 
 
-def _occupancy(facts: KernelFacts, metrics: Counters) -> Occupancy:
-    theoretical = number(metrics, c.THEORETICAL_OCCUPANCY_PERCENT)
-    limits = [(name, blocks) for name, names in _LIMITS if (blocks := first(metrics, names)) is not None]
-    return Occupancy(
-        facts.occupancy,
-        c.not_collected("theoretical occupancy", c.OCCUPANCY) if theoretical is None else theoretical,
-        tuple((name, int(blocks)) for name, blocks in sorted(limits, key=lambda pair: pair[1])),
-    )
-
-
 def _findings_of(trace: Trace, kernels: Kernels, launch: int) -> tuple[Finding, ...]:
     short = kernels.short_name(launch)
-    return tuple(finding for finding in diagnose(trace).findings if finding.subject == short)
+    return tuple(finding for finding in diagnose(trace).findings if short in (finding.subject, *finding.parts))
 
 
 def _advice(rules: Sequence[RuleResult]) -> Iterator[ToolAdvice]:

@@ -19,6 +19,7 @@ from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import RangeShare, range_shares
 from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.traffic import Traffic
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Fact, Finding, Issue, Missing, Trace, Unknown, Value
 
@@ -117,10 +118,16 @@ def _kernel(entry: Entry) -> Json:
         "calls": entry.row.calls,
         "duration_ns": _fact(total if total == total else Unknown("duration not collected")),
         "bound": str(entry.facts.bound_name),
+        "class": str(entry.facts.class_name),
+        "dram": None if isinstance(entry.facts.traffic, Unknown) else _traffic(entry.facts.traffic),
         "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
         "missing": [_missing(missing) for missing in entry.missing],
     }
+
+
+def _traffic(traffic: Traffic) -> Json:
+    return {"bytes_per_s": traffic.bytes_per_s, "peak_fraction": traffic.fraction, "source": traffic.source}
 
 
 def _family(share: FamilyShare) -> Json:

@@ -290,6 +290,7 @@ def test_kernels_that_are_told_the_same_are_one_finding() -> None:
     assert finding.message == "latency-bound with less than one wave of blocks: 70 % of the kernels' time"
     assert len(finding.evidence) == 6
     assert finding.evidence[-2] == "and 3 more"
+    assert finding.parts == tuple(f"step{i}" for i in range(7)), "for the details of each of them"
 
 
 def test_findings_are_ranked_by_time_at_stake_and_what_is_small_is_no_warning() -> None:

@@ -16,7 +16,8 @@ from llmtop.units import binary_bytes, duration, number, percent, quantity, si
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.analysis.launch import LaunchView, Occupancy
+    from llmtop.analysis.launch import LaunchView
+    from llmtop.analysis.occupancy import Occupancy
     from llmtop.analysis.views import RooflinePoint
     from llmtop.tui.render.look import Look
 
@@ -84,7 +85,8 @@ def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     if isinstance(verdict, Unknown):
         yield from _titled("bound", f"unknown: {verdict.reason}", width, look, "dim")
     else:
-        leaning = "" if verdict.dram is None else f"; by SM against DRAM alone: {verdict.leaning}"
+        has_class = verdict.dram is not None and verdict.leaning is not Bound.UNKNOWN
+        leaning = f"; by SM against DRAM alone: {verdict.leaning}" if has_class else ""
         yield from _titled("bound", f"{verdict.bound}: {_MEANING[verdict.bound]}{leaning}", width, look)
     room = min(_BAR, max(4, width - _LABEL - 10))
     for what, share in view.levels:

@@ -207,6 +207,7 @@ def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> I
             next_command=first.judged.again(*first.sections),
             source=source,
             at_stake_ns=at_stake_ns,
+            parts=() if is_one else tuple(claim.judged.name for claim in same),
         )
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound
+from llmtop.analysis.occupancy import occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown
@@ -25,7 +26,6 @@ LOW_PERCENT = 60.0
 _WAITING = 0.3
 """Of all waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
 ADVICE = ("TheoreticalOccupancy", "AchievedOccupancy", "CPIStall", "IssueSlotUtilization", "SOLBottleneck")
-_LIMITS = ("blocks", "registers", "shared_mem", "warps", "barriers")
 _REGISTERS = 65_536
 """Of a multiprocessor, on every chip since compute capability 3.5 (CUDA C++ Programming Guide, technical "
 "specifications)."""
@@ -44,42 +44,23 @@ def judge(judged: Judged) -> Claim | None:
     limit, verdict = judged.counter(c.THEORETICAL_OCCUPANCY_PERCENT), judged.verdict
     if limit is None or limit >= LOW_PERCENT or verdict is None or verdict.bound is not Bound.LATENCY:
         return None
-    limiter = occupancy_limiter(judged)
-    if limiter is None or judged.is_small_grid or not _waits(judged) or judged.kind.library or is_explained(judged):
+    limits = occupancy(judged.metrics).limits
+    if not limits or judged.is_small_grid or not _waits(judged) or judged.kind.library or is_explained(judged):
         return None
-    title, blocks = limiter
+    limiter, blocks = limits[0]
     claim = Claim(
         judged,
-        f"occupancy is held to {percent(limit)} by {_TITLES[title]}, and warps wait",
-        _action(judged, title, blocks),
+        f"occupancy is held to {percent(limit)} by {_TITLES.get(limiter, limiter)}, and warps wait",
+        _action(judged, limiter, blocks),
         judged.slack_ns * (1 - limit / 100),
-        (occupancy_text(judged), _room(judged, title, blocks), *_top_stall(judged)),
+        (occupancy_text(judged), _room(judged, limiter, blocks), *_top_stall(judged)),
         ("Occupancy", "LaunchStats", "WarpStateStats", "SourceCounters"),
         ADVICE,
     )
     return claim if claim.is_worthwhile else None
 
 
-def occupancy_limiter(judged: Judged) -> tuple[str, int] | None:
-    """What allows the fewest blocks on an SM, and how many; None where it was not collected.
-
-    Of several that allow equally few the first of `_LIMITS` is named: the driver's own shared memory, 1 KiB a block
-    from compute capability 8.0 on, allows about as many blocks as an SM takes at all.
-    """
-    allowed = {name: value for name in _LIMITS if (value := judged.counter(f"launch__occupancy_limit_{name}"))}
-    if not allowed:
-        return None
-    name = min(allowed, key=lambda name: allowed[name])
-    return name, int(allowed[name])
-
-
-_TITLES = {
-    "registers": "registers",
-    "shared_mem": "shared memory",
-    "warps": "the block's size",
-    "blocks": "the number of blocks an SM takes",
-    "barriers": "barriers",
-}
+_TITLES = {"blocks of an SM": "the number of blocks an SM takes", "warps": "the block's size"}
 
 
 def _waits(judged: Judged) -> bool:
@@ -89,9 +70,9 @@ def _waits(judged: Judged) -> bool:
     return judged.stalled("long_scoreboard", "short_scoreboard", "wait", "lg_throttle", "tex_throttle") >= _WAITING
 
 
-def _action(judged: Judged, title: str, blocks: int) -> str:
+def _action(judged: Judged, limiter: str, blocks: int) -> str:
     threads = int(judged.counter("launch__block_size") or 0)
-    match title:
+    match limiter:
         case "registers" if threads:
             fits = _REGISTERS // ((blocks + 1) * threads) // _REGISTER_UNIT * _REGISTER_UNIT
             return (
@@ -99,9 +80,9 @@ def _action(judged: Judged, title: str, blocks: int) -> str:
                 f"{blocks + 1}), "
                 "smaller tiles, fewer values alive; see that it does not spill"
             )
-        case "shared_mem":
+        case "shared memory":
             return "use less shared memory a block (smaller tiles, fewer stages), or let more threads share it"
-        case "blocks":
+        case "blocks of an SM":
             return (
                 f"use larger blocks: {threads} threads a block times {blocks} blocks do not fill an SM; 128 to 256 do"
             )
@@ -109,11 +90,12 @@ def _action(judged: Judged, title: str, blocks: int) -> str:
             return "use smaller blocks, so that what is left of an SM takes another one"
 
 
-def _room(judged: Judged, title: str, blocks: int) -> str:
+def _room(judged: Judged, limiter: str, blocks: int) -> str:
+    shared = binary_bytes(judged.counter("launch__shared_mem_per_block") or 0)
     held = {
         "registers": f"{int(judged.counter(c.REGISTERS) or 0)} registers a thread",
-        "shared_mem": f"{binary_bytes(judged.counter('launch__shared_mem_per_block') or 0)} of shared memory a block",
-    }.get(title, "")
+        "shared memory": f"{shared} of shared memory a block",
+    }.get(limiter, "")
     fits = (
         f"{blocks} block{'s' * (blocks != 1)} of {int(judged.counter('launch__block_size') or 0)} threads fit on an SM"
     )
