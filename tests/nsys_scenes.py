@@ -242,6 +242,21 @@ def one_gpu_late() -> Capture:
     return made
 
 
+def one_gpus_cpu_late() -> Capture:
+    """Two ranks with the same work: the second is launched later each step, so the first waits for it."""
+    made = _traced()
+    for step in range(STEPS):
+        now = step * 10 * MS
+        for gpu, late in ((0, 0), (1, 3 * MS)):
+            who = {"pid": 100 + 100 * gpu, "tid": 101 + 100 * gpu}
+            _launch(made, now + late - 100 * US, 5 * US, now + late, 4 * MS, gpu=gpu, **who)
+            call = made.call("cudaLaunchKernel", now + late - 90 * US, now + late - 85 * US, **who)
+            kernel = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            made.kernel(now + late + 4 * MS, now + 8 * MS, call, kernel, gpu=gpu, pid=who["pid"])
+            _launch(made, now + late - 80 * US, 5 * US, now + 8 * MS, 2 * MS - US, gpu=gpu, **who)
+    return made
+
+
 def communication_hidden() -> Capture:
     """The same all-reduces, beside kernels of another stream."""
     made = _traced()
@@ -282,6 +297,7 @@ SCENES: Mapping[str, Scene] = {
     "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
     "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
     "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "waiting for GPU 1"),
+    "one GPU launched late": Scene(one_gpus_cpu_late, ("exposed-communication", "host-code"), "waiting for GPU 1"),
     "communication hidden": Scene(communication_hidden, ()),
     "not traced": Scene(traced_without_os_calls, ("idle-unknown",), "does not tell"),
 }

@@ -27,6 +27,7 @@ class Communication:
         kernels: How many; `names` are theirs, the longest in total first.
         total_ns: With at least one of them running.
         exposed_ns: The part of it in which the GPU computes nothing: T_comm - T_overlap.
+        computing_ns: With at least one other kernel running.
         matched: Kernels that run on other GPUs of the capture at the same time, as parts of one operation.
         waiting_ns: Of the matched ones, from their start to that of the last GPU's: nothing can be sent before.
         last: In how many of the matched ones this GPU is the one that comes last.
@@ -38,6 +39,7 @@ class Communication:
     names: tuple[str, ...]
     total_ns: int
     exposed_ns: int
+    computing_ns: int
     matched: int
     waiting_ns: int
     last: int
@@ -86,6 +88,7 @@ def _of_gpu(
         lengths[spans.names[spans.name_id[i]]] += spans.end_ns[i] - spans.start_ns[i]
     stretches = list(_union(spans, sent))
     total = sum(end - start for start, end in stretches)
+    computing = list(_union(spans, computed))
     own = [one for one in met if one.gpu == gpu]
     waits: Counter[str] = Counter()
     for one in own:
@@ -95,7 +98,8 @@ def _of_gpu(
         len(sent),
         tuple(name for name, _ in lengths.most_common()),
         total,
-        total - _covered(stretches, list(_union(spans, computed))),
+        total - _covered(stretches, computing),
+        sum(end - start for start, end in computing),
         len(own),
         waits.total(),
         sum(one.last == gpu for one in own),

@@ -80,6 +80,18 @@ def test_the_rank_that_comes_last_is_named_with_how_often(tmp_path: Path) -> Non
     assert "comes last, of 40 operations: GPU 0 0, GPU 1 40 (nsys)" in finding.evidence
 
 
+def test_why_the_last_one_is_late_follows_from_what_it_computes(tmp_path: Path) -> None:
+    (more,) = found(SCENES["one GPU late"], tmp_path)
+    assert more.action.startswith("GPU 1 computes longer than the others")
+    assert any(
+        one.startswith("computes: GPU 0 240 ms, GPU 1 360 ms; has nothing to do: GPU 0") for one in more.evidence
+    )
+    (tmp_path / "cpu").mkdir()
+    late, own_code = found(SCENES["one GPU launched late"], tmp_path / "cpu")
+    assert late.action.startswith("GPU 1 computes no longer than the others, and comes last: its CPU side is late")
+    assert own_code.subject == "GPU 1"
+
+
 def test_covered_communication_is_not_exposed(tmp_path: Path) -> None:
     for gpu in communication(SCENES["communication hidden"].make().trace(tmp_path)):
         assert (gpu.total_ns, gpu.exposed_ns) == (40 * 3_000_000, 0)

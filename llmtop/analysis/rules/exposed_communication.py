@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.communication import Communication, communication, described
+from llmtop.analysis.idle_time.account import idle_account
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_family import kernel_kind
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding
-from llmtop.units import count, percent
+from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -24,12 +25,19 @@ _FOUND_SHARE = 0.02
 """Of the capture; as of idle time."""
 _ONE_SIDED = 2 / 3
 """Of all waiting for others: what is for one GPU alone makes that one the straggler."""
+_MORE = 1.05
+"""Times the computing time of any other GPU: less is scatter. Ours."""
 _NAMES = 3
 
 _OVERLAP = (
     "overlap it with computation (a stream of its own, prefetching), or send less: fewer GPUs for each model, messages "
     "fused or quantised, a custom all-reduce for small ones"
 )
+_MORE_WORK = (
+    "computes longer than the others: give it less work (shards, experts, batches of the same size), or find why its "
+    "kernels are slower (clocks: power, heat, other processes on it)"
+)
+_LATE_CPU = "computes no longer than the others, and comes last: its CPU side is late, see its idle time"
 _IMBALANCE = (
     "the GPUs come late in turn: give all of them the same work and the same CPU time, and synchronise less often"
 )
@@ -48,8 +56,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             severity=stakes.severity(trace, worst.exposed_ns),
             subject=gpu_title(worst.gpu),
             message=f"communication that no computation covers: {share} of the capture{waiting}",
-            evidence=(*_evidence(gpus), stakes.in_words(trace, worst.exposed_ns)),
-            action=_action(late) if waits else _OVERLAP,
+            evidence=(*_evidence(trace, gpus), stakes.in_words(trace, worst.exposed_ns)),
+            action=_action(late, gpus) if waits else _OVERLAP,
             source=source,
             at_stake_ns=worst.exposed_ns,
         )
@@ -71,21 +79,24 @@ def _waiting(gpu: Communication) -> str:
     return f", most of it waiting for {gpu_title(other)}"
 
 
-def _action(late: str) -> str:
+def _action(late: str, gpus: Sequence[Communication]) -> str:
     if not late:
         return _IMBALANCE
-    return (
-        f"find why {gpu_title(late)} comes last: more work than the others, slower clocks (power, heat), or a CPU side "
-        "that launches late, see its idle time"
-    )
+    computing = {gpu.gpu: gpu.computing_ns for gpu in gpus}
+    others = max(ns for gpu, ns in computing.items() if gpu != late)
+    return f"{gpu_title(late)} {_MORE_WORK if computing[late] > _MORE * others else _LATE_CPU}"
 
 
-def _evidence(gpus: Sequence[Communication]) -> Iterator[str]:
+def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
     for gpu in gpus:
         yield f"{gpu_title(gpu.gpu)}: {described(gpu)} (nsys)"
     matched = max(gpu.matched for gpu in gpus)
     if matched:
         last = ", ".join(f"{gpu_title(gpu.gpu)} {count(gpu.last)}" for gpu in gpus)
         yield f"comes last, of {count(matched)} operations: {last} (nsys)"
+        computing = ", ".join(f"{gpu_title(gpu.gpu)} {duration(gpu.computing_ns)}" for gpu in gpus)
+        idle = {gpu.gpu: gpu.idle_ns for gpu in idle_account(trace).gpus}
+        nothing = ", ".join(f"{gpu_title(gpu.gpu)} {duration(idle[gpu.gpu])}" for gpu in gpus)
+        yield f"computes: {computing}; has nothing to do: {nothing} (nsys)"
     names = dict.fromkeys(kernel_kind(name).title for name in gpus[0].names)
     yield f"kernels: {', '.join(list(names)[:_NAMES])}"
