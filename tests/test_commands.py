@@ -157,8 +157,9 @@ def _options(command: str) -> str:
 
 
 _NOT_THERE = "./no-such-program"
-_LOOKED_FOR = re.compile(r"No such file or directory: \./no|Executable not found|no-such-program' does not exist")
+_LOOKED_FOR = re.compile(r"(?i)no-such-program|(executable|file) not found")
 """What the tools say once they have read their options and look for the program."""
+_REFUSED = re.compile(r"(?i)unrecogni[sz]ed option|unknown option|is ambiguous|illegal .* argument|is invalid")
 
 
 def _say(tool: Path, options: str, home: Path, program: str = _NOT_THERE) -> str:
@@ -181,10 +182,11 @@ def test_the_tools_here_take_each_command(name: str, tmp_path: Path) -> None:
     if not found:
         pytest.skip(f"{name} is not installed, and LLMTOP_NSIGHT names no folder with it")
     for tool in found:
-        assert not _LOOKED_FOR.search(_say(tool, f"{name} {_PROFILE[name]} --not-an-option", tmp_path))
+        assert _REFUSED.search(_say(tool, f"{name} {_PROFILE[name]} --not-an-option", tmp_path))
         for options in dict.fromkeys(map(_options, of(name))):
             said = _say(tool, options, tmp_path)
-            assert _LOOKED_FOR.search(said), f"{tool} refuses {options}: {said[:400]}"
+            assert not _REFUSED.search(said), f"{tool} refuses {options}: {said[:400]}"
+            assert _LOOKED_FOR.search(said), f"{tool} did not come to {options}: {said[:400]}"
 
 
 _PROFILE = {"ncu": "", "nsys": "profile"}
