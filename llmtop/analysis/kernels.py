@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from llmtop.analysis import counters as c
-from llmtop.analysis.bounds import Bound, Verdict, bound_by_traffic, kernel_bound
+from llmtop.analysis.bounds import Bound, Verdict, bound_by_traffic, kernel_bound, lean
 from llmtop.analysis.counters import Counters, first, number, quotient
 from llmtop.analysis.gpus import Gpu, find_gpu
 from llmtop.analysis.kernel_family import KernelKind, kernel_kind
@@ -74,8 +74,12 @@ class KernelFacts:
     @property
     def class_name(self) -> Bound:
         """The DeepSeek-OCR study's class, "unknown" where compute or DRAM throughput is."""
-        known = self.bound if not isinstance(self.bound, Unknown) and self.bound.dram is not None else None
-        return Bound.UNKNOWN if known is None else known.leaning
+        if isinstance(self.bound, Unknown) or self.bound.compute is None:
+            return Bound.UNKNOWN
+        if self.bound.dram is not None:
+            return self.bound.leaning
+        fraction = None if isinstance(self.traffic, Unknown) else self.traffic.fraction
+        return Bound.UNKNOWN if fraction is None else lean(self.bound.compute, 100 * fraction)
 
     @property
     def missing(self) -> tuple[Missing, ...]:
