@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
+import resource
 import socket
 import subprocess
 import tempfile
@@ -25,6 +26,10 @@ Page: TypeAlias = tuple[int, bytes, str]
 
 _HELD_S = 0.08
 """How long a step waits for what it waits for: several times as long as it computes."""
+
+
+_MOSTLY_READ = 32
+"""Of 64 pages."""
 
 
 class Fault:
@@ -119,6 +124,41 @@ class PageFaults(Fault):
             memory.madvise(mmap.MADV_NOHUGEPAGE)
             for page in range(0, size, mmap.PAGESIZE):
                 memory[page] = 1
+
+
+class Paging(Fault):
+    """Each step touches memory that has to be read from a file on a disk first, as of weights that find no room.
+
+    Args:
+        size: Bytes of the file.
+    """
+
+    def __init__(self, size: int = 32 << 20) -> None:
+        self._file, path = tempfile.mkstemp(dir="/var/tmp")
+        os.unlink(path)  # noqa: PTH108 - the file lives as long as the process
+        os.write(self._file, os.urandom(size))
+        os.fsync(self._file)
+        self._memory = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+        self._memory.madvise(mmap.MADV_RANDOM)
+
+    def before_step(self) -> None:
+        self._memory.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+        end_s = time.monotonic() + _HELD_S
+        for page in range(0, len(self._memory), mmap.PAGESIZE):
+            self._memory[page]
+            if time.monotonic() > end_s:
+                break
+
+    @classmethod
+    def can_be_staged(cls) -> bool:
+        """Whether pages that are dropped are read from a disk again: a file system in memory keeps them."""
+        few = cls(64 * mmap.PAGESIZE)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        few.before_step()
+        few._memory.close()
+        os.close(few._file)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before >= _MOSTLY_READ
 
 
 class Forks(Fault):
@@ -234,6 +274,7 @@ FAULTS: Mapping[str, type[Fault]] = {
     "disk": Disk,
     "network": Network,
     "page-faults": PageFaults,
+    "paging": Paging,
     "forks": Forks,
     "sleep": Sleep,
     "hang": Hang,

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from llmtop.demo.faults import Paging
 from llmtop.demo.lifeline import child_environment
 from llmtop.demo.limits import cpu_quota, why_no_quota
 from llmtop.demo.options import Options
@@ -174,6 +175,12 @@ def _why_too_few_rights() -> Unknown | None:
     return Unknown(reason, "run llmtop as root on the host") if reason else None
 
 
+def _why_pages_stay() -> Unknown | None:
+    if Paging.can_be_staged():
+        return None
+    return Unknown("/var/tmp keeps its pages in memory", "mount a disk there")
+
+
 _NONE = ("--phases=idle:3600",)
 _BURSTS = ("--phases=steady:3600", "--rate=40", "--concurrency=256")
 _AT_A_CAP = ("--phases=steady:3600", "--rate=60", "--concurrency=48")
@@ -252,6 +259,13 @@ INCIDENTS: Mapping[str, Incident] = {
     ),
     "page-faults": Incident(
         "each step touches fresh memory", fault="page-faults", verdicts=("cpu-bound",), beside=_LATE
+    ),
+    "paging": Incident(
+        "each step touches memory that has to be read from a disk",
+        fault="paging",
+        why_not=_why_pages_stay,
+        verdicts=("paging",),
+        beside=_LATE,
     ),
     "forks": Incident(
         "each step starts a process and waits for it",
