@@ -27,6 +27,11 @@ from .system import UnavailableError
 
 TICK_S = 0.2
 """How often what the probes cost is looked at: what has come to cost too much goes within this time."""
+FIRST_TICKS_S = (0.05, 0.05, 0.1)
+"""Sooner at first: nothing is known yet of what they will cost."""
+_FIRST_REPORT_S = 0.3
+_ENOUGH_STACKS = 50
+"""To say what one costs."""
 _OF_LIBRARIES = 1 / 3
 """Of the budget: the share of probes on library functions."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
@@ -67,6 +72,8 @@ class Helper:
         self._names = syscall_names()
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._last_hits = self._lifecycle.hits()
+        self._walked = (0, 0)
+        """Stacks walked when their cost was last looked at, and the time that had taken, in ns."""
         self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
         self._add_awaited()
@@ -183,6 +190,7 @@ class Helper:
         elapsed_s = max(1e-3, (now - self._governed_ns) / 1e9)
         hits = self._lifecycle.hits()
         rates = {name: (count - self._last_hits[name]) / elapsed_s for name, count in hits.items()}
+        self._learn_stacks(hits["stack"])
         self._last_hits, self._governed_ns = hits, now
         load = Load(
             calls=rates["call"],
@@ -194,6 +202,14 @@ class Helper:
         if self._governor.judge(load, elapsed_s):
             self._observe(now)
             self._apply(now)
+
+    def _learn_stacks(self, stacks: int) -> None:
+        """What a stack costs depends on how deep it is: tens of frames of Python are dearer than a few of C."""
+        stack_ns = self._lifecycle.stack_ns()
+        walked, spent_ns = stacks - self._walked[0], stack_ns - self._walked[1]
+        if walked >= _ENOUGH_STACKS:
+            self._governor.learn("stack", spent_ns / walked)
+            self._walked = (stacks, stack_ns)
 
     def _apply(self, now: int) -> None:
         """Look as closely as the governor says; a part that the kernel does not let us attach costs only itself."""
@@ -244,8 +260,8 @@ def _look(options: argparse.Namespace, link: Link) -> None:
         return helper
 
     helper = protocol.attach(link, start)
-    due_s = time.monotonic() + options.interval
-    for _ in link.ticks(min(TICK_S, options.interval)):
+    due_s = time.monotonic() + min(_FIRST_REPORT_S, options.interval)
+    for _ in link.ticks(*FIRST_TICKS_S, min(TICK_S, options.interval)):
         helper.tick()
         if time.monotonic() >= due_s:
             due_s = max(due_s + options.interval, time.monotonic())

@@ -104,7 +104,7 @@ class Governor:
             that share of the whole machine.
         cpus: How many cores the machine has.
         ladder: The efforts to choose from, the greatest first.
-        ns_per_hit: What one hit costs: other tracers' probes do the same at another price.
+        ns_per_hit: What one hit costs, until `learn` says otherwise: it differs between tracers.
         is_careful: Begin with what costs little, and look more closely once that has told what it would cost.
     """
 
@@ -121,7 +121,7 @@ class Governor:
         self.budget_ns = budget * 1e9
         self._foreign_budget_ns = self.budget_ns * cpus
         self._ladder = ladder
-        self._ns_per_hit = ns_per_hit
+        self._ns_per_hit = dict(ns_per_hit)
         self.stacks = stacks
         self.rung = self._least_telling() if is_careful else 0
         self._overspent_ns = 0.0
@@ -137,6 +137,10 @@ class Governor:
     def shed(self) -> bool:
         """Whether anything that was asked for is not done."""
         return self.effort != self._as_done(0)
+
+    def learn(self, kind: str, ns: float) -> None:
+        """What a hit of this kind has cost here."""
+        self._ns_per_hit[kind] = ns
 
     def judge(self, load: Load, elapsed_s: float) -> bool:
         """Take the load since the last time into account; whether the effort changed."""

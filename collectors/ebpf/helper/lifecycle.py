@@ -106,6 +106,10 @@ class Lifecycle:
         """How often each kind of probe ran, since the start."""
         return {name: self._hits.sum(place) for place, name in enumerate(HITS)}
 
+    def stack_ns(self) -> int:
+        """For how long stacks were walked, since the start."""
+        return self._hits.sum(len(HITS))
+
     def hits_of(self, name: str) -> int:
         """How often one kind of probe ran, since the start."""
         return self._hits.sum(HITS.index(name))

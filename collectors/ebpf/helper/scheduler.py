@@ -20,10 +20,11 @@ WITHOUT_CALLS = Source("scheduler", ("-DTASK_REGISTERS=0",))
 type information."""
 
 _TRACEPOINTS = (
-    ("sched:sched_switch", "on_switch"),
-    ("sched:sched_waking", "on_waking"),
     ("sched:sched_wakeup", "on_wakeup"),
+    ("sched:sched_waking", "on_waking"),
+    ("sched:sched_switch", "on_switch"),
 )
+"""The dearest comes last and goes first: the kernel takes its time to take each away."""
 _TELLS_CALLS = (5, 15)
 _RUNS = 0xFFFFFFFF
 _NO_CALL = 0xFFFF

@@ -5,8 +5,9 @@
 #define SLOTS 28
 #define LOWEST_LOG2 8
 
-/* What the counters of `hits` stand for. */
-enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HIT_SAMPLE, HIT_LIBRARY, HIT_LIFECYCLE };
+/* What the counters of `hits` stand for: how often each kind of probe ran, and for how long stacks were walked. */
+enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HIT_SAMPLE, HIT_LIBRARY, HIT_LIFECYCLE,
+       STACK_NS, COUNTERS };
 
 #if defined(__x86_64__)
 #define REG_ARGUMENT_3(regs) ((regs)->dx)
@@ -38,7 +39,7 @@ struct library_thread {
 /* All programs have these together. */
 BPF_TABLE("hash", u32, u32, targets, 16384);
 BPF_TABLE("array", u32, u64, marks, MARKS);
-BPF_TABLE("percpu_array", u32, u64, hits, 8);
+BPF_TABLE("percpu_array", u32, u64, hits, COUNTERS);
 BPF_TABLE("hash", u32, struct library_thread, library_threads, 16384);
 #if NAMESPACE_INODE
 BPF_TABLE("lru_hash", u32, u32, own_ids, 16384);
@@ -172,11 +173,16 @@ static __always_inline bool is_target(u32 tgid)
 	return (is_marked(tgid) && targets.lookup(&tgid)) || is_born(tgid);
 }
 
-static __always_inline void count_hit(u32 part)
+static __always_inline void add_hits(u32 part, u64 more)
 {
 	u64 *count = hits.lookup(&part);
 	if (count)
-		(*count)++;
+		*count += more;
+}
+
+static __always_inline void count_hit(u32 part)
+{
+	add_hits(part, 1);
 }
 
 /* Slot 0 is below 2^LOWEST_LOG2 ns, slot i below 2^(LOWEST_LOG2 + i), the last one everything above. */

@@ -113,10 +113,12 @@ static __always_inline void note_stack(void *args, struct thread *thread)
 	u32 *epoch = settings.lookup(&place);
 	if (!epoch)
 		return;
+	u64 since = bpf_ktime_get_ns();	/* it depends on how deep they are: see governor.py */
 	thread->epoch = *epoch;
 	thread->user_stack = stacks.get_stackid(args, BPF_F_USER_STACK);
 	thread->kernel_stack = stacks.get_stackid(args, 0);
 	count_hit(HIT_STACK);
+	add_hits(STACK_NS, bpf_ktime_get_ns() - since);
 }
 
 static __always_inline void add_wait(u32 tid, struct thread *thread, u64 ns)

@@ -61,6 +61,15 @@ def test_what_is_known_to_cost_too_much_is_never_tried() -> None:
     assert governor.effort.calls == "counted"
 
 
+def test_deep_stacks_are_shed_where_shallow_ones_fit() -> None:
+    load = Load(switches=500)
+    governor = Governor(0.01, stacks=True)
+    assert not governor.judge(load, 10.0)
+    governor.learn("stack", 60_000.0)
+    assert governor.judge(load, 10.0)
+    assert governor.effort.stack_every > 1
+
+
 def test_stacks_are_sampled_before_anything_else_is_given_up() -> None:
     governor = Governor(ONE_PERCENT, stacks=True)
     settle(governor, Load(calls=1000, switches=5000), 2)

@@ -17,6 +17,7 @@ import pytest
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.helper.calls import TRAPS
+from llmtop.collectors.ebpf.helper.governor import NS_PER_HIT
 from llmtop.collectors.ebpf.process import HelperProcess
 from tests.collectors.ebpf.collecting import needs_bcc, replace_in
 from tests.collectors.ebpf.probes import Probes, eventually, needs_unshare, probing, programs_in_kernel
@@ -185,6 +186,34 @@ def test_calls_that_cost_too_much_are_sampled_and_the_rest_estimated(cuda_progra
     assert sums(probes, "functions", 2) - before == pytest.approx(grown, rel=0.2)
     assert sums(probes, "in_libraries", 2) == pytest.approx(sums(probes, "functions", 2), rel=0.1)
     assert report["hits"]["library"] < 0.1 * grown, "but a small part was really counted"
+
+
+HOT = """
+import os, sys, threading
+to, back = os.pipe(), os.pipe()
+def partner():
+    while os.read(to[0], 1):
+        os.write(back[1], b"x")
+threading.Thread(target=partner, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    os.write(to[1], b"x"), os.read(back[0], 1)
+"""
+"""Two threads that hand each other the turn: it does nothing but system calls and switches."""
+
+
+def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() -> None:
+    """A budget of 1 % of a core, and a program of which full probes would take a third."""
+    with Workload(sys.executable, "-c", HOT) as program:
+        program.start()
+        with probing(program.pid, options=["--budget", "0.01", "--stacks"]) as probes:
+            probes.until(lambda report: "scheduler off" in report.get("shed", ""))
+            settled, later = probes.next(), [probes.next() for _ in range(20)][-1]
+    hits = later["hits"]
+    cost_s = sum(hits[name] * NS_PER_HIT[name] for name in ("call", "switch", "stack", "sample")) / 1e9
+    assert cost_s < 0.1, "of which the first look, a twentieth of a second, may take a third"
+    assert later["hits"]["switch"] == settled["hits"]["switch"]
 
 
 @measured_again
