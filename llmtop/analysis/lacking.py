@@ -11,6 +11,7 @@ from llmtop.analysis import profiling
 from llmtop.analysis.kernels import kernels_of
 from llmtop.model import Missing, Trace
 
+COUNTERS = "counters of kernels"
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "bound": (c.SPEED_OF_LIGHT,),
     "roofline": (c.ROOFLINE, c.ROOFLINE_TENSOR),
@@ -76,7 +77,7 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
         if what in count
     ]
     if parts:
-        yield Lacking("counters of kernels", _merged(parts), _collect(trace, count))
+        yield Lacking(COUNTERS, _merged(parts), _collect(trace, count))
 
 
 def _collect(trace: Trace, parts: Collection[str]) -> str:

@@ -23,7 +23,7 @@ from llmtop.analysis.kernels import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.lacking import lacking
+from llmtop.analysis.lacking import COUNTERS, lacking
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.span_rows import span_cells, span_rows
@@ -57,7 +57,7 @@ def report_html(trace: Trace) -> Iterator[str]:
     yield f"<header><h1>{title}</h1>\n"
     yield from _head(trace, totals)
     yield "</header>\n<main>\n"
-    yield from _verdict(diagnosis)
+    yield from _verdict(trace, diagnosis)
     if why := no_kernels(trace):
         yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
     else:
@@ -83,14 +83,18 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
 # -- what to do -------------------------------------------------------------------------------------------------------
 
 
-def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
+def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     """The first finding as a headline, then the first three in full: what one came for."""
     if not diagnosis.findings:
         silence = diagnosis.silence_reason or "no findings: the rules that this capture has data for found nothing"
-        yield f"<p class='verdict'>{escape(silence)}</p>\n"
+        blind = any(group.title == COUNTERS for group in lacking(trace))
+        lacks = ", and it lacks much: see what is not in this capture, below" if blind else ""
+        yield f"<p class='verdict{' info' if blind else ''}'>{escape(silence + lacks)}</p>\n"
         return
     gravest = diagnosis.findings[0]
-    yield f"<p class='verdict {escape(gravest.severity)}'>{escape(gravest.subject)}: {escape(gravest.message)}</p>\n"
+    has_subject = gravest.message.startswith(gravest.subject)
+    headline = gravest.message if has_subject else f"{gravest.subject}: {gravest.message}"
+    yield f"<p class='verdict {escape(gravest.severity)}'>{escape(headline)}</p>\n"
     yield "<div class='cards'>\n"
     for finding in diagnosis.findings[:_FIRST]:
         yield from _finding(finding)

@@ -191,13 +191,15 @@ def histogram_svg(histogram: Histogram) -> str:
         place = f'x="{left + i * step + 1:.1f}" y="{bottom - height:.1f}" width="{step - 2:.1f}" height="{height:.1f}"'
         title = f"{histogram.labels[i]} to {histogram.labels[i + 1]}: {launches}"
         parts.append(f'<rect class="bin" {place}><title>{escape(title)}</title></rect>')
-        if launches and len(str(launches)) * _CHARACTER < step + 4:
+        if launches and len(str(launches)) * _CHARACTER < step:
             parts.append(_text(left + (i + 0.5) * step, bottom - height - 3, str(launches), "middle"))
-    longest = max(len(label) for label in histogram.labels) * _CHARACTER + 8
-    every = max(1, math.ceil(longest / step))
-    for i in range(0, count + 1, every):
-        anchor = "start" if i == 0 else "end" if i == count else "middle"
-        parts.append(_text(left + i * step, _BAR_HEIGHT - 6, histogram.labels[i], anchor))
+    free = 0.0
+    for i, label in enumerate(histogram.labels):
+        size = len(label) * _CHARACTER
+        x = min(max(left, left + i * step - size / 2), _BAR_WIDTH - left - size)
+        if x >= free:
+            parts.append(_text(x, _BAR_HEIGHT - 6, label, "start"))
+            free = x + size + 6
     axis = f'<path class="grid" d="M{left} {bottom}H{_BAR_WIDTH - left}"/>'
     head = f'<svg viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" role="img" aria-label="{escape(histogram.title)}">'
     return f"{head}{axis}{''.join(parts)}</svg>\n"
