@@ -296,8 +296,8 @@ SCENES: Mapping[str, Scene] = {
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
     "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
     "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
-    "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "waiting for GPU 1"),
-    "one GPU launched late": Scene(one_gpus_cpu_late, ("exposed-communication", "host-code"), "waiting for GPU 1"),
+    "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "mostly for GPU 1"),
+    "one GPU launched late": Scene(one_gpus_cpu_late, ("exposed-communication", "host-code"), "mostly for GPU 1"),
     "communication hidden": Scene(communication_hidden, ()),
     "not traced": Scene(traced_without_os_calls, ("idle-unknown",), "does not tell"),
 }

@@ -77,15 +77,13 @@ def test_the_rank_that_comes_last_is_named_with_how_often(tmp_path: Path) -> Non
     assert (first.waiting_ns, first.last, second.waiting_ns, second.last) == (40 * 3_000_000, 0, 0, 40)
     (finding,) = diagnose(trace).findings
     assert finding.at_stake_ns == first.exposed_ns
-    assert "comes last, of 40 operations: GPU 0 0, GPU 1 40 (nsys)" in finding.evidence
+    assert "comes last, of 40 operations: GPU 1 40 (nsys)" in finding.evidence
 
 
 def test_why_the_last_one_is_late_follows_from_what_it_computes(tmp_path: Path) -> None:
     (more,) = found(SCENES["one GPU late"], tmp_path)
     assert more.action.startswith("GPU 1 computes longer than the others")
-    assert any(
-        one.startswith("computes: GPU 0 240 ms, GPU 1 360 ms; has nothing to do: GPU 0") for one in more.evidence
-    )
+    assert "computing: GPU 1: 360 ms, GPU 0: 240 ms (nsys)" in more.evidence
     (tmp_path / "cpu").mkdir()
     late, own_code = found(SCENES["one GPU launched late"], tmp_path / "cpu")
     assert late.action.startswith("GPU 1 computes no longer than the others, and comes last: its CPU side is late")
@@ -113,7 +111,7 @@ def test_one_gap_alone_is_information(tmp_path: Path) -> None:
     [
         ("brycelelbach__nsightful__power_iteration__baseline", "host-code", "range IO #"),
         ("NCAR__GPU_workshop__miniweather_baseline", "host-descheduled", "off its CPU"),
-        ("GindaChen__nsys-ai__mfu_2gpu_before", "exposed-communication", "waiting for GPU 1"),
+        ("GindaChen__nsys-ai__mfu_2gpu_before", "exposed-communication", "mostly for GPU 1"),
         ("GindaChen__nsys-ai__mfu_2gpu_after", "launch-gaps", "one by one"),
         ("GindaChen__nsys-ai__healthy_1pct", "", ""),
     ],

@@ -99,6 +99,24 @@ def gpu_title(track: str) -> str:
     return track.replace("gpu:", "GPU ")
 
 
+def gpu_titles(tracks: Iterable[str]) -> str:
+    """What to call several GPUs.
+
+    >>> gpu_titles(["gpu:0"]), gpu_titles(["gpu:3", "gpu:0", "gpu:1", "gpu:2", "gpu:7"])
+    ('GPU 0', 'GPUs 0-3, 7')
+    """
+    ordered = sorted(tracks, key=lambda gpu: (len(gpu), gpu))
+    if len(ordered) == 1:
+        return gpu_title(ordered[0])
+    runs: list[list[str]] = []
+    for name in (track.split(":")[-1] for track in ordered):
+        if runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return "GPUs " + ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
 def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[str, list[array[int]]]]:
     columns = (spans.start_ns, spans.end_ns, spans.correlation)
     gpus = [gpu_of(track) for track in spans.tracks]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.communication import Communication, communication, described
 from llmtop.analysis.idle_time.account import idle_account
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_family import kernel_kind
-from llmtop.analysis.rules import stakes
+from llmtop.analysis.rules import idle, stakes
 from llmtop.model import Finding
-from llmtop.units import count, duration, percent
+from llmtop.units import count, percent
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -28,6 +28,9 @@ _ONE_SIDED = 2 / 3
 _MORE = 1.05
 """Times the computing time of any other GPU: less is scatter. Ours."""
 _NAMES = 3
+_GPUS = 2
+_TOLD_SHARE = 0.25
+"""Of the exposed time: less waiting is only evidence."""
 
 _OVERLAP = (
     "overlap it with computation (a stream of its own, prefetching), or send less: fewer GPUs for each model, messages "
@@ -50,12 +53,11 @@ def check(trace: Trace) -> Iterator[Finding]:
         worst, late = gpus[0], _late(gpus)
         share = percent(100 * stakes.share(trace, worst.exposed_ns))
         waits = 2 * worst.waiting_ns > worst.exposed_ns
-        waiting = _waiting(worst) if waits else ""
         yield Finding(
             rule=id,
             severity=stakes.severity(trace, worst.exposed_ns),
             subject=gpu_title(worst.gpu),
-            message=f"communication that no computation covers: {share} of the capture{waiting}",
+            message=f"communication that no computation covers: {share} of the capture{_waiting(worst)}",
             evidence=(*_evidence(trace, gpus), stakes.in_words(trace, worst.exposed_ns)),
             action=_action(late, gpus) if waits else _OVERLAP,
             source=source,
@@ -75,8 +77,10 @@ def _late(gpus: Sequence[Communication]) -> str:
 
 
 def _waiting(gpu: Communication) -> str:
+    if not gpu.waits_for or gpu.waiting_ns < _TOLD_SHARE * gpu.exposed_ns:
+        return ""
     other, _ = gpu.waits_for[0]
-    return f", most of it waiting for {gpu_title(other)}"
+    return f", {percent(100 * gpu.waiting_ns / gpu.exposed_ns)} of it waiting, mostly for {gpu_title(other)}"
 
 
 def _action(late: str, gpus: Sequence[Communication]) -> str:
@@ -88,15 +92,20 @@ def _action(late: str, gpus: Sequence[Communication]) -> str:
 
 
 def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
-    for gpu in gpus:
+    for gpu in gpus[:_GPUS]:
         yield f"{gpu_title(gpu.gpu)}: {described(gpu)} (nsys)"
+    if len(gpus) > _GPUS:
+        yield f"exposed on {idle.of_others([(gpu.gpu, gpu.exposed_ns) for gpu in gpus[_GPUS:]])} (nsys)"
     matched = max(gpu.matched for gpu in gpus)
     if matched:
-        last = ", ".join(f"{gpu_title(gpu.gpu)} {count(gpu.last)}" for gpu in gpus)
+        last = ", ".join(f"{gpu_title(gpu.gpu)} {count(gpu.last)}" for gpu in gpus if gpu.last)
         yield f"comes last, of {count(matched)} operations: {last} (nsys)"
-        computing = ", ".join(f"{gpu_title(gpu.gpu)} {duration(gpu.computing_ns)}" for gpu in gpus)
-        idle = {gpu.gpu: gpu.idle_ns for gpu in idle_account(trace).gpus}
-        nothing = ", ".join(f"{gpu_title(gpu.gpu)} {duration(idle[gpu.gpu])}" for gpu in gpus)
-        yield f"computes: {computing}; has nothing to do: {nothing} (nsys)"
+        yield f"computing: {idle.of_others(_ranked({gpu.gpu: gpu.computing_ns for gpu in gpus}))} (nsys)"
+        nothing = {gpu.gpu: gpu.idle_ns for gpu in idle_account(trace).gpus}
+        yield f"with nothing to do: {idle.of_others(_ranked(nothing))} (nsys)"
     names = dict.fromkeys(kernel_kind(name).title for name in gpus[0].names)
     yield f"kernels: {', '.join(list(names)[:_NAMES])}"
+
+
+def _ranked(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(amounts.items(), key=lambda pair: -pair[1])

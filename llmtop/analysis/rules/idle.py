@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.account import NOT_TRACED, GpuIdle, IdlePart, idle_account
 from llmtop.analysis.idle_time.causes import TITLES, Cause
 from llmtop.analysis.idle_time.view import merged
-from llmtop.analysis.idle_time.work import gpu_title
+from llmtop.analysis.idle_time.work import gpu_title, gpu_titles
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Severity
 from llmtop.units import count, duration, percent
@@ -25,6 +25,7 @@ _ALIKE = 0.5
 """GPUs with so much of what the worst one has are named with it."""
 _PARTS = 4
 _RANGES = 3
+_OTHERS = 3
 _TOLD_SHARE = 0.01
 """Of what a finding is about: parts below it are not evidence."""
 
@@ -60,9 +61,7 @@ class Stake:
     @property
     def subject(self) -> str:
         """The GPU, with those that lose about as much."""
-        alike = [gpu for gpu, ns in self.others if ns >= _ALIKE * self.ns]
-        names = sorted((self.gpu.gpu, *alike), key=lambda gpu: (len(gpu), gpu))
-        return gpu_title(names[0]) if len(names) == 1 else "GPUs " + ", ".join(name.split(":")[-1] for name in names)
+        return gpu_titles([self.gpu.gpu, *(gpu for gpu, ns in self.others if ns >= _ALIKE * self.ns)])
 
     @property
     def is_once(self) -> bool:
@@ -137,4 +136,16 @@ def _evidence(lost: Stake) -> Iterator[str]:
     if shown:
         yield f"of the calls, by NVTX range: {', '.join(shown)}"
     if lost.others:
-        yield ", ".join(f"{gpu_title(gpu)}: {duration(ns)}" for gpu, ns in lost.others) + " (nsys)"
+        yield f"{of_others(lost.others)} (nsys)"
+
+
+def of_others(others: Sequence[tuple[str, int]]) -> str:
+    """What further GPUs have, the one with most first: each alone, or of many the most and the least.
+
+    >>> of_others([("gpu:1", 2000), ("gpu:0", 1000)])
+    'GPU 1: 2.00 µs, GPU 0: 1.00 µs'
+    """
+    if len(others) <= _OTHERS:
+        return ", ".join(f"{gpu_title(gpu)}: {duration(ns)}" for gpu, ns in others)
+    least, most = duration(others[-1][1]), duration(others[0][1])
+    return f"{gpu_titles(gpu for gpu, _ in others)}: {most if least == most else f'{least} to {most}'}"
