@@ -559,6 +559,7 @@ def test_an_engine_is_missed_only_where_no_process_may_be_it(trace: Trace) -> No
             "1 of its ranks are not there: Worker_PP1_TP1",
         ),
         (("Worker_TP0_EP0",), {"tensor_parallel": 2}, ""),
+        (("scheduler_DP0_TP0", "scheduler_DP1_TP1"), {"tensor_parallel": 2, "data_parallel": 2}, ""),
     ],
 )
 def test_ranks_that_are_not_there(there: tuple[str, ...], sizes: dict[str, int], missing: str) -> None:

@@ -30,6 +30,8 @@ _RANKS: Mapping[str, Feature] = {
     "PP": Feature.PIPELINE_PARALLEL,
     "TP": Feature.TENSOR_PARALLEL,
 }
+_FEW = 0.5
+"""Of those that are there."""
 _RANK = re.compile(r"_?([DPTE]P)(\d+)")
 
 
@@ -67,8 +69,11 @@ def _missing_ranks(trace: Trace, known: set[str]) -> list[str]:
         kinds = [kind for kind, _ in _RANK.findall(pattern.replace("#", "0"))]
         sizes = [_size(trace, kind) for kind in kinds]
         if kinds and all(sizes):
-            every = (_numbered(pattern, numbers) for numbers in product(*(range(size) for size in sizes)))
-            missing += [role for role in every if role not in known]
+            every = [_numbered(pattern, numbers) for numbers in product(*(range(size) for size in sizes))]
+            absent = [role for role in every if role not in known]
+            # Two kinds of ranks need not be every pair: with data-parallel attention TP2 exists in DP1 only.
+            are_pairs = len(kinds) == 1 or len(absent) <= _FEW * (len(every) - len(absent))
+            missing += absent if are_pairs else []
     return sorted(missing)
 
 
