@@ -69,3 +69,11 @@ async def test_it_shows_at_every_size(size: tuple[int, int], tmp_path: Path) -> 
         await settle(pilot)
         assert size[1] < 20 or "in a call of the operating system" in app.screen_text()
         assert app.issues == []
+
+
+async def test_of_several_gpus_each_row_says_which_at_80_columns(tmp_path: Path) -> None:
+    app = ExploreApp([read(SCENES["one GPU late"].make().trace(tmp_path))])
+    async with app.run_test(size=(80, 40)) as pilot:
+        await pilot.press(IDLE)
+        await settle(pilot)
+        assert all(f"{gpu}  at work" in app.screen_text() for gpu in ("2 GPUs", "GPU 0 ", "GPU 1 "))

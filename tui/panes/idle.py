@@ -26,8 +26,8 @@ class IdlePane(ListPane):
     number = 7
     title = "Idle"
     COLUMNS = (
-        Column("gpu", "GPU", width=6, shrink=1, help="which GPU; all together add up their times"),
-        Column("cause", "time of the GPU", width=27, help="at work, or why it had nothing to do"),
+        Column("gpu", "GPU", width=6, help="which GPU; all together add up their times"),
+        Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
         Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
         Column("ns", "time", "ns", width=8, help="all of it"),
         Column("share", "capture", "ratio", width=7, help="share of the capture's time"),

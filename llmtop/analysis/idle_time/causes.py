@@ -32,10 +32,10 @@ class Cause(StrEnum):
 TITLES = {
     Cause.GRAPH: "inside a graph launch",
     Cause.LAUNCH: "launch call",
-    Cause.SLOW_LAUNCH: "launch call of over 200 µs",
+    Cause.SLOW_LAUNCH: "slow launch call",
     Cause.LATENCY: "start after a launch",
     Cause.TURNAROUND: "start of queued work",
-    Cause.QUEUED: "launched, and not started",
+    Cause.QUEUED: "launched, not started",
     Cause.SYNC: "synchronisation",
     Cause.COPY: "copy call",
     Cause.ALLOCATION: "memory allocation",
@@ -54,7 +54,7 @@ TITLES = {
 MEANINGS = {
     Cause.GRAPH: "between works of one CUDA graph: no thread has to ask for them; fewer and longer kernels help",
     Cause.LAUNCH: "the launching thread was in a call that launches; with nothing queued, its time is the GPU's",
-    Cause.SLOW_LAUNCH: "a launch takes some microseconds: this one loaded code, or waited for a lock or a CPU",
+    Cause.SLOW_LAUNCH: "over 200 µs, where some are usual: the launch loaded code, or waited for a lock or a CPU",
     Cause.LATENCY: "from the end of the launch call to the start of its work, up to 20 µs: nothing was queued before",
     Cause.TURNAROUND: "the work was queued before the last one ended; the GPU takes a moment for each",
     Cause.QUEUED: "the work was launched and waited for more than 20 µs: for an event, a host function, another GPU",
