@@ -170,11 +170,13 @@ def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
 def own_gpus(trace: Trace) -> tuple[Track, ...]:
     """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there.
 
-    Its own files tell, and the driver's list of processes; where neither can be read, all may be.
+    The driver's list of processes tells, and its own files; where neither can be read, all may be.
     """
     processes = trace.tracks_of(TrackKind.PROCESS)
     tracks = gpu_tracks(trace)
-    if not processes or _held_gpus(trace):
+    if held := _held_gpus(trace):
+        return tuple(track for track in tracks if track.id in held) or tracks
+    if not processes:
         return tracks
     counts = [track.facts["gpus_open"] for track in processes if "gpus_open" in track.facts]
     known = [count for count in counts if isinstance(count, int)]
@@ -187,7 +189,7 @@ def _held_gpus(trace: Trace) -> frozenset[str]:
     """The GPUs on which the driver lists a process of the server."""
     own = {track.id for track in trace.tracks_of(TrackKind.PROCESS)}
     users = trace.tracks_of(TrackKind.GPU_PROCESS)
-    return frozenset(one.parent or "" for one in users if f"process:{one.id.rpartition(':')[2]}" in own)
+    return frozenset(one.parent for one in users if one.parent and f"process:{one.id.rpartition(':')[2]}" in own)
 
 
 def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
@@ -206,14 +208,17 @@ def _works(trace: Trace, gpu: str) -> bool:
 
 
 def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
-    """The GPUs that the server has open, or holds memory on; those that may be its own where that is not known.
+    """The GPUs that the server holds memory on, of those that it has open: CUDA opens all that it sees.
 
     Without a server, and until it has answered, all of them: it opens its GPUs late.
     """
     tracks = gpu_tracks(trace)
-    wanted = {f"gpu:{index}" for index in target.gpus} if target else set()
-    held = tuple(track for track in tracks if track.id in wanted | (_held_gpus(trace) if target else frozenset()))
-    return held or (tracks if target is None or server_track(trace) is None else own_gpus(trace))
+    if target is None:
+        return tracks
+    opened, used = frozenset(f"gpu:{index}" for index in target.gpus), _held_gpus(trace)
+    ids = opened & used or used or opened
+    held = tuple(track for track in tracks if track.id in ids)
+    return held or (tracks if server_track(trace) is None else own_gpus(trace))
 
 
 def server_track(trace: Trace) -> Track | None:

@@ -137,7 +137,11 @@ def test_an_engine_that_the_server_kills_at_its_end_is_no_dead_engine(
     assert [fault.state for fault in liveness(ending).faults] == while_ending
 
     gone = EXITED.but(answer=CLOSED.answer, ended={5: ("APIServer", "exit code 0"), **ended})
-    assert [fault.state for fault in liveness(shut_down(gone, page_ns)).faults] == [over]
+    [fault] = liveness(shut_down(gone, page_ns)).faults
+    assert fault.state == over
+    assert "EngineCore (pid 7)" in fault.message, "that it was killed is said, whoever did it"
+    if over == "SERVER ENDED":
+        assert "its log says whether it was told to end" in fault.action
 
 
 @pytest.mark.parametrize(

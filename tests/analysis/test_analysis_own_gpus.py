@@ -1,4 +1,4 @@
-"""Which of a machine's GPUs are the server's: by its open files, else by the driver's list, else nobody knows."""
+"""Which of a machine's GPUs are the server's: by the driver's list, by its open files, else nobody knows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from llmtop.analysis.efficiency import efficiency_view
 from llmtop.analysis.lanes import lanes_view
 from llmtop.analysis.live_summary import header
 from llmtop.analysis.readings import own_gpus, target_gpus, why_no_gpu
+from llmtop.analysis.stragglers import stragglers
 from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown
 from tests.analysis.verdict_scenes import ALIVE
 
@@ -40,6 +41,7 @@ def machine(opened: Fact, *, users: dict[int, Fact] | None = None, missing: tupl
         (machine(UNREAD, users={7: 7}), ["gpu:0"]),
         (machine(0, users={7: 7}), ["gpu:0"]),
         (machine(2, users={4242: 1}), ["gpu:0", "gpu:1"]),
+        (machine(2, users={7: 7}), ["gpu:0"]),
     ],
     ids=[
         "none open",
@@ -50,12 +52,22 @@ def machine(opened: Fact, *, users: dict[int, Fact] | None = None, missing: tupl
         "listed",
         "opened since",
         "open",
+        "all open, one used",
     ],
 )
 def test_the_servers_gpus(trace: Trace, names: list[str]) -> None:
     assert [track.id for track in target_gpus(trace, TARGET)] == names
     assert bool(own_gpus(trace)) == bool(names)
     assert (why_no_gpu(trace) is None) == bool(names)
+
+
+def test_a_gpu_that_cuda_has_only_opened_is_no_straggler() -> None:
+    """CUDA opens all GPUs that it sees; the server's list holds one, and the other one rests."""
+    trace, target = machine(2, users={7: 7}), replace(TARGET, gpus=(0, 1))
+    assert [track.id for track in target_gpus(trace, target)] == ["gpu:0"]
+    assert [track.id for track in own_gpus(trace)] == ["gpu:0"]
+    assert not stragglers(trace, target_gpus(trace, target))
+    assert stragglers(trace, target_gpus(machine(2), target)), "it would be, if it had a part in the work"
 
 
 def test_nothing_of_other_peoples_gpus_is_shown_as_the_servers() -> None:

@@ -25,8 +25,8 @@ OBEYED_NS = 3 * NS_PER_S // 2
 
 
 ORDERLY_NS = NS_PER_S // 2
-"""vLLM 0.26 closes its port within 0.2 s of its engine's end where it ended that itself; of an engine that dies by
-itself it takes note every 5 s."""
+"""vLLM 0.26 closes its port within 0.2 s of its engine's end where it ended that itself. Where the engine died by
+itself it does so at the next request, or within 5 s: in this time nobody can tell who killed it."""
 KILLED_NS = NS_PER_S
 """So long it takes to see whether the port is closed after an engine was killed."""
 

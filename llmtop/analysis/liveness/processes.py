@@ -31,6 +31,8 @@ HUNG_NS = 5 * NS_PER_S
 """State D for so long without a moment on a CPU: reads of weights take turns with their copies, and progress."""
 _RESTS = 0.01
 """Of a core."""
+_AGAIN = "start it again: llmtop follows it to its new PID"
+_WHO_KILLED = f"its log says whether it was told to end (vLLM: shutdown triggered) or lost its engine; {_AGAIN}"
 _NUMBERS = re.compile(r"[\d_]+$")
 _ENGINES = ("enginecore", "engine", "scheduler")
 _WORDS = {
@@ -124,8 +126,11 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
     since, how = _ended_ns(root), root.facts.get("how", "")
     first = _taken_along_by(trace, root, ended)
     is_told = bool(root.facts.get("is_regular")) and first is None
+    killed = next((track for track in ended if track.facts.get("is_killed")), None) if is_told else None
     said = "" if isinstance(how, Unknown) else f": {how}"
     took = "" if first is None else f", after {first.name} (pid {first.facts.get('pid')}): {_in_words(first)}"
+    if killed is not None:
+        took = f"; {killed.name} (pid {killed.facts.get('pid')}) was killed then, by the server's own end or before it"
     who = f"{root.name}, pid {root.facts.get('pid')}"
     others = [track for track in ended if track is not root][-3:]
     left = f"still there: {', '.join(part.name for part in living)} (/proc)" if living else ""
@@ -135,7 +140,7 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
         root.name,
         f"the server has exited{said}, {for_s(since, trace.end_ns)} ago ({who}){took}",
         (*_says_end(trace, root), *(line for one in others for line in _says_end(trace, one)), *filter(None, [left])),
-        "start it again: llmtop follows it to its new PID" if is_told else _what_to_do(first or root),
+        (_WHO_KILLED if killed else _AGAIN) if is_told else _what_to_do(first or root),
         _log_of(first or root),
         since,
     )
