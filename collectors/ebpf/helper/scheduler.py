@@ -97,6 +97,8 @@ class Scheduler:
         self._ended_slots: dict[int, list[int]] = {}
         self._sent_slots: dict[int, list[int]] = {}
         self._sent_wakes: dict[tuple[int, int], int] = {}
+        self._kernel_stacks: dict[int, tuple[int, tuple[str, ...]]] = {}
+        """Of threads that sleep since before the probes: since when, and where in the kernel."""
         self._reads = 0
         self.is_on = False
 
@@ -252,7 +254,11 @@ class Scheduler:
             _weigh(seen, place, self._stacks.frames(thread.tgid, thread.user_stack, thread.kernel_stack), ns)
         elif not thread.voluntary or thread.since <= self._stacks_since:
             # It has slept since before the probes, or before stacks were asked for: only the kernel's side can be had.
-            _weigh(seen, place, tuple(system.kernel_stack(thread.tgid, tid)), ns)
+            since, frames = self._kernel_stacks.get(tid, (0, ()))
+            if since != thread.since:
+                frames = tuple(system.kernel_stack(thread.tgid, tid))
+                self._kernel_stacks[tid] = (thread.since, frames)
+            _weigh(seen, place, frames, ns)
 
     def _clear_stacks(self) -> None:
         """Stop taking stacks, void the ids that sleepers hold, empty the map, go on."""
@@ -280,6 +286,7 @@ class Scheduler:
         for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
             del self._sent_wakes[pair]
         for tid in dead:
+            self._kernel_stacks.pop(tid, None)
             self._threads.remove(tid)
         for tgid in gone:
             self._ended_slots.pop(tgid, None)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmtop.collectors.ebpf.helper import symbols
 from llmtop.collectors.ebpf.helper.symbols import Code, Region, Symbols
@@ -165,6 +167,17 @@ def test_functions_of_the_kernel_are_marked(monkeypatch: pytest.MonkeyPatch) -> 
         "nv_ioctl_[k]",
         "[unknown]_[k]",
     ]
+
+
+@given(st.sets(st.integers(0xFFFFFFFF81000000, 0xFFFFFFFF81001000), min_size=1, max_size=40), st.integers(-3, 0x1100))
+def test_a_function_of_the_kernel_is_the_nearest_below(starts: set[int], offset: int) -> None:
+    address = 0xFFFFFFFF81000000 + offset
+    lines = "".join(f"{start:016x} t f{start:x}{'_' * (start % 7)}\n" for start in sorted(starts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symbols, "read", lambda path: lines)
+        told = symbols.KernelFunctions().name(address)
+    below = [start for start in starts if start <= address]
+    assert told.rstrip("_") == (f"f{max(below):x}" if below else "[unknown]")
 
 
 def test_hidden_addresses_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
