@@ -110,10 +110,11 @@ def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str =
     registers = number(metrics, c.REGISTERS)
     board = find_gpu(gpu)
     traffic = dram_traffic(metrics, duration_ns or first(metrics, c.DURATION), board)
+    bound = _bound_of(metrics, traffic, board)
     return KernelFacts(
-        bound=_bound_of(metrics, traffic, board),
+        bound=bound,
         roofline=roofline,
-        roof_fraction=_roof_fraction(roofline),
+        roof_fraction=_roof_of_traffic(bound, traffic) or _roof_fraction(roofline),
         occupancy=_or(number(metrics, c.OCCUPANCY_PERCENT), c.not_collected("occupancy", c.OCCUPANCY)),
         registers=c.not_collected("registers", c.LAUNCH) if registers is None else int(registers),
         waves=_or(number(metrics, c.WAVES), c.not_collected("waves", c.LAUNCH)),
@@ -132,6 +133,12 @@ def _bound_of(metrics: Counters, traffic: Traffic | Unknown, board: Gpu | Unknow
         return verdict
     occupied = quotient(number(metrics, c.GRID_SIZE), sm_count(metrics, board))
     return bound_by_traffic(100 * fraction, None if occupied is None else 100 * min(1.0, occupied)) or verdict
+
+
+def _roof_of_traffic(bound: Verdict | Unknown, traffic: Traffic | Unknown) -> float | None:
+    """Of a kernel that DRAM alone shows to be at its limit: the roof is DRAM's, whatever it computes."""
+    is_at_dram = isinstance(bound, Verdict) and bound.bound is Bound.MEMORY and bound.compute is None
+    return traffic.fraction if is_at_dram and isinstance(traffic, Traffic) else None
 
 
 def sm_count(metrics: Counters, board: Gpu | Unknown) -> float | None:

@@ -46,8 +46,9 @@ def test_bytes_and_duration_are_a_rate_and_a_share_of_the_published_peak() -> No
     ("ns", "grid", "bound"), [(12_000.0, 4096, Bound.MEMORY), (100_000.0, 16, Bound.LATENCY), (100_000.0, 4096, None)]
 )
 def test_the_bound_is_told_where_two_of_the_numbers_decide(ns: float, grid: int, bound: Bound | None) -> None:
-    verdict = facts({**FEW, "launch__grid_size": grid}, ns).bound
-    assert (verdict.bound if isinstance(verdict, Verdict) else None) is bound
+    found = facts({**FEW, "launch__grid_size": grid}, ns)
+    assert (found.bound.bound if isinstance(found.bound, Verdict) else None) is bound
+    assert isinstance(found.roof_fraction, float) is (bound is Bound.MEMORY), "then the roof is DRAM's"
 
 
 def test_without_a_published_peak_there_is_still_a_rate() -> None:

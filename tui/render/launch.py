@@ -87,7 +87,9 @@ def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     else:
         has_class = verdict.dram is not None and verdict.leaning is not Bound.UNKNOWN
         leaning = f"; by SM against DRAM alone: {verdict.leaning}" if has_class else ""
-        yield from _titled("bound", f"{verdict.bound}: {_MEANING[verdict.bound]}{leaning}", width, look)
+        # Of a report of a few metrics the verdict rests on DRAM alone.
+        meaning = _MEANING[verdict.bound] if verdict.compute is not None else f"{verdict.why}; compute not collected"
+        yield from _titled("bound", f"{verdict.bound}: {meaning}{leaning}", width, look)
     room = min(_BAR, max(4, width - _LABEL - 10))
     for what, share in view.levels:
         role = "warn" if share >= LATENCY_PERCENT else "memory" if what in ("memory", "DRAM", "L2", "L1") else "compute"
