@@ -119,7 +119,7 @@ def _read(export: Export, path: Path) -> Trace:
     issues: list[Issue] = []
     spans = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
     kernels, kernel_spans = _kernels(export, devices, issues)
-    if kernel_spans is not None:
+    if kernel_spans is not None and len(kernel_spans):
         spans["kernel"] = kernel_spans
     # A background thread that sleeps from long before to long after says nothing of how long the capture is.
     lasting = [table for kind, table in spans.items() if kind not in _HOST_ALONE]

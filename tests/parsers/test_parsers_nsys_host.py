@@ -100,3 +100,12 @@ def test_rows_of_other_types_cost_only_themselves(capture: Capture, tmp_path: Pa
     assert {kind: len(trace.spans[kind]) for kind in ("os", "off-cpu", "sample", "overhead")} == dict.fromkeys(
         ("os", "off-cpu", "sample", "overhead"), 1
     )
+
+
+def test_an_export_of_damaged_kernels_alone_is_read(tmp_path: Path) -> None:
+    capture = Capture()
+    capture.kernel(30, 20, 1)
+    trace = capture.trace(tmp_path)
+    assert trace.kernels is not None
+    assert len(trace.kernels) == 0
+    assert [issue.code for issue in trace.issues] == ["nsys-kernel-times"]
