@@ -100,3 +100,22 @@ def test_no_text_makes_it_fail(text: str) -> None:
         assert all(
             sample.value is None or sample.value == sample.value for s in exposition.samples.values() for sample in s
         )
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            *(f'{name}{{l="{label}"}} {value}' for name in ("a", "other") for label in ("x", "y") for value in (1, 2)),
+            *("a 5", "other 6", "# TYPE a counter", "# TYPE other gauge", "", 'a{l="x"} no number', "other{"),
+        ]
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(LINES, max_size=6))
+def test_a_page_is_read_alike_whatever_came_before(pages: list[list[str]]) -> None:
+    reader = TextReader({key("a")})
+    for lines in pages:
+        read, afresh = reader.read("\n".join(lines)), TextReader({key("a")}).read("\n".join(lines))
+        assert (read.samples, read.declared) == (afresh.samples, afresh.declared)

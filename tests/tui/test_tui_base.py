@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual.containers import Container
 from textual.content import Content
+from textual.dom import DOMNode
 
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.app import LlmtopApp
@@ -216,3 +218,33 @@ def test_the_changed_span_covers_whole_wide_characters() -> None:
 def test_cells_far_apart_are_sent_by_themselves(far: int, spans: list[tuple[int, int]]) -> None:
     old, new = (line([(mark + "-" * far + mark, "value")], far + 9, Look()) for mark in "ab")
     assert changed_spans(old, new) == spans
+
+
+class NestedApp(LlmtopApp):
+    """A pane in a container whose background a class changes."""
+
+    CSS = "#around.-lit { background: #800000; } #around.-lit NumberPane { background: #008000 50%; }"
+
+    def compose(self) -> ComposeResult:
+        with Container(id="around"):
+            yield NumberPane("inner")
+
+
+async def test_the_background_that_is_kept_follows_themes_and_classes_above() -> None:
+    app = NestedApp()
+    async with app.run_test() as pilot:
+        pane, around = app.query_one(NumberPane), app.query_one("#around")
+        seen = [pane.background_colors]
+        for change in (
+            lambda: setattr(app, "theme", "textual-light"),
+            lambda: around.add_class("-lit"),
+            lambda: around.remove_class("-lit"),
+        ):
+            change()
+            await pilot.pause()
+            computed = DOMNode.background_colors
+            assert isinstance(computed, property)
+            assert computed.fget is not None
+            assert pane.background_colors == computed.fget(pane)
+            seen.append(pane.background_colors)
+        assert len(set(seen)) == 3
