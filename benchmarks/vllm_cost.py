@@ -3,9 +3,9 @@
     sudo python benchmarks/vllm_cost.py [--seconds 60] [--rounds 3] [--modes full,off] [--against CHECKOUT]
 
 The server is a stand-in (vllm_stand_in.py): an API server and an engine with 170 threads, of which ten wake 500 times
-a second, and a metrics page of 100 kB; one made-up GPU beside it. With `--against` another checkout of llmtop is
-measured by turns with this one, and the ratio of the medians is printed: on a machine with other work that is what can
-be compared. Start and warm-up are left out. Without root there are no probes.
+a second, and a metrics page of 100 kB; one made-up GPU beside it. With `--against` another checkout of llmtop
+looks at the same server at the same time, and the ratio of the medians is printed: whatever else the machine does meets
+both alike. Start and warm-up are left out. Without root there are no probes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def stand_in() -> Iterator[tuple[int, int]]:
 
 
 def spent_s(pid: int) -> Counter[str]:
-    """Processor time so far: of llmtop as "TUI", of its kinds of helpers, and of its own threads by name."""
+    """Processor time so far: of llmtop as "TUI", and of its kinds of helpers."""
     spent: Counter[str] = Counter()
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
@@ -73,8 +73,6 @@ def spent_s(pid: int) -> Counter[str]:
             content = procfs.read_bytes(f"/proc/{process.pid}/task/{tid}/schedstat")
             ran_s = int(content.split()[0]) / 1e9 if content else 0.0
             spent[kind] += ran_s
-            if process.pid == pid:
-                spent[f"  {(procfs.read_text(f'/proc/{pid}/task/{tid}/comm') or '?').strip()} {tid}"] += ran_s
     return spent
 
 
@@ -91,18 +89,31 @@ class Window:
     kb_per_s: float
 
 
-def measure(checkout: Path, mode: str, pid: int, options: argparse.Namespace, env: Mapping[str, str | None]) -> Window:
-    """One run of a checkout's llmtop."""
+def measure(
+    checkouts: Mapping[str, Path], mode: str, pid: int, options: argparse.Namespace, env: Mapping[str, str | None]
+) -> dict[str, list[Window]]:
+    """The windows of each checkout's llmtop, all of them running at the same time."""
     argv = [*LLMTOP, "--attach", str(pid), "--interval", f"{options.interval:g}", "--probes", mode]
-    with TimedTerminal(argv, {**env, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}) as terminal:
+    windows: dict[str, list[Window]] = {name: [] for name in checkouts}
+    with ExitStack() as stack:
+        terminals = {
+            name: stack.enter_context(TimedTerminal(argv, {**env, "PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}))
+            for name, path in checkouts.items()
+        }
         time.sleep(options.warm_up)
-        terminal.check_running()
-        start_s, before = time.perf_counter(), spent_s(terminal.pid)
-        time.sleep(options.seconds)
-        terminal.check_running()
-        end_s, after = time.perf_counter(), spent_s(terminal.pid)
-        shares = {name: (after[name] - before[name]) / (end_s - start_s) * 100 for name in after}
-        return Window(shares, terminal.bytes_between(start_s, end_s) / (end_s - start_s) / 1000)
+        for _ in range(options.rounds):
+            before = {name: (time.perf_counter(), spent_s(one.pid)) for name, one in terminals.items()}
+            time.sleep(options.seconds)
+            for name, one in terminals.items():
+                one.check_running()
+                windows[name].append(_window(one, *before[name]))
+    return windows
+
+
+def _window(terminal: TimedTerminal, start_s: float, before: Counter[str]) -> Window:
+    after, end_s = spent_s(terminal.pid), time.perf_counter()
+    shares = {name: (after[name] - before[name]) / (end_s - start_s) * 100 for name in after}
+    return Window(shares, terminal.bytes_between(start_s, end_s) / (end_s - start_s) / 1000)
 
 
 def main() -> int:
@@ -113,22 +124,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", type=float, default=0.5)
     parser.add_argument("--modes", type=lambda text: text.split(","), default=["full", "off"], help="of --probes")
-    parser.add_argument("--against", type=Path, help="another checkout, measured by turns with this one")
-    parser.add_argument("--threads", action="store_true", help="print the shares of llmtop's threads too")
+    parser.add_argument("--against", type=Path, help="another checkout, measured at the same time")
     options = parser.parse_args()
     print(machine())
     checkouts = {"this": ROOT} | ({"that": options.against.resolve()} if options.against else {})
     with stand_in() as (pid, engine), fake_gpus(1, user=engine) as env:
-        runs = {(mode, name): [] for mode in options.modes for name in checkouts}
-        for _ in range(options.rounds):
-            for mode, name in runs:
-                window = measure(checkouts[name], mode, pid, options, env)
-                runs[mode, name].append(window)
-                if options.threads:
-                    for part, share in sorted(window.shares.items(), key=lambda item: -item[1]):
-                        print(f"    {part:30} {share:5.2f}", flush=True)
-                told = ", ".join(f"{part} {window.shares.get(part, 0.0):.2f} %" for part in (*BUDGETS, "GPUs"))
-                print(f"{mode} {name}: {told}", file=sys.stderr, flush=True)
+        runs: dict[tuple[str, str], list[Window]] = {}
+        for mode in options.modes:
+            for name, windows in measure(checkouts, mode, pid, options, env).items():
+                runs[mode, name] = windows
+                for window in windows:
+                    told = ", ".join(f"{part} {window.shares.get(part, 0.0):.2f} %" for part in (*BUDGETS, "GPUs"))
+                    print(f"{mode} {name}: {told}, {window.kb_per_s:.1f} kB/s", file=sys.stderr, flush=True)
     return report(runs)
 
 
