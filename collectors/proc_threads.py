@@ -130,7 +130,9 @@ class Thread:
     """Something was read that its track shows."""
 
     def read(self, name: str, task: int) -> bytes | None:
-        """One of the files that are read at each poll."""
+        """One of the files that are read again: the clocks at each poll, the others only of threads that run."""
+        if name != "schedstat" and not self.samples:  # most threads sleep, and are looked at once
+            return procfs.read_bytes(f"{self.tid}/{name}", task)
         return self.files.read(f"{self.tid}/{name}", task)
 
     def close(self) -> None:

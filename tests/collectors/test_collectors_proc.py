@@ -611,8 +611,8 @@ def test_files_of_threads_stay_open_up_to_a_limit_and_are_let_go_of(tmp_path: Pa
         os.close(folder)
 
 
-def _held(pid: int) -> list[str]:
-    return [link for link in procfs.open_files(os.getpid()) or () if f"/{pid}/task/" in link]
+def _held(tid: int) -> list[str]:
+    return [link for link in procfs.open_files(os.getpid()) or () if f"/task/{tid}/" in link]
 
 
 def test_the_files_of_threads_that_end_are_closed() -> None:
@@ -623,12 +623,14 @@ def test_the_files_of_threads_that_end_are_closed() -> None:
             eventually(lambda: len(procfs.threads(process.pid)) == 2, "its thread")
             with ProcCollector(target(process.pid)) as collector:
                 collector.poll()
-                with_both = len(_held(process.pid))
+                (other,) = set(procfs.threads(process.pid)) - {process.pid}
+                assert _held(other)
                 process.stdin.write("\n")
                 process.stdin.flush()
                 eventually(lambda: len(procfs.threads(process.pid)) == 1, "the thread's end")
                 collector.poll()
-                assert 0 < len(_held(process.pid)) < with_both
+                assert not _held(other)
+                assert _held(process.pid)
             assert not _held(process.pid)
         finally:
             process.kill()
