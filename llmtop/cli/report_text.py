@@ -117,8 +117,6 @@ def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _table(table, min(_KERNELS, len(table)), style.width)
     if len(table) > _KERNELS:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
-    totals = table.totals()
-    yield f"  all: {counted(totals.launches, 'launch')}" + (f", {duration(totals.total_ns)}" if totals.total_ns else "")
 
 
 def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
