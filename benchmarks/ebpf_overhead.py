@@ -41,22 +41,25 @@ sys.path.insert(0, sys.argv[1])
 from helper import calls, lifecycle, library, programs, scheduler, symbols, system
 pid, what = int(sys.argv[2]), sys.argv[3]
 system.see_tracepoints()
-bpf = programs.load_bcc()
-life = lifecycle.Lifecycle(bpf)
-life.add(1 if "others" in what else pid)
-names = symbols.Symbols(bpf)
 start = time.monotonic()
+sources = programs.Programs()
+by_registers = scheduler.source()
+sources.ask(lifecycle.SOURCE, calls.SOURCE, by_registers)
+life = lifecycle.Lifecycle(sources.wait(lifecycle.SOURCE))
+life.add(1 if "others" in what else pid)
 if "calls" in what:
-    part = calls.Calls(bpf)
+    part = calls.Calls(sources.wait(calls.SOURCE))
     part.set_mode("counted" if "counted" in what else "timed")
 if "scheduler" in what:
-    part = scheduler.Scheduler(bpf, names)
+    part = scheduler.Scheduler(sources.wait(by_registers), symbols.Symbols(), knows_calls=True)
     part.set_on(True)
     every = [word for word in what.split() if word.isdigit()]
     part.set_stacks(int(every[0]) if every else 0, 0)
 if "library" in what:
-    part = library.Library(bpf, 1e18)
-    part.read([pid], 1.0, ())
+    part = library.Library(sources, 1e18, lambda: life.hits_of("library"))
+    while not part.probed:
+        part.tick([pid])
+        time.sleep(0.1)
 print("attached", round(time.monotonic() - start, 3), flush=True)
 sys.stdin.read()
 """

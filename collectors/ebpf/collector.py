@@ -11,6 +11,7 @@ from typing import Any
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
+from llmtop.collectors.ebpf.helper.protocol import WAIT
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 from llmtop.collectors.ebpf.reports import SOURCE
 from llmtop.collectors.helped import SUDO_REMEDY, HelpedCollector, News, Processes, Words
@@ -41,7 +42,7 @@ class EbpfCollector(HelpedCollector):
         helper="the probes' process",
         looker="probes",
         buffers="the probes' tables",
-        starting=Unknown("the probes attach", "wait a second"),
+        starting=Unknown("the probes attach", WAIT),
     )
     _no_causes: Unknown | None = None
 
@@ -111,9 +112,10 @@ def checks() -> tuple[Check, ...]:
 
 
 def _tried() -> str | Unknown:
-    helper = HelperProcess([str(os.getpid())], sudo=through_sudo())
+    helper, start_s = HelperProcess([str(os.getpid())], sudo=through_sudo()), time.monotonic()
     try:
-        report = _first_report(helper)
+        report = _last_word(helper)
+        took_s = time.monotonic() - start_s
         if report is None and not helper.is_at_end:
             return Unknown(f"the probes are not compiled after {_CHECK_S:.0f} s")
         if report is None:
@@ -125,15 +127,16 @@ def _tried() -> str | Unknown:
     if report["missing"]:
         part, (reason, remedy) = next(iter(report["missing"].items()))
         return Unknown(f"no {part}: {clean(reason)}", clean(remedy))
-    return f"system calls, scheduler and stacks; loaded in {report['seconds']} s"
+    return f"system calls, scheduler and stacks; loaded in {took_s:.1f} s"
 
 
-def _first_report(helper: HelperProcess) -> dict[str, Any] | None:
-    """What it has to say in the end; None where it ends, or the time does, without that."""
+def _last_word(helper: HelperProcess) -> dict[str, Any] | None:
+    """What it has to say once nothing is awaited; None where it ends, or the time does, without that."""
     end_s = time.monotonic() + _CHECK_S
     while (left_s := end_s - time.monotonic()) > 0 and not helper.is_at_end:
         select.select([helper], [], [], left_s)
         for report in helper.reports():
-            if report["kind"] != "attaching":
+            awaited = any(remedy == WAIT for _, remedy in report.get("missing", {}).values())
+            if report["kind"] != "attaching" and not awaited:
                 return report
     return None

@@ -35,7 +35,6 @@ _ENOUGH_STACKS = 50
 _OF_LIBRARIES = 1 / 3
 """Of the budget: the share of probes on library functions."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
-_WAIT = "wait a second"
 _LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
@@ -97,7 +96,10 @@ class Helper:
             if self._add(part):
                 del self._awaited[part]
             else:
-                self.missing[part] = (f"its probes are being compiled, for {self._programs.waiting_s():.0f} s", _WAIT)
+                self.missing[part] = (
+                    f"its probes are being compiled, for {self._programs.waiting_s():.0f} s",
+                    protocol.WAIT,
+                )
 
     def _add(self, part: str) -> bool:
         """Add a part if its program is there; whether it is, or never will be."""

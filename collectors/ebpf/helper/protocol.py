@@ -20,6 +20,9 @@ from typing import Any, Protocol, TypeVar
 from . import system
 from .system import UnavailableError
 
+WAIT = "wait a second"
+"""The remedy of what is only awaited."""
+
 
 class StoppedError(Exception):
     """Nobody wants to know any more."""

@@ -70,6 +70,13 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
 
 
 @pytest.mark.usefixtures("kernel_probes")
+def test_doctor_waits_for_what_must_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
+    (check,) = checks()
+    assert str(check.state).startswith("system calls, scheduler and stacks")
+
+
+@pytest.mark.usefixtures("kernel_probes")
 @measured_again
 def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
     account, watch = is_watched_from_start_to_end(EbpfCollector, workload, "1", interval_s=0.1)
