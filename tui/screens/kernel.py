@@ -143,6 +143,10 @@ class KernelScreen(Dialog):
     KernelScreen.-low #metrics { height: 6; }
     KernelScreen.-low.-metrics #about { height: 5; }
     KernelScreen.-low.-metrics #metrics { height: 1fr; }
+    KernelScreen.-tiny #metrics { display: none; }
+    KernelScreen.-tiny #about { height: 1fr; }
+    KernelScreen.-tiny.-metrics #metrics { display: block; }
+    KernelScreen.-tiny.-metrics #about { display: none; }
     KernelScreen.-bare #about { height: 1fr; }
     KernelScreen.-bare #metrics { display: none; }
     """
@@ -197,6 +201,7 @@ class KernelScreen(Dialog):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 30, "-low")
+        self.set_class(event.size.height < 18, "-tiny")
         self.set_class(event.size.width < 100 or self._details is None, "-narrow")
 
     def action_step(self, step: int) -> None:

@@ -42,7 +42,7 @@ class ReasonsScreen(Dialog):
 
     DEFAULT_CSS = """
     ReasonsScreen { align: center middle; }
-    ReasonsScreen ReasonsPane { width: 92; max-width: 95%; height: 20; max-height: 90%; }
+    ReasonsScreen ReasonsPane { max-width: 92; max-height: 20; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,m,backspace", "dismiss", "back", tooltip="Back to the stalls")
