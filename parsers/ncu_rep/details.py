@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llmtop.parsers.ncu_rep.container import Extent, ReportFile
 
 SOURCE = "ncu"
+T = TypeVar("T")
 _DECODED_KERNELS = 2
 """Kernels kept decoded: a kernel with per-instruction metrics takes tens of MB."""
 _KNOWN_NUMBERS = 1 << 14
@@ -118,6 +119,14 @@ class MetricsOfKernel(Mapping[str, Quantity]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
+
+    @overload
+    def get(self, name: str, default: None = None, /) -> Quantity | None: ...
+    @overload
+    def get(self, name: str, default: Quantity | T, /) -> Quantity | T: ...
+    def get(self, name: str, default: object = None, /) -> object:
+        """As of any mapping, which would raise and catch an error for each of the hundreds that are not there."""
+        return self[name] if name in self._values else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
