@@ -286,15 +286,21 @@ def shift(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[floa
     return statistics.median(means), *bounds
 
 
-def minutes_needed(spent: float, loss: float, most: float) -> str:
+def minutes_needed(spent: float, loss: float, least: float, most: float) -> str:
     """How long until the upper bound is within the budget, if it goes on as it did: bounds shrink as 1/sqrt(n).
 
-    >>> minutes_needed(4.0, 0.002, 0.018), minutes_needed(4.0, 0.02, 0.03)
+    "never" where the loss is surely beyond it, "more" where that cannot be told yet.
+
+    >>> minutes_needed(4.0, 0.002, -0.01, 0.018), minutes_needed(4.0, 0.03, 0.02, 0.04)
     ('16', 'never')
+    >>> minutes_needed(4.0, 0.02, -0.03, 0.07), minutes_needed(4.0, 0.001, -math.inf, math.inf)
+    ('more', 'more')
     """
-    if loss >= BUDGET:
+    if least > BUDGET:
         return "never"
-    return f"{max(0.5, spent * ((most - loss) / (BUDGET - loss)) ** 2):.2g}" if math.isfinite(most) else "more"
+    if loss >= BUDGET or math.isinf(most):
+        return "more"
+    return f"{max(0.5, spent * ((most - loss) / (BUDGET - loss)) ** 2):.2g}"
 
 
 def losses_by_window(seen: Sequence[Turn], settle_s: float) -> dict[str, Losses]:
@@ -339,7 +345,7 @@ def report(by_mode: dict[str, list[Turn]], settle_s: float, minutes: float) -> i
                     f"{statistics.fmean(lost.tokens):+.2%}, {max(lost.tokens):+.1%}",
                     _worst_second(seen, window, quiet),
                     f"{statistics.fmean(turn.own for turn in seen):.1%}",
-                    minutes_needed(minutes, loss, most),
+                    minutes_needed(minutes, loss, least, most),
                 )
             )
     head = ("probes: window", "n", "tokens lost", "at least", "at most", "1 %", "steps lost", "CPU per token")
