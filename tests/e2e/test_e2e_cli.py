@@ -85,7 +85,7 @@ def test_open_survives_resizing(terminal: TerminalFactory) -> None:
 def test_hostile_names_are_shown_not_obeyed(terminal: TerminalFactory, tmp_path: Path) -> None:
     path = tmp_path / "hostile.ncu-rep"
     path.write_bytes(report(kernel(HOSTILE), kernel(b"wide\xe4\xbd\xa0" * 3000)))
-    screen = terminal([*LLMTOP, "open", str(path)], columns=200, lines=30)
+    screen = terminal([*LLMTOP, "open", str(path)], columns=240, lines=30)
     text = screen.wait_for("a[/b]c")
     assert "[@click=app.quit]d" in text
     assert "你好" in text.replace(" ", "") or "你 好" in text

@@ -30,6 +30,8 @@ ODD_UNITS = re.compile(
     # NVIDIA's reader guesses these from a part of the name ("branch", "mem", "inst", "spilling") and is off.
     r"pcsamp_warps_issue_stalled|icc_requests|imc_requests|register_spilling_mem|lts2xbar_bytes|sectors_global_excessive"
     r"|^memory_l1_|threads_uniform\.pct|average_warp_latency_issue_stalled|^breakdown:|op_[df](add|mul|fma)_pred_on\.sum"
+    # Of these it says "inst" of the first metric that it is asked for, and "thread" after others.
+    r"|op_[dfh](add|mul|fma)_pred_on_x\d"
 )
 
 

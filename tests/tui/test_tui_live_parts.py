@@ -108,7 +108,7 @@ def test_many_gpus_get_more_room_where_there_are_rows() -> None:
     assert not Room(120, 40, 8).classes()["-crowd"]
     assert Room(120, 40, 16).classes()["-crowd"]
     assert Room(80, 24, 8).classes()["-cramped"]
-    assert not any(Room(80, 24, 1).classes().values())
+    assert [name for name, is_on in Room(80, 24, 1).classes().items() if is_on] == ["-roomy"]
 
 
 @pytest.mark.parametrize(
