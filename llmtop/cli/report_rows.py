@@ -24,7 +24,7 @@ def total_row(table: KernelRows) -> list[str]:
         "name": f"total of {totals.rows}",
         "share": None if totals.share is None else 100 * totals.share,
         "calls": totals.launches,
-        "duration": totals.total_ns,
+        "duration": totals.total_ns or Unknown("no launch has a time"),
     }
     return _texts([sums.get(column.key) for column in table.columns], table.columns)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.bounds import Bound, Verdict
 from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
@@ -33,7 +34,7 @@ def judge(judged: Judged) -> Claim | None:
     if verdict is None or not _is_limit(verdict):
         return None
     in_dram = verdict.dram is not None and verdict.dram >= verdict.memory - 5
-    if is_waiting(judged) or (not in_dram and is_explained(judged)):
+    if is_waiting(judged) or (not in_dram and is_explained(judged)) or kernel_spills.judge(judged) is not None:
         return None
     level = "DRAM" if in_dram else "cache and shared-memory"
     return Claim(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.counters import quotient
+from llmtop.analysis.rules import kernel_atomics
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
 from llmtop.analysis.rules.kernel_uncoalesced import excessive_share
 from llmtop.model import Finding, Trace
@@ -45,6 +46,8 @@ def judge(judged: Judged) -> Claim | None:
         return None
     at_its_limit = verdict is not None and (verdict.dram or 0.0) >= HIGH_USE_PERCENT
     if at_its_limit or judged.is_small_grid or excessive_share(judged) > _SCATTERED:
+        return None
+    if kernel_atomics.judge(judged) is not None:  # the loads wait behind the updates, however wide they are
         return None
     claim = Claim(
         judged,

@@ -1,4 +1,4 @@
-"""What the profiler's own rules estimate to be worth something, where no rule of ours speaks of it."""
+"""What the profiler's own rules estimate to be worth something, of a kernel of which no rule of ours speaks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from llmtop.analysis.rules import (
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
-    kernel_small_grid,
     kernel_uneven,
     kernel_waits,
 )
@@ -22,15 +21,6 @@ id = "tool-advice"
 summary = "Nsight Compute's own rules estimate a speedup of what no other finding is about."
 source = "Nsight Compute, rule results in the report (global estimates, in % of the kernel's time)"
 
-_LIMITS = frozenset(
-    (
-        *kernel_memory_roof.ADVICE,
-        *kernel_compute_bound.ADVICE,
-        *kernel_low_occupancy.ADVICE,
-        *kernel_small_grid.ADVICE,
-    )
-)
-"""Rules on what limits a kernel as a whole: any finding of ours on that kernel says the same, or why not."""
 _OF_CODE = frozenset(
     {"FPInstructions", "SharedMemoryConflicts", "UncoalescedSharedAccess", "ThreadDivergence", "MemoryL2Compression"}
 )
@@ -45,7 +35,9 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def judge(judged: Judged) -> Claim | None:
-    """The largest global estimate that nothing else is said about. Local ones are of a part that nobody measured."""
+    """The largest global estimate, where nothing else is said. Local ones are of a part that nobody measured."""
+    if judged.is_small_grid or judged.is_chained or claims(judged) or any(rule.judge(judged) for rule in _OVERALL):
+        return None
     details = judged.kernels.table.details
     results = () if details is None else details.rules(judged.launch)
     spoken = _spoken_of(judged)
@@ -64,14 +56,12 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _spoken_of(judged: Judged) -> set[str]:
+def _spoken_of(judged: Judged) -> frozenset[str]:
     """The profiler's rules that say nothing new of this kernel, or what nobody can follow."""
-    particular = claims(judged)
-    overall = judged.is_small_grid or judged.is_chained or any(rule.judge(judged) is not None for rule in _OVERALL)
-    spoken = {rule for claim in particular for rule in claim.advice}
-    spoken |= _LIMITS if overall or particular else set()
-    spoken |= set() if isinstance(judged.facts.waves, Unknown) else set(kernel_uneven.ADVICE[:1])  # judged by ourselves
-    return spoken | (_OF_CODE if judged.kind.library else set())
+    spoken = _OF_CODE if judged.kind.library else frozenset()
+    if isinstance(judged.facts.waves, Unknown):
+        return spoken
+    return spoken | {kernel_uneven.ADVICE[0]}  # judged by ourselves
 
 
 def _estimate(result: RuleResult) -> float:
