@@ -401,6 +401,26 @@ def test_a_hang_is_measured_against_what_is_usual() -> None:
     assert asked((0.9, 3.0), 0) == ["ENDPOINT HANGS"]
 
 
+@pytest.mark.parametrize(("after_s", "said"), [(12, []), (75, ["ENDPOINT HANGS"])])
+def test_a_server_that_was_restarted_may_listen_before_it_can_answer(after_s: int, said: list[str]) -> None:
+    trace = ALIVE.but(answer=(Answer.METRICS, Answer.SILENT), answer_s=(0.005, after_s)).trace()
+    then = START_NS + (90 - 14) * NS_PER_S
+    anew = {key: replace_times(one, then) for key, one in trace.series.items() if one.metric == v.PROCESS_STATE}
+    waited = Series.of("endpoint:1", v.ENDPOINT_TIME, "GET", [(then, 0.005), (then + after_s * NS_PER_S, after_s)])
+    answers = Series.of(
+        "endpoint:1", v.ENDPOINT_ANSWER, "GET", [(START_NS, Answer.METRICS), (then + after_s * NS_PER_S, Answer.SILENT)]
+    )
+    series = {**trace.series, **anew, ("endpoint:1", waited.metric.name): waited}
+    series["endpoint:1", answers.metric.name] = answers
+    restarted = replace(trace, end_ns=then + after_s * NS_PER_S, series=series)
+    assert [fault.state for fault in liveness(restarted).faults] == said
+
+
+def replace_times(series: Series, start_ns: int) -> Series:
+    """The samples from this moment on."""
+    return Series.of(series.track, series.metric, series.source, [one for one in series.known if one[0] >= start_ns])
+
+
 def test_a_page_that_is_still_waited_for_counts_before_it_has_failed() -> None:
     trace = ALIVE.trace()
     key, t = ("endpoint:1", v.ENDPOINT_TIME.name), trace.end_ns + 2 * NS_PER_S

@@ -25,6 +25,8 @@ SILENT_S = 0.85
 """Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds. Just under a
 second, so that the poll after the one that asked says so, within two seconds at 1 Hz."""
 _LONGER = 3.0
+STARTING_S = 60.0
+"""A server that was seen to start may take connections long before it can answer: its model is loaded meanwhile."""
 SLOW_S = 1.0
 """A page that takes so long, three times in a row, waits its turn behind requests that do too."""
 _LOOKS = 3
@@ -77,8 +79,19 @@ def _asked_ns(answers: Series, times: Series | None) -> int | None:
 
 def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
     """Whether metrics have come from there: a server that starts has nothing to lose yet."""
+    if _is_anew(answers, trace):
+        return False
     port = track.id.partition(":")[2]
     return f"server:{port}" in trace.tracks or any(value == Answer.METRICS for value in answers.values)
+
+
+def _is_anew(answers: Series, trace: Trace) -> bool:
+    """Whether the server was started while this was looked at, and has given no metrics since."""
+    seen = [series.times[0] for part in parts(trace) if (series := trace.get(part.track.id, v.PROCESS_STATE))]
+    since = min(seen, default=0)
+    if since - answers.times[0] < FRESH_NS:  # the first looks at both come in any order
+        return False
+    return not any(t >= since and value == Answer.METRICS for t, value in answers.known)
 
 
 def _is_broken(answers: Series) -> bool:
@@ -120,7 +133,7 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
     waited = max((times.last or 0.0) if times is not None else 0.0, (trace.end_ns - since) / NS_PER_S)
     usual = _usual_s(answers, times)
     has_answered = _has_answered(answers, trace, track)
-    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else FRESH_NS / NS_PER_S):
+    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else _patience_s(answers, trace)):
         return
     url = _url(track)
     yield Fault(
@@ -138,6 +151,10 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
         is_whole=False,
         severity=Severity.ERROR if has_answered else Severity.WARNING,
     )
+
+
+def _patience_s(answers: Series, trace: Trace) -> float:
+    return STARTING_S if _is_anew(answers, trace) else FRESH_NS / NS_PER_S
 
 
 def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> Iterator[Fault]:
