@@ -11,7 +11,7 @@ from llmtop.analysis.readings import target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.roofline_server import server_roofline
 from llmtop.analysis.views import RooflineView
 from llmtop.model import TrackKind, Unknown
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.roofline import draw_roofline
 
 if TYPE_CHECKING:
@@ -32,11 +32,17 @@ class RooflinePane(Pane[RooflineView]):
 
     number = 1
     title = "Roofline"
+    least_ns = CALM_NS
 
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="roofline")
         self.target = target
         self.gpu: str | None = None
+
+    def choose_gpu(self, gpu: str | None) -> None:
+        """Show another GPU, or all of them, from the next trace on."""
+        self.gpu = gpu
+        self._stale = True
 
     def view(self, trace: Trace) -> RooflineView | Unknown:
         gpus = target_gpus(trace, self.target)

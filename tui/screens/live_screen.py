@@ -427,7 +427,7 @@ class LiveScreen(FullScreen):
         self._show_gpu(message.gpu)
 
     def _show_gpu(self, gpu: str | None) -> None:
-        self.pane(RooflinePane).gpu = gpu
+        self.pane(RooflinePane).choose_gpu(gpu)
         self.pane(LanesPane).choose_gpu(None if gpu == ALL_GPUS else gpu)
         self.refresh_trace()
 
