@@ -264,6 +264,8 @@ class _Names:
         threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not is_first(one.id))
         named = Counter((track.parent, track.name) for track in threads)
         self._crowds = {key: count for key, count in named.items() if count > 1}
+        ends = (one for one in tracks.values() if one.kind is TrackKind.ENDED)
+        self._ended = {str(one.facts.get("pid")): one.name for one in ends}
         self._known: dict[str, tuple[Level, Level]] = {}
 
     def of(self, thread: str) -> tuple[Level, Level]:
@@ -278,7 +280,7 @@ class _Names:
         pid = thread.removeprefix("thread:").partition("/")[0]
         track = self._tracks.get(f"process:{pid}")
         if track is None:
-            return f"process {pid}"
+            return f"{self._ended.get(pid, 'process')} {pid}"
         role = track.facts.get("role", "")
         return f"{role if isinstance(role, str) and role else track.name} {pid}"
 
@@ -287,7 +289,8 @@ class _Names:
         track = self._tracks.get(thread)
         if track is None:
             pid, _, tid = thread.removeprefix("thread:").partition("/")
-            return ENDED_THREADS if f"process:{pid}" in self._tracks else f"thread {pid}/{tid}"
+            is_known = f"process:{pid}" in self._tracks or pid in self._ended
+            return ENDED_THREADS if is_known else f"thread {pid}/{tid}"
         count = None if is_first(thread) else self._crowds.get((track.parent, track.name))
         return f"{track.name} ×{count}" if count else track.name
 

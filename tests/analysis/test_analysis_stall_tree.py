@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop.analysis.stall_times import leading_thread, resting_threads
-from llmtop.analysis.stall_tree import MergedNode, Order, Wanted, stall_tree
+from llmtop.analysis.stall_tree import ENDED_THREADS, MergedNode, Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
@@ -86,6 +86,12 @@ def test_kinds_tell_the_kernels_functions_and_the_states_apart() -> None:
 def test_threads_that_are_not_known_go_by_their_number() -> None:
     tree = stall_tree(Trace(Origin("live"), stacks=STACKS[:1]))
     assert [line.strip() for line in written(tree.root)[1:3]] == ["process 7 60", "thread 7/7 60"]
+
+
+def test_a_process_that_has_ended_keeps_its_role() -> None:
+    ended = Track("ended:7/1", TrackKind.ENDED, "EngineCore", facts={"pid": 7})
+    tree = stall_tree(Trace(Origin("live"), tracks={ended.id: ended}, stacks=STACKS[:1]))
+    assert [line.strip() for line in written(tree.root)[1:3]] == ["EngineCore 7 60", f"{ENDED_THREADS} 60"]
 
 
 def test_threads_that_have_ended_are_one_frame_of_their_process() -> None:
