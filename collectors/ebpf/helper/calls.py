@@ -38,6 +38,8 @@ class Calls:
         """Spins of threads that are no more, by (tgid, call)."""
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._sent_waits: dict[int, int] = {}
+        self._left: set[int] = set()
+        """Processes that ended by the last read: a call that was under way then may be counted after it."""
         self._sent_spins: dict[tuple[int, str], int] = {}
         self.mode = "off"
         self._held: dict[str, list[int]] = {}
@@ -66,9 +68,13 @@ class Calls:
     def read(self, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
         """What changed: sums since the start, by process and call; spins by thread too."""
         dead, finished = {tid for tid, _ in ended}, set(gone)
+        late, self._left = self._left, finished
         timed: list[list[Any]] = []
         waits: dict[int, int] = {}
         for (tgid, call), (count, errors, ns, switch_timeouts, *slots) in self._calls.entries():
+            if tgid in late:
+                self._calls.remove(tgid, call)
+                continue
             if self._is_news(tgid, call, (count, errors, ns)):
                 timed.append([tgid, call, count, errors, ns, {slot: n for slot, n in enumerate(slots) if n}])
             if switch_timeouts:
