@@ -157,7 +157,9 @@ def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
     return roofline.refusals[0].why if roofline.refusals else c.not_collected("DRAM bytes", c.ROOFLINE)
 
 
-_NO_COUNTERS = Unknown("a timeline has no counters", "profile it with ncu: what is not in the capture has the command")
+_NO_COUNTERS = Unknown(
+    "a timeline has no counters", "profile it with ncu: the command stands under Not in this capture"
+)
 _WITHOUT_COUNTERS = KernelFacts(*[_NO_COUNTERS] * len(fields(KernelFacts)))
 """The facts of a launch in a capture that has only times."""
 

@@ -141,7 +141,7 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
         return
     yield from _heading("Kernel time by NVTX range (one within another counts in both)", style)
     for share in shares[:_RANGES]:
-        times = "" if share.times is None else f"{share.times} times"
+        times = "" if share.times is None else counted(share.times, "time")
         head = (
             f"  {percent(100 * share.share):>6}  {duration(share.total_ns):>8}  {counted(share.launches, 'launch'):>15}"
         )

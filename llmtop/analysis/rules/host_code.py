@@ -28,7 +28,9 @@ def check(trace: Trace) -> Iterator[Finding]:
     lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.OWN_CODE)
     if lost is not None:
         named = [part.name for part in lost.parts if part.name]
-        where = f", most of it in the range {named[0]}" if named and lost.parts[0].name == named[0] else ""
+        largest = lost.parts[0]
+        amount = "most" if largest.ns > lost.ns / 2 else "the largest part"
+        where = f", {amount} of it in the range {named[0]}" if named and largest.name == named[0] else ""
         sampled = tuple(_functions(lost.details))
         yield idle.finding(
             trace,
