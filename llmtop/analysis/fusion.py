@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _STEPS = frozenset({Family.ELEMENTWISE, Family.NORM, Family.CONVERSION, Family.COPY, Family.REDUCTION})
 _FUSIBLE_REDUCTIONS = ("reduce mean", "reduce sum", "reduce max", "reduce welford", "reduce norm")
-_SORTS = ("sort", "scan", "topk", "top_k")
 _SECTOR_BYTES = 32
 _PARTS = (
     ("RMSNorm in parts", ("pow", "mean", "rsqrt")),

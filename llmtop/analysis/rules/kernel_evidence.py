@@ -86,6 +86,11 @@ class Judged:
         chained = chained_launches(self.trace)
         return all(launch in chained for launch in self.row.launches)
 
+    @property
+    def is_of_launches(self) -> bool:
+        """Whether the size or the number of its launches is the reason, not what it does: others speak of that."""
+        return self.is_small_grid or self.is_chained
+
     def counter(self, name: str) -> float | None:
         """One counter's value."""
         return number(self.metrics, name)

@@ -33,14 +33,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "warps wait for loads that nothing hides")
 
 
-def _is_others(judged: Judged) -> bool:
-    return judged.is_small_grid or judged.is_chained
-
-
 def judge(judged: Judged) -> Claim | None:
     """What hiding the loads could save; None where something else is the reason."""
     share, verdict = judged.stalled(_REASON), judged.verdict
-    if share < _DOMINANT_SHARE or verdict is None or not judged.is_held_up(share) or _is_others(judged):
+    if share < _DOMINANT_SHARE or verdict is None or not judged.is_held_up(share) or judged.is_of_launches:
         return None
     if kernel_low_occupancy.judge(judged) is not None or is_explained(judged):
         return None

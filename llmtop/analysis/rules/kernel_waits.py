@@ -84,14 +84,10 @@ def is_waiting(judged: Judged) -> bool:
     return judge(judged) is not None or kernel_memory_latency.judge(judged) is not None
 
 
-def _is_others(judged: Judged) -> bool:
-    return judged.is_small_grid or judged.is_chained
-
-
 def judge(judged: Judged) -> Claim | None:
     """What less waiting could save; None where something else is the reason."""
     verdict = judged.verdict
-    if verdict is None or _is_others(judged):
+    if verdict is None or judged.is_of_launches:
         return None
     if (
         isinstance(judged.facts.stalls, Unknown)

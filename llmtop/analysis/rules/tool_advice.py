@@ -36,7 +36,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def judge(judged: Judged) -> Claim | None:
     """The largest global estimate, where nothing else is said. Local ones are of a part that nobody measured."""
-    if judged.is_small_grid or judged.is_chained or claims(judged) or any(rule.judge(judged) for rule in _OVERALL):
+    if judged.is_of_launches or claims(judged) or any(rule.judge(judged) for rule in _OVERALL):
         return None
     details = judged.kernels.table.details
     results = () if details is None else details.rules(judged.launch)
