@@ -78,6 +78,7 @@ class FakeDetails:
     values: Sequence[Mapping[str, Value]]
     results: Mapping[int, tuple[RuleResult, ...]] = field(default_factory=dict)
     collected: tuple[str, ...] = ()
+    split: Mapping[int, Mapping[str, Instances]] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
 
     def metrics(self, i: int) -> Mapping[str, Quantity]:
@@ -91,7 +92,7 @@ class FakeDetails:
         return ""
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
-        return Unknown("not collected")
+        return self.split.get(i, {}).get(metric, Unknown("not collected"))
 
     def rules(self, i: int) -> tuple[RuleResult, ...]:
         return self.results.get(i, ())
@@ -117,6 +118,7 @@ class Launch:
     block: tuple[int, int, int] = (128, 1, 1)
     function: str = ""
     rules: tuple[RuleResult, ...] = ()
+    instances: Mapping[str, Instances] = field(default_factory=dict)
 
 
 def report(
@@ -132,7 +134,8 @@ def report(
         next(launch.function or launch.name for launch in launches if launch.name == name) for name in names
     )
     rules = {i: launch.rules for i, launch in enumerate(launches)}
-    details = FakeDetails([launch.metrics for launch in launches], rules, sections) if counted else None
+    split = {i: launch.instances for i, launch in enumerate(launches)}
+    details = FakeDetails([launch.metrics for launch in launches], rules, sections, split) if counted else None
     x, y, z = (array("q", (launch.grid[axis] for launch in launches)) for axis in range(3))
     bx, by, bz = (array("q", (launch.block[axis] for launch in launches)) for axis in range(3))
     unknown = array("q", [-1]) * len(launches)

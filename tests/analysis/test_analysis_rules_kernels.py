@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.analysis.double_precision import OPCODES
 from llmtop.analysis.rules import (
     attention_variant,
     fusion_chances,
@@ -27,7 +28,7 @@ from llmtop.analysis.rules import (
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.kernel_causes import PARTICULAR
 from llmtop.analysis.rules.registry import RULES, diagnose
-from llmtop.model import Finding, KernelTable, Origin, RuleResult, Severity, Trace, Value
+from llmtop.model import Finding, Instances, KernelTable, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (
     COMPUTE,
@@ -266,11 +267,78 @@ def test_a_kernel_at_the_dram_roof_says_its_traffic_and_what_is_left() -> None:
     assert finding.message == "at the DRAM roof: compute 7.0 %, memory 84 % (DRAM 84 %) of peak"
     assert "2.00 µs in 1 call, 100 % of the kernels' time" in finding.evidence
     assert "DRAM 1.00 TB/s, 50 % of 2.00 TB/s (ncu)" in finding.evidence
-    assert finding.evidence[-1] == "at stake: up to 46.5 ns, 2.3 % of the capture"
+    assert finding.evidence[-1] == (
+        "at stake: up to 46.5 ns, 2.3 % of the capture: what is left up to 86 % of the DRAM peak, which a plain copy "
+        "reaches"
+    )
     assert finding.next_command == (
         "ncu --kernel-name gemv --launch-count 1 --section MemoryWorkloadAnalysis"
         " --section MemoryWorkloadAnalysis_Tables --section SourceCounters -o kernel_%i COMMAND"
     )
+
+
+FP64 = FAULTS["double precision"][0]
+CAPABILITY = "device__attribute_compute_capability_{}"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "gpu", "rate", "saved"),
+    [
+        ({CAPABILITY.format("major"): 8, CAPABILITY.format("minor"): 6}, "NVIDIA A10G", "1/64", 63 / 64),
+        ({CAPABILITY.format("major"): 9, CAPABILITY.format("minor"): 0}, H100, "1/2", 1 / 2),
+        (
+            {
+                "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": 6400.0,
+                "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained": 200.0,
+            },
+            "NVIDIA X",
+            "1/32",
+            31 / 32,
+        ),
+        ({}, "Tesla V100-SXM2-32GB", "1/2", 1 / 2),
+        ({"device__attribute_single_to_double_precision_perf_ratio": 16}, "NVIDIA X", "1/16", 15 / 16),
+    ],
+)
+def test_double_precision_is_as_slow_as_on_this_gpu(
+    metrics: Mapping[str, Value], gpu: str, rate: str, saved: float
+) -> None:
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, {**FP64, **metrics}), gpu=gpu))
+    assert f"FP64 has {rate} of the FP32 rate here" in finding.action
+    assert finding.at_stake_ns == pytest.approx(50_000 * 0.95 * saved)
+
+
+def test_of_a_gpu_that_nobody_knows_no_rate_is_said() -> None:
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, FP64), gpu="NVIDIA X"))
+    assert "rate" not in finding.action
+    assert finding.at_stake_ns == 0
+
+
+def opcodes(**by_name: float) -> Mapping[str, Instances]:
+    names = tuple(name.replace("_", ".") for name in by_name)
+    return {OPCODES: Instances(names, tuple(by_name.values()))}
+
+
+def test_divisions_in_double_precision_are_named_where_instructions_were_counted() -> None:
+    divides = opcodes(MUFU_RCP64H=10.0, DFMA=150.0, DMUL=40.0, DSETP=10.0, IMAD=900.0)
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, FP64, instances=divides), gpu=H100))
+    assert finding.action.startswith("divide less")
+    assert any("up to 40 % of its FP64 instructions" in line for line in finding.evidence)
+    assert finding.at_stake_ns == pytest.approx(50_000 * 0.95 * (1 - 0.6 / 2))
+
+
+@pytest.mark.parametrize("counted", [opcodes(MUFU_RCP64H=1.0, DFMA=200.0), opcodes(MUFU_RCP=10.0, FFMA=200.0), {}])
+def test_few_divisions_are_not_named(counted: Mapping[str, Instances]) -> None:
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, FP64, instances=counted), gpu=H100))
+    assert finding.action.startswith("compute in single precision")
+    assert not any("division" in line for line in finding.evidence)
+
+
+@pytest.mark.parametrize(("fma", "is_told"), [(5_000.0, True), (9_000.0, False)])
+def test_a_busy_pipe_far_below_its_peak_is_explained(fma: float, is_told: bool) -> None:
+    pipe = {"sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed": 95.0}
+    metrics = {**LATENCY, **DRAM_COUNTERS, **fp32_counters(fma=fma), COMPUTE: 95.0, **pipe}
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, metrics), gpu=H100))
+    assert any("two operations, here it makes 1.1 on average" in line for line in finding.evidence) is is_told
 
 
 def test_a_hostile_kernel_name_is_in_no_command() -> None:

@@ -44,4 +44,5 @@ def test_of_a_timeline_the_whole_is_its_length_and_of_a_report_its_kernels() -> 
     timeline = replace(kernels, spans={"kernel": spans("kernel", [(0, 400, 1)])}, start_ns=0, end_ns=8000)
     assert stakes.share(timeline, 400.0) == 0.05
     assert stakes.share(timeline, 9000.0) == 1.0
-    assert stakes.in_words(timeline, 400.0) == "at stake: up to 400 ns, 5.0 % of the capture"
+    said = "at stake: up to 400 ns, 5.0 % of the capture: half of its time"
+    assert stakes.in_words(timeline, 400.0, "half of its time") == said

@@ -58,7 +58,10 @@ def check(trace: Trace) -> Iterator[Finding]:
             severity=stakes.severity(trace, worst.exposed_ns),
             subject=gpu_title(worst.gpu),
             message=f"communication that no computation covers: {share} of the capture{_waiting(worst)}",
-            evidence=(*_evidence(trace, gpus), stakes.in_words(trace, worst.exposed_ns)),
+            evidence=(
+                *_evidence(trace, gpus),
+                stakes.in_words(trace, worst.exposed_ns, "all communication that no computation covers"),
+            ),
             action=_action(late, gpus) if waits else _OVERLAP,
             source=source,
             at_stake_ns=worst.exposed_ns,

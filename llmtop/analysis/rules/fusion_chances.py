@@ -22,6 +22,9 @@ _LEAST_SHARE = 0.01
 _SHOWN = 4
 
 
+_BASIS = "the traffic between them where bytes were counted, else the time of all but the longest of each chain"
+
+
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for all of them: the same switch fuses most."""
     chains = fusion_chains(trace)
@@ -36,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         severity=stakes.severity(trace, saved_ns),
         subject="small kernels",
         message=f"small kernels follow each other {_often(times)}: {percent(100 * share)} of the kernels' time",
-        evidence=(*_evidence(chains), stakes.in_words(trace, saved_ns)),
+        evidence=(*_evidence(chains), stakes.in_words(trace, saved_ns, _BASIS)),
         action="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
         "kernels that cast as they load; what remains costs less to launch in a CUDA graph",
         source=source,

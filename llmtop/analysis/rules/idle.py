@@ -108,7 +108,7 @@ def finding(
         severity=severity or usual,
         subject=lost.subject,
         message=f"idle {share} of the capture{', in one gap' if lost.is_once else ''}: {message}",
-        evidence=(*evidence, *_evidence(lost), stakes.in_words(trace, lost.ns)),
+        evidence=(*evidence, *_evidence(lost), stakes.in_words(trace, lost.ns, "all of this idle time")),
         action=action,
         next_command=next_command,
         source=source,

@@ -40,6 +40,7 @@ def judge(judged: Judged) -> Claim | None:
         "global memory "
         "once a block; or spread the updates over more addresses",
         judged.row.total_ns * share * _held_up(judged),
+        "the share of atomic requests, by how much of the time it waits for memory or uses it",
         (f"{si(atomic)} atomic requests (ncu)",),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
     )

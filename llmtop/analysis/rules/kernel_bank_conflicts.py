@@ -31,11 +31,15 @@ def judge(judged: Judged) -> Claim | None:
     if not wavefronts or conflicts / wavefronts < _NOTABLE_SHARE or judged.kind.library:
         return None
     share = conflicts / wavefronts
+    wasted_ns = judged.row.total_ns * share * _held_up(judged)
+    basis = "the share of repeats, by how much of the time shared memory is busy or waited for"
+    at_stake_ns, basis = at_most(judged, wasted_ns, basis, ADVICE)
     claim = Claim(
         judged,
         f"bank conflicts: {percent(100 * share)} of the wavefronts of {_worst(judged)} are repeats",
         "pad the rows of the shared array by one element, or swizzle its index",
-        at_most(judged, judged.row.total_ns * share * _held_up(judged), ADVICE),
+        at_stake_ns,
+        basis,
         (f"{si(conflicts)} conflicts in {si(wavefronts)} wavefronts (ncu)",),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
         ADVICE,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.gpus import find_gpu
-from llmtop.analysis.roofline_kernels import KernelRoofline
+from llmtop.analysis.double_precision import OPCODES, Divisions, fp64_divisions, fp64_rate
+from llmtop.analysis.roofline_kernels import KernelRoofline, Rate
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
@@ -27,14 +27,28 @@ _NEAR_ROOF = 0.6
 _BUSY_PERCENT = 50.0
 """Of a pipe: from here on it is what the SMs are busy with."""
 _ISSUE_BUSY = 0.8
+_NOTABLE_DIVISIONS = 0.1
+"""Of the FP64 instructions. Ours."""
+_FAR_BELOW = 0.85
+"""Of a pipe's use: a share of the peak up to here asks for an explanation. Ours."""
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "HighPipeUtilization", "IssueSlotUtilization", "FPInstructions")
 
 
 @dataclass(frozen=True, slots=True)
 class _Pipe:
+    """A pipe of an SM.
+
+    Attributes:
+        names: Its use, in %.
+        level: The rate of the roofline that is made in it.
+        others: What else it does than multiply-adds.
+    """
+
     names: tuple[str, ...]
     title: str
     action: str
+    level: str = ""
+    others: str = ""
 
 
 def _percent_names(*pipes: str) -> tuple[str, ...]:
@@ -47,14 +61,17 @@ _TENSOR = _Pipe(
     "tensor cores",
     "only fewer or cheaper operations help: FP8 or INT8 weights and activations, or less work (prefix cache)",
 )
+_FP64 = _Pipe(
+    _percent_names("pipe_fp64_cycles_active", "inst_executed_pipe_fp64"),
+    "FP64",
+    "compute in single precision where that is exact enough: one double variable, constant or literal makes all "
+    "of an expression double",
+    "FP64",
+    "additions and multiplications make one, comparisons none",
+)
 _PIPES = (
     _TENSOR,
-    _Pipe(
-        _percent_names("pipe_fp64_cycles_active", "inst_executed_pipe_fp64"),
-        "FP64",
-        "compute in single precision where that is exact enough (look for literals without f, and double constants): "
-        "FP64 has half the rate of FP32 on data-centre GPUs and 1/64 on others",
-    ),
+    _FP64,
     _Pipe(
         _percent_names("inst_executed_pipe_xu"),
         "special functions",
@@ -66,6 +83,8 @@ _PIPES = (
         _percent_names("pipe_fma_cycles_active", "inst_executed_pipe_fma"),
         "FMA",
         "FP32 arithmetic is the limit: half precision (two at once), tensor cores, or fewer operations",
+        "FP32",
+        "additions and multiplications make one, those of integers none",
     ),
     _Pipe(
         _percent_names("pipe_alu_cycles_active", "inst_executed_pipe_alu"),
@@ -104,8 +123,8 @@ def judge(judged: Judged) -> Claim | None:
         judged,
         f"compute-bound{busy}; {verdict.why}" + ("; near the floating-point peak" if near else ""),
         _action(judged, None if pipe is None else pipe[0]),
-        judged.row.total_ns * _saved(judged, None if pipe is None else pipe[0]),
-        tuple(_evidence(judged)),
+        *_stake(judged, pipe),
+        tuple(_evidence(judged, pipe)),
         ("ComputeWorkloadAnalysis", "InstructionStats", "SourceCounters"),
         ADVICE,
     )
@@ -134,6 +153,8 @@ def _action(judged: Judged, pipe: _Pipe | None) -> str:
         return pipe.action
     if judged.kind.library:
         return _LIBRARY
+    if pipe is _FP64:
+        return _fp64_action(judged)
     if pipe is not None:
         return pipe.action
     issuing = judged.counter(c.ISSUE_ACTIVE)
@@ -145,21 +166,59 @@ def _action(judged: Judged, pipe: _Pipe | None) -> str:
     return _UNKNOWN
 
 
-def _saved(judged: Judged, pipe: _Pipe | None) -> float:
-    """What is left up to high use; on the FP64 pipe, what single precision would save."""
-    verdict = judged.verdict
-    left = 0.0 if verdict is None else max(0.0, 1 - verdict.busiest / HIGH_USE_PERCENT)
-    gpu = find_gpu(judged.kernels.gpu)
-    if pipe is None or pipe.title != "FP64" or isinstance(gpu, Unknown):
-        return left
-    # Without a published FP64 peak the chip is one that has next to none.
-    return max(left, 1 - gpu.peaks.get("fp64", gpu.peaks["fp32"] / 64) / gpu.peaks["fp32"])
+def _fp64_action(judged: Judged) -> str:
+    rate = fp64_rate(judged.metrics, judged.kernels.gpu)
+    slower = "" if rate is None else f" (FP64 has 1/{rate.fp32_per_fp64:.0f} of the FP32 rate here: {rate.source})"
+    first = "divide less (multiply by a reciprocal that is computed once); then " if _divisions(judged) else ""
+    return f"{first}{_FP64.action}{slower}"
 
 
-def _evidence(judged: Judged) -> Iterator[str]:
+def _divisions(judged: Judged) -> Divisions | None:
+    """Where they are a notable part of the FP64 work."""
+    details = judged.kernels.table.details
+    divisions = None if details is None else fp64_divisions(details.instances(judged.launch, OPCODES))
+    return divisions if divisions is not None and divisions.share >= _NOTABLE_DIVISIONS else None
+
+
+def _stake(judged: Judged, pipe: tuple[_Pipe, float] | None) -> tuple[float, str]:
+    """What is left up to high use; of the FP64 pipe's time, what its action would save where that is more."""
+    if pipe is None or pipe[0] is not _FP64 or judged.kind.library:
+        return judged.slack_ns, SLACK
+    rate, divisions = fp64_rate(judged.metrics, judged.kernels.gpu), _divisions(judged)
+    left = 1.0 if rate is None else 1 / rate.fp32_per_fp64
+    basis = "the time of the FP64 pipe, less what the same operations take in FP32"
+    if divisions is not None:
+        left *= 1 - divisions.share
+        basis = "the time of the FP64 pipe, less what its operations without divisions take in FP32"
+    saved_ns = judged.row.total_ns * pipe[1] / 100 * (1 - left)
+    return (saved_ns, basis) if saved_ns > judged.slack_ns else (judged.slack_ns, SLACK)
+
+
+def _evidence(judged: Judged, pipe: tuple[_Pipe, float] | None) -> Iterator[str]:
     roofline = judged.facts.roofline
-    for rate in () if isinstance(roofline, Unknown) else roofline.work:
+    rates = () if isinstance(roofline, Unknown) else roofline.work
+    for rate in rates:
         yield f"{rate.level} {si(rate.achieved, 'FLOP/s')}, {percent(100 * rate.fraction)} of the peak (ncu)"
+        if pipe is not None and rate.level == pipe[0].level:
+            yield from _busier_than_its_rate(judged, pipe[0], rate)
+    divisions = _divisions(judged) if pipe is not None and pipe[0] is _FP64 else None
+    if divisions is not None:
+        yield (
+            f"{si(divisions.count)} warp instructions start a division or reciprocal (MUFU.RCP64H): up to "
+            f"{percent(100 * divisions.share)} of its FP64 instructions (ncu)"
+        )
     issuing = judged.counter(c.ISSUE_ACTIVE)
     if issuing is not None:
         yield f"issue slots {percent(100 * issuing)} used (ncu)"
+
+
+def _busier_than_its_rate(judged: Judged, pipe: _Pipe, rate: Rate) -> Iterator[str]:
+    """Why a pipe can be much busier than its share of the peak says."""
+    # Of all cycles, as the rate is: of the active ones it is busier wherever SMs rest.
+    percents = c.first(judged.metrics, (name for name in pipe.names if name.endswith("elapsed")))
+    if percents is not None and rate.fraction <= _FAR_BELOW * percents / 100:
+        yield (
+            f"a pipe {percent(percents)} busy makes less than that of the peak: the peak takes each instruction for a "
+            f"multiply-add of two operations, here it makes {200 * rate.fraction / percents:.2g} on average "
+            f"({pipe.others})"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis import counters as c
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, at_most, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent
@@ -41,7 +41,8 @@ def judge(judged: Judged) -> Claim | None:
         judged,
         f"diverging warps: {text(threads)} of 32 threads work at each instruction",
         "let the threads of a warp take the same path: sort or group the work by path, or compute both and select",
-        at_most(judged, judged.row.total_ns * (1 - threads / _WARP) * min(1.0, busy), ()),
+        judged.row.total_ns * (1 - threads / _WARP) * min(1.0, busy),
+        "the share of threads that are off, by the use of the SMs",
         (f"issue slots used {percent(100 * busy)} (ncu)",),
         ("SourceCounters", "InstructionStats"),
         ADVICE,

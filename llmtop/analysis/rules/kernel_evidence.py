@@ -23,6 +23,9 @@ HIGH_USE_PERCENT = 80.0
 _FAIR_USE_PERCENT = 70.0
 """Of peak: half way from what is latency-bound (60 %) to high use."""
 _MOST_OF_THE_WAITING = 0.6
+SLACK = f"what {HIGH_USE_PERCENT:.0f} % use of the busiest unit would save"
+"""The basis of a stake of `Judged.slack_ns`."""
+SLACK_OF_WAITING = f"{SLACK}, by the share of the waiting"
 WORTHWHILE_SHARE = 0.01
 """Of the kernels' time. By Amdahl's law not even removing a smaller kernel shortens the whole by more than that."""
 
@@ -163,6 +166,7 @@ class Claim:
         what: What is wrong, with its number.
         action: What to do; kernels that are told the same stand in one finding.
         at_stake_ns: Time of all its calls that the evidence says can be saved at most.
+        basis: What that was computed from, in words that hold for every kernel that is told the same.
         sections: What the next command is to collect.
         advice: Identifiers of the profiler's own rules that speak of the same.
     """
@@ -171,6 +175,7 @@ class Claim:
     what: str
     action: str
     at_stake_ns: float
+    basis: str
     evidence: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
@@ -207,13 +212,17 @@ def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> I
             severity=stakes.severity(trace, at_stake_ns),
             subject=first.judged.name if is_one else f"{len(same)} kernels",
             message=first.what if is_one else f"{several}: {percent(100 * share)} of the kernels' time",
-            evidence=(*_evidence(same), *([stakes.in_words(trace, at_stake_ns)] if at_stake_ns else [])),
+            evidence=(*_evidence(same), *([stakes.in_words(trace, at_stake_ns, _basis(same))] if at_stake_ns else [])),
             action=first.action,
             next_command=first.judged.again(*first.sections),
             source=source,
             at_stake_ns=at_stake_ns,
             parts=() if is_one else tuple(claim.judged.name for claim in same),
         )
+
+
+def _basis(claims: list[Claim]) -> str:
+    return " or ".join(dict.fromkeys(claim.basis for claim in claims if claim.at_stake_ns))
 
 
 def _evidence(claims: list[Claim]) -> Iterator[str]:
@@ -247,10 +256,15 @@ def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, fl
     return sorted(estimates, key=lambda estimate: -estimate[1])
 
 
-def at_most(judged: Judged, at_stake_ns: float, rules: tuple[str, ...]) -> float:
-    """A stake, or the profiler's own estimate of the same (its largest) where that is smaller."""
+def at_most(judged: Judged, at_stake_ns: float, basis: str, rules: tuple[str, ...]) -> tuple[float, str]:
+    """A stake and its basis, or the profiler's own estimate of the same (its largest) where that is smaller."""
     estimates = tool_estimates(judged, rules)
-    return min(at_stake_ns, judged.row.total_ns * estimates[0][1] / 100) if estimates else at_stake_ns
+    estimated_ns = judged.row.total_ns * estimates[0][1] / 100 if estimates else at_stake_ns
+    return (estimated_ns, "the profiler's own estimate") if estimated_ns < at_stake_ns else (at_stake_ns, basis)
+
+
+BUSY = "how much of the time it uses the memory system or waits for it"
+"""The second factor of a stake of `busy_share`."""
 
 
 def busy_share(judged: Judged) -> float:

@@ -9,7 +9,7 @@ from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound
 from llmtop.analysis.occupancy import occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import binary_bytes, percent
 
@@ -53,6 +53,7 @@ def judge(judged: Judged) -> Claim | None:
         f"occupancy is held to {percent(limit)} by {_TITLES.get(limiter, limiter)}, and warps wait",
         _action(judged, limiter, blocks),
         judged.slack_ns * (1 - limit / 100),
+        f"{SLACK}, by the share of warps that find no room",
         (occupancy_text(judged), _room(judged, limiter, blocks), *_top_stall(judged)),
         ("Occupancy", "LaunchStats", "WarpStateStats", "SourceCounters"),
         ADVICE,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, Judged, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace
 from llmtop.units import percent
 
@@ -45,6 +45,7 @@ def judge(judged: Judged) -> Claim | None:
         f"waits for loads: {_REASON} is {percent(100 * share)} of all waiting, no unit is at its limit: {verdict.why}",
         _LIBRARY if judged.kind.library else _OWN,
         judged.slack_ns * share,
+        SLACK_OF_WAITING,
         (occupancy_text(judged),),
         ("Occupancy", "LaunchStats", "MemoryWorkloadAnalysis", "SourceCounters"),
         kernel_low_occupancy.ADVICE,

@@ -19,6 +19,8 @@ source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Comput
 
 _REACHED_PERCENT = 86.0
 """Of the DRAM peak: what a plain copy reaches on an H100 (sample_traces/ncu/2025.3.1/copy-at-roof)."""
+_TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches"
+_TO_NEXT = "what is left up to the next unit's limit, were there no traffic to the caches"
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
 
@@ -42,6 +44,7 @@ def judge(judged: Judged) -> Claim | None:
         f"{_nearness(verdict)} {level} roof: {verdict.why}",
         _dram_action(judged.kind.family) if in_dram else _cache_action(judged),
         judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(verdict)),
+        _TO_DRAM if in_dram else _TO_NEXT,
         tuple(_traffic(judged)),
         ("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
         ADVICE,

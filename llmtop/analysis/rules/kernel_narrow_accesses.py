@@ -54,6 +54,7 @@ def judge(judged: Judged) -> Claim | None:
         f"narrow accesses: {text(width / 32)} bytes a thread at a time; more bytes under way would bring more",
         "let each thread load and store 16 bytes at once (float4, int4, uint4: LDG.128), several elements a thread",
         max(judged.slack_ns, judged.row.total_ns * _pipe(judged) / 100) * held_up * (1 - width / _WIDEST_BYTES),
+        "what 16 bytes a thread would save of the time in which memory instructions are what it waits for",
         (f"{text(width)} bytes a request of a warp, load-store pipe {percent(_pipe(judged))} busy (ncu)",),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
         ("CPIStall", "IssueSlotUtilization", "SOLBottleneck"),

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import dimensions
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
+from llmtop.units import duration
 
 id = "kernel-small-grid"
 summary = "Kernels have fewer blocks than the GPU takes at once, so most of it idles."
@@ -60,6 +61,7 @@ def _claim(judged: Judged) -> Claim:
         + (f"; {verdict.why}" if verdict else ""),
         _action(judged),
         max(0.0, judged.slack_ns - _FLOOR_NS * judged.row.calls),
+        f"{SLACK}, less {duration(_FLOOR_NS)} a launch",
         (),
         ("LaunchStats", "Occupancy"),
         ADVICE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, Judged, busy_share, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -39,6 +39,7 @@ def judge(judged: Judged) -> Claim | None:
         "keep fewer "
         "values alive: smaller tiles, less unrolling, no arrays indexed by a variable",
         judged.row.total_ns * share * busy_share(judged),
+        f"the share of local memory, by {BUSY}",
         tuple(text for text in (f"{si(_moved(judged, 'local'))} sectors of local memory (ncu)", held) if text),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables", "LaunchStats"),
     )

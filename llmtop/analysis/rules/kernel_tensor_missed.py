@@ -60,12 +60,13 @@ def judge(judged: Judged) -> Claim | None:
     fma, verdict = first(judged.metrics, _FMA), judged.verdict
     if fma is None or fma < _BUSY_PERCENT or (verdict is not None and (verdict.dram or 0.0) > fma):
         return None
-    saved = 1 - _time_left(judged)
+    left = _time_left(judged)
     claim = Claim(
         judged,
         f"{judged.kind.dtype or 'matrix'} multiplication on the FMA pipe ({percent(fma)} busy), tensor cores idle",
         _action(judged),
-        judged.row.total_ns * max(0.0, saved),
+        judged.row.total_ns * (_SAVED_UNKNOWN if left is None else max(0.0, 1 - left)),
+        _GUESSED if left is None else f"its time less what {percent(100 * _REACHED)} of the tf32 peak would take",
         tuple(_evidence(judged)),
         ("ComputeWorkloadAnalysis", "InstructionStats"),
         ("FPInstructions",),
@@ -75,9 +76,9 @@ def judge(judged: Judged) -> Claim | None:
 
 _FMA_NAME = re.compile(r"(?:^|_)sgemm|simt_|_ffma_|scudnn|gemmSN|f32f32_f32f32")
 """Libraries say so in the names of kernels that multiply in fp32 without tensor cores."""
-_SAVED_BY_NAME = 0.5
-"""What such kernels wait for is not known without counters: arithmetic, mostly, which tensor cores do 7 times "
-"as fast."""
+_SAVED_UNKNOWN = 0.5
+"""Where their rate, or the GPU's, is not known: most wait for arithmetic, which tensor cores do 7 times as fast."""
+_GUESSED = "half of its time: a guess, as its FLOP/s or the GPU's tf32 peak is not known"
 
 
 def judge_by_name(judged: Judged) -> Claim | None:
@@ -90,7 +91,8 @@ def judge_by_name(judged: Judged) -> Claim | None:
         judged,
         "by its name it multiplies in fp32 without tensor cores",
         _FP32,
-        judged.row.total_ns * _SAVED_BY_NAME,
+        judged.row.total_ns * _SAVED_UNKNOWN,
+        _GUESSED,
         sections=("ComputeWorkloadAnalysis", "SpeedOfLight"),
     )
     return claim if claim.is_worthwhile else None
@@ -108,11 +110,11 @@ def _action(judged: Judged) -> str:
     return _SIXTEEN if judged.kind.dtype in ("bf16", "fp16", "fp8", "int8") else _FP32
 
 
-def _time_left(judged: Judged) -> float:
-    """Of its time, if the work ran at what tensor cores reach of tf32, the slowest of their types; half if unknown."""
+def _time_left(judged: Judged) -> float | None:
+    """Of its time, if the work ran at what tensor cores reach of tf32, the slowest of their types."""
     gpu, rate = find_gpu(judged.kernels.gpu), _rate(judged)
     if isinstance(gpu, Unknown) or rate is None or "tf32" not in gpu.peaks:
-        return 0.5
+        return None
     return rate / (_REACHED * gpu.peaks["tf32"])
 
 

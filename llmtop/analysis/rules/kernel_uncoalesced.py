@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, at_most, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, Judged, at_most, busy_share, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent, si
@@ -44,7 +44,8 @@ def judge(judged: Judged) -> Claim | None:
     excess = excessive_share(judged)
     if not poor or excess < _NOTABLE_SHARE:
         return None
-    at_stake_ns = at_most(judged, judged.row.total_ns * excess * busy_share(judged), ADVICE)
+    wasted_ns = judged.row.total_ns * excess * busy_share(judged)
+    at_stake_ns, basis = at_most(judged, wasted_ns, f"the share of needless sectors, by {BUSY}", ADVICE)
     claim = Claim(
         judged,
         f"uncoalesced global {' and '.join(_OPERATIONS[op] for op, _ in poor)}: "
@@ -52,6 +53,7 @@ def judge(judged: Judged) -> Claim | None:
         f"{_SECTOR_BYTES} bytes of a sector are used",
         _LIBRARY if judged.kind.library else _OWN,
         at_stake_ns,
+        basis,
         (*_sectors(judged), f"{percent(100 * excess)} of all sectors would not be needed (ncu)"),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
         ADVICE,

@@ -50,6 +50,7 @@ def judge(judged: Judged) -> Claim | None:
         f"uneven: {works}, the busiest one all of it" if measured is not None else f"uneven by its waves: {works}",
         _LIBRARY if judged.kind.library else _OWN,
         judged.row.total_ns * resting,
+        "the time that multiprocessors rest, on average",
         (f"{waves:.4g} waves of blocks, the last one {percent(100 * (waves % 1 or 1.0))} full (ncu)",),
         ("LaunchStats", "WorkloadDistribution"),
         ADVICE,

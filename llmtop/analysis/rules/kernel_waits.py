@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, Judged, findings, heavy, occupancy_text
 from llmtop.analysis.stalls import REASONS
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent
@@ -105,6 +105,7 @@ def judge(judged: Judged) -> Claim | None:
         f"warps wait {wait.title}: {percent(100 * share)} of all waiting; {verdict.why}",
         _LIBRARY if judged.kind.library else wait.action,
         judged.slack_ns * share,
+        SLACK_OF_WAITING,
         (f"{reason}: {REASONS[reason]} ({percent(100 * judged.stalled(reason))}, ncu)", occupancy_text(judged)),
         ("WarpStateStats", "SchedulerStats", "SourceCounters"),
         kernel_low_occupancy.ADVICE,

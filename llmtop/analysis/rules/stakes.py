@@ -41,6 +41,13 @@ def severity(trace: Trace, at_stake_ns: float) -> Severity:
     return Severity.WARNING if share(trace, at_stake_ns) >= NOTABLE_SHARE else Severity.INFO
 
 
-def in_words(trace: Trace, at_stake_ns: float) -> str:
-    """The line of evidence that says what could be won: "at stake: up to 1.20 ms, 14 % of the capture"."""
-    return f"at stake: up to {duration(at_stake_ns)}, {percent(100 * share(trace, at_stake_ns))} of the capture"
+def in_words(trace: Trace, at_stake_ns: float, basis: str) -> str:
+    """The line of evidence that says what could be won: "at stake: up to 1.20 ms, 14 % of the capture: all of it".
+
+    Args:
+        trace: Any report.
+        at_stake_ns: Time that acting on a finding can save at most.
+        basis: What that was computed from, in words: "half of their time".
+    """
+    of_capture = percent(100 * share(trace, at_stake_ns))
+    return f"at stake: up to {duration(at_stake_ns)}, {of_capture} of the capture: {basis}"

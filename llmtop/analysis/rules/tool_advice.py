@@ -50,6 +50,7 @@ def judge(judged: Judged) -> Claim | None:
         f"{result.name}: up to {percent(estimate)} of this kernel (estimate of ncu)",
         f"see what the section {result.section} of the report says",
         judged.row.total_ns * estimate / 100,
+        "the profiler's own estimate",
         tuple(_texts(result)),
         (result.section, "SourceCounters"),
     )

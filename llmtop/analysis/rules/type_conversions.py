@@ -47,7 +47,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         message=f"{share.launches} kernels only change a type: {percent(100 * share.share)} of the kernels' time",
         evidence=(
             f"{', '.join(share.longest)}: {duration(share.total_ns)}",
-            stakes.in_words(trace, at_stake_ns),
+            stakes.in_words(trace, at_stake_ns, "all of their time, of those that stand alone"),
         ),
         action="keep one type from layer to layer (load weights in the type that is computed in, no fp32 between bf16 "
         "layers), or let the kernel before or after convert as it stores or loads",
