@@ -365,7 +365,7 @@ class KernelTable:
         names: Distinct demangled names, clean; `name_id` indexes this and `functions`.
         functions: The short name of the same index.
         grid: Three columns, x y z; `block` alike.
-        start_ns: -1 where the capture has no time line.
+        start_ns: -1 where the capture has no timeline.
         duration_ns: NaN where it was not collected.
         stream: -1 where unknown; `device` alike.
         registers: Of a thread, -1 where unknown; empty where only `details` tell. `shared_bytes`, of a block, alike.

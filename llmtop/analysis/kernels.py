@@ -19,7 +19,7 @@ from llmtop.analysis.counters import Counters, first, number, quotient
 from llmtop.analysis.gpus import Gpu, find_gpu
 from llmtop.analysis.kernel_family import KernelKind, kernel_kind
 from llmtop.analysis.kernel_names import short_names
-from llmtop.analysis.nvtx_ranges import Path, launch_ranges, launches_in
+from llmtop.analysis.nvtx_ranges import Path, launch_ranges, launches_in, merged_ranges
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
@@ -39,7 +39,9 @@ class Grouping(StrEnum):
     """All launches of one kernel with one grid and block."""
     NAME = "name"
     RANGE = "range"
-    """All launches within the same NVTX ranges."""
+    """All launches within NVTX ranges of the same names, but for numbers and addresses in them."""
+    EACH_RANGE = "each-range"
+    """All launches within NVTX ranges of exactly the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,11 @@ class Kernels:
         return launch_ranges(self.trace)
 
     @cached_property
+    def merged_ranges(self) -> Sequence[Path]:
+        """The same without numbers and addresses in their names."""
+        return merged_ranges(self.trace)
+
+    @cached_property
     def total_ns(self) -> float:
         """The time of all launches that have one; kernels that ran side by side count twice."""
         return math.fsum(ns for ns in self.table.duration_ns if ns == ns)
@@ -316,8 +323,8 @@ def _ranked(rows: Iterable[Row]) -> list[Row]:
 def _keys(kernels: Kernels, grouping: Grouping) -> Iterable[object]:
     """Of each launch, what it shares with the others of its group."""
     table = kernels.table
-    if grouping is Grouping.RANGE:
-        return kernels.ranges
+    if grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
+        return kernels.merged_ranges if grouping is Grouping.RANGE else kernels.ranges
     return table.name_id if grouping is Grouping.NAME else zip(table.name_id, *table.grid, *table.block, strict=True)
 
 
@@ -385,7 +392,15 @@ def _shaped_name(kernels: Kernels, row: Row) -> Cell:
 
 
 def _range(kernels: Kernels, row: Row) -> Cell:
-    return " > ".join(kernels.ranges[row.launches[0]]) or "(in no NVTX range)"
+    return _nested(kernels.ranges[row.launches[0]])
+
+
+def _merged_range(kernels: Kernels, row: Row) -> Cell:
+    return _nested(kernels.merged_ranges[row.launches[0]])
+
+
+def _nested(path: Path) -> str:
+    return " > ".join(path) or "(in no NVTX range)"
 
 
 def _number(kernels: Kernels, row: Row) -> Cell:
@@ -519,7 +534,8 @@ _SHAPED_NAME = _Field(
     Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
     _shaped_name,
 )
-_RANGE = _Field(Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range)
+_EACH_RANGE = _Field(Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range)
+_RANGE = _Field(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
 _IN_RANGE = _Field(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
 _SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
 _CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
@@ -576,12 +592,14 @@ _COUNTED = {
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPED, *_STATISTICS, *_MEMORY, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_STATISTICS, *_MEMORY, _FAMILY),
     Grouping.RANGE: (_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
+    Grouping.EACH_RANGE: (_EACH_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
 }
 _TIMED = {
     Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY, _IN_RANGE),
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY),
     Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, _FAMILY),
     Grouping.RANGE: _COUNTED[Grouping.RANGE],
+    Grouping.EACH_RANGE: _COUNTED[Grouping.EACH_RANGE],
 }
 """Of a timeline, which has no counters: columns of dashes would take the room of what is known."""
 
@@ -655,8 +673,9 @@ class KernelRows:
         wanted = text.casefold()
         if wanted.startswith(_BY_RANGE):
             return self._within(text[len(_BY_RANGE) :])
-        if self.grouping is Grouping.RANGE:
-            return replace(self, rows=[row for row in self.rows if wanted in str(_range(self.kernels, row)).casefold()])
+        if self.grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
+            name = self._fields[0].cell
+            return replace(self, rows=[row for row in self.rows if wanted in str(name(self.kernels, row)).casefold()])
         both = zip(self.kernels.table.names, self.kernels.short_names, strict=True)
         ids = {i for i, (name, short) in enumerate(both) if wanted in f"{name}\n{short}".casefold()}
         name_id = self.kernels.table.name_id

@@ -42,7 +42,7 @@ class Lacking:
 
 
 def lacking(trace: Trace) -> tuple[Lacking, ...]:
-    """Of the time line and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
+    """Of the timeline and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
 
     Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
     place in the roofline.
@@ -61,7 +61,7 @@ def _of_time(trace: Trace) -> Iterator[Lacking]:
     parts = [(missing.what, missing.why.reason) for missing in trace.missing if not _is_of_kernels(missing)]
     if parts:
         command = profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace)
-        yield Lacking("time line and CPU", _merged(parts), command)
+        yield Lacking("timeline and CPU", _merged(parts), command)
 
 
 def _of_kernels(trace: Trace) -> Iterator[Lacking]:

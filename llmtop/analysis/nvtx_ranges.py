@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.idle_time.causes import range_name
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     return [open_at.get(join, ()) for join in kernels.correlation]
 
 
+def merged_ranges(trace: Trace) -> Sequence[Path]:
+    """The same with names that differ by numbers or addresses only made one (`range_name`)."""
+    made: dict[Path, Path] = {}
+    for path in (paths := launch_ranges(trace)):
+        if path not in made:
+            made[path] = tuple(map(range_name, path))
+    return [made[path] for path in paths]
+
+
 def _none(table: KernelTable) -> Sequence[Path]:
     return [()] * len(table)
 
@@ -89,46 +99,58 @@ class RangeShare:
     """What one range takes on the GPU.
 
     Attributes:
-        name: Ranges of one name are one; a range within another counts in both.
+        name: Ranges of one name are one, unless each is wanted those too whose names differ by numbers or addresses
+            only (`range_name`); a range within another counts in both.
+        names: How many full names it stands for.
         times: How often it was open with a kernel launched in it; None where a report does not tell.
         total_ns: Time of its kernels that have one.
         share: Of all kernels' time, 0 to 1.
     """
 
     name: str
+    names: int
     times: int | None
     launches: int
     total_ns: float
     share: float
 
 
-def range_shares(trace: Trace) -> tuple[RangeShare, ...]:
-    """The ranges in which kernels were launched, the one with the most time first."""
+def range_shares(trace: Trace, *, each: bool = False) -> tuple[RangeShare, ...]:
+    """The ranges in which kernels were launched, the one with the most time first.
+
+    Args:
+        trace: Any trace.
+        each: Keep apart what differs by numbers or addresses only: "step 1", "step 2".
+    """
     table = trace.kernels
     if table is None:
         return ()
     launches: Counter[str] = Counter()
     total_ns: Counter[str] = Counter()
     whole_ns = 0.0
-    for path, ns in zip(launch_ranges(trace), table.duration_ns, strict=True):
+    full = launch_ranges(trace)
+    for path, ns in zip(full if each else merged_ranges(trace), table.duration_ns, strict=True):
         known = ns if ns == ns else 0.0
         whole_ns += known
         for name in set(path):
             launches[name] += 1
             total_ns[name] += known  # type: ignore[assignment]
-    times = _times(trace)
+    times = _times(trace, each=each)
+    names = Counter(name if each else range_name(name) for name in {one for path in set(full) for one in path})
     return tuple(
-        RangeShare(name, times.get(name), launches[name], ns, ns / whole_ns if whole_ns else 0.0)
+        RangeShare(name, names[name], times.get(name), launches[name], ns, ns / whole_ns if whole_ns else 0.0)
         for name, ns in total_ns.most_common()
     )
 
 
-def _times(trace: Trace) -> Mapping[str, int]:
+def _times(trace: Trace, *, each: bool) -> Mapping[str, int]:
     ranges = trace.spans.get("nvtx")
     if ranges is None:
         return {}
-    counts = Counter(ranges.name_id)
-    return {ranges.names[i]: count for i, count in counts.items()}
+    times: Counter[str] = Counter()
+    for i, count in Counter(ranges.name_id).items():
+        times[ranges.names[i] if each else range_name(ranges.names[i])] += count
+    return times
 
 
 def has_ranges(trace: Trace) -> bool:
@@ -136,16 +158,23 @@ def has_ranges(trace: Trace) -> bool:
     return any(launch_ranges(trace))
 
 
+def has_numbered(trace: Trace) -> bool:
+    """Whether names of ranges differ by numbers or addresses only."""
+    return any(share.names > 1 for share in range_shares(trace))
+
+
 def launches_in(trace: Trace, wanted: str) -> list[int]:
     """Launches in a range of this name (a slash at its end, as Nsight Compute writes it, is none of it).
 
-    Where no range has exactly this name, those with it anywhere in their name, ignoring case.
+    Where no range has exactly this name, those of which it is the name without numbers and addresses ("step #"); where
+    there are none either, those with it anywhere in their name, ignoring case.
     """
     name = wanted.strip().rstrip("/")
     paths = launch_ranges(trace)
     exact = [i for i, path in enumerate(paths) if name in path]
+    alike = exact or [i for i, path in enumerate(merged_ranges(trace)) if name in path]
     folded = name.casefold()
-    return exact or [i for i, path in enumerate(paths) if any(folded in one.casefold() for one in path)]
+    return alike or [i for i, path in enumerate(paths) if any(folded in one.casefold() for one in path)]
 
 
 def only_range(trace: Trace, wanted: str) -> Trace | Unknown:

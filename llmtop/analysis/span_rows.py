@@ -29,7 +29,9 @@ TITLES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SpanRow:
-    """All spans of one kind and name; NVTX ranges that differ by a number only are one (`range_name`).
+    """All spans of one kind and name.
+
+    NVTX ranges that differ by numbers or addresses only are one (`range_name`), unless each is wanted.
 
     Attributes:
         total_ns: Their time added up; spans within each other, and on several threads, count each.
@@ -58,19 +60,19 @@ def span_cells(row: SpanRow) -> tuple[Cell, ...]:
     return TITLES[row.kind], row.name, row.count, *times, row.gpu_ns, row.launches, row.bytes, row.bytes_per_s
 
 
-def span_rows(trace: Trace) -> tuple[SpanRow, ...]:
-    """Rows by kind, those with the most time first."""
+def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
+    """Rows by kind, those with the most time first; with each name of an NVTX range alone where that is wanted."""
     launched = _Launched(trace) if "nvtx" in trace.spans else None
     rows = []
     for kind in TITLES:
         if (spans := trace.spans.get(kind)) is not None:
-            found = _rows(spans, launched if kind == "nvtx" else None)
+            found = _rows(spans, launched if kind == "nvtx" else None, each=each)
             rows += sorted(found, key=lambda row: -row.total_ns)
     return tuple(rows)
 
 
-def _rows(spans: SpanTable, launched: _Launched | None) -> Iterator[SpanRow]:
-    titles = [range_name(name) if spans.kind == "nvtx" else name for name in spans.names]
+def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterator[SpanRow]:
+    titles = [range_name(name) if spans.kind == "nvtx" and not each else name for name in spans.names]
     members: dict[str, list[int]] = defaultdict(list)
     for i, name_id in enumerate(spans.name_id):
         members[titles[name_id]].append(i)

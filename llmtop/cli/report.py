@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=Path, help="a report: .ncu-rep or an nsys SQLite export")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--nvtx", metavar="RANGE", help="only the kernels that were launched in this NVTX range")
+    parser.add_argument(
+        "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
 
 
@@ -40,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
     trace = load(args.path) if args.nvtx is None else _in_range(load(args.path), args.nvtx)
     if args.output is None:
-        for part in report(trace, args.format, to_terminal=True):
+        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range):
             sys.stdout.write(part)
     else:
-        _write(args.output, report(trace, args.format))
+        _write(args.output, report(trace, args.format, each_range=args.each_range))
     return 0
 
 
@@ -57,13 +60,13 @@ def _in_range(trace: Trace, name: str) -> Trace:
     return chosen
 
 
-def report(trace: Trace, kind: str, *, to_terminal: bool = False) -> Iterator[str]:
-    """The report in one of `FORMATS`, in parts."""
+def report(trace: Trace, kind: str, *, to_terminal: bool = False, each_range: bool = False) -> Iterator[str]:
+    """The report in one of `FORMATS`, in parts; with `each_range` NVTX ranges by their full names."""
     match kind:
         case "json":
             from llmtop.cli.report_json import report_json
 
-            return report_json(trace)
+            return report_json(trace, each_range=each_range)
         case "csv":
             from llmtop.cli.report_csv import report_csv
 
@@ -75,14 +78,15 @@ def report(trace: Trace, kind: str, *, to_terminal: bool = False) -> Iterator[st
         case "html":
             from llmtop.cli.report_html import report_html
 
-            return report_html(trace)
+            return report_html(trace, each_range=each_range)
         case _:
             from llmtop.cli.report_text import TextStyle, report_text
 
             width = shutil.get_terminal_size(_FALLBACK_SIZE).columns
             if not to_terminal:
-                return report_text(trace, TextStyle(width))
-            return report_text(trace, TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw()))
+                return report_text(trace, TextStyle(width, each_range=each_range))
+            style = TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw(), each_range=each_range)
+            return report_text(trace, style)
 
 
 def _is_same(output: Path, path: Path) -> bool:

@@ -46,8 +46,8 @@ _POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_
 """Should a name get past the escaping after all, the browser still loads nothing and runs nothing but `SCRIPT`."""
 
 
-def report_html(trace: Trace) -> Iterator[str]:
-    """The page, in parts."""
+def report_html(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
+    """The page, in parts; with `each_range` NVTX ranges by their full names."""
     totals, diagnosis = summary(trace), diagnose(trace)
     title = escape(PurePath(trace.origin.path).name or trace.origin.kind)
     yield "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
@@ -63,7 +63,7 @@ def report_html(trace: Trace) -> Iterator[str]:
     else:
         yield from _charts(trace, totals)
         yield from _kernels(trace)
-    yield from _spans(trace)
+    yield from _spans(trace, each=each_range)
     yield from _findings(diagnosis.findings[_FIRST:])
     yield from _missing(trace)
     yield f"</main>\n<footer>llmtop {escape(__version__)} · {escape(trace.origin.path)}</footer>\n"
@@ -368,9 +368,9 @@ _SPAN_COLUMNS = (
 )
 
 
-def _spans(trace: Trace) -> Iterator[str]:
+def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     """What else a timeline holds: NVTX ranges with the GPU time in them, copies, calls."""
-    rows = span_rows(trace)
+    rows = span_rows(trace, each=each)
     if not rows:
         return
     yield "<section><h2>NVTX ranges, copies and calls</h2>\n"

@@ -28,7 +28,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 _TEMPLATES = 64
 
 
-def report_json(trace: Trace) -> Iterator[str]:
+def report_json(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
     """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
     totals = summary(trace)
     metrics = _Metrics(kernels_of(trace).unit)
@@ -39,7 +39,7 @@ def report_json(trace: Trace) -> Iterator[str]:
     rest: dict[str, Json] = {
         "families": [_family(share) for share in family_shares(trace)],
         "classes": [_class(one) for one in kernel_classes(trace)],
-        "ranges": [_range(share) for share in range_shares(trace)],
+        "ranges": [_range(share) for share in range_shares(trace, each=each_range)],
         "timeline": _timeline(trace, totals),
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
@@ -156,6 +156,7 @@ def _class_unit(key: str) -> str:
 def _range(share: RangeShare) -> Json:
     return {
         "name": share.name,
+        "names": share.names,
         "times": share.times,
         "launches": share.launches,
         "duration_ns": share.total_ns,
@@ -198,7 +199,7 @@ def _issue(issue: Issue) -> Json:
 
 def _why_no_timeline(trace: Trace) -> Unknown:
     why = trace.why_missing("timeline")
-    return Unknown("the report has no time line" if why is None else why.reason, profiling.timeline(trace))
+    return Unknown("the report has no timeline" if why is None else why.reason, profiling.timeline(trace))
 
 
 def _timeline(trace: Trace, totals: Summary) -> Json:

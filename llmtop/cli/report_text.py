@@ -51,11 +51,13 @@ class TextStyle:
         width: Columns.
         bold: Headings may be bold.
         ascii_only: Only ASCII can be written.
+        each_range: NVTX ranges stand by their full names.
     """
 
     width: int = 100
     bold: bool = False
     ascii_only: bool = False
+    each_range: bool = False
 
 
 def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -136,7 +138,7 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
 
 
 def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
-    shares = range_shares(trace)
+    shares = range_shares(trace, each=style.each_range)
     if not shares:
         return
     yield from _heading("Kernel time by NVTX range (one within another counts in both)", style)
@@ -148,6 +150,8 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield shorten(f"{head}  {times:>11}  {share.name}", style.width)
     if len(shares) > _RANGES:
         yield f"  and {len(shares) - _RANGES} more"
+    if any(share.names > 1 for share in shares[:_RANGES]):
+        yield "  names that differ by numbers or addresses only are one (--each-range shows each)"
 
 
 def _families(trace: Trace, style: TextStyle) -> Iterator[str]:

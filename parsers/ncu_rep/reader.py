@@ -184,7 +184,7 @@ def _issues(contents: _Contents) -> tuple[Issue, ...]:
 
 def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     """What no report, or not this one, has."""
-    timeline = Unknown("Nsight Compute runs kernels one by one, so a report has no time line", TIMELINE)
+    timeline = Unknown("Nsight Compute runs kernels one by one, so a report has no timeline", TIMELINE)
     missing = [Missing("timeline", timeline)]
     if lacking := sum(1 for duration in kernels.duration_ns if math.isnan(duration)):
         why = Unknown(

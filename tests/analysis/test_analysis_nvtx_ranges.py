@@ -126,3 +126,30 @@ def test_kernels_of_ranges_are_those_that_the_database_itself_joins() -> None:
         count, total_ns = database.execute(query).fetchone()
     decode = {share.name: share for share in range_shares(load(Path(path)))}["decode"]
     assert (decode.launches, decode.total_ns) == (count, total_ns)
+
+
+NUMBERED = (
+    ("aten::addmm, op_id = 1, seq = 9, sizes = [[8, 8]]", 0, 20),
+    ("aten::addmm, op_id = 2, seq = 10, sizes = [[8, 8]]", 25, 40),
+    ("hook 0x7f00aa", 45, 60),
+    ("hook 0x7f00bb", 65, 80),
+)
+
+
+def test_ranges_that_differ_by_numbers_and_addresses_are_one_until_each_is_wanted() -> None:
+    trace = timeline(*NUMBERED)
+    merged = {share.name: (share.names, share.times, share.launches, share.share) for share in range_shares(trace)}
+    assert merged == {"aten::addmm": (2, 2, 2, 0.5), "hook #": (2, 2, 2, 0.5)}
+    assert {share.name: share.times for share in range_shares(trace, each=True)} == {name: 1 for name, *_ in NUMBERED}
+    assert len(kernel_table(trace, Grouping.RANGE)) == 2
+    assert len(kernel_table(trace, Grouping.EACH_RANGE)) == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "launches"), [("hook #", 2), ("aten::addmm", 2), (NUMBERED[1][0], 1), ("hook 0x7f00bb", 1)]
+)
+def test_a_name_without_numbers_finds_all_that_it_stands_for(wanted: str, launches: int) -> None:
+    chosen = only_range(timeline(*NUMBERED), wanted)
+    assert isinstance(chosen, Trace)
+    assert chosen.kernels is not None
+    assert len(chosen.kernels) == launches

@@ -111,5 +111,5 @@ def report(names: Sequence[str] = HOSTILE, *, details: bool = True) -> Trace:
             FakeDetails(METRICS, RULES, ("SpeedOfLight", "BrandNewSection")) if details else None,
         ),
         issues=(Issue(Severity.WARNING, "rows-skipped", "rows that could not be read were skipped", 3),),
-        missing=(Missing("timeline", Unknown("no time line [/b]", "nsys profile COMMAND")),),
+        missing=(Missing("timeline", Unknown("no timeline [/b]", "nsys profile COMMAND")),),
     )

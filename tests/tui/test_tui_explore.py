@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from array import array
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.screens.kernel import KernelScreen
+from tests.kernel_traces import spans
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -242,7 +245,7 @@ async def test_the_session_shows_facts_issues_and_what_is_missing() -> None:
         text = app.screen_text()
         assert "./made [/b]" in text
         assert "rows that could not be read were skipped (3 times)" in text
-        assert "timeline: no time line [/b]" in text
+        assert "timeline: no timeline [/b]" in text
         assert "$ nsys profile --trace=cuda,nvtx,osrt" in text
 
 
@@ -410,3 +413,19 @@ async def test_histograms_stand_in_the_place_of_the_kernels_and_go_again() -> No
         await settle(pilot)
         assert "kernel  " in app.screen_text()
         assert "duration  at most" not in app.screen_text()
+
+
+async def test_ranges_of_every_step_are_one_row_and_each_alone_a_key_away() -> None:
+    steps = replace(spans("nvtx", [(0, 30, -1), (40, 50, -1)], "thread:1/1"), names=("step 1", "step 2"))
+    steps = replace(steps, name_id=array("q", (0, 1)))
+    trace = replace(report(), spans={"nvtx": steps})
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4")
+        await settle(pilot)
+        assert "step #" in app.screen_text()
+        await pilot.press("e")
+        await settle(pilot)
+        assert "step 1" in app.screen_text()
+        assert "step 2" in app.screen_text()
+        assert "step #" not in app.screen_text()

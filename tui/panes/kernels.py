@@ -17,7 +17,7 @@ from llmtop.analysis.kernels import (
     kernel_table,
     no_kernels,
 )
-from llmtop.analysis.nvtx_ranges import has_ranges
+from llmtop.analysis.nvtx_ranges import has_numbered, has_ranges
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, PagedPane
@@ -36,13 +36,15 @@ _NEXT = {
     Grouping.SHAPE: Grouping.NAME,
     Grouping.NAME: Grouping.LAUNCH,
     Grouping.LAUNCH: Grouping.RANGE,
-    Grouping.RANGE: Grouping.SHAPE,
+    Grouping.RANGE: Grouping.EACH_RANGE,
+    Grouping.EACH_RANGE: Grouping.SHAPE,
 }
 _BY = {
     Grouping.SHAPE: "by name and shape",
     Grouping.NAME: "by name",
     Grouping.LAUNCH: "every launch",
     Grouping.RANGE: "by NVTX range",
+    Grouping.EACH_RANGE: "by each NVTX range alone",
 }
 
 
@@ -108,10 +110,13 @@ class KernelsPane(Vertical):
     def action_group(self) -> None:
         """Group in the next way."""
         self.grouping = _NEXT[self.grouping]
-        if self.grouping is Grouping.RANGE and self._trace is not None and not has_ranges(self._trace):
-            self.grouping = _NEXT[self.grouping]
-        if self._trace is not None:
-            self.show(self._trace)
+        if self._trace is None:
+            return
+        if self.grouping is Grouping.RANGE and not has_ranges(self._trace):
+            self.grouping = Grouping.SHAPE
+        if self.grouping is Grouping.EACH_RANGE and not has_numbered(self._trace):
+            self.grouping = Grouping.SHAPE
+        self.show(self._trace)
 
     def _sum_up(self, rows: TableView) -> str:
         return f"{_BY[self.grouping]}{_summed(rows.totals())}" if isinstance(rows, KernelRows) else ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
 
 from llmtop.analysis.span_rows import TITLES, SpanRow, span_cells, span_rows
 from llmtop.analysis.views import Column
@@ -32,6 +34,9 @@ class SpansPane(ListPane):
 
     number = 4
     title = "Spans"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "each", "each range", tooltip="NVTX ranges by their full names, or without numbers again"),
+    ]
     COLUMNS = (
         Column("kind", "kind", width=11, shrink=1, help="NVTX range, copy, CUDA call, OS call ...: / finds it"),
         Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
@@ -48,9 +53,16 @@ class SpansPane(ListPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: dict[Hashable, SpanRow] = {}
+        self.each = False
+
+    def action_each(self) -> None:
+        """Show each name of a range alone, or those that differ by numbers as one again."""
+        self.each = not self.each
+        if self._trace is not None:
+            self.show(self._trace)
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
-        rows = span_rows(trace)
+        rows = span_rows(trace, each=self.each)
         if not rows:
             return Unknown("the capture has kernels and nothing else", "collect more: the Session view has the command")
         self._rows = {(row.kind, row.name): row for row in rows}
