@@ -39,7 +39,7 @@ from types import FrameType
 from typing import IO, Any
 
 from llmtop import procfs
-from llmtop.analysis.rules.registry import LIFELESS, MUTE
+from llmtop.analysis.rules.live_rules import LIFELESS, MUTE
 from llmtop.demo.incidents import INCIDENTS, Incident
 
 LLMTOP = [sys.executable, "-m", "llmtop"]

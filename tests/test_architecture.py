@@ -48,6 +48,41 @@ def test_live_screen_loads_no_numpy_and_no_charts() -> None:
     assert not loaded & {"numpy", "pandas", "plotext", "prometheus_client"}
 
 
+RULES = "llmtop.analysis.rules"
+OF_LIVE = {f"{RULES}.live_rules", f"{RULES}.thread_signals", "llmtop.analysis.liveness.view"}
+OF_REPORTS = {
+    f"{RULES}.report_rules",
+    "llmtop.analysis.kernels",
+    "llmtop.analysis.idle_time.view",
+    "llmtop.analysis.nvtx_ranges",
+    "llmtop.analysis.communication",
+    "llmtop.parsers.registry",
+}
+"""What a server under observation has none of: kernels, a timeline, ranges, files."""
+
+
+def test_the_first_frame_waits_for_no_rule_and_nothing_of_reports() -> None:
+    loaded = modules_loaded_by("import llmtop.tui.screens.live, llmtop.cli.live")
+    assert not loaded & {*OF_REPORTS, f"{RULES}.live_rules", f"{RULES}.thread_signals"}
+
+
+@pytest.mark.parametrize(
+    ("trace", "needed", "foreign"),
+    [
+        ("Trace(Origin('live'), 0, 1)", OF_LIVE, OF_REPORTS),
+        ("Trace(Origin('ncu'), 0, 1)", {f"{RULES}.kernel_waits"}, OF_LIVE),
+    ],
+    ids=["live", "report"],
+)
+def test_a_diagnosis_loads_the_rules_of_its_kind_of_trace_alone(
+    trace: str, needed: set[str], foreign: set[str]
+) -> None:
+    diagnosed = f"from {RULES}.registry import diagnose; from llmtop.model import Origin, Trace; diagnose({trace})"
+    loaded = modules_loaded_by(diagnosed)
+    assert loaded >= needed
+    assert not loaded & foreign
+
+
 def test_no_source_says_where_it_was_made() -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git to list the tracked files")

@@ -12,7 +12,8 @@ from llmtop.analysis import ages
 from llmtop.analysis.liveness.fault import said_of
 from llmtop.analysis.liveness.view import Life, Liveness, liveness
 from llmtop.analysis.readings import as_of, counter_rate
-from llmtop.analysis.rules.registry import LIVENESS, RULES, diagnose, silenced_by
+from llmtop.analysis.rules.live_rules import LIVENESS, RULES, silenced_by
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server import ServerView, server_load
 from llmtop.model import NS_PER_S, Origin, Reading, Series, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder

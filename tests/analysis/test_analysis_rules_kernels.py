@@ -27,7 +27,8 @@ from llmtop.analysis.rules import (
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.kernel_causes import PARTICULAR
-from llmtop.analysis.rules.registry import RULES, diagnose
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.report_rules import RULES
 from llmtop.model import Finding, Instances, KernelTable, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (

@@ -12,7 +12,6 @@ from llmtop.analysis.rules import (
     clocks_capped,
     compute_bound,
     kv_bound,
-    launch_gaps,
     memory_bound_decode,
     prefix_misses,
     queue_growth,
@@ -22,13 +21,13 @@ from llmtop.analysis.rules import (
 )
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.evidence import says
-from llmtop.analysis.rules.registry import RULES, diagnose
+from llmtop.analysis.rules.live_rules import RULES
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Series, Severity, Trace, Track, TrackKind
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of
 from tests.live_traces import NOTHING, Scene, live_trace
 
-LIVE_RULES = RULES[: RULES.index(launch_gaps)]
 TRACKS = {
     "gpu:0": Track("gpu:0", TrackKind.GPU, "H100"),
     "server:1": Track("server:1", TrackKind.SERVER, "vLLM :1"),
@@ -366,7 +365,7 @@ def test_clock_reason_of_a_moment_is_no_finding() -> None:
 # -- all rules -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", LIVE_RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 @pytest.mark.parametrize(
     "scene", [NOTHING, Scene(values={"gpu.dram": None, "server.waiting": None})], ids=["nothing", "gaps"]
 )
@@ -376,9 +375,8 @@ def test_rule_survives_missing_data(rule: Rule, scene: Scene) -> None:
     list(rule.check(Trace(Origin("live"))))
 
 
-@pytest.mark.parametrize("rule", LIVE_RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_rule_says_what_it_is(rule: Rule) -> None:
-    assert rule in RULES
     assert rule.summary.endswith(".")
     assert rule.source
 

@@ -8,7 +8,8 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule
-from llmtop.analysis.rules.registry import CAUSES, HEALTHY, LIVENESS, RULES, diagnose, silenced_by
+from llmtop.analysis.rules.live_rules import CAUSES, HEALTHY, LIVENESS, RULES, silenced_by
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Finding, Severity
 from tests.analysis.verdict_scenes import SITUATIONS, Scene
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.rules.registry import RULES, Diagnosis, diagnose
+from llmtop.analysis.rules.live_rules import RULES
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import Finding, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown
 from tests.analysis.verdict_scenes import (
     API,

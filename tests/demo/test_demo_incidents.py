@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from llmtop.analysis.rules.registry import RULES
+from llmtop.analysis.rules.live_rules import RULES
 from llmtop.cli.demo import incident
 from llmtop.demo import DemoServer, Options, engine
 from llmtop.demo.faults import FAULTS, Fault, Faults, fault_spec

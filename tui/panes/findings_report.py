@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.tui.panes.report import ListPane, table_of
@@ -35,9 +36,6 @@ class FindingsReportPane(ListPane):
         self._findings: dict[Hashable, Finding] = {}
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
-        # Imported on the thread, when first asked for: all rules together would cost the first paint.
-        from llmtop.analysis.rules.registry import diagnose
-
         self._findings = dict(enumerate(diagnose(trace).findings))
         if not self._findings:
             return _NO_FINDINGS

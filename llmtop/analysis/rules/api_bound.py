@@ -9,7 +9,8 @@ from llmtop.analysis.configuration import change, one_of
 from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.needs import is_watched, lacks_threads
+from llmtop.analysis.rules.needs import lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, outside, requests, slow_scrape
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,

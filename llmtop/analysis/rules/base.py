@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from llmtop.model import Severity
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace, Unknown
@@ -50,3 +52,21 @@ def unjudged(rule: str, *lacks: Unknown | None) -> Iterator[Unjudged]:
     ['no KV usage']
     """
     yield from (Unjudged(rule, why) for why in [one for one in lacks if one is not None][:1])
+
+
+class RuleBook(Protocol):
+    """All rules for one kind of trace: `live_rules` and `report_rules`."""
+
+    RULES: tuple[Rule, ...]
+
+    def heard(self, rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
+        """What is said in the end, by rule and in order, of what each of `rules` has found by itself.
+
+        A rule is left out where another explains or contradicts what it says; what it lacks is not asked for then.
+        """
+        ...
+
+
+def grave_rules(found: Mapping[str, Sequence[Finding]]) -> set[str]:
+    """Ids of the rules whose findings are more than information."""
+    return {rule for rule, several in found.items() if any(one.severity is not Severity.INFO for one in several)}

@@ -12,7 +12,8 @@ from llmtop.analysis.readings import counter_increase, counter_rate
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
-from llmtop.analysis.rules.needs import is_watched, lacks_threads
+from llmtop.analysis.rules.needs import lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, slower
 from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackKind, Unknown

@@ -11,8 +11,9 @@ from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
-from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_requests, lacks_threads
+from llmtop.analysis.rules.needs import lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.prompts import mostly_prompts
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,

@@ -11,11 +11,11 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.rules.needs import (
     has_gpu,
-    is_watched,
     lacks_activity,
     lacks_requests,
     lacks_threads,
 )
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,

@@ -12,7 +12,8 @@ from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS
-from llmtop.analysis.rules.needs import is_watched, lacks_threads
+from llmtop.analysis.rules.needs import lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_waits, threads
 from llmtop.model import Feature, Finding, Metric, Severity, Trace, Unknown

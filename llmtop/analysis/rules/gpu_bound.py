@@ -12,7 +12,8 @@ from llmtop.analysis.readings import own_gpus
 from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
-from llmtop.analysis.rules.needs import has_gpu, is_watched, lacks_activity, lacks_threads
+from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
 from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,

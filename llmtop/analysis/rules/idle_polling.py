@@ -8,7 +8,8 @@ from llmtop import vocabulary as v
 from llmtop.analysis.configuration import switch_on
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.needs import is_watched, lacks_threads
+from llmtop.analysis.rules.needs import lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, Signal, gpu_activity, is_loaded, no_requests
 from llmtop.analysis.rules.thread_signals import Watched, drivers, says_on_cpu, says_spent, threads
 from llmtop.analysis.thread_probes import AWAKE

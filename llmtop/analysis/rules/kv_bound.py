@@ -10,8 +10,9 @@ from llmtop.analysis.rules.advice import more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, metrics_command, recent_mean, says
 from llmtop.analysis.rules.limits import limit
-from llmtop.analysis.rules.needs import is_watched, lacks_server
+from llmtop.analysis.rules.needs import lacks_server
 from llmtop.analysis.rules.preemptions import Preempted, preempted
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.model import Finding, Metric, Severity, Trace, Track, Unknown
 from llmtop.units import percent
 

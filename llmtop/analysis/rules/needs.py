@@ -1,6 +1,6 @@
 """What live rules need, and what they say where it is not there: None, or why it is not known.
 
-Each asks first whether it applies here at all (`is_watched`, `has_gpu`): what does not apply lacks nothing.
+Each asks first whether it applies here at all (`scope.is_watched`, `has_gpu`): what does not apply lacks nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llmtop.model import Metric
-
-_OF_A_SERVER = ("proc", "prometheus", "server", "thread", "process")
-"""Who speaks up only where a server is observed: collectors that a look at GPUs alone does not run."""
-
-
-def is_live(trace: Trace) -> bool:
-    """Whether the trace is of a machine under observation, now or in a recording, and not a tool's report."""
-    return trace.kernels is None and not trace.spans and trace.origin.kind in ("live", "recording")
-
-
-def is_watched(trace: Trace) -> bool:
-    """Whether a server is observed, or was to be: its threads, its endpoint, or why there are none."""
-    if not is_live(trace):
-        return False
-    kinds = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.SERVER)
-    return any(trace.tracks_of(kind) for kind in kinds) or any(one.what in _OF_A_SERVER for one in trace.missing)
 
 
 def has_gpu(trace: Trace) -> bool:

@@ -12,7 +12,8 @@ from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
 from llmtop.analysis.rules.limits import limit
-from llmtop.analysis.rules.needs import is_watched, lacks_requests
+from llmtop.analysis.rules.needs import lacks_requests
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import quantity

@@ -11,7 +11,7 @@ from llmtop.analysis.readings import server_track
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean, says
-from llmtop.analysis.rules.needs import is_watched
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Outside, outside
 from llmtop.analysis.rules.thread_signals import Watched, fronts
 from llmtop.model import Feature, Finding, Severity, Trace, Track

@@ -13,7 +13,8 @@ from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
-from llmtop.analysis.rules.needs import is_watched, lacks_activity, lacks_threads
+from llmtop.analysis.rules.needs import lacks_activity, lacks_threads
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import (
     ShortFront,

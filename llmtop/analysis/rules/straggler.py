@@ -14,7 +14,8 @@ from llmtop.analysis.readings import source as read_by
 from llmtop.analysis.rules import commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
-from llmtop.analysis.rules.needs import is_watched, lacks_gauges
+from llmtop.analysis.rules.needs import lacks_gauges
+from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.stragglers import server_gpus, stragglers
 from llmtop.model import Finding, Series, Severity, Trace, TrackKind

@@ -1,0 +1,54 @@
+"""The two books of rules: what is said of a trace is the same as if every rule were asked."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.rules import live_rules, report_rules
+from llmtop.analysis.rules.base import Rule
+from llmtop.analysis.rules.registry import rule_book
+from llmtop.model import Finding, Trace
+from llmtop.parsers.registry import load
+from tests.analysis.verdict_scenes import SITUATIONS
+from tests.kernel_traces import LADDER, TIMELINE, Launch, report
+from tests.nsys_scenes import SCENES
+
+REPORTS = (LADDER, TIMELINE)
+
+
+def found_by(rules: tuple[Rule, ...], trace: Trace) -> list[Finding]:
+    said = chain.from_iterable(rule.check(trace) for rule in rules)
+    return [one for one in said if isinstance(one, Finding)]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_rules_for_reports_find_nothing_in_a_server(situation: str) -> None:
+    trace = SITUATIONS[situation][0].trace()
+    assert rule_book(trace) is live_rules
+    assert found_by(report_rules.RULES, trace) == []
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_rules_for_servers_find_nothing_in_a_timeline(scene: str, tmp_path: Path) -> None:
+    trace = SCENES[scene].make().trace(tmp_path)
+    assert rule_book(trace) is report_rules
+    assert found_by(live_rules.RULES, trace) == []
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_rules_for_servers_find_nothing_in_a_report(path: Path) -> None:
+    trace = load(path)
+    assert rule_book(trace) is report_rules
+    assert found_by(live_rules.RULES, trace) == []
+
+
+def test_a_report_without_kernels_is_still_none_of_a_server() -> None:
+    assert rule_book(report()) is rule_book(report(Launch("k"))) is report_rules
+
+
+def test_no_rule_is_in_both_books_and_none_has_the_name_of_another() -> None:
+    ids = [rule.id for rule in (*live_rules.RULES, *report_rules.RULES)]
+    assert len(ids) == len(set(ids))
