@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,15 @@ from llmtop import procfs
 from llmtop.collectors import cgroups
 from llmtop.collectors.end_times import EndTimes
 from llmtop.collectors.kernel_log import KernelLog, open_from_start
-from llmtop.model import Unknown
+from llmtop.collectors.signal_senders import ENDING, Sent
+from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from llmtop.collectors.signal_senders import SignalSenders
 
 _INFO = struct.Struct("QQ11Ii")
 """struct pidfd_info of version 0: mask, cgroup, eleven ids, exit status."""
@@ -42,6 +46,8 @@ _NAMED = re.compile(
 """Lines of the kernel's log that name a process it ended: the OOM killer's, a fault's, an NVIDIA driver's XID."""
 _REGULAR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What people and supervisors stop a server with."""
+OBEYED_NS = 120 * NS_PER_S
+"""A server that was told to end may finish the requests that run first; what was sent earlier ended nothing."""
 _NOT_KEPT = Unknown(
     "its exit status is not known: only its parent gets it before Linux 6.15", "see the server's log, and: dmesg -T"
 )
@@ -64,6 +70,26 @@ class Exit:
     is_killed: bool = False
     is_oom: bool = False
     words: str = ""
+    sent: Sent | None = None
+    """The signal that ended it, or that it ended after; None where nobody listened, and where the text says enough."""
+
+    def how(self, pid: int, own: Mapping[int, str]) -> str | Unknown:
+        """The text, and from whom the signal came.
+
+        Args:
+            pid: Whose end it is.
+            own: The roles of the server's processes, by PID.
+
+        >>> Exit("killed by SIGKILL", sent=Sent(9, 0, 42, "bash", False)).how(7, {})
+        'killed by SIGKILL from pid 42 (bash)'
+        >>> Exit("exit code 0", sent=Sent(15, 0, 5, "python3", False)).how(7, {5: "APIServer"})
+        "exit code 0, after SIGTERM from the server's own APIServer (pid 5)"
+        """
+        if self.sent is None or isinstance(self.text, Unknown):
+            return self.text
+        name = signal.Signals(self.sent.number).name
+        told = "" if self.text.endswith(name) else f", after {name}"
+        return f"{self.text}{told} from {self.sent.by(pid, own)}"
 
 
 @dataclass(slots=True)
@@ -73,6 +99,8 @@ class _Watched:
     pidfd: int | None
     memory_events: Path | None
     oom_kills: int
+    since_ns: int = 0
+    """Earlier signals were sent to another process of its PID."""
     zombie_status: int | None = None
 
 
@@ -82,9 +110,11 @@ class Exits:
 
     Args:
         log: The kernel's log; it is only read, from the moment of `open` on.
+        senders: Who tells who has sent a signal; nobody where no probes are wanted.
     """
 
     log: KernelLog = field(default_factory=KernelLog)
+    senders: SignalSenders | None = None
     open_pidfd: Callable[[int], int] = os.pidfd_open
     _times: EndTimes | None = None
     _watched: dict[int, _Watched] = field(default_factory=dict)
@@ -96,10 +126,14 @@ class Exits:
         """Begin to listen to the kernel's log; where it may not be read, exits are told without it."""
         self.log.open()
         self._times = EndTimes()
+        if self.senders is not None:
+            self.senders.open()
 
     def close(self) -> None:
         """Let go of all that is held."""
         self.log.close()
+        if self.senders is not None:
+            self.senders.close()
         for pid in list(self._watched):
             self.forget(pid)
         if self._times is not None:
@@ -117,7 +151,8 @@ class Exits:
         if self._times is not None and pidfd is not None:
             self._times.watch(pidfd)
         events = cgroups.memory_events_of(pid)
-        self._watched[pid] = _Watched(pidfd, events, 0 if events is None else cgroups.oom_kills(events) or 0)
+        kills = 0 if events is None else cgroups.oom_kills(events) or 0
+        self._watched[pid] = _Watched(pidfd, events, kills, since_ns=time.monotonic_ns())
 
     def forget(self, pid: int) -> None:
         """Follow it no longer."""
@@ -145,6 +180,11 @@ class Exits:
         # The kernel shows the status 0 to those who may not see it.
         if len(fields) > _STATUS_FIELD and fields[0] == b"Z" and (int(fields[_STATUS_FIELD]) or os.geteuid() == 0):
             watched.zombie_status = int(fields[_STATUS_FIELD])
+
+    def read_signals(self) -> None:
+        """Take in who has sent which, while the senders' names can be read."""
+        if self.senders is not None:
+            self.senders.read()
 
     def read_log(self) -> int:
         """Take in what the kernel has written, before newer lines push it out; how many lines these were."""
@@ -175,7 +215,18 @@ class Exits:
             return Exit("killed for want of memory (OOM)" if is_oom else _NOT_KEPT, is_oom=is_oom, words=words)
         oom = " for want of memory (OOM)" if is_oom else ""
         is_killed = killed == signal.SIGKILL and not is_oom
-        return Exit(_status_text(status) + oom, status == 0 or killed in _REGULAR, is_killed, is_oom, words)
+        is_regular, sent = status == 0 or killed in _REGULAR, None if is_oom else self._sent(pid, status & 0x7F)
+        return Exit(_status_text(status) + oom, is_regular, is_killed, is_oom, words, sent)
+
+    def _sent(self, pid: int, number: int) -> Sent | None:
+        """The signal that killed it; of one that has exited by itself the last that told it to, shortly before."""
+        if self.senders is None:
+            return None
+        since_ns = self._watched[pid].since_ns
+        if number:
+            return self.senders.of(pid, (number,), since_ns=since_ns)
+        ended_ns = self.ended_ns(pid) or time.monotonic_ns()
+        return self.senders.of(pid, ENDING, since_ns=max(since_ns, ended_ns - OBEYED_NS))
 
     @staticmethod
     def _has_group_lost_one(watched: _Watched) -> bool:

@@ -193,6 +193,7 @@ class ProcCollector:
         news = _News()
         self._is_time_to_renew = not self._has_polled or start - self._renewed_ns >= RENEW_NS
         self._renewed_ns = start if self._is_time_to_renew else self._renewed_ns
+        self._exits.read_signals()
         self._find_processes(news, start)
         ended = [process for process in list(self._processes.values()) if not self._read_process(process, news)]
         news.marks += _marks("started", news.came, start, Severity.INFO)
@@ -252,7 +253,7 @@ class ProcCollector:
             self._exits.watch(pid)
             self._exits.note_zombie(pid)
             self._note_end(pid, stat.start_ticks, role, was_over=True)
-            how = self._exits.of(pid).text
+            how = self._exits.of(pid).how(pid, self._own())
             said = "" if isinstance(how, Unknown) else f": {how}"
             text = f"{role} (pid {pid}) had exited before llmtop came{said}"
             news.marks.append(Mark(self._clock(), "process", f"process:{pid}", text, Severity.WARNING))
@@ -442,10 +443,16 @@ class ProcCollector:
         self._exits.note_zombie(process.pid)
         self._exits.read_log()
         exit = self._exits.of(process.pid)
-        what = "exited" if isinstance(exit.text, Unknown) else f"exited: {exit.text}"
+        how = exit.how(process.pid, self._own())
+        what = "exited" if isinstance(how, Unknown) else f"exited: {how}"
         if process.pid == self._target.root_pid:
             return what, Severity.ERROR
         return what, Severity.INFO if exit.is_regular and not process.is_part else Severity.WARNING
+
+    def _own(self) -> dict[int, str]:
+        """The roles of the server's processes by PID, of those that have ended too."""
+        over = {one.pid: one.role for one in self._over.values()}
+        return over | {one.pid: one.role for one in self._processes.values()}
 
     def _follow_ends(self, news: _News) -> None:
         """What has ended may wait for its parent; how it ended may be known only after that."""
@@ -471,8 +478,10 @@ class ProcCollector:
             "root": self._target.root_pid,
             "ended_ns": ended.ended_ns,
             "alive_ns": ended.alive_ns,
-            "how": exit.text,
+            "how": exit.how(ended.pid, self._own()),
         }
+        if exit.sent is not None:
+            facts |= {"sender": exit.sent.origin(self._own()), "sent_ns": exit.sent.t_ns}
         facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom") if getattr(exit, key)}
         if is_zombie and stat is not None:
             facts |= {"is_zombie": 1, "parent": stat.parent}

@@ -37,9 +37,13 @@ def _self_cost() -> Collector:
 
 
 def _proc(target: Target, aim: Aim) -> Collector:
+    from llmtop.collectors.exits import Exits
     from llmtop.collectors.proc import ProcCollector
+    from llmtop.collectors.signal_senders import SignalSenders
+    from llmtop.collectors.tracers import are_allowed
 
-    return ProcCollector(target, aim.engines)
+    senders = SignalSenders() if are_allowed(aim.probes) else None
+    return ProcCollector(target, aim.engines, exits=Exits(senders=senders))
 
 
 def _consumers(target: Target, aim: Aim) -> Collector:

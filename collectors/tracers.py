@@ -234,6 +234,12 @@ def chosen() -> tuple[Tracer, ...]:
     return TRACERS[:1] if os.environ.get(OFF) else TRACERS
 
 
+def are_allowed(probes: Probes) -> bool:
+    """Whether the kernel may be asked for events at all."""
+    choice = os.environ.get(CHOICE, "")
+    return probes is not Probes.OFF and choice != NONE and bool(choice or not os.environ.get(OFF))
+
+
 def _why_nothing_chosen() -> Unknown:
     choice = os.environ.get(CHOICE, "")
     if choice == NONE:
@@ -268,13 +274,15 @@ def running_helpers() -> tuple[int, ...]:
 
 def checks() -> tuple[Check, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
+    from llmtop.collectors import signal_senders
     from llmtop.collectors.bpftrace import collector as bpftrace
     from llmtop.collectors.ebpf import collector as ebpf
     from llmtop.collectors.perf import collector as perf
 
     found = {"bcc": ebpf.checks(), "bpftrace": bpftrace.checks(), "perf": perf.checks()}
     states = {name: several[-1].state for name, several in found.items()}
-    return (*(check for several in found.values() for check in several), *modes(states))
+    senders = signal_senders.checks() if are_allowed(Probes.FULL) else ()
+    return (*(check for several in found.values() for check in several), *modes(states), *senders)
 
 
 def modes(states: Mapping[str, str | Unknown]) -> tuple[Check, ...]:

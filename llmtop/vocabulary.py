@@ -162,7 +162,9 @@ class Answer(IntEnum):
 # Process, on tracks "process:<pid>". Facts: "part" is 1 for those that make up the server, 0 for their helpers; "root"
 # is the PID of the server's root. A part that has ended has a track "ended:<pid>/<start>" of kind ENDED with the facts
 # pid, role, root, ended_ns, how (in words, or Unknown), and where they hold is_regular, is_oom, is_zombie (1), parent
-# (of a zombie), was_over (1: it had ended before the first look, and ended_ns is that look's) and words (the kernel's).
+# (of a zombie), was_over (1: it had ended before the first look, and ended_ns is that look's) and words (the kernel's);
+# where it is known who sent the signal that it ended by or after, sender ("own": a process of the server, "outside",
+# "kernel") and sent_ns.
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
 PROCESS_SYSTEM = Metric("process.system", "ns", counter=True, title="CPU time in the kernel")
 PROCESS_FAULTS = Metric("process.faults", "faults", counter=True, title="page faults")

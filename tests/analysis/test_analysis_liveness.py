@@ -170,6 +170,57 @@ def test_a_server_may_kill_its_engine_first_and_close_its_port_right_after(
     assert [fault.state for fault in liveness(then).faults] == states
 
 
+def killed_and_closed(facts: dict[str, str | int], root: dict[str, str | int]) -> Liveness:
+    """An engine that was killed 0.2 s before the port was closed, and a server that has exited in order."""
+    scene = EXITED.but(
+        answer=CLOSED.answer, ended={5: ("APIServer", "exit code 0"), 7: ("EngineCore", "killed by SIGKILL")}
+    )
+    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    assert answers is not None
+    page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
+    trace = renamed(scene, 7, root=5, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + NS_PER_S, **facts)
+    ended = trace.tracks["ended:5/1"]
+    endpoint = trace.tracks["endpoint:1"]
+    tracks = {
+        ended.id: replace(ended, facts={**ended.facts, "ended_ns": page_ns + NS_PER_S + NS_PER_S // 5, **root}),
+        endpoint.id: replace(endpoint, facts={**endpoint.facts, "closed_ns": page_ns + NS_PER_S + NS_PER_S // 5}),
+    }
+    return liveness(replace(trace, tracks={**trace.tracks, **tracks}))
+
+
+BY_BASH = "killed by SIGKILL from pid 42 (bash)"
+
+
+def test_who_killed_the_engine_of_a_server_that_then_ended_is_no_question_where_the_kernel_told() -> None:
+    [unknown] = killed_and_closed({}, {}).faults
+    assert unknown.state == "SERVER ENDED"
+    assert "by the server's own end or before it" in unknown.message
+
+    [outside] = killed_and_closed({"sender": "outside", "how": BY_BASH}, {}).faults
+    assert outside.state == "SERVER DEAD"
+    assert outside.message.endswith(f"after EngineCore (pid 7): {BY_BASH}")
+    assert "by whom is said" in outside.action
+    assert any("signal_generate" in line for line in outside.evidence)
+
+    own = "killed by SIGKILL from the server's own APIServer (pid 5)"
+    [by_itself] = killed_and_closed({"sender": "own", "how": own}, {}).faults
+    assert by_itself.state == "SERVER ENDED"
+    assert "killed" not in by_itself.message
+    assert any(own in line for line in by_itself.evidence)
+
+
+@pytest.mark.parametrize(("told_ns", "state"), [(1, "SERVER ENDED"), (3, "SERVER DEAD")])
+def test_a_supervisor_may_kill_what_is_left_of_a_server_that_it_has_told_to_end(told_ns: int, state: str) -> None:
+    engine: dict[str, str | int] = {"sender": "outside", "sent_ns": 2, "how": BY_BASH}
+    [fault] = killed_and_closed(engine, {"sender": "outside", "sent_ns": told_ns}).faults
+    assert fault.state == state
+
+
+def test_an_engine_that_its_server_killed_is_missed_while_the_port_stays_open() -> None:
+    [fault] = liveness(renamed(ENGINE_KILLED, 7, sender="own")).faults
+    assert fault.state == "ENGINE DEAD"
+
+
 def test_a_killed_engine_is_called_dead_when_the_port_has_had_time_to_close() -> None:
     trace = ENGINE_KILLED.trace()
     ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))

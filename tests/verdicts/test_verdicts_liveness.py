@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ import pytest
 from llmtop.analysis.liveness.fault import Fault
 from llmtop.analysis.liveness.view import liveness
 from llmtop.cli.live import find, live_session
+from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.prometheus import PrometheusCollector
+from llmtop.collectors.signal_senders import SignalSenders
 from llmtop.demo.process import DemoServer
-from llmtop.model import NS_PER_S, Origin, Target
+from llmtop.model import NS_PER_S, Origin, Target, Unknown
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Session
 from tests.collectors import expositions
@@ -106,6 +109,29 @@ def test_a_killed_server() -> None:
         fault, seen_ns = named(session, "SERVER DEAD")
         assert seen_ns - start < WITHIN_NS
         assert "killed by SIGKILL" in fault.message
+
+
+@measured_again
+def test_who_killed_an_idle_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its API server ends in order and at once, as it does when it ends its engine itself."""
+    monkeypatch.delenv("LLMTOP_NO_EBPF")
+    with watched() as (session, _, engine):
+        listening = eventually(lambda: senders_of(session), "whether signals are seen")
+        if isinstance(listening, Unknown):
+            pytest.skip(f"needs the right to listen to signals: {listening}")
+        with subprocess.Popen(["/bin/kill", "-9", f"{engine}"]) as kill:
+            pass
+        fault, _ = named(session, "SERVER DEAD", "SERVER ENDED")
+    assert fault.state == "SERVER DEAD"
+    assert f"EngineCore (pid {engine}): killed by SIGKILL from pid {kill.pid} (kill)" in fault.message
+
+
+def senders_of(session: Session) -> SignalSenders | Unknown | None:
+    """Those who listen to signals, or why nobody can; None until one of both is known."""
+    [collector] = (one for one in session.collectors if isinstance(one, ProcCollector))
+    senders = collector._exits.senders
+    assert senders is not None
+    return senders if senders.is_listening else senders.unavailable
 
 
 def hang(handler: BaseHTTPRequestHandler) -> None:

@@ -27,8 +27,10 @@ _NOEXIST = 1
 _LOG_BYTES = 1 << 20
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _TRACEPOINT, _SOFTWARE = 2, 1
-_SET_BPF, _ENABLE = 0x40042408, 0x2400
-"""PERF_EVENT_IOC_SET_BPF, PERF_EVENT_IOC_ENABLE."""
+_SET_BPF, _ENABLE, _SET_FILTER = 0x40042408, 0x2400, 0x40082406
+"""PERF_EVENT_IOC_SET_BPF, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_FILTER."""
+_MONOTONIC = 1
+"""CLOCK_MONOTONIC of include/uapi/linux/time.h."""
 _DISABLED, _FREQUENCY = 1 << 0, 1 << 10
 _CLOSE_ON_EXEC = 8
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
@@ -251,9 +253,31 @@ def attach_tracepoint(name: str, program: int) -> int:
     Raises:
         OSError: There is no such tracepoint, or it is not ours to use.
     """
-    number = int((tracefs() / "events" / name.replace(":", "/") / "id").read_text())
-    event = _perf_event(_TRACEPOINT, number, pid=-1, cpu=0)
+    event = _perf_event(_TRACEPOINT, _number_of(name), pid=-1, cpu=0)
     return _with_program(event, program)
+
+
+def listen_to_tracepoint(name: str, cpu: int, only: str, sampled: int, flags: int) -> int:
+    """Have a tracepoint on one CPU written down, where the kernel's filter `only` lets it through; to be mapped.
+
+    `sampled` is what of each is told, and `flags` what else: perf_event_open(2).
+
+    Raises:
+        OSError: There is no such tracepoint, or it is not ours to use.
+    """
+    event = _perf_event(_TRACEPOINT, _number_of(name), pid=-1, cpu=cpu, flags=flags, sampled=sampled)
+    text = ctypes.create_string_buffer(only.encode())
+    try:
+        _control(event, _SET_FILTER, ctypes.addressof(text))
+        _control(event, _ENABLE, 0)
+    except OSError:
+        os.close(event)
+        raise
+    return event
+
+
+def _number_of(tracepoint: str) -> int:
+    return int((tracefs() / "events" / tracepoint.replace(":", "/") / "id").read_text())
 
 
 def attach_raw_tracepoint(name: str, program: int) -> int:
@@ -355,14 +379,20 @@ def cpus_online() -> list[int]:
 
 
 def _perf_event(
-    kind: int, config: int, *, pid: int, cpu: int, period: int = 1, flags: int = 0, extra: tuple[int, int] = (0, 0)
+    kind: int,
+    config: int,
+    *,
+    pid: int,
+    cpu: int,
+    period: int = 1,
+    flags: int = 0,
+    extra: tuple[int, int] = (0, 0),
+    sampled: int = 0,
 ) -> int:
     """One that is disabled."""
-    attributes = ctypes.create_string_buffer(
-        _ATTRIBUTES.pack(
-            kind, _ATTRIBUTES.size, config, period, 0, 0, flags | _DISABLED, 0, 0, *extra, 0, 0, 0, 0, 0, 0, 0, 0
-        )
-    )
+    wakes_after = 1 if sampled else 0
+    what = (kind, _ATTRIBUTES.size, config, period, sampled, 0, flags | _DISABLED, wakes_after, 0, *extra)
+    attributes = ctypes.create_string_buffer(_ATTRIBUTES.pack(*what, 0, 0, 0, _MONOTONIC, 0, 0, 0, 0))
     number = _PERF_EVENT_OPEN[platform.machine()]
     event = int(libc.syscall(number, attributes, pid, cpu, -1, _CLOSE_ON_EXEC))
     if event < 0:

@@ -41,21 +41,35 @@ def is_ending(trace: Trace) -> bool:
 
 
 def ended_by_server(trace: Trace, ended: Track) -> bool:
-    """Whether a part was still alive when the server closed its port, or just before: then the server has ended it.
+    """Whether the server has ended a part of its own: the kernel told who sent the signal, or its port tells.
 
-    Only what was killed or ended in order: nobody is told to crash.
+    Where nobody listened to signals, a part that was still alive when the server closed its port, or just before, was
+    ended by it. Only what was killed or ended in order: nobody is told to crash.
     """
+    if not (ended.facts.get("is_regular") or ended.facts.get("is_killed")):
+        return False
+    match ended.facts.get("sender"):
+        case "own":
+            return True
+        case "outside":
+            return _was_told_before(trace, ended)
     alive_ns = ended.facts.get("alive_ns")
-    is_told = ended.facts.get("is_regular") or ended.facts.get("is_killed")
-    return (
-        bool(is_told)
-        and isinstance(alive_ns, int | float)
-        and any(
-            isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns + ORDERLY_NS
-            for track in trace.tracks_of(TrackKind.ENDPOINT)
-            if _was_at_work(trace, track)
-        )
+    return isinstance(alive_ns, int | float) and any(
+        isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns + ORDERLY_NS
+        for track in trace.tracks_of(TrackKind.ENDPOINT)
+        if _was_at_work(trace, track)
     )
+
+
+def _was_told_before(trace: Trace, ended: Track) -> bool:
+    """Whether the server had been told to end before somebody outside ended its part: both are one stop."""
+    told_ns = [
+        track.facts.get("sent_ns")
+        for track in trace.tracks_of(TrackKind.ENDED)
+        if track is not ended and track.facts.get("pid") == ended.facts.get("root") and track.facts.get("is_regular")
+    ]
+    sent_ns = ended.facts.get("sent_ns")
+    return any(isinstance(ns, int | float) and isinstance(sent_ns, int | float) and ns <= sent_ns for ns in told_ns)
 
 
 def _was_at_work(trace: Trace, track: Track) -> bool:

@@ -126,7 +126,7 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
     since, how = _ended_ns(root), root.facts.get("how", "")
     first = _taken_along_by(trace, root, ended)
     is_told = bool(root.facts.get("is_regular")) and first is None
-    killed = next((track for track in ended if track.facts.get("is_killed")), None) if is_told else None
+    killed = next((track for track in ended if _may_be_its_own(track)), None) if is_told else None
     said = "" if isinstance(how, Unknown) else f": {how}"
     took = "" if first is None else f", after {first.name} (pid {first.facts.get('pid')}): {_in_words(first)}"
     if killed is not None:
@@ -144,6 +144,11 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Pa
         _log_of(first or root),
         since,
     )
+
+
+def _may_be_its_own(ended: Track) -> bool:
+    """Whether it was killed, and nobody has seen by whom."""
+    return bool(ended.facts.get("is_killed")) and ended.facts.get("sender") not in ("own", "outside")
 
 
 def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | None:
@@ -164,13 +169,15 @@ def _is_before(part: Track, root: Track) -> bool:
     """Whether a part's death came before the server's end, shortly.
 
     Of two that one look has found over, what the kernel killed for want of memory was first, and so was what died under
-    a server that then ended with an exit code of its own, which is not 0.
+    a server that then ended with an exit code of its own, which is not 0. What somebody else killed was first if it
+    ended first.
     """
     ahead_ns = _ended_ns(root) - _ended_ns(part)
     if ahead_ns > _ONE_LOOK_NS:
         return ahead_ns <= TAKEN_ALONG_NS
     gave_up = not root.facts.get("is_regular") and _in_words(root).startswith("exit code")
-    return ahead_ns >= -_ONE_LOOK_NS and bool(gave_up or part.facts.get("is_oom"))
+    was_shot = part.facts.get("sender") == "outside" and ahead_ns > 0
+    return ahead_ns >= -_ONE_LOOK_NS and bool(gave_up or was_shot or part.facts.get("is_oom"))
 
 
 def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> Fault:
@@ -211,7 +218,8 @@ def _is_surplus(ended: Track, living: tuple[Part, ...]) -> bool:
 
 def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
     who = f"{track.name} (pid {track.facts.get('pid')})"
-    lines = [f"{who} ended {_when(trace, track)}, {_in_words(track)} (/proc, pidfd)"]
+    sources = "/proc, pidfd, signal_generate" if track.facts.get("sender") else "/proc, pidfd"
+    lines = [f"{who} ended {_when(trace, track)}, {_in_words(track)} ({sources})"]
     if track.facts.get("is_zombie"):
         lines.append(f"it is a zombie: its parent (pid {track.facts.get('parent')}) has not noticed (/proc/PID/stat)")
     if words := track.facts.get("words"):
@@ -235,6 +243,8 @@ def _what_to_do(track: Track) -> str:
     words = str(track.facts.get("words", ""))
     if "Xid" in words:
         return "restart the server; the GPU's fault (XID) is in the event log: e"
+    if track.facts.get("sender") == "outside":
+        return "find out why it was killed: by whom is said above; then start it again"
     return "restart the server; its log says why it ended"
 
 
