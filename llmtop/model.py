@@ -294,6 +294,7 @@ class RuleResult:
         messages: (severity, text) pairs; severity is one of ok, warning, error, optimization.
         speedups: ("global" or "local", percent) pairs: global is of the kernel's time, local of that part.
         focus: (metric, value) pairs that the rule rests on.
+        titles: Of each message what it found, in a few words ("Small Grid"), "" where it has none; () for none at all.
     """
 
     id: str
@@ -302,6 +303,22 @@ class RuleResult:
     messages: tuple[tuple[str, str], ...]
     speedups: tuple[tuple[str, float], ...] = ()
     focus: tuple[tuple[str, float], ...] = ()
+    titles: tuple[str, ...] = ()
+
+    @property
+    def titled(self) -> tuple[tuple[str, str], ...]:
+        """(severity, text) of each message, its title before its text."""
+        titles = self.titles or ("",) * len(self.messages)
+        pairs = zip(self.messages, titles, strict=True)
+        return tuple((severity, f"{title}: {text}" if title else text) for (severity, text), title in pairs)
+
+    @property
+    def advised(self) -> str:
+        """Its name, with the titles of what it advises where they say more: "Warp Stall (Long Scoreboard Stalls)"."""
+        pairs = zip(self.messages, self.titles, strict=False)
+        titles = [title for (severity, _), title in pairs if severity in ("optimization", "warning") and title]
+        more = ", ".join(title for title in dict.fromkeys(titles) if title != self.name)
+        return f"{self.name} ({more})" if more else self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ above +5 points compute, below -5 memory, else balanced; means over kernels, not
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -31,13 +31,16 @@ class KernelClass:
         name: "compute", "memory" or "balanced"; "all" for all of them together.
         kernels: Distinct by name, grid and block.
         share: Of all kernels' time, 0 to 1; None without times.
-        means: By column (`COLUMNS`), over the kernels of which it is known; without those of which nothing is.
+        means: By column (`COLUMNS`), over the kernels of which it is known, each counted once, as in the study;
+            without columns of which nothing is.
+        by_time: The same weighted by the kernels' time, without "duration".
     """
 
     name: str
     kernels: int
     share: float | None
     means: Mapping[str, float]
+    by_time: Mapping[str, float]
 
 
 def _compute(facts: KernelFacts) -> float | Unknown | None:
@@ -86,6 +89,7 @@ def kernel_classes(trace: Trace) -> tuple[KernelClass, ...]:
             len(several),
             kernels.share(sum(ns for _, ns, _ in several)),
             _means([(facts, mean_ns) for facts, _, mean_ns in several]),
+            _means_by_time([(facts, total_ns) for facts, total_ns, _ in several]),
         )
         for name, several in both
     )
@@ -97,3 +101,13 @@ def _means(several: Iterable[tuple[KernelFacts, float]]) -> dict[str, float]:
     columns[_DURATION] = [ns for _, ns in several if ns == ns]
     known = {key: [value for value in values if isinstance(value, float)] for key, values in columns.items()}
     return {key: fmean(values) for key, values in known.items() if values}
+
+
+def _means_by_time(several: Sequence[tuple[KernelFacts, float]]) -> dict[str, float]:
+    means = {}
+    for key, (_, _, of) in COLUMNS.items():
+        known = [(value, ns) for facts, ns in several if isinstance(value := of(facts), float) and ns > 0]
+        if known:
+            values, weights = zip(*known, strict=True)
+            means[key] = fmean(values, weights)
+    return means

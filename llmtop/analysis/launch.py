@@ -131,7 +131,7 @@ def _findings_of(trace: Trace, kernels: Kernels, launch: int) -> tuple[Finding, 
 
 def _advice(rules: Sequence[RuleResult]) -> Iterator[ToolAdvice]:
     """What is advice, by what it may be worth: estimates of the whole kernel before those of a part."""
-    said = [(rule, message) for rule in rules for severity, message in rule.messages if severity in _ADVICE]
+    said = [(rule, message) for rule in rules for severity, message in rule.titled if severity in _ADVICE]
     for rule, message in sorted(said, key=lambda pair: _worth(pair[0]), reverse=True):
         is_whole, worth = _worth(rule)
         yield ToolAdvice(rule.name or rule.id, message, worth if rule.speedups else None, not is_whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llmtop.analysis import counters as c
@@ -128,9 +128,13 @@ class Stalls:
 
     @property
     def top(self) -> tuple[str, float]:
-        """The costliest reason and its share; being ready while another warp issues costs nothing."""
-        shares = self.shares
-        return next((pair for pair in shares if pair[0] not in _HARMLESS), shares[0])
+        """The costliest reason and its share."""
+        return costliest(self.shares)
+
+
+def costliest(shares: Sequence[tuple[str, float]]) -> tuple[str, float]:
+    """Of (reason, share) pairs the largest that costs time: being ready while another warp issues does not."""
+    return next((pair for pair in shares if pair[0] not in _HARMLESS), shares[0])
 
 
 def kernel_stalls(metrics: Counters) -> Stalls | Unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llmtop.analysis.communication import communication, described
@@ -16,6 +16,7 @@ from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import range_shares
 from llmtop.analysis.report import Summary, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.views import Column
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.model import Finding, Trace, Unknown
@@ -28,6 +29,11 @@ _RANGES = 10
 _CLASS_WIDTH = 10
 _CLASS_REST = 36
 """What the other columns of that table take."""
+_CLASS_MEANS = (
+    "A class is the side that a kernel leans to, however little it uses: SM % less DRAM %, above 5 compute, below -5 "
+    "memory. The bound is what limits it: its memory has the caches, and below 60 % of both it is latency. Means count "
+    "each kernel once; by time, as long as it takes."
+)
 _REASONS = 4
 _REFUSED = 5
 _IDLE_PARTS = 8
@@ -125,16 +131,21 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
     classes = kernel_classes(trace)
     if not classes:
         return
-    yield from _heading("Means by class (SM % less DRAM %: above 5 compute, below -5 memory, else balanced)", style)
+    yield from _heading("Means by class", style)
+    yield from _wrapped(_CLASS_MEANS, style, "  ")
     shown_keys = list(COLUMNS)[: max(0, (style.width - _CLASS_REST) // _CLASS_WIDTH)]
     titles = "".join(f"{COLUMNS[key][0]:>{_CLASS_WIDTH}}" for key in shown_keys)
     yield f"  {'class':<9}{'kernels':>8}{'time':>7}{titles}  duration"
     for one in classes:
         time = "" if one.share is None else percent(100 * one.share)
-        shown = (percent(one.means[key]) if key in one.means else UNKNOWN for key in shown_keys)
-        cells = "".join(f"{cell:>{_CLASS_WIDTH}}" for cell in shown)
+        head = f"  {one.name:<9}{one.kernels:>8}{time:>7}"
         mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
-        yield f"  {one.name:<9}{one.kernels:>8}{time:>7}{cells}{mean:>10}"
+        yield f"{head}{_class_cells(one.means, shown_keys)}{mean:>10}"
+    yield f"  {'all, by time':<24}{_class_cells(classes[-1].by_time, shown_keys)}"
+
+
+def _class_cells(means: Mapping[str, float], keys: Sequence[str]) -> str:
+    return "".join(f"{percent(means[key]) if key in means else UNKNOWN:>{_CLASS_WIDTH}}" for key in keys)
 
 
 def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -246,6 +257,17 @@ def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
         reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in bar.shares[:_REASONS])
         busy = " (schedulers are busy: costs little)" if bar.starved is False else ""
         yield f"  {shorten(bar.kernel, name_width):<{name_width}}  {reasons}{busy}"
+    yield from _glossary(bars[:_KERNELS], measured, style)
+
+
+def _glossary(rows: Sequence[StallBar], measured: Sequence[StallBar], style: TextStyle) -> Iterator[str]:
+    """What the reasons mean that stand here and in the kernel table, once each."""
+    tops = [costliest(bar.shares)[0] for bar in rows if bar.shares]
+    named = dict.fromkeys([*(reason for bar in measured for reason, _ in bar.shares[:_REASONS]), *tops])
+    width = max((len(reason) for reason in named), default=0)
+    for reason in named:
+        if meaning := REASONS.get(reason, ""):
+            yield from _wrapped(f"{reason:<{width}}  {meaning}", style, "    ", " " * (width + 6))
 
 
 def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:

@@ -217,14 +217,14 @@ def _range_name(domain: str, name: str) -> str:
 def _rule(rule: pb.Rule) -> RuleResult:
     """A rule's result, its message's links reduced to their text."""
     items = rule.body.items
+    spoken = [item.message for item in items if item.message.text]
     return RuleResult(
         id=text(rule.id),
         name=text(rule.name),
         section=text(rule.section),
         messages=tuple(
-            (_SEVERITY_BY_TYPE.get(item.message.type, "ok"), plain_message(item.message.text.decode(errors="replace")))
-            for item in items
-            if item.message.text
+            (_SEVERITY_BY_TYPE.get(message.type, "ok"), plain_message(message.text.decode(errors="replace")))
+            for message in spoken
         ),
         speedups=tuple(
             (_SPEEDUP_BY_TYPE.get(item.speedup.type, "local"), item.speedup.percent)
@@ -234,6 +234,7 @@ def _rule(rule: pb.Rule) -> RuleResult:
         focus=tuple(
             (text(focus.metric), focus.value) for item in items for focus in item.focus if math.isfinite(focus.value)
         ),
+        titles=tuple(text(message.title) for message in spoken),
     )
 
 

@@ -23,6 +23,8 @@ def test_kernels_are_classed_by_sm_less_dram_and_means_are_over_kernels() -> Non
     assert compute.means == {"sm": 35.0, "memory": 40.0, "dram": 15.0, "occupancy": 20.0, "duration": 4500.0}
     assert (memory.name, memory.kernels) == ("memory", 1)
     assert (everything.name, everything.kernels, everything.share) == ("all", 3, 1.0)
+    by_time = {"sm": 36.0, "dram": 13.0, "memory": 46.0, "occupancy": 20.0}
+    assert everything.by_time == pytest.approx(by_time), "8 of 10 µs are a's"
 
 
 def test_a_timeline_has_no_classes() -> None:

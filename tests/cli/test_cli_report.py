@@ -271,6 +271,16 @@ def test_a_page_begins_with_the_verdict_and_the_first_findings(path: Path) -> No
     assert all(finding.next_command in page.text for finding in found)
 
 
+def test_text_says_what_each_stall_reason_that_it_shows_means_and_no_other() -> None:
+    waits = [stall_ratios(wait=6.0, barrier=3.0, drain=1.0), stall_ratios(wait=9.0, not_selected=1.0, drain=0.0)]
+    trace = made(*(Launch(f"k{i}", 1000.0, metrics) for i, metrics in enumerate(waits)))
+    lines = "".join(report_text(trace, TextStyle(100))).splitlines()
+    shown = {"wait", "barrier", "drain", "not_selected"}
+    for reason, meaning in REASONS.items():
+        glosses = [line for line in lines if line.startswith(f"    {reason} ") and line.endswith(f"  {meaning}")]
+        assert len(glosses) == (reason in shown), reason
+
+
 def test_a_page_names_every_stall_reason_in_its_own_colour() -> None:
     page = "".join(report(load(LADDER), "html"))
     for reason, (colour, shade) in PALETTE.items():

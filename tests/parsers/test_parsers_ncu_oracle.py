@@ -138,6 +138,9 @@ def test_rule_results_are_the_same(pair: Pair) -> None:
             for rule in theirs
             if rule["rule_message"]["message"]
         ]
+        assert [title for rule in ours for title in rule.titles] == [
+            rule["rule_message"]["title"] for rule in theirs if rule["rule_message"]["message"]
+        ]
         assert [focus for rule in ours for focus in rule.focus] == [
             (focus["name"], focus["value"]) for rule in theirs for focus in rule.get("focus_metrics", ())
         ]

@@ -223,10 +223,13 @@ def test_rules_without_a_result_are_left_out(folder: Path) -> None:
     def rule(name: bytes, *messages: RuleMessage) -> Rule:
         return Rule(id=name, name=name, body=RuleBody(items=[RuleItem(message=message) for message in messages]))
 
-    spoken = rule(b"CPIStall", RuleMessage(text=b"see\n@section:Occupancy:Occupancy@", type=4), RuleMessage(type=1))
+    advice = RuleMessage(text=b"see\n@section:Occupancy:Occupancy@", type=4, title=b"Wait Stalls")
+    spoken = rule(b"CPIStall", advice, RuleMessage(type=1), RuleMessage(text=b"fine", type=1, title=b"x"))
     (result,) = details(opened(folder, kernel(rules=[rule(b"Silent"), spoken]))).rules(0)
     assert result.id == "CPIStall"
-    assert result.messages == (("optimization", "see Occupancy"),)
+    assert result.messages == (("optimization", "see Occupancy"), ("ok", "fine"))
+    assert result.titled == (("optimization", "Wait Stalls: see Occupancy"), ("ok", "x: fine"))
+    assert result.advised == "CPIStall (Wait Stalls)", "of what it advises"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def _section_rows(trace: Trace) -> Iterator[SectionRow]:
         common = (kernels.short_name(launch), launch, None if share is None else share * 100)
         rules = details.rules(launch)
         for rule in rules:
-            for severity, message in rule.messages:
+            for severity, message in rule.titled:
                 yield SectionRow(rule.section, *common, severity, message, rule)
         said = {rule.section for rule in rules if rule.messages}
         for section in details.sections(launch):

@@ -249,7 +249,7 @@ def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, fl
     details = judged.kernels.table.details
     results = () if details is None else details.rules(judged.launch)
     estimates = [
-        (result.name, max(percents))
+        (result.advised, max(percents))
         for result in results
         if result.id in rules and (percents := [amount for kind, amount in result.speedups if kind == "global"])
     ]

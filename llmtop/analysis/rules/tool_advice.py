@@ -47,7 +47,7 @@ def judge(judged: Judged) -> Claim | None:
     result, estimate = max(left, key=lambda pair: pair[1])
     claim = Claim(
         judged,
-        f"{result.name}: up to {percent(estimate)} of this kernel (estimate of ncu)",
+        f"{result.advised}: up to {percent(estimate)} of this kernel (estimate of ncu)",
         f"see what the section {result.section} of the report says",
         judged.row.total_ns * estimate / 100,
         "the profiler's own estimate",
