@@ -22,13 +22,17 @@ class Export:
         self.execute = connection.execute
         self.tables = frozenset(name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
+        self._has_rows: Callable[[str], bool] = lru_cache(self._any_row)
 
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(row[1] for row in self.execute(f'PRAGMA table_info("{table}")'))
 
+    def _any_row(self, table: str) -> bool:
+        return self.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
+
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the table is there with these columns."""
-        return table in self.tables and self.columns(table).issuperset(columns)
+        """Whether the table is there with these columns, and not empty, as all are that `--lazy=false` makes."""
+        return table in self.tables and self.columns(table).issuperset(columns) and self._has_rows(table)
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """A small table; none where it or one of the columns is not there."""

@@ -1,4 +1,4 @@
-"""Nsight Systems exports with known causes of idle time, written table by table as `nsys export` does (schema 3.25)."""
+"""Nsight Systems exports with known causes of idle time, written table by table as any `nsys export` does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from llmtop.parsers.nsys import NsysSqliteParser
+from tests.nsys_schemas import USUAL, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from llmtop.model import Trace
@@ -45,8 +46,10 @@ _COLUMNS = {
     "SAMPLING_CALLCHAINS": ("id", "symbol", "unresolved", "stackDepth"),
     "TARGET_INFO_GPU": ("id", "name"),
     "META_DATA_EXPORT": ("name", "value"),
+    "EXPORT_META_DATA": ("name", "value"),
     "StringIds": ("id", "value"),
 }  # fmt: skip
+"""What is known of a row here. What else a schema has is NULL, and what it has not is left out."""
 
 
 def global_id(pid: int, tid: int = 0) -> int:
@@ -127,28 +130,37 @@ class Capture:
         row = (start, end, global_id(PID, tid), self._string("overhead"), kind)
         self.tables["CUPTI_ACTIVITY_KIND_OVERHEAD"].append(row)
 
-    def write(self, path: Path) -> Path:
+    def fits(self, schema: Schema) -> bool:
+        """Whether a version has a table for all that was captured."""
+        return self.tables.keys() <= schema.tables.keys()
+
+    def write(self, path: Path, schema: Schema = USUAL) -> Path:
         """Make the database."""
-        facts = [("EXPORT_SCHEMA_VERSION", "3.25.0"), ("EXPORT_PRODUCT_VERSION", "2026.2.1.210")]
+        facts = [("EXPORT_SCHEMA_VERSION", schema.version), ("EXPORT_PRODUCT_VERSION", schema.product)]
         gpus = [(0, "NVIDIA H100"), (1, "NVIDIA H100")]
         strings = [(number, text) for text, number in self.strings.items()]
         fixed: dict[str, list[tuple[object, ...]]] = {}
-        fixed |= {"META_DATA_EXPORT": [*facts], "TARGET_INFO_GPU": [*gpus], "StringIds": [*strings]}
+        fixed |= {schema.facts: [*facts], "TARGET_INFO_GPU": [*gpus], "StringIds": [*strings]}
         with closing(sqlite3.connect(path)) as database:
             for table, rows in {**self.tables, **fixed}.items():
-                _insert(database, table, rows)
+                _insert(database, table, rows, schema.tables[table])
             database.commit()
         return path
 
-    def trace(self, folder: Path) -> Trace:
+    def trace(self, folder: Path, schema: Schema = USUAL) -> Trace:
         """What llmtop reads of it."""
-        return NsysSqliteParser().parse(self.write(folder / "capture.sqlite"))
+        return NsysSqliteParser().parse(self.write(folder / "capture.sqlite", schema))
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
 
-def _insert(database: sqlite3.Connection, table: str, rows: Iterable[tuple[object, ...]]) -> None:
-    columns = ", ".join(f'"{column}"' for column in _COLUMNS[table])
-    database.execute(f"CREATE TABLE {table} ({columns})")
-    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(_COLUMNS[table]))})", rows)
+def _insert(
+    database: sqlite3.Connection, table: str, rows: Iterable[tuple[object, ...]], columns: Sequence[str]
+) -> None:
+    """Make a table with these columns, and fill those of them that are known."""
+    names = ", ".join(f'"{column}"' for column in columns)
+    known = [_COLUMNS[table].index(column) if column in _COLUMNS[table] else None for column in columns]
+    database.execute(f"CREATE TABLE {table} ({names})")
+    values = ([None if at is None else row[at] for at in known] for row in rows)
+    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", values)

@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.idle_time.account import AFTER, BEFORE, NOT_LAUNCHED, NOT_TRACED, STEPS, GpuIdle, idle_account
+from llmtop.analysis.idle_time.account import (
+    AFTER,
+    BEFORE,
+    GRAPHS_UNTRACED,
+    NOT_LAUNCHED,
+    NOT_TRACED,
+    STEPS,
+    GpuIdle,
+    idle_account,
+)
 from llmtop.analysis.idle_time.causes import TITLES, Cause
 from llmtop.analysis.idle_time.view import ASCII_LEVELS, idle_view, picture
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
@@ -215,6 +225,45 @@ def test_a_graph_traced_as_a_whole_is_busy(capture: Capture, tmp_path: Path) -> 
     capture.graph(MS, 10 * MS, capture.call("cudaGraphLaunch", 0, 10))
     pair(capture, (500, 510))
     assert told(capture.trace(tmp_path)) == {}
+
+
+def graphs_untraced(capture: Capture, *launched: int) -> Capture:
+    """Graph launches without any work, as exports up to 2023.4 have them of graphs that were traced as a whole."""
+    for at in launched:
+        capture.call("cudaGraphLaunch", at, at + 10 * US)
+    return capture
+
+
+def test_a_gpu_may_be_busy_with_graphs_that_the_capture_does_not_have(capture: Capture, tmp_path: Path) -> None:
+    graphs_untraced(capture, 2 * MS, 3 * MS)
+    capture.call("cudaStreamSynchronize", 2 * MS + 10 * US, 9 * MS)
+    trace = pair(capture, (10 * MS - 10 * US, 10 * MS)).trace(tmp_path)
+    parts = told(trace)
+    assert parts["unknown", GRAPHS_UNTRACED] == 8 * MS
+    assert parts["own-code", ""] == MS, "until the graph was launched the GPU had nothing"
+    assert "sync" not in {cause for cause, _ in parts}, "who waits for a graph does not keep the GPU idle"
+    (missing,) = idle_account(trace).unknown
+    assert missing.why.remedy == "add --cuda-graph-trace=node"
+    assert "2 of 2 graph launches" in missing.why.reason
+    (finding,) = (one for one in diagnose(trace).findings if one.rule == "idle-unknown")
+    assert "or busy with CUDA graphs" in finding.message
+
+
+def test_graphs_before_the_first_and_after_the_last_kernel_are_no_lack_of_work(tmp_path: Path) -> None:
+    capture = graphs_untraced(Capture(), 0, 20 * MS)
+    capture.kernel(10 * MS, 11 * MS, capture.call("cudaLaunchKernel", 9 * MS, 9 * MS + US))
+    capture.call("cudaDeviceSynchronize", 20 * MS + 10 * US, 30 * MS)
+    trace = capture.trace(tmp_path)
+    assert told(trace) == {("unknown", GRAPHS_UNTRACED): 20 * MS}
+    assert [(part.name, part.ns) for part in only(trace).parts if part.name in (BEFORE, AFTER)] == [(AFTER, 9 * MS)]
+
+
+def test_a_few_graphs_without_work_lie_at_the_edges_of_the_capture(capture: Capture, tmp_path: Path) -> None:
+    for start in (0, MS):
+        capture.kernel(start + 50 * US, start + 100 * US, capture.call("cudaGraphLaunch", start, start + 40 * US))
+    trace = graphs_untraced(capture, 2 * MS).trace(tmp_path)
+    assert not idle_account(trace).unknown
+    assert trace.why_missing("kernels in CUDA graphs") is None
 
 
 def test_without_os_calls_time_outside_cuda_is_not_called_own_code(tmp_path: Path) -> None:

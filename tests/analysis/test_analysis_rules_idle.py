@@ -13,6 +13,7 @@ from llmtop.model import Finding, Severity
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
 from tests.nsys_scenes import SCENES, Scene
+from tests.nsys_schemas import SCHEMAS, Schema
 
 PUBLIC = SAMPLES / "public"
 ON_TIME = {rule for scene in SCENES.values() for rule in scene.rules}
@@ -32,6 +33,28 @@ def test_a_known_cause_is_found_and_nothing_beside_it(name: str, tmp_path: Path)
         assert scene.says in findings[0].message
         assert findings[0].severity is (Severity.INFO if name == "no requests" else Severity.WARNING)
         assert findings[0].at_stake_ns
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_a_known_cause_is_found_in_exports_of_every_version(schema: Schema, tmp_path: Path) -> None:
+    told = {}
+    for i, (name, scene) in enumerate(SCENES.items()):
+        made, folder = scene.make(), tmp_path / str(i)
+        folder.mkdir()
+        if made.fits(schema):
+            trace = made.trace(folder, schema)
+            assert trace.origin.facts["schema"] == schema.version
+            told[name] = diagnose(trace).findings
+    assert {name: tuple(one.rule for one in found) for name, found in told.items()} == {
+        name: SCENES[name].rules for name in told
+    }
+    words = {name: SCENES[name].says for name in told} | (
+        {"no CPU": "off its CPU"} if "threadState" not in schema.tables["SCHED_EVENTS"] else {}
+    )
+    assert [name for name, found in told.items() if found and words[name] not in found[0].message] == []
+    assert SCENES.keys() - told.keys() == (
+        set() if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in schema.tables else {"graphs as a whole"}
+    )
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -134,6 +134,15 @@ def test_the_same_correlation_id_in_two_processes_joins_nothing(export: Export) 
     assert [launches.tracks[launches.track_id[i]] for i in joined] == [f"thread:{PID_A}/1"]
 
 
+def test_a_table_without_rows_is_one_that_was_not_collected(export: Export) -> None:
+    """`nsys export --lazy=false` makes every table that a version knows."""
+    export.add("OSRT_API", ("start", "end", "globalTid", "nameId"), ())
+    export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", ("start", "end", "deviceId", "streamId", "correlationId"), ())
+    trace = export.kernels(kernel_row(1, 2)).parse()
+    assert trace.why_missing("OS calls") is not None
+    assert trace.why_missing("kernels in CUDA graphs") is None
+
+
 def test_columns_that_a_version_does_not_have_are_unknown(export: Export) -> None:
     columns = (
         "start",

@@ -18,7 +18,14 @@ from operator import le
 from typing import TypeAlias
 
 from llmtop.analysis.idle_time.causes import Cause
-from llmtop.analysis.idle_time.host import LAUNCH_GAP_NS, HostThread, Label, host_threads
+from llmtop.analysis.idle_time.host import (
+    KERNELS_IN_GRAPHS,
+    LAUNCH_GAP_NS,
+    HostThread,
+    Label,
+    host_threads,
+    is_graph_launch,
+)
 from llmtop.analysis.idle_time.work import Work, busy_over_time, work_by_gpu
 from llmtop.model import Missing, SpanTable, Trace, Unknown
 
@@ -29,9 +36,10 @@ STEPS = 60
 """Of the picture of a GPU's time: what a line of 80 columns has room for."""
 NOT_LAUNCHED = "its launch is not in the capture"
 NOT_TRACED = "outside CUDA calls"
+GRAPHS_UNTRACED = "after graph launches whose work is not in the capture"
 _TOLD = 5
 """Functions and ranges that are kept of a part."""
-_INSIDE, _LOST = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED)
+_INSIDE, _LOST, _DARK = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED), (Cause.UNKNOWN, GRAPHS_UNTRACED)
 _LATENCY, _TURNAROUND, _QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
 BEFORE, AFTER = "before its first work", "after its last work"
 
@@ -137,10 +145,6 @@ _Launch: TypeAlias = tuple[HostThread, int, bool]
 one for every gap."""
 
 
-def _is_graph(call: str) -> bool:
-    return "GraphLaunch" in call
-
-
 class _Calls:
     """Calls of one kind, found by join key; sorted columns, as a dictionary of a million calls takes 200 MB."""
 
@@ -152,7 +156,7 @@ class _Calls:
             self._joins = array("q", map(spans.correlation.__getitem__, self._rows))
         self._spans = spans
         self._by_track = [threads[track] for track in spans.tracks]
-        self._are_graphs = [_is_graph(name) for name in spans.names]
+        self._are_graphs = [is_graph_launch(name) for name in spans.names]
 
     def find(self, join: int) -> _Launch | None:
         """The call with this key."""
@@ -180,13 +184,26 @@ class _Host:
                     return found
         return None
 
+    def dark_from(self, work: Work, i: int, launch: _Launch) -> int:
+        """From when on a GPU may have run an untraced graph before this work; when the work began, if never.
+
+        Graphs run in the order of launches: after the work before this one and before this one.
+        """
+        thread, returned, _ = launch
+        since, until = work.reach[i - 1], work.starts[i]
+        if not thread.untraced_ns:
+            return until
+        before = self.launch(work.joins[i - 1])
+        launched = thread.untraced_graph(before[1] if before is not None and before[0] is thread else since, returned)
+        return until if launched is None else min(max(launched, since), until)
+
 
 def _graphs(trace: Trace) -> Iterator[int]:
     """The join keys of graph launches."""
     spans = trace.spans.get("launch")
-    if spans is not None and any(map(_is_graph, spans.names)):
+    if spans is not None and any(map(is_graph_launch, spans.names)):
         for join, name in zip(spans.correlation, spans.name_id, strict=True):
-            if join >= 0 and _is_graph(spans.names[name]):
+            if join >= 0 and is_graph_launch(spans.names[name]):
                 yield join
 
 
@@ -201,6 +218,9 @@ def _reasons(trace: Trace) -> Iterator[Missing]:
     before = Unknown("launched before the capture began, or rows are lost", "start the capture a step earlier")
     yield Missing(NOT_LAUNCHED, trace.why_missing("CUDA calls") or before)
     os_calls = trace.why_missing("OS calls")
+    graphs = trace.why_missing(KERNELS_IN_GRAPHS)
+    if graphs is not None:
+        yield Missing(GRAPHS_UNTRACED, graphs)
     if os_calls is not None:
         yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
 
@@ -283,16 +303,29 @@ def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
         elif launch is None:
             sums.by_flags[None, is_short, False][_LOST].add(length, i)
         else:
-            _add_gap(sums, launch, since, until, i)
+            dark = host.dark_from(work, i, launch)
+            sums.by_flags[None, is_short, False][_DARK].add(until - dark, i)
+            _add_gap(sums, launch, since, dark, i)
     first, last = work.starts[0], work.reach[-1]
-    outer = sums.by_flags[None, False, False]
-    outer[Cause.NO_WORK, BEFORE].add(first - start, len(work))
-    outer[Cause.NO_WORK, AFTER].add(end - last, len(work))
+    _add_outer(sums, work, host, start, end)
     busy = last - first - idle
     return GpuIdle(
         gpu, start, end, first, last, busy, len(work), len(graph_works), len(graphs), sums.parts(),
         sums.short, sums.short_ns, sums.late_ns, sums.joined_ns, busy_over_time(work, start, end, STEPS),
     )  # fmt: skip
+
+
+def _add_outer(sums: _Sums, work: Work, host: _Host, start: int, end: int) -> None:
+    """Add the time before the first and after the last work: there was none, or a graph that was not traced."""
+    first, last = work.starts[0], work.reach[-1]
+    opens, closes = host.launch(work.joins[0]), host.launch(work.joins[-1])
+    before = opens[0].untraced_graph(start, opens[1]) if opens is not None else None
+    after = closes[0].untraced_graph(closes[1], end) if closes is not None else None
+    lit_until, dark_from = first if before is None else min(before, first), end if after is None else max(after, last)
+    outer = sums.by_flags[None, False, False]
+    outer[Cause.NO_WORK, BEFORE].add(lit_until - start, len(work))
+    outer[Cause.NO_WORK, AFTER].add(dark_from - last, len(work))
+    outer[_DARK].add(first - lit_until + end - dark_from, len(work))
 
 
 def _graph_works(work: Work, graphs: frozenset[int]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.idle_time.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call, range_name
-from llmtop.analysis.idle_time.work import gpu_by_join, gpu_title
+from llmtop.analysis.idle_time.work import GPU_WORK, gpu_by_join, gpu_title
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -27,6 +28,8 @@ Label: TypeAlias = tuple[Cause, str]
 Piece: TypeAlias = tuple[Label, int, int]
 """What a thread did from when to when."""
 
+KERNELS_IN_GRAPHS = "kernels in CUDA graphs"
+"""What a capture lacks that traced graphs as a whole, or not at all."""
 DRAINING = frozenset({Cause.SYNC, Cause.COPY, Cause.ALLOCATION})
 """Calls that can keep a thread until the GPU has done all it was given: then it runs dry."""
 
@@ -79,6 +82,7 @@ class HostThread:
         ranges: The innermost NVTX ranges.
         outside: What to call time in which it did none of this.
         sampled_ns, functions: When it was sampled, and where it stood.
+        untraced_ns: When it launched graphs whose work the capture does not have.
     """
 
     outside: Label
@@ -87,6 +91,7 @@ class HostThread:
     ranges: Layer | None = None
     sampled_ns: Sequence[int] = ()
     functions: Sequence[str] = ()
+    untraced_ns: Sequence[int] = ()
 
     def pieces(self, start: int, end: int) -> list[Piece]:
         """What it did in this time, without a rest."""
@@ -114,6 +119,11 @@ class HostThread:
         i = bisect_right(self.ranges.starts, t_ns) - 1
         return self.ranges.labels[i][1] if i >= 0 and self.ranges.ends[i] > t_ns else ""
 
+    def untraced_graph(self, after: int, before: int) -> int | None:
+        """When it launched, between these moments, the first graph whose work the capture does not have."""
+        i = bisect_left(self.untraced_ns, after)
+        return next((at for at in self.untraced_ns[i : i + 1] if at < before), None)
+
     def functions_in(self, start: int, end: int) -> Sequence[str]:
         """Where it stood when it was sampled in this time."""
         return self.functions[bisect_left(self.sampled_ns, start) : bisect_right(self.sampled_ns, end)]
@@ -128,7 +138,7 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
     launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus)
     overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
     off_cpu, ranges = _layers(trace, "off-cpu", _off_cpu), _layers(trace, "nvtx", _range)
-    samples = _layers(trace, "sample", _sample)
+    samples, untraced = _layers(trace, "sample", _sample), _untraced_graphs(trace)
     threads = {}
     for track in dict.fromkeys((*launches, *calls)):
         waits, quick = _parted(calls.get(track, _EMPTY))
@@ -141,8 +151,30 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
             _flat(ranges[track]) if track in ranges else None,
             sampled.starts,
             [name for _, name in sampled.labels],
+            untraced.get(track, ()),
         )
     return threads
+
+
+def is_graph_launch(call: str) -> bool:
+    """Whether a call launches a CUDA graph, by its name."""
+    return "GraphLaunch" in call
+
+
+def _untraced_graphs(trace: Trace) -> Mapping[str, Sequence[int]]:
+    """When graphs were launched that left no work, by thread; only of captures that say that they lack it."""
+    spans = trace.spans.get("launch")
+    if spans is None or trace.why_missing(KERNELS_IN_GRAPHS) is None:
+        return {}
+    are_graphs = [is_graph_launch(name) for name in spans.names]
+    row_by_join = {join: i for i, join in enumerate(spans.correlation) if are_graphs[spans.name_id[i]]}
+    for table in (trace.spans[kind] for kind in GPU_WORK if kind in trace.spans):
+        for join in row_by_join.keys() & table.correlation:
+            del row_by_join[join]
+    found: dict[str, list[int]] = defaultdict(list)
+    for i in row_by_join.values():
+        found[spans.tracks[spans.track_id[i]]].append(spans.start_ns[i])
+    return found
 
 
 _EMPTY = Layer((), (), ())

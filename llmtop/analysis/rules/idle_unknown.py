@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis import profiling
-from llmtop.analysis.idle_time.account import idle_account
+from llmtop.analysis.idle_time.account import GRAPHS_UNTRACED, idle_account
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 id = "idle-unknown"
 summary = "The capture does not tell why the GPU idles."
 source = idle.SOURCE
+_OR_BUSY = "or busy with CUDA graphs, which were launched and not traced"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -27,7 +28,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             trace,
             lost,
             rule=id,
-            message="the capture does not tell why",
+            message=_OR_BUSY if lost.parts[0].name == GRAPHS_UNTRACED else "the capture does not tell why",
             evidence=[f"{part.name}: {reasons[part.name].reason}" for part in lost.parts if part.name in reasons],
             action="; ".join(dict.fromkeys(reasons[part.name].remedy for part in lost.parts if part.name in reasons)),
             next_command=profiling.timeline_with_threads(trace),
