@@ -341,12 +341,8 @@ class SectionTable:
 class KernelDetails(Protocol):
     """What a report holds beyond the columns, read when it is asked for. `i` is the row in the kernel table."""
 
-    def metrics(self, i: int) -> Mapping[str, Quantity]:
-        """All scalar metrics of a kernel with their units, by the tool's own names."""
-        ...
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
-        """The same without their units, for who writes out thousands of kernels; no number is NaN or infinite."""
+    def metrics(self, i: int) -> Mapping[str, Value]:
+        """All scalar metrics of a kernel by the tool's own names, in units that `unit` tells."""
         ...
 
     def unit(self, metric: str) -> str:

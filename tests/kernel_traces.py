@@ -12,7 +12,6 @@ from llmtop.model import (
     Instances,
     KernelTable,
     Origin,
-    Quantity,
     RuleResult,
     SectionTable,
     SpanTable,
@@ -66,11 +65,6 @@ def fp32_counters(fma: float, *, add: float = 0.0, peak: float = 20_000.0) -> di
     }
 
 
-def counters(values: Mapping[str, Value]) -> dict[str, Quantity]:
-    """Metrics without units."""
-    return {name: Quantity(value, "", "ncu") for name, value in values.items()}
-
-
 @dataclass
 class FakeDetails:
     """Counters and rule results in memory; `asked` is what was decoded."""
@@ -81,11 +75,8 @@ class FakeDetails:
     split: Mapping[int, Mapping[str, Instances]] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
 
-    def metrics(self, i: int) -> Mapping[str, Quantity]:
+    def metrics(self, i: int) -> Mapping[str, Value]:
         self.asked.append(i)
-        return counters(self.values[i])
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
         return self.values[i]
 
     def unit(self, metric: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from llmtop.model import Quantity, Unknown
+from llmtop.model import Unknown, Value
 
-Counters = Mapping[str, Quantity]
+Counters = Mapping[str, Value]
 """The scalar metrics of one launch, by the tool's own names."""
 
 COMPUTE_PERCENT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -51,11 +51,10 @@ ROOFLINE_TENSOR = "SpeedOfLight_HierarchicalTensorRooflineChart"
 
 def number(counters: Counters, name: str) -> float | None:
     """The value of a counter; None when it is not there, not a number, or NaN."""
-    quantity = counters.get(name)
-    if quantity is None or isinstance(quantity.value, str):
+    value = counters.get(name)
+    if value is None or isinstance(value, str):
         return None
-    value = float(quantity.value)
-    return value if math.isfinite(value) else None
+    return float(value) if math.isfinite(value) else None
 
 
 def first(counters: Counters, names: Iterable[str]) -> float | None:

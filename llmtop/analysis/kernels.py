@@ -25,7 +25,7 @@ from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
 from llmtop.analysis.traffic import Traffic, dram_traffic
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
-from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown, Value
+from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
 from llmtop.units import percent
 
 Dim3 = tuple[int, int, int]
@@ -271,10 +271,6 @@ class Kernels:
     def metrics(self, i: int) -> Counters:
         """All counters of launch i; none in a capture that has only times."""
         return {} if self.table.details is None else self.table.details.metrics(i)
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
-        """The same without units."""
-        return {} if self.table.details is None else self.table.details.scalars(i)
 
     def unit(self, metric: str) -> str:
         """The unit of a counter."""

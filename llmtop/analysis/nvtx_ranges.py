@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         KernelDetails,
         KernelTable,
         Origin,
-        Quantity,
         RuleResult,
         SectionTable,
         SpanTable,
@@ -41,11 +40,7 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     if table is None:
         return ()
     if table.details is not None:
-        return (
-            [table.details.ranges(i) for i in range(len(table))]
-            if _has_recorded(trace, table.details)
-            else _none(table)
-        )
+        return [table.details.ranges(i) for i in range(len(table))]
     kernels, launches, ranges = (trace.spans.get(kind) for kind in ("kernel", "launch", "nvtx"))
     if kernels is None or launches is None or ranges is None or len(kernels) != len(table):
         return _none(table)
@@ -64,11 +59,6 @@ def merged_ranges(trace: Trace) -> Sequence[Path]:
 
 def _none(table: KernelTable) -> Sequence[Path]:
     return [()] * len(table)
-
-
-def _has_recorded(trace: Trace, details: KernelDetails) -> bool:
-    """Whether the profiler was told to look at NVTX, or did: asking each of thousands of launches takes its time."""
-    return "nvtx" in str(trace.origin.facts.get("command", "")) or bool(trace.kernels and details.ranges(0))
 
 
 def _open_at(launches: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path]]:
@@ -240,11 +230,8 @@ class _ChosenDetails:
     whole: KernelDetails
     launches: Sequence[int]
 
-    def metrics(self, i: int) -> Mapping[str, Quantity]:
+    def metrics(self, i: int) -> Mapping[str, Value]:
         return self.whole.metrics(self.launches[i])
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
-        return self.whole.scalars(self.launches[i])
 
     def unit(self, metric: str) -> str:
         return self.whole.unit(metric)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from llmtop.analysis.counters import Counters
 from llmtop.analysis.idle_time.account import IdleAccount, idle_account
 from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import (
@@ -17,7 +18,7 @@ from llmtop.analysis.kernels import (
     kernels_of,
 )
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Missing, Trace, Unknown, Value
+from llmtop.model import Missing, Trace, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Entry:
     Attributes:
         name: The function; `short` tells it from others of the same function.
         share: Of all kernels' time, 0 to 1; None without times.
-        scalars: All counters of the launch, whose units `Kernels.unit` tells; none where the capture has only times.
+        metrics: All counters of the launch, whose units `Kernels.unit` tells; none where the capture has only times.
         roofline: Its point against DRAM, or why it has none.
     """
 
@@ -40,7 +41,7 @@ class Entry:
     row: Row
     share: float | None
     facts: KernelFacts
-    scalars: Mapping[str, Value]
+    metrics: Counters
     roofline: RooflinePoint | Unknown
 
     @property
@@ -79,7 +80,7 @@ def _entry(kernels: Kernels, row: Row) -> Entry:
         row=row,
         share=share,
         facts=facts,
-        scalars=kernels.scalars(launch),
+        metrics=kernels.metrics(launch),
         roofline=dram_point(facts.roofline, short, share or 0.0),
     )
 

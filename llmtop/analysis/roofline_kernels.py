@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product as pairs
 
 from llmtop.analysis import counters as c
@@ -196,8 +197,8 @@ def _tensor_work(metrics: Counters) -> Iterator[Rate]:
     """Tensor operations by input type; already operations, so without a factor of two."""
     clock = number(metrics, "sm__cycles_elapsed.avg.per_second")
     if first(metrics, c.TENSOR_PERCENT) == 0:
-        return  # Going through thousands of names for zeros is what costs most in a large report.
-    counted = {name: metrics[name] for name in metrics if name.startswith("sm__ops_path_tensor_")}
+        return  # Looking at all of these for zeros would cost most in a large report.
+    counted = {name: metrics[name] for name in _tensor_names(tuple(metrics))}
     by_type: dict[str, dict[str, str]] = {}
     for name in counted:
         if match := _TENSOR.fullmatch(name):
@@ -207,6 +208,12 @@ def _tensor_work(metrics: Counters) -> Iterator[Rate]:
         yield from _rate(f"{_type_name(kind)} tensor", product(per_cycle, clock), product(peak, clock))
     if not by_type:
         yield from _old_tensor_work(metrics, clock)
+
+
+@lru_cache(maxsize=64)
+def _tensor_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the names that a launch has, as thousands of others have them too."""
+    return tuple(name for name in names if name.startswith("sm__ops_path_tensor_"))
 
 
 def _tensor_achieved(metrics: Counters, names: dict[str, str]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.counters import Counters, first, number
@@ -17,13 +18,18 @@ FEW_SAMPLES = 1000
 """Sampled shares below a percent or so mean nothing with fewer samples than this."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Family:
     """One way in which reports tell stall reasons: metric names are `prefix` + reason + `suffix`."""
 
     prefix: str
     suffix: str
     unit: str
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The metrics of the known reasons, each with its reason."""
+        return tuple((f"{self.prefix}{name}{self.suffix}", reason) for name, reason in _REASON_BY_NAME.items())
 
 
 _FAMILIES = (
@@ -160,8 +166,8 @@ def _by_value(pair: tuple[str, float]) -> float:
 def _of_family(metrics: Counters, family: _Family) -> dict[str, float]:
     """Look the known reasons up: going through all names of a report costs a hundred times more."""
     values: dict[str, float] = {}
-    for name, reason in _REASON_BY_NAME.items():
-        value = number(metrics, f"{family.prefix}{name}{family.suffix}")
+    for name, reason in family.names:
+        value = number(metrics, name)
         if value is not None:
             values[reason] = max(value, values.get(reason, 0.0))
     return values

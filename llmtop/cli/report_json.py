@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from math import isfinite
 from typing import TypeAlias
 
 from llmtop.analysis import profiling
@@ -34,7 +34,7 @@ def report_json(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
     metrics = _Metrics(kernels_of(trace).unit)
     yield f'{{"schema": {_dumps(SCHEMA)},\n"source": {_dumps(_source(trace))},\n"kernels": ['
     for i, entry in enumerate(entries(trace)):
-        yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.scalars)}}}'
+        yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.metrics)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
         "families": [_family(share) for share in family_shares(trace)],
@@ -52,15 +52,15 @@ def report_json(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
     yield ",\n".join(f'"{key}": {_dumps(value)}' for key, value in rest.items()) + "}\n"
 
 
-def _dumps(value: Json) -> str:
-    return json.dumps(value, allow_nan=False)
+_dumps = json.JSONEncoder(allow_nan=False).encode
+_NUMBERS = frozenset({int, float})
 
 
 def _fact(value: Fact) -> Json:
     """A value, or why there is none; JSON knows neither NaN nor infinity."""
     if isinstance(value, Unknown):
         return {"unknown": value.reason, "remedy": value.remedy}
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not isfinite(value):
         return _fact(Unknown("the value in the report is not a finite number"))
     return value
 
@@ -75,20 +75,18 @@ class _Metrics:
         self._template = lru_cache(_TEMPLATES)(partial(_template, unit))
 
     def written(self, values: Mapping[str, Value]) -> str:
-        """The object of one launch."""
-        return self._template(tuple(values)) % tuple([_written(value) for value in values.values()])
+        """The object of one launch. Of finite numbers "%s" makes what JSON does."""
+        plain = [
+            value if value.__class__ in _NUMBERS and isfinite(value) else _dumps(_fact(value))  # type: ignore[arg-type]
+            for value in values.values()
+        ]
+        return self._template(tuple(values)) % tuple(plain)
 
 
 def _template(unit: Callable[[str], str], names: Sequence[str]) -> str:
     """The object of metrics of these names, with %s for each value."""
     members = (f'{_dumps(name)}: {{"value": \0, "unit": {_dumps(unit(name))}}}' for name in names)
     return "{" + ", ".join(members).replace("%", "%%").replace("\0", "%s") + "}"
-
-
-def _written(value: Value) -> Value:
-    """A value that "%s" writes as JSON does, which numbers are if they are finite."""
-    is_plain = value.__class__ is int or (value.__class__ is float and math.isfinite(value))
-    return value if is_plain else _dumps(_fact(value))
 
 
 def _named(text: str, what: str) -> Json:

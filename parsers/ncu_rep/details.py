@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from llmtop.errors import FileError
-from llmtop.model import Instances, Quantity, RuleResult, SectionTable, Unknown, Value
+from llmtop.model import Instances, RuleResult, SectionTable, Unknown, Value
 from llmtop.parsers.metric_units import unit_of
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.text import clean
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from llmtop.parsers.ncu_rep.container import Extent, ReportFile
 
-SOURCE = "ncu"
-T = TypeVar("T")
 _DECODED_KERNELS = 2
 """Kernels kept decoded: a kernel with per-instruction metrics takes tens of MB."""
 _KNOWN_NUMBERS = 1 << 14
@@ -73,28 +71,32 @@ def decode_values(file: ReportFile, extents: Sequence[Extent], names: Sequence[s
     """
     try:
         scalars = pb.Scalars.FromString(file.read(extents[i])).metrics
-        stored = [(scalar.name, stored_value(scalar.value)) for scalar in scalars]
+        stored = [(scalar.name, _VALUES[scalar.value]) for scalar in scalars]
     except DecodeError as error:
         raise _not_a_kernel(file, extents, i) from error
-    return {names[name]: value for name, value in stored if value is not None and name < len(names)}
+    known = len(names)
+    return {names[name]: value for name, value in stored if value is not None and name < known}
 
 
-def stored_value(stored: bytes) -> Value | None:
-    """What the bytes of a `Value` hold, as `value_of`. Most hold one double, for which protobuf makes no object.
+class StoredValues(dict[bytes, "Value | None"]):
+    """What the bytes of a `Value` hold, as `value_of`, without a protobuf object for each.
 
-    Raises:
-        DecodeError: They are no `Value`.
+    Whole numbers and zeros are kept: they are much the same from kernel to kernel (limits of the device, sizes of the
+    launch), and most of a report. Looking up bytes that are no `Value` raises `DecodeError`.
     """
-    if len(stored) == _DOUBLE.size and stored[0] == _FLOAT64:
-        number: float = _DOUBLE.unpack(stored)[1]
-        return number if math.isfinite(number) else None
-    return _number(stored) if len(stored) <= _LONGEST_NUMBER else value_of(pb.Value.FromString(stored))
+
+    def __missing__(self, stored: bytes) -> Value | None:
+        if len(stored) == _DOUBLE.size and stored[0] == _FLOAT64:
+            number: float = _DOUBLE.unpack(stored)[1]
+            if number:
+                return number if math.isfinite(number) else None
+        value = value_of(pb.Value.FromString(stored))
+        if len(stored) <= _LONGEST_NUMBER and len(self) < _KNOWN_NUMBERS:
+            self[stored] = value
+        return value
 
 
-@lru_cache(_KNOWN_NUMBERS)
-def _number(stored: bytes) -> Value | None:
-    """Whole numbers are much the same from kernel to kernel: limits of the device, sizes of the launch."""
-    return value_of(pb.Value.FromString(stored))
+_VALUES = StoredValues()
 
 
 def _not_a_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> FileError:
@@ -104,37 +106,6 @@ def _not_a_kernel(file: ReportFile, extents: Sequence[Extent], i: int) -> FileEr
     )
 
 
-class MetricsOfKernel(Mapping[str, Quantity]):
-    """The scalar metrics of a kernel by name. A quantity is made when it is looked at.
-
-    Args:
-        values: By name.
-    """
-
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> Quantity:
-        return Quantity(self._values[name], unit_of(name), SOURCE)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    @overload
-    def get(self, name: str, default: None = None, /) -> Quantity | None: ...
-    @overload
-    def get(self, name: str, default: Quantity | T, /) -> Quantity | T: ...
-    def get(self, name: str, default: object = None, /) -> object:
-        """As of any mapping, which would raise and catch an error for each of the hundreds that are not there."""
-        return self[name] if name in self._values else default
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
 class ReportDetails:
     """Implements `llmtop.model.KernelDetails` over an open report.
 
@@ -142,18 +113,19 @@ class ReportDetails:
         file: The report; kept open.
         kernels: Where each row's message lies.
         names: The metric names, by the index that messages use.
+        ranges: Of each kernel, as `launch_ranges` tells.
     """
 
-    def __init__(self, file: ReportFile, kernels: Sequence[Extent], names: Sequence[str]) -> None:
+    def __init__(
+        self, file: ReportFile, kernels: Sequence[Extent], names: Sequence[str], ranges: Sequence[tuple[str, ...]]
+    ) -> None:
+        self._ranges = ranges
         self._id_by_name = {name: i for i, name in enumerate(names)}
         # A cache of a method would tie this object, and with it the open file, into a reference cycle.
         self._launch = lru_cache(_DECODED_KERNELS)(partial(decode_kernel, file, kernels))
         self._values = lru_cache(_DECODED_KERNELS)(partial(decode_values, file, kernels, names))
 
-    def metrics(self, i: int) -> Mapping[str, Quantity]:
-        return MetricsOfKernel(self.scalars(i))
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
+    def metrics(self, i: int) -> Mapping[str, Value]:
         return self._values(i)
 
     def unit(self, metric: str) -> str:
@@ -171,14 +143,7 @@ class ReportDetails:
         return tuple(_rule(rule) for rule in self._launch(i).rules if rule.body.items)
 
     def ranges(self, i: int) -> tuple[str, ...]:
-        launch = self._launch(i)
-        domains = {domain.id: text(domain.name) for domain in launch.nvtx.domains}
-        pushed = [stack for thread in launch.nvtx.threads if thread.id == launch.thread_id for stack in thread.stacks]
-        # Started ranges belong to the process, so they are around what a thread has pushed.
-        groups: tuple[pb.NvtxStarted | pb.NvtxStack, ...] = (*launch.nvtx.started, *pushed)
-        return tuple(
-            _range_name(domains.get(group.domain, ""), text(item.name)) for group in groups for item in group.ranges
-        )
+        return self._ranges[i]
 
     def sections(self, i: int) -> tuple[str, ...]:
         return tuple(text(section.id) for section in self._launch(i).sections)
@@ -207,6 +172,19 @@ def _instances(metric: pb.Metric) -> Instances | None:
     keys = tuple(key for key, _ in pairs if key is not None)
     # Keys are all there or not at all; a part of them would pair up with the wrong values.
     return Instances(keys if len(keys) == len(pairs) else (), tuple(value for _, value in pairs))
+
+
+def launch_ranges(launch: pb.Launch) -> tuple[str, ...]:
+    """The NVTX ranges that were open at a launch, the outermost first."""
+    if not launch.HasField("nvtx"):
+        return ()
+    domains = {domain.id: text(domain.name) for domain in launch.nvtx.domains}
+    pushed = [stack for thread in launch.nvtx.threads if thread.id == launch.thread_id for stack in thread.stacks]
+    # Started ranges belong to the process, so they are around what a thread has pushed.
+    groups: tuple[pb.NvtxStarted | pb.NvtxStack, ...] = (*launch.nvtx.started, *pushed)
+    return tuple(
+        _range_name(domains.get(group.domain, ""), text(item.name)) for group in groups for item in group.ranges
+    )
 
 
 def _range_name(domain: str, name: str) -> str:

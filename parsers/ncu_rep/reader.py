@@ -13,7 +13,7 @@ from llmtop.errors import FileError
 from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent, ReportFile, read_blocks
-from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, text, value_of
+from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, launch_ranges, text, value_of
 from llmtop.remedies import TIMELINE
 from llmtop.text import redact
 
@@ -58,11 +58,12 @@ class _MetricFinder:
         for place in self._places:
             if place < len(metrics) and metrics[place].name == self._ids[0]:
                 return _number(metrics[place])
-        place_by_id = {metric.name: place for place, metric in enumerate(metrics)} if self._ids else {}
+        collected = [metric.name for metric in metrics] if self._ids else []
         for wanted in self._ids:
-            if wanted in place_by_id:
-                self._places = [place_by_id[wanted], *self._places[: _PLACES - 1]]
-                return _number(metrics[place_by_id[wanted]])
+            if wanted in collected:
+                place = collected.index(wanted)
+                self._places = [place, *self._places[: _PLACES - 1]]
+                return _number(metrics[place])
         return None
 
 
@@ -74,9 +75,12 @@ def _number(metric: pb.Metric) -> float | None:
 class _Columns:
     """The kernel table while it grows."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._duration = _MetricFinder(names, _DURATIONS)
-        self._device = _MetricFinder(names, _DEVICES)
+    def __init__(self, contents: _Contents) -> None:
+        devices = contents.session.devices
+        # Where there is one GPU, no kernel has to be asked for it.
+        self._only_device = devices[0].index if len(devices) == 1 else None
+        self._duration = _MetricFinder(contents.names, _DURATIONS)
+        self._device = _MetricFinder(contents.names, _DEVICES)
         self.id_by_name: dict[str, int] = {}
         self.functions: list[str] = []
         self.name_id = array("q")
@@ -85,6 +89,7 @@ class _Columns:
         self.duration_ns = array("d")
         self.device = array("q")
         self.stream = array("q")
+        self.ranges: list[tuple[str, ...]] = []
 
     def add(self, launch: pb.Launch) -> None:
         """Append a kernel."""
@@ -97,9 +102,10 @@ class _Columns:
                 column.append(length if has else -1)
         duration = self._duration(launch)
         self.duration_ns.append(math.nan if duration is None else duration)
-        device = self._device(launch)
+        device = self._device(launch) if self._only_device is None else self._only_device
         self.device.append(int(device) if device is not None and 0 <= device < _MAX_DEVICES else -1)
         self.stream.append(launch.stream if launch.HasField("stream") else -1)
+        self.ranges.append(launch_ranges(launch))
 
     def _name(self, launch: pb.Launch) -> int:
         """The index of the kernel's name, made when it is new."""
@@ -138,10 +144,10 @@ def read_report(path: Path) -> Trace:
     contents = _contents(file)
     if not contents.kernels:
         raise FileError(_why_empty(path, contents))
-    columns = _Columns(contents.names)
+    columns = _Columns(contents)
     for i in range(len(contents.kernels)):
         columns.add(decode_kernel(file, contents.kernels, i))
-    kernels = columns.table(ReportDetails(file, contents.kernels, contents.names))
+    kernels = columns.table(ReportDetails(file, contents.kernels, contents.names, columns.ranges))
     return Trace(
         origin=_origin(path, contents, kernels),
         kernels=kernels,

@@ -36,7 +36,6 @@ from tests.kernel_traces import (
     OCCUPANCY,
     SAMPLES,
     Launch,
-    counters,
     decoded,
     fp32_counters,
     report,
@@ -71,13 +70,13 @@ FULL: dict[str, Value] = {
     ],
 )
 def test_the_bound_follows_from_two_percentages(compute: float, memory: float, bound: Bound) -> None:
-    verdict = kernel_bound(counters({COMPUTE: compute, MEMORY: memory}))
+    verdict = kernel_bound({COMPUTE: compute, MEMORY: memory})
     assert isinstance(verdict, Verdict)
     assert verdict.bound is bound
 
 
 def test_a_kernel_that_saturates_its_caches_waits_for_memory() -> None:
-    verdict = kernel_bound(counters({COMPUTE: 5.8, MEMORY: 96.0, DRAM: 0.04}))
+    verdict = kernel_bound({COMPUTE: 5.8, MEMORY: 96.0, DRAM: 0.04})
     assert isinstance(verdict, Verdict)
     assert verdict.bound is Bound.MEMORY
     assert verdict.leaning is Bound.COMPUTE, "by DRAM alone"
@@ -87,7 +86,7 @@ def test_a_kernel_that_saturates_its_caches_waits_for_memory() -> None:
 @pytest.mark.parametrize("values", [{}, {COMPUTE: 50.0}, {MEMORY: 50.0}, {COMPUTE: math.nan, MEMORY: 1.0}])
 def test_without_both_there_is_no_verdict(values: dict[str, Value]) -> None:
     why = Unknown("compute and memory throughput not collected", "add --section SpeedOfLight")
-    assert kernel_bound(counters(values)) == why
+    assert kernel_bound(values) == why
 
 
 STUDY = SAMPLES / "dsocr_v2"

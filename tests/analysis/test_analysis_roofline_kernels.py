@@ -10,11 +10,11 @@ import pytest
 from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
 from llmtop.analysis.views import Quality
 from llmtop.model import Value
-from tests.kernel_traces import CLOCKS, COMPUTE, DRAM_COUNTERS, GHZ, MEMORY, TENSOR, counters, fp32_counters
+from tests.kernel_traces import CLOCKS, COMPUTE, DRAM_COUNTERS, GHZ, MEMORY, TENSOR, fp32_counters
 
 
 def placed(values: Mapping[str, Value]) -> KernelRoofline:
-    return kernel_roofline(counters(values), "k")
+    return kernel_roofline(values, "k")
 
 
 def test_a_fused_multiply_add_is_two_operations() -> None:

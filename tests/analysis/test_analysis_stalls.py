@@ -8,11 +8,11 @@ import pytest
 
 from llmtop.analysis.stalls import REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
 from llmtop.model import Unknown, Value
-from tests.kernel_traces import STALL, counters, stall_ratios
+from tests.kernel_traces import STALL, stall_ratios
 
 
 def stalls(values: Mapping[str, Value]) -> Stalls:
-    result = kernel_stalls(counters(values))
+    result = kernel_stalls(values)
     assert isinstance(result, Stalls)
     return result
 
@@ -65,7 +65,7 @@ def test_stalls_matter_where_schedulers_starve(rate: float | None, starved: bool
 
 @pytest.mark.parametrize("values", [{}, ratios(), {STALL.format("wait"): "n/a"}])
 def test_no_stalls_name_the_section(values: dict[str, Value]) -> None:
-    assert kernel_stalls(counters(values)) == Unknown("warp stalls not collected", "add --section WarpStateStats")
+    assert kernel_stalls(values) == Unknown("warp stalls not collected", "add --section WarpStateStats")
 
 
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
@@ -84,7 +84,7 @@ def test_what_the_reasons_lack_of_the_total_is_no_reason(total: float) -> None:
 @pytest.mark.parametrize("name", [STALL, "smsp__average_warp_latency_issue_stalled_{}.ratio"])
 def test_a_few_reasons_have_no_shares(name: str) -> None:
     values: dict[str, Value] = {name.format("dispatch_stall"): 8.0}
-    assert kernel_stalls(counters(values)) == Unknown(
+    assert kernel_stalls(values) == Unknown(
         "1 of about 18 stall reasons collected: no shares", "add --section WarpStateStats"
     )
     assert stalls(values | samples(wait=5000)).top == ("wait", 1.0), "another family has them all"

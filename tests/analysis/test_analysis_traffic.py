@@ -10,7 +10,7 @@ from llmtop.analysis.bounds import Bound, Verdict
 from llmtop.analysis.kernels import KernelFacts, kernel_table, kernels_of
 from llmtop.analysis.traffic import Traffic, dram_traffic
 from llmtop.model import Unknown, Value
-from tests.kernel_traces import DRAM, Launch, counters, report
+from tests.kernel_traces import DRAM, Launch, report
 
 H100 = "NVIDIA H100 80GB HBM3"
 FEW: Mapping[str, Value] = {
@@ -59,7 +59,7 @@ def test_without_a_published_peak_there_is_still_a_rate() -> None:
 
 def test_the_peak_of_the_launch_counts_more_than_the_published_one() -> None:
     rates: dict[str, Value] = {"dram__bytes.sum.per_second": 1e12, DRAM: 50.0}
-    assert known(dram_traffic(counters(rates), None, Unknown("no GPU"))).peak == 2e12
+    assert known(dram_traffic(rates, None, Unknown("no GPU"))).peak == 2e12
 
 
 @pytest.mark.parametrize(

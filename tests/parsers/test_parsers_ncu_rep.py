@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.errors import FileError
-from llmtop.model import Instances, Quantity, Severity, Unknown
-from llmtop.parsers.ncu_rep.details import plain_message, stored_value, value_of
+from llmtop.model import Instances, Severity, Unknown
+from llmtop.parsers.ncu_rep.details import StoredValues, plain_message, value_of
 from llmtop.parsers.ncu_rep.ncu_rep_pb2 import (
     DESCRIPTOR,
     Device,
     Instance,
     Launch,
+    Metric,
     Nvtx,
     NvtxDomain,
     NvtxRange,
@@ -67,7 +68,7 @@ def opened(folder: Path, *launches: Launch, **options: Any) -> Trace:
     )
 )
 def test_a_value_is_the_same_read_from_its_bytes_as_from_its_message(value: Value) -> None:
-    assert stored_value(value.SerializeToString()) == value_of(value)
+    assert StoredValues()[value.SerializeToString()] == value_of(value)
 
 
 def table(trace: Trace) -> KernelTable:
@@ -109,17 +110,14 @@ def test_decode_step_has_its_nvtx_range_on_every_kernel() -> None:
     assert {details(trace).ranges(i) for i in range(60)} == {("decode",)}
 
 
-def test_metrics_carry_unit_and_source(folder: Path) -> None:
+def test_metrics_have_values_and_units(folder: Path) -> None:
     launch = kernel(metrics=[metric(0, float64=1500.0), metric(1, float32=0.5), metric(2, uint64=2**63)])
-    metrics = details(opened(folder, launch)).metrics(0)
-    assert dict(metrics) == {
-        "gpu__time_duration.sum": Quantity(1500.0, "ns", "ncu"),
-        "dram__bytes.sum.per_second": Quantity(0.5, "bytes/s", "ncu"),
-        "device__attribute_device_index": Quantity(2**63, "", "ncu"),
+    report = details(opened(folder, launch))
+    assert {name: (value, report.unit(name)) for name, value in report.metrics(0).items()} == {
+        "gpu__time_duration.sum": (1500.0, "ns"),
+        "dram__bytes.sum.per_second": (0.5, "bytes/s"),
+        "device__attribute_device_index": (2**63, ""),
     }
-    assert len(metrics) == 3
-    with pytest.raises(KeyError):
-        metrics["a_ratio.ratio"]
 
 
 def test_not_a_number_is_not_a_metric(folder: Path) -> None:
@@ -144,6 +142,19 @@ def test_metrics_are_found_wherever_a_kernel_has_them(folder: Path) -> None:
     kernels = table(opened(folder, *launches))
     assert [None if math.isnan(ns) else ns for ns in kernels.duration_ns] == [10.0, 10.0, 10.0, None, 10.0]
     assert list(kernels.device) == [12, 12, 12, -1, -1]
+
+
+def test_the_only_gpu_of_a_session_is_that_of_all_its_kernels(folder: Path) -> None:
+    one, another = Device(index=3, name=b"NVIDIA H100"), Device(index=4, name=b"NVIDIA H100")
+    alone = opened(folder, kernel(), session=Session(devices=[one]))
+    assert (list(table(alone).device), alone.origin.gpu) == ([3], "NVIDIA H100")
+    assert list(table(opened(folder, kernel(), session=Session(devices=[one, another]))).device) == [-1]
+
+
+def test_a_metric_without_a_value_costs_only_itself(folder: Path) -> None:
+    launch = kernel(metrics=[Metric(name=1), metric(0, float64=7.0), Metric(name=3), metric(2, uint64=0)])
+    stored = details(opened(folder, launch)).metrics(0)
+    assert stored == {"gpu__time_duration.sum": 7.0, "device__attribute_device_index": 0}
 
 
 def test_unset_launch_values_are_unknown(folder: Path) -> None:
@@ -290,7 +301,7 @@ def test_report_without_kernels_says_so(folder: Path) -> None:
 def test_details_outlive_the_file(folder: Path) -> None:
     trace = opened(folder, kernel(metrics=[metric(0, float64=1.0)]))
     (folder / "made.ncu-rep").unlink()
-    assert details(trace).metrics(0)["gpu__time_duration.sum"].value == 1.0
+    assert details(trace).metrics(0)["gpu__time_duration.sum"] == 1.0
 
 
 def test_file_cut_while_open_is_an_error_in_words(folder: Path) -> None:

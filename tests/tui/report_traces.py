@@ -11,7 +11,6 @@ from llmtop.model import (
     KernelTable,
     Missing,
     Origin,
-    Quantity,
     RuleResult,
     SectionTable,
     Severity,
@@ -40,18 +39,15 @@ class FakeDetails:
     """What a report holds of launch i: the same metrics, rules and sections for each."""
 
     def __init__(
-        self, metrics: Mapping[str, Quantity], rules: tuple[RuleResult, ...], sections: tuple[str, ...]
+        self, metrics: Mapping[str, tuple[Value, str]], rules: tuple[RuleResult, ...], sections: tuple[str, ...]
     ) -> None:
         self._metrics, self._rules, self._sections = metrics, rules, sections
 
-    def metrics(self, i: int) -> Mapping[str, Quantity]:
-        return self._metrics
-
-    def scalars(self, i: int) -> Mapping[str, Value]:
-        return {name: quantity.value for name, quantity in self._metrics.items()}
+    def metrics(self, i: int) -> Mapping[str, Value]:
+        return {name: value for name, (value, _) in self._metrics.items()}
 
     def unit(self, metric: str) -> str:
-        return self._metrics[metric].unit
+        return self._metrics[metric][1]
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         return Unknown("no instances")
@@ -72,12 +68,12 @@ class FakeDetails:
         )
 
 
-METRICS = {
-    "gpu__time_duration.sum": Quantity(1_500_000.0, "ns", "ncu"),
-    "launch__registers_per_thread": Quantity(168, "", "ncu"),
-    "made_up__[/b].ratio": Quantity(0.25, "ratio", "ncu"),
-    "made_up__nothing.avg": Quantity(float("nan"), "%", "ncu"),
-    "breakdown:made_up": Quantity("a__b, c__d", "", "ncu"),
+METRICS: dict[str, tuple[Value, str]] = {
+    "gpu__time_duration.sum": (1_500_000.0, "ns"),
+    "launch__registers_per_thread": (168, ""),
+    "made_up__[/b].ratio": (0.25, "ratio"),
+    "made_up__nothing.avg": (float("nan"), "%"),
+    "breakdown:made_up": ("a__b, c__d", ""),
 }
 RULES = (
     RuleResult(

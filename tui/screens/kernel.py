@@ -13,7 +13,7 @@ from textual.content import Content
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.launch import LaunchView, launch_view
 from llmtop.analysis.views import Column, RooflineView, TableView
-from llmtop.model import Quantity, Trace, Unknown
+from llmtop.model import Trace, Unknown, Value
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.report import ANALYSING, Analysed, PagedPane, analyse_on_thread, fault, table_of
@@ -57,9 +57,12 @@ def _metric_rows(details: KernelDetails, launch: int) -> Iterator[tuple[Hashable
         for name, label in section.rows:
             if name in metrics:
                 told.add(name)
-                yield (section.id, name), _cells(label or name, section.title or section.id, name, metrics[name])
+                yield (
+                    (section.id, name),
+                    _cells(label or name, section.title or section.id, name, metrics[name], details.unit(name)),
+                )
     for name in sorted(metrics.keys() - told, key=_rank):
-        yield (_OTHERS, name), _cells(name, _OTHERS, name, metrics[name])
+        yield (_OTHERS, name), _cells(name, _OTHERS, name, metrics[name], details.unit(name))
 
 
 def _rank(name: str) -> tuple[bool, str]:
@@ -67,16 +70,15 @@ def _rank(name: str) -> tuple[bool, str]:
     return name.startswith("breakdown:"), name.casefold()
 
 
-def _cells(label: str, section: str, name: str, metric: Quantity) -> tuple[Cell, ...]:
-    value = metric.value
+def _cells(label: str, section: str, name: str, value: Value, unit: str) -> tuple[Cell, ...]:
     if isinstance(value, str):
-        return label, value, section, name, value, metric.unit
+        return label, value, section, name, value, unit
     if value != value:
         why = Unknown("the tool wrote no number (NaN)")
-        return label, why, section, name, why, metric.unit
-    is_count = metric.unit in ("", "1") and float(value).is_integer()
-    shown = f"{value:.0f}" if is_count else quantity(value, metric.unit)
-    return label, shown, section, name, repr(value), metric.unit
+        return label, why, section, name, why, unit
+    is_count = unit in ("", "1") and float(value).is_integer()
+    shown = f"{value:.0f}" if is_count else quantity(value, unit)
+    return label, shown, section, name, repr(value), unit
 
 
 def _whole_metric(rows: TableView, row: int) -> str:
