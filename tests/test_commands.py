@@ -126,6 +126,7 @@ def test_each_command_of_ncu_has_only_options_that_all_versions_take() -> None:
         assert told is not None, command
         assert {option.name for option in told.options} <= NCU_OPTIONS | {"export"}, command
         assert {option.value for option in told.options if option.name == "section"} <= NCU_SECTIONS, command
+        assert {option.value for option in told.options if option.name == "set"} <= {"full"}, command
         assert "--" not in shlex.split(command)
         assert told.program == commands()[command], command
 
@@ -215,3 +216,17 @@ def test_who_runs_while_others_wait_is_found_out(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "Avg delay ms" in shown.stdout, shown.stderr
     assert list(tmp_path.iterdir()) == [may]
+
+
+def test_the_full_set_has_what_is_counted_on(tmp_path: Path) -> None:
+    found = tools("ncu")
+    if not found:
+        pytest.skip("ncu is not installed, and LLMTOP_NSIGHT names no folder with it")
+    for tool in found:
+        listed = _say(tool, "ncu --list-sets", tmp_path, program="")
+        # A row goes on below with its first column empty, broken anywhere in a name.
+        row = re.search(r"^full (.*\n(?: .*\n)*)", listed, re.MULTILINE)
+        assert row is not None, listed
+        sections = "".join(re.split(r" (?:yes|no) | {2}", line.strip())[0] for line in row[1].splitlines())
+        known = set(_say(tool, "ncu --list-sections", tmp_path, program="").split())
+        assert set(sections.replace(" ", "").split(",")) >= profiling.FULL_SET & known, tool

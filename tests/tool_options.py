@@ -10,7 +10,7 @@ NCU_OPTIONS = frozenset(
     (
         "cache-control", "clock-control", "devices", "disable-profiler-start-stop", "filter-mode", "kernel-id",
         "kernel-name", "kernel-name-base", "kill", "launch-count", "launch-skip", "launch-skip-before-match", "nvtx",
-        "nvtx-exclude", "nvtx-include", "profile-from-start", "replay-mode", "section", "support-32bit",
+        "nvtx-exclude", "nvtx-include", "profile-from-start", "replay-mode", "section", "set", "support-32bit",
         "target-processes", "target-processes-filter",
     )
 )  # fmt: skip
@@ -29,7 +29,6 @@ NCU_SECTIONS = frozenset(
         "SourceCounters", "SpeedOfLight", "SpeedOfLight_HierarchicalDoubleRooflineChart",
         "SpeedOfLight_HierarchicalHalfRooflineChart", "SpeedOfLight_HierarchicalSingleRooflineChart",
         "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight_RooflineChart", "WarpStateStats",
-        "WorkloadDistribution",
     )
 )  # fmt: skip
 NSYS_VALUES = {

@@ -24,7 +24,7 @@ from llmtop.analysis.roofline_live import live_view, mean_point
 from llmtop.analysis.roofline_rates import dram_bytes_per_s
 from llmtop.analysis.roofline_server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.analysis.rules.signals import is_starting
+from llmtop.analysis.rules.signals import is_awaited, is_starting
 from llmtop.analysis.server import ServerView, Stat, server_load, server_view
 from llmtop.analysis.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
@@ -53,13 +53,15 @@ class Header:
 
     Attributes:
         others: How many processes the server has besides `pid`.
-        gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU.
+        gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU, None while
+            nobody has looked yet.
         gpus_hung: How many of them hang.
         gpus_lost: How many of them do not answer for another reason.
         self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
         probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
         probes: "light" or "off" where the user has asked for fewer.
         is_starting: The server lives and has not answered yet: it loads, compiles, or captures graphs.
+        is_awaited: Its first answer is, for too short a time to say more.
     """
 
     title: str
@@ -67,7 +69,7 @@ class Header:
     dtype: Fact
     pid: int | None
     others: int
-    gpus: tuple[str, int] | Unknown
+    gpus: tuple[str, int] | Unknown | None
     server: ServerView | Unknown
     self_cpu: float | Unknown
     self_rss: float | Unknown
@@ -76,6 +78,7 @@ class Header:
     gpus_hung: int = 0
     gpus_lost: int = 0
     is_starting: bool = False
+    is_awaited: bool = False
     objectives: tuple[tuple[str, bool], ...] = ()
     """"TTFT" and "ITL", as far as the last minute tells whether all that was promised of it was kept."""
 
@@ -84,6 +87,8 @@ def header(trace: Trace, target: Target | None) -> Header:
     """The header's facts; without a target only GPUs and llmtop's own cost are known."""
     why_silent = [trace.why_missing(gpu.id) for gpu in target_gpus(trace, target)]
     hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
+    # Of a program that is no known server nobody knows what it loads.
+    is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
     return Header(
         title=_title(trace, target) if target else "GPUs",
         model=model_of(trace, target),
@@ -98,7 +103,8 @@ def header(trace: Trace, target: Target | None) -> Header:
         probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
         gpus_hung=len(hung),
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
-        is_starting=_is_starting(trace, target),
+        is_starting=is_server and is_starting(trace),
+        is_awaited=is_server and is_awaited(trace),
         objectives=tuple(_kept(judged(trace))) if target else (),
     )
 
@@ -111,12 +117,6 @@ def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:
     for name, several in by_name.items():
         if False in several or all(one is True for one in several):
             yield name, False not in several
-
-
-def _is_starting(trace: Trace, target: Target | None) -> bool:
-    """Of a program that is no known server nobody knows what it loads."""
-    is_server = target is not None and target.kind != "process"
-    return is_server and liveness(trace).life is Life.ALIVE and is_starting(trace)
 
 
 def model_of(trace: Trace, target: Target | None) -> Fact:
@@ -232,10 +232,10 @@ def _processes(trace: Trace, target: Target | None) -> tuple[Track, ...]:
     return trace.tracks_of(TrackKind.PROCESS) if target else ()
 
 
-def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown:
+def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown | None:
     tracks = target_gpus(trace, target)
     if not tracks:
-        return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
+        return why_no_gpu(trace)
     name = tracks[0].facts.get("name", tracks[0].name)
     return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
 

@@ -20,16 +20,21 @@ if TYPE_CHECKING:
 
     from llmtop.model import Trace
 
-_COUNTERS = (
-    counters.SPEED_OF_LIGHT,
-    counters.ROOFLINE,
-    counters.ROOFLINE_TENSOR,
-    counters.MEMORY,
-    counters.OCCUPANCY,
-    counters.LAUNCH,
-    counters.WARP_STATE,
-)
-"""Sections that all views of a kernel together read."""
+_WHOLE = (Option("set", "full"), Option("section", counters.ROOFLINE_TENSOR))
+"""All that views and rules read of a launch, so that the report of one launch can be judged alone.
+
+What is missing of it alone would be less to collect, and a report that says nothing: why a kernel waits shows only
+beside how busy it keeps the GPU. One launch is replayed some 40 times for it, which takes seconds.
+"""
+FULL_SET = frozenset(
+    (
+        "ComputeWorkloadAnalysis", "InstructionStats", "LaunchStats", "MemoryWorkloadAnalysis",
+        "MemoryWorkloadAnalysis_Chart", "MemoryWorkloadAnalysis_Tables", "Occupancy", "SchedulerStats",
+        "SourceCounters", "SpeedOfLight", "SpeedOfLight_RooflineChart", "WarpStateStats",
+        "WorkloadDistribution",
+    )
+)  # fmt: skip
+"""What the set "full" has, of what a version knows (`ncu --list-sets` of 2022.3 and 2024.1)."""
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
@@ -52,7 +57,7 @@ def filled(trace: Trace, remedy: str) -> str:
 
 
 def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
-    """The command that collects sections of one launch; empty where the capture has them all.
+    """The command that collects sections of one launch and all else it is judged by; empty where all are there.
 
     Args:
         trace: A capture with kernels.
@@ -65,12 +70,14 @@ def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
         return ""
     function = table.functions[table.name_id[launch]]
     before = sum(table.functions[name] == function for name in table.name_id[:launch])
-    return _collect(trace, _ncu(trace).only(launch, function, before), lacking, "kernel")
+    others = (Option("section", section) for section in lacking if section not in FULL_SET)
+    return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
 
 
 def of_report(trace: Trace, sections: Iterable[str]) -> str:
     """The command that collects sections of all launches that a report has."""
-    return _collect(trace, _ncu(trace).choice, tuple(dict.fromkeys(sections)), "report")
+    wanted = (Option("section", section) for section in dict.fromkeys(sections))
+    return _collect(trace, _ncu(trace).choice, wanted, "report")
 
 
 def of_heaviest(trace: Trace) -> str:
@@ -82,7 +89,7 @@ def of_heaviest(trace: Trace) -> str:
     for name, ns in zip(table.name_id, table.duration_ns, strict=True):
         total[name] += ns
     function = table.functions[total.index(max(total))]
-    return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _COUNTERS, "kernel")
+    return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _WHOLE, "kernel")
 
 
 def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
@@ -113,8 +120,7 @@ def _timeline(trace: Trace, options: str) -> str:
     return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}"))
 
 
-def _collect(trace: Trace, choice: Iterable[Option], sections: Iterable[str], name: str) -> str:
-    wanted = (Option("section", section) for section in sections)
+def _collect(trace: Trace, choice: Iterable[Option], wanted: Iterable[Option], name: str) -> str:
     words = ("ncu", *map(str, (*_ncu(trace).circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
     return " ".join(words)
 

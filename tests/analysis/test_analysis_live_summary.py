@@ -14,7 +14,20 @@ import pytest
 
 from llmtop.analysis.live_summary import header, snapshot_document
 from llmtop.analysis.server import ServerView
-from llmtop.model import NS_PER_S, Issue, Series, Severity, Stack, Target, Trace, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Missing,
+    Origin,
+    Series,
+    Severity,
+    Stack,
+    Target,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+)
 from llmtop.vocabulary import Answer
 from tests.analysis import verdict_scenes
 from tests.analysis.test_analysis_correlate import starved
@@ -299,3 +312,18 @@ def test_sides_that_are_missing_are_listed(scene: Scene, reason: str) -> None:
     why = {one["what"]: one["reason"] for one in seen["missing"]}
     assert why["idle_causes"].startswith(reason)
     assert why["correlation"].startswith(reason)
+
+
+def test_nobody_says_that_there_is_no_gpu_before_somebody_has_looked() -> None:
+    assert header(Trace(Origin("live")), None).gpus is None
+    told = Trace(Origin("live"), missing=(Missing("gpu", Unknown("the driver sees no GPU")),))
+    assert header(told, None).gpus == Unknown("the driver sees no GPU")
+
+
+def test_a_server_whose_port_is_open_and_says_nothing_is_awaited() -> None:
+    trace = verdict_scenes.ALIVE.but(running=None, waiting=None, answer=None, seconds=1).trace()
+    silent = {name: track for name, track in trace.tracks.items() if track.kind is not TrackKind.SERVER}
+    asked = replace(trace, tracks={**silent, "endpoint:1": Track("endpoint:1", TrackKind.ENDPOINT, "GET")})
+    view = header(asked, TARGET)
+    assert (view.is_starting, view.is_awaited) == (False, True)
+    assert not header(asked, replace(TARGET, kind="process")).is_awaited

@@ -15,16 +15,22 @@ from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, TIMELINE, Launch, report
 
+WHOLE = "--set full --section SpeedOfLight_HierarchicalTensorRooflineChart"
 COMMAND = "/opt/ncu --clock-control none --set full -o out python3 serve.py"
 
 
-def test_only_what_was_not_collected_is_asked_for() -> None:
+def test_a_launch_is_looked_at_whole_where_something_of_it_is_missing() -> None:
     trace = report(Launch("k"), sections=("SpeedOfLight", "Occupancy"), command=COMMAND)
     assert profiling.of_launch(trace, 0, ["Occupancy", "SpeedOfLight"]) == ""
     assert profiling.of_launch(trace, 0, ["Occupancy", "SourceCounters", "SourceCounters"]) == (
-        "ncu --clock-control none --kernel-name k --launch-count 1"
-        " --section SourceCounters -o kernel_%i python3 serve.py"
+        f"ncu --clock-control none --kernel-name k --launch-count 1 {WHOLE} -o kernel_%i python3 serve.py"
     )
+
+
+def test_what_no_set_has_is_asked_for_by_name() -> None:
+    trace = report(Launch("k"), command=COMMAND)
+    asked = "SpeedOfLight_HierarchicalDoubleRooflineChart"
+    assert f" {WHOLE} --section {asked} -o " in profiling.of_launch(trace, 0, [asked, "Occupancy"])
 
 
 def test_templates_of_one_function_are_told_apart_by_their_number() -> None:
@@ -36,7 +42,7 @@ def test_templates_of_one_function_are_told_apart_by_their_number() -> None:
 def test_a_report_that_does_not_say_how_it_was_made_leaves_the_program_open() -> None:
     for command in ("", "ncu --not-known-yet ./p", "something else"):
         trace = report(Launch("k"), command=command)
-        assert profiling.of_launch(trace, 0, ["Occupancy"]).endswith(" --section Occupancy -o kernel_%i COMMAND")
+        assert profiling.of_launch(trace, 0, ["Occupancy"]).endswith(f" {WHOLE} -o kernel_%i COMMAND")
         assert profiling.timeline(trace).endswith(" COMMAND")
 
 
@@ -82,9 +88,10 @@ def test_no_finding_asks_for_what_its_report_has(path: Path) -> None:
     for finding in diagnose(trace).findings:
         words = finding.next_command.split()
         asked = {word for before, word in pairwise(words) if before == "--section"}
+        asked |= profiling.FULL_SET if "--set full" in finding.next_command else set()
         assert trace.kernels is not None
         details = trace.kernels.details
-        assert details is None or not asked & set(details.sections(0)), finding.next_command
+        assert details is None or not asked or asked - set(details.sections(0)), finding.next_command
         assert "--" not in words
         assert not words or words[0] != "ncu" or {"-o", "kernel_%i", "--launch-count"} <= set(words)
 
@@ -99,7 +106,7 @@ def test_a_report_that_has_everything_is_told_to_collect_nothing() -> None:
 
 def test_counters_are_of_the_kernel_that_takes_most_time() -> None:
     trace = report(Launch("a", 5.0), Launch("b", 4.0), Launch("b", 4.0), counted=False)
-    assert profiling.of_heaviest(trace).startswith("ncu --kernel-name b --launch-count 1 --section SpeedOfLight ")
+    assert profiling.of_heaviest(trace).startswith(f"ncu --kernel-name b --launch-count 1 {WHOLE} -o ")
     (of_kernels,) = lacking(trace)
     assert of_kernels.command == profiling.of_heaviest(trace)
 

@@ -344,6 +344,9 @@ def finding(severity: Severity, message: str) -> Finding:
 def test_a_server_that_loads_is_said_in_the_header() -> None:
     view = replace(header(live_trace(STEADY), TARGET), server=Unknown("it starts"))
     assert "loading, not ready yet" in draw_header(replace(view, is_starting=True), ("live", "good"), 120, LOOK).text
+    assert "no answer yet" in draw_header(replace(view, is_awaited=True), ("live", "good"), 120, LOOK).text
+    unseen = draw_header(replace(view, gpus=None), ("live", "good"), 120, LOOK).text
+    assert "no GPU" not in unseen
     assert "loading" not in draw_header(view, ("live", "good"), 120, LOOK).text
 
 

@@ -79,7 +79,7 @@ def _identity(view: Header, look: Look) -> list[Field]:
         fields.append((7, [("pid ", "dim"), (f"{view.pid}{more}", "text")]))
     if isinstance(view.gpus, Unknown):
         fields.append((4, [_no_gpu(view.gpus)]))
-    else:
+    elif view.gpus is not None:
         name, count = view.gpus
         times = "x" if look.glyphs.ascii else "×"
         gpus: Part = (f"{_first_words(name)} {times}{count}", "text")
@@ -97,7 +97,8 @@ def _no_gpu(why: Unknown) -> Part:
 
 def _load(view: Header) -> list[Field]:
     if not isinstance(view.server, ServerView):
-        return [(1, [("loading, not ready yet", "warn")])] if view.is_starting else []
+        state = "loading, not ready yet" if view.is_starting else "no answer yet" if view.is_awaited else ""
+        return [(1, [(state, "warn")])] if state else []
     stats = view.server.stats
     kv = stats["kv_usage"]
     return [

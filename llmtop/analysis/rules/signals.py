@@ -20,7 +20,7 @@ from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from llmtop.model import Metric, Trace
+    from llmtop.model import Metric, Series, Trace
 
 GPU_IDLE_PERCENT = 80.0
 """SM activity below this with requests at hand: for a fifth of the time and more the GPU waits for the CPU side."""
@@ -124,12 +124,24 @@ def is_starting(trace: Trace) -> bool:
     """Whether a server has not answered yet: loading weights, compiling and capturing graphs launch kernels too."""
     if server_track(trace) is not None:
         return False
-    endpoints = [track for track in trace.tracks if track.startswith("endpoint:")]
-    if not endpoints:
+    answers = _answers(trace)
+    if answers is None:
         return any(missing.what == "server" for missing in trace.missing)
-    answers = [one for track in endpoints if (one := trace.get(track, v.ENDPOINT_ANSWER)) is not None]
     has_answered = any(value == v.Answer.METRICS for series in answers for _, value in series.known)
     return not has_answered and any(series.last in (v.Answer.REFUSED, v.Answer.SILENT) for series in answers)
+
+
+def is_awaited(trace: Trace) -> bool:
+    """Whether a server's port is known, and nothing has come of asking there: no answer, and no failure either."""
+    return server_track(trace) is None and _answers(trace) == []
+
+
+def _answers(trace: Trace) -> list[Series] | None:
+    """What asking for metrics came to, by endpoint; None where there is none to ask."""
+    endpoints = [track for track in trace.tracks if track.startswith("endpoint:")]
+    if not endpoints:
+        return None
+    return [one for track in endpoints if (one := trace.get(track, v.ENDPOINT_ANSWER)) is not None]
 
 
 def slow_scrape(trace: Trace) -> Signal | None:
