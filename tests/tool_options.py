@@ -31,6 +31,8 @@ NCU_SECTIONS = frozenset(
         "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight_RooflineChart", "WarpStateStats",
     )
 )  # fmt: skip
+SINCE_2024 = frozenset(("WorkloadDistribution",))
+"""Of these sections what 2022.3 does not list; reports of older versions than 2024.1 are not told to collect it."""
 NSYS_VALUES = {
     "trace": frozenset(("cuda", "nvtx", "osrt", "cublas", "cudnn", "mpi", "ucx", "openacc", "openmp", "none")),
     "cuda-graph-trace": frozenset(("graph", "node")),

@@ -38,6 +38,9 @@ FULL_SET = frozenset(
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_SINCE = {"WorkloadDistribution": (2024, 1)}
+"""Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
 _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 
 
@@ -93,12 +96,16 @@ def of_heaviest(trace: Trace) -> str:
 
 
 def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
-    """Those of the sections that were not collected of a launch; none where each metric there is was asked for."""
-    if Option("metrics", "all") in _ncu(trace).options:
-        return ()
+    """Those of the sections that were not collected of a launch, as far as this version of the tool has them."""
     details = trace.kernels.details if trace.kernels is not None else None
     there = () if details is None else details.sections(launch)
-    return tuple(section for section in dict.fromkeys(sections) if section not in there)
+    return tuple(section for section in dict.fromkeys(sections) if section not in there and _is_known(trace, section))
+
+
+def _is_known(trace: Trace, section: str) -> bool:
+    """Whether the version that made a report has the section: it refuses what it does not know."""
+    version = _VERSION.match(trace.origin.tool_version) if _is_ncu(trace) else None
+    return version is None or (int(version[1]), int(version[2])) >= _SINCE.get(section, (0, 0))
 
 
 def timeline(trace: Trace) -> str:

@@ -77,9 +77,17 @@ def test_a_server_is_started_again_as_its_root_was() -> None:
     assert profiling.program(live()) == "COMMAND"
 
 
-def test_a_report_of_all_metrics_lacks_no_section() -> None:
+def test_metrics_called_all_are_not_all_metrics() -> None:
+    """Nsight Compute has no such word: it collects the metrics whose names end so."""
     trace = report(Launch("k"), sections=("section0",), command="ncu --metrics all ./p")
-    assert profiling.of_launch(trace, 0, ["SpeedOfLight"]) == ""
+    assert "--section SpeedOfLight " in profiling.of_launch(trace, 0, ["SpeedOfLight"])
+
+
+@pytest.mark.parametrize(("version", "has_it"), [("2023.1.1.0 (build 1)", False), ("2024.1.1.0", True), ("", True)])
+def test_a_section_is_asked_only_of_versions_that_have_it(version: str, has_it: bool) -> None:
+    made = report(Launch("k"), command="ncu ./p")
+    trace = replace(made, origin=replace(made.origin, tool_version=version))
+    assert profiling.absent(trace, 0, ["LaunchStats", "WorkloadDistribution"])[1:] == ("WorkloadDistribution",) * has_it
 
 
 @pytest.mark.parametrize("path", [*sorted(LADDER.parent.glob("*.xz")), TIMELINE], ids=lambda path: path.stem)
