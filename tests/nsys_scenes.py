@@ -217,6 +217,19 @@ def graphs_traced_as_a_whole() -> Capture:
     return made
 
 
+def graphs_not_exported() -> Capture:
+    """A graph a step that was traced as a whole, as exports up to 2023.4 have it: not; and two kernels beside it."""
+    made = _traced()
+    for step in range(STEPS):
+        now = step * 10 * MS
+        made.call("cudaGraphLaunch", now, now + 50 * US)
+        made.call("cudaEventSynchronize", now + 60 * US, now + 8 * MS)
+        for i in (0, 1):
+            at = now + 8 * MS + i * 60 * US
+            _launch(made, at, 6 * US, at + 10 * US, 800 * US - i * 30 * US)
+    return made
+
+
 def one_thread_for_two_gpus() -> Capture:
     """One thread launches twenty kernels for each GPU in turn."""
     made = _traced()
@@ -295,6 +308,7 @@ SCENES: Mapping[str, Scene] = {
     "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround",), "moment to start"),
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
     "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
+    "graphs not exported": Scene(graphs_not_exported, ("idle-unknown", "host-code"), "or busy with CUDA graphs"),
     "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
     "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "mostly for GPU 1"),
     "one GPU launched late": Scene(one_gpus_cpu_late, ("exposed-communication", "host-code"), "mostly for GPU 1"),

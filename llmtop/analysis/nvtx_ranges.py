@@ -182,7 +182,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
     why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at')
     return replace(
         trace,
-        kernels=_chosen(trace.kernels, chosen),
+        kernels=only_launches(trace.kernels, chosen),
         spans={},
         origin=_origin(trace.origin, wanted),
         missing=(*trace.missing, Missing("timeline", why)),
@@ -204,7 +204,9 @@ def _origin(origin: Origin, wanted: str) -> Origin:
     return replace(origin, facts={**origin.facts, "command": words})
 
 
-def _chosen(table: KernelTable, launches: Sequence[int]) -> KernelTable:
+def only_launches(table: KernelTable, launches: Sequence[int]) -> KernelTable:
+    """A table of these launches, numbered anew."""
+
     def column(values: array[int]) -> array[int]:
         return array("q", (values[i] for i in launches))
 
