@@ -80,7 +80,7 @@ def test_a_server_is_started_again_as_its_root_was() -> None:
 def test_metrics_called_all_are_not_all_metrics() -> None:
     """Nsight Compute has no such word: it collects the metrics whose names end so."""
     trace = report(Launch("k"), sections=("section0",), command="ncu --metrics all ./p")
-    assert "--section SpeedOfLight " in profiling.of_launch(trace, 0, ["SpeedOfLight"])
+    assert " --set full " in profiling.of_launch(trace, 0, ["SpeedOfLight"])
 
 
 @pytest.mark.parametrize(("version", "has_it"), [("2023.1.1.0 (build 1)", False), ("2024.1.1.0", True), ("", True)])
