@@ -84,6 +84,7 @@ def commands() -> Mapping[str, str]:
         said |= dict.fromkeys(
             (
                 profiling.of_launch(trace, 0, sorted(NCU_SECTIONS)),
+                profiling.of_launch_as_run(trace, 0),
                 profiling.of_report(trace, sorted(NCU_SECTIONS)),
                 profiling.timeline(trace),
                 profiling.timeline_of_server(trace),

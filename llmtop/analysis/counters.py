@@ -30,6 +30,10 @@ TENSOR_PERCENT = (
 )
 OCCUPANCY_PERCENT = "sm__warps_active.avg.pct_of_peak_sustained_active"
 THEORETICAL_OCCUPANCY_PERCENT = "sm__maximum_warps_per_active_cycle_pct"
+L2_PERCENT = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
+L2_BYTES = "device__attribute_l2_cache_size"
+DRAM_READ_BYTES = "dram__bytes_read.sum"
+DRAM_WRITE_BYTES = "dram__bytes_write.sum"
 L1_HIT_PERCENT = "l1tex__t_sector_hit_rate.pct"
 L2_HIT_PERCENT = "lts__t_sector_hit_rate.pct"
 SM_COUNT = ("launch__sm_count", "device__attribute_multiprocessor_count")

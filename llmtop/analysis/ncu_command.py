@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmtop.text import quoted
 
@@ -131,6 +131,10 @@ class NcuCommand:
     def choice(self) -> tuple[Option, ...]:
         """What chose among the launches."""
         return self._only(*_CHOICE)
+
+    def without(self, name: str) -> NcuCommand:
+        """The same without an option."""
+        return replace(self, options=tuple(option for option in self.options if option.name != name))
 
     def only(self, launch: int, function: str, before: int) -> tuple[Option, ...]:
         """What chooses one launch of the report and no other.

@@ -35,6 +35,7 @@ FULL_SET = frozenset(
     )
 )  # fmt: skip
 """What the set "full" has, of what a version knows (`ncu --list-sets` of 2022.3 and 2024.1)."""
+_WARM = Option("cache-control", "none")
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
@@ -75,6 +76,22 @@ def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
     before = sum(table.functions[name] == function for name in table.name_id[:launch])
     others = (Option("section", section) for section in lacking if section not in FULL_SET)
     return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
+
+
+def of_launch_as_run(trace: Trace, launch: int) -> str:
+    """The command that measures one launch with the caches as the program leaves them."""
+    table = trace.kernels
+    if table is None:
+        return ""
+    function = table.functions[table.name_id[launch]]
+    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    as_run = _ncu(trace).without("cache-control")
+    return _collect(trace, (_WARM, *as_run.only(launch, function, before)), _WHOLE, "kernel", as_run)
+
+
+def empties_caches(trace: Trace) -> bool:
+    """Whether caches were emptied before each pass: Nsight Compute does so unless it is told not to."""
+    return _is_ncu(trace) and _WARM not in _ncu(trace).options
 
 
 def of_report(trace: Trace, sections: Iterable[str]) -> str:
@@ -127,8 +144,11 @@ def _timeline(trace: Trace, options: str) -> str:
     return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}"))
 
 
-def _collect(trace: Trace, choice: Iterable[Option], wanted: Iterable[Option], name: str) -> str:
-    words = ("ncu", *map(str, (*_ncu(trace).circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
+def _collect(
+    trace: Trace, choice: Iterable[Option], wanted: Iterable[Option], name: str, made: NcuCommand | None = None
+) -> str:
+    circumstances = (made or _ncu(trace)).circumstances
+    words = ("ncu", *map(str, (*circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
     return " ".join(words)
 
 

@@ -14,9 +14,12 @@ from llmtop.analysis.rules import (
     attention_variant,
     fusion_chances,
     kernel_compute_bound,
+    kernel_enough_warps,
+    kernel_fits_l2,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
+    kernel_repeated_reads,
     kernel_small_grid,
     kernel_uncoalesced,
     kernel_waits,
@@ -54,6 +57,8 @@ REPORT_RULES = (
     attention_variant,
     fusion_chances,
     kernel_compute_bound,
+    kernel_enough_warps,
+    kernel_fits_l2,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
@@ -185,6 +190,20 @@ FAULTS: dict[str, tuple[Mapping[str, Value], str, str, str]] = {
         {**LATENCY, COMPUTE: 88.0, TENSOR: 88.0},
         "kernel-compute-bound", "tensor cores 88 % busy", "FP8",
     ),
+    "repeated reads": (
+        {
+            **LATENCY, **COALESCED, MEMORY: 94.0, DRAM: 20.0, "lts__throughput.avg.pct_of_peak_sustained_elapsed": 94.0,
+            "lts__t_sectors_srcunit_tex_op_read.sum": 4e6, "dram__bytes_read.sum": 16e6,
+            "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum": 4e5,
+        },
+        "kernel-repeated-reads", "goes to the SMs 8.00 times", "tiles in shared memory",
+    ),
+    "enough warps": (
+        {**LATENCY, COMPUTE: 92.0, ISSUE: 0.92, **stall_ratios(not_selected=6.0, wait=4.0),
+         "smsp__warps_eligible.avg.per_cycle_active": 5.5,
+         "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed": 60.0},
+        "kernel-enough-warps", "60 % of the waiting is for their turn", "fewer instructions",
+    ),
     "a copy at the roof": (
         {**LATENCY, MEMORY: 93.0, DRAM: 93.0}, "kernel-memory-roof", "at the DRAM roof", "move fewer bytes",
     ),
@@ -225,6 +244,16 @@ def test_a_fault_is_the_only_finding(metrics: Mapping[str, Value], rule: str, me
         ("dependent loads", {COMPUTE: 90.0}),
         ("barriers", stall_ratios(barrier=2.0, wait=3.0, long_scoreboard=5.0)),
         ("small grid", {WAVES: 1.0}),
+        ("repeated reads", {"dram__bytes_read.sum": 65e6}),
+        ("repeated reads", {"lts__throughput.avg.pct_of_peak_sustained_elapsed": 55.0}),
+        ("repeated reads", {DRAM: 91.0}),
+        ("repeated reads", {COMPUTE: 95.0}),
+        ("repeated reads", {BYTES.format("ld"): 4.0}),
+        ("enough warps", {ISSUE: 0.5}),
+        ("enough warps", stall_ratios(not_selected=4.0, wait=6.0)),
+        ("enough warps", {"sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed": 93.0}),
+        ("enough warps", {MEMORY: 95.0}),
+        ("enough warps", {"smsp__thread_inst_executed_per_inst_executed.ratio": 1.0}),
         ("special functions", {COMPUTE: 40.0}),
     ],
 )  # fmt: skip
@@ -273,9 +302,61 @@ def test_a_kernel_at_the_dram_roof_says_its_traffic_and_what_is_left() -> None:
         "reaches"
     )
     assert finding.next_command == (
-        "ncu --kernel-name gemv --launch-count 1 --section MemoryWorkloadAnalysis"
-        " --section MemoryWorkloadAnalysis_Tables --section SourceCounters -o kernel_%i COMMAND"
+        "ncu --kernel-name gemv --launch-count 1 --set full --section SpeedOfLight_HierarchicalTensorRooflineChart"
+        " -o kernel_%i COMMAND"
     )
+
+
+def test_repeated_reads_say_what_the_caches_could_hold() -> None:
+    (finding,) = kernel_repeated_reads.check(report(Launch("step", 50_000.0, FAULTS["repeated reads"][0]), gpu=H100))
+    assert "L2 94 % busy; SMs read 128 MB from L2, L2 16.0 MB from DRAM (ncu)" in finding.evidence
+    assert "L1 hits 10 % of what is loaded; 88 % if each byte came to the SMs once (ncu)" in finding.evidence
+    assert finding.at_stake_ns == pytest.approx(50_000 * (1 - 20 / 94)), "then DRAM is the limit"
+
+
+def test_with_caches_as_the_program_leaves_them_dram_does_not_tell_how_often_a_byte_is_read() -> None:
+    trace = report(Launch("step", 50_000.0, FAULTS["repeated reads"][0]), command="ncu --cache-control none ./a.out")
+    assert list(kernel_repeated_reads.check(trace)) == []
+
+
+def test_enough_warps_say_how_many_are_ready() -> None:
+    (finding,) = kernel_enough_warps.check(report(Launch("step", 50_000.0, FAULTS["enough warps"][0]), gpu=H100))
+    assert any("5.50 warps are ready in each cycle and one can issue" in line for line in finding.evidence)
+    assert "higher occupancy" in finding.action
+
+
+FITS: Mapping[str, Value] = {
+    **FAULTS["a copy at the roof"][0],
+    "dram__bytes_read.sum": 10e6, "dram__bytes_write.sum": 10e6, "device__attribute_l2_cache_size": 50 << 20,
+}  # fmt: skip
+
+
+def test_dram_traffic_that_fits_into_l2_is_told_to_be_measured_as_the_program_runs() -> None:
+    trace = report(Launch("step", 50_000.0, FITS), gpu=H100, command="ncu --cache-control all -s 3 ./a.out")
+    (finding,) = kernel_fits_l2.check(trace)
+    assert finding.message == "limited by DRAM traffic that fits into L2 (50.0 MiB): 100 % of the kernels' time"
+    assert finding.severity is Severity.INFO
+    assert finding.next_command.startswith("ncu --cache-control none --launch-skip 3 --launch-count 1 --set full ")
+    assert finding.next_command.count("--cache-control") == 1
+    assert "kernel-memory-roof" in {one.rule for one in diagnose(trace).findings}, "which is true of what was measured"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dram__bytes_read.sum": 20e6},
+        {DRAM: 40.0, MEMORY: 40.0},
+        {MEMORY: 99.0, DRAM: 80.0},
+        {"device__attribute_l2_cache_size": "?"},
+    ],
+)
+def test_dram_traffic_that_does_not_fit_or_is_not_the_limit_is_not_told(change: Mapping[str, Value]) -> None:
+    assert list(kernel_fits_l2.check(report(Launch("step", 50_000.0, {**FITS, **change}), gpu=H100))) == []
+
+
+def test_caches_that_were_not_emptied_hold_what_they_hold() -> None:
+    trace = report(Launch("step", 50_000.0, FITS), gpu=H100, command="ncu --cache-control=none ./a.out")
+    assert list(kernel_fits_l2.check(trace)) == []
 
 
 FP64 = FAULTS["double precision"][0]
@@ -345,7 +426,7 @@ def test_a_busy_pipe_far_below_its_peak_is_explained(fma: float, is_told: bool) 
 def test_a_hostile_kernel_name_is_in_no_command() -> None:
     metrics: dict[str, Value] = {COMPUTE: 6.0, MEMORY: 96.0}
     (finding,) = kernel_memory_roof.check(report(Launch("k", metrics=metrics, function="k'; rm -rf /;'")))
-    assert finding.next_command.startswith("ncu --launch-count 1 --section MemoryWorkloadAnalysis ")
+    assert finding.next_command.startswith("ncu --launch-count 1 --set full ")
 
 
 # -- several kernels --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from llmtop.analysis.rules import (
     kernel_bank_conflicts,
     kernel_divergence,
     kernel_narrow_accesses,
+    kernel_repeated_reads,
     kernel_spills,
     kernel_tensor_missed,
     kernel_uncoalesced,
@@ -23,6 +24,7 @@ PARTICULAR = (
     kernel_divergence,
     kernel_atomics,
     kernel_narrow_accesses,
+    kernel_repeated_reads,
     kernel_tensor_missed,
     kernel_uneven,
 )

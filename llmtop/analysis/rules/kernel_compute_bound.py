@@ -9,6 +9,7 @@ from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound, Verdict
 from llmtop.analysis.double_precision import OPCODES, Divisions, fp64_divisions, fp64_rate
 from llmtop.analysis.roofline_kernels import KernelRoofline, Rate
+from llmtop.analysis.rules import kernel_enough_warps
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
@@ -115,6 +116,8 @@ def judge(judged: Judged) -> Claim | None:
     """What the SMs are busy with; None where they are not the limit, or for a reason that another rule names."""
     verdict = judged.verdict
     if verdict is None or not _is_limit(verdict) or is_explained(judged) or is_waiting(judged):
+        return None
+    if kernel_enough_warps.judge(judged) is not None:
         return None
     pipe = busiest_pipe(judged)
     near = _is_near_its_roof(judged)

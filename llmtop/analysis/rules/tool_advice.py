@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.rules import (
     kernel_compute_bound,
+    kernel_enough_warps,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
@@ -25,7 +26,14 @@ _OF_CODE = frozenset(
     {"FPInstructions", "SharedMemoryConflicts", "UncoalescedSharedAccess", "ThreadDivergence", "MemoryL2Compression"}
 )
 """Rules whose advice is to change the kernel's code: nobody can where it is a library's."""
-_OVERALL = (kernel_memory_roof, kernel_compute_bound, kernel_low_occupancy, kernel_memory_latency, kernel_waits)
+_OVERALL = (
+    kernel_memory_roof,
+    kernel_compute_bound,
+    kernel_enough_warps,
+    kernel_low_occupancy,
+    kernel_memory_latency,
+    kernel_waits,
+)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
