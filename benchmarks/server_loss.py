@@ -5,9 +5,10 @@
     python benchmarks/server_loss.py --url ... --pid ... --modes full,off,none --minutes 9
 
 Clients ask again as soon as they are answered, so that the server does what it can; they do not stream, so that they
-take little themselves, and answers differ in length, so that they do not ask in waves. With short answers (`--tokens
-128`) the API server is what limits, and its rate is a matter of chance; with long ones (`--tokens 1200 --clients N`, N
-as many as the server runs at once) the engine is, its batch stays full, and a loss of 1 % shows within minutes.
+take little themselves, and answers differ in length, so that they do not ask in waves. Who asks when is a matter of
+chance then, and so is the server's rate, by 3 to 20 % from window to window. `--together --tokens 8000` has all of them
+ask at once for answers of that length, and looks only while every one of them is being answered: the engine decodes one
+batch, nothing comes or goes, and a loss of 1 % shows within minutes.
 
 llmtop comes and goes, the kinds of probes (`--modes`) in an order drawn anew in each round; "none" starts nothing and
 shows what the method itself makes of chance. Each time llmtop is there, two windows are taken: the first `--settle`
@@ -55,7 +56,10 @@ from llmtop.servers.recognise import find_target
 
 BUDGET = 0.01
 CONFIDENCE = 0.95
-REST_S, CELL_S = 0.5, 1.0
+REST_S, CELL_S, COMES_AND_GOES_S = 0.5, 1.0, 1.0
+LONGEST_WAVE_S = 180.0
+PROMPTS_S = 1.5
+"""Until all prompts of a wave are read, and how long one is looked at to tell how long it lasts."""
 NONE = "none"
 MODES = ("full", "light", "off", NONE)
 _TOKENS = re.compile(r"^\w+:(?:generation_tokens_total|tokens_predicted_total)(?:\{.*\})? (\S+)", re.MULTILINE)
@@ -96,13 +100,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """llmtop was there once: what the server did meanwhile, just before and just after; llmtop's share of a core."""
+    """llmtop was there once: what the server did meanwhile, just before and just after; its and its helpers' CPU.
+
+    `own` and `helpers` are shares of a core.
+    """
 
     before: Window
     first: Window | None
     after: Window
     behind: Window
     own: float = 0.0
+    helpers: float = 0.0
 
 
 @dataclass(slots=True)
@@ -125,8 +133,11 @@ class Losses:
 class Load:
     """Clients that each ask again as soon as they are answered; answers have half to one and a half of `tokens`."""
 
+    waves = 0
+    """How often all have asked at once."""
+
     def __init__(self, url: str, clients: int, tokens: int) -> None:
-        self._url, self._tokens = url, tokens
+        self._url, self._tokens, self._clients = url, tokens, clients
         with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
             self._model = json.load(answer)["data"][0]["id"]
         self._over = threading.Event()
@@ -142,12 +153,18 @@ class Load:
         for thread in self._threads:
             thread.join(60)
 
+    def wait_for(self, server: Server, seconds: float) -> None:
+        """Nothing to wait for: the load goes on alike."""
+
+    def _length(self, chance: random.Random) -> int:
+        return chance.randint(max(1, self._tokens // 2), max(1, self._tokens * 3 // 2))
+
     def _ask_on(self, number: int) -> None:
         body = {"model": self._model, "ignore_eos": True, "stream": False}
         chance, turn = random.Random(number), 0
         while not self._over.is_set():
             turn += 1
-            length = chance.randint(max(1, self._tokens // 2), max(1, self._tokens * 3 // 2))
+            length = self._length(chance)
             prompt = f"{number} {turn} the quick brown fox jumps over the lazy dog"
             text = json.dumps(body | {"prompt": prompt, "max_tokens": length})
             request = urllib.request.Request(
@@ -160,6 +177,46 @@ class Load:
                 if not self._over.is_set():
                     print(f"a client was refused: {error}", file=sys.stderr)
                     time.sleep(1.0)
+
+
+class Waves(Load):
+    """Clients that ask all at once for answers of one length, again when the last of them is answered."""
+
+    def __init__(self, url: str, clients: int, tokens: int) -> None:
+        super().__init__(url, clients, tokens)
+        self._asked_s, self._asked = 0.0, threading.Barrier(clients, action=self._begin)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._asked.abort()
+        super().__exit__()
+
+    def wait_for(self, server: Server, seconds: float) -> None:
+        """Until a batch is being decoded that will be for so long."""
+        end_s = time.monotonic() + LONGEST_WAVE_S
+        while time.monotonic() < end_s:
+            wave = self.waves
+            first = server.look()
+            time.sleep(PROMPTS_S)
+            second = server.look()
+            rate = (second.tokens - first.tokens) / (second.at_s - first.at_s)
+            if not wave or wave != self.waves or rate <= 0:
+                continue
+            left_s = self._tokens * self._clients / rate - (time.perf_counter() - self._asked_s)
+            if left_s > seconds:
+                return
+        sys.exit(f"no batch was decoded for {seconds:g} s: answers may be longer (--tokens), windows shorter")
+
+    def _length(self, chance: random.Random) -> int:
+        try:
+            self._asked.wait()
+        except threading.BrokenBarrierError:
+            return 1
+        return self._tokens
+
+    def _begin(self) -> None:
+        self.waves += 1
+        self._asked_s = time.perf_counter()
 
 
 class Server:
@@ -204,22 +261,22 @@ class Server:
             looks.append(self.look())
         return Window.of(looks)
 
-    def watched(self, mode: str, options: argparse.Namespace) -> tuple[Window | None, Window, float]:
-        """Its first window and the one after it with llmtop attached, and llmtop's share of a core in the latter."""
+    def watched(self, mode: str, options: argparse.Namespace) -> tuple[Window | None, Window, tuple[float, float]]:
+        """Its first window and the one after with llmtop attached; what that and its helpers took of a core then."""
         if mode == NONE:
             first = self.window(options.settle) if options.settle else None
-            return first, self.window(options.window), 0.0
+            return first, self.window(options.window), (0.0, 0.0)
         command = [*LLMTOP, "--attach", str(self.pid), "--probes", mode, "--interval", f"{options.interval:g}"]
         with TimedTerminal(command) as terminal:
             first = self.window(options.settle) if options.settle else None
-            before = Use.of(terminal.pid) if options.settle else None
+            before = Use.of(terminal.pid)
             after = self.window(options.window)
             terminal.check_running()
             use = Use.of(terminal.pid)
             terminal.signal(signal.SIGTERM)
             terminal.wait_exit()
-        spent_s = use.own_s + use.children_s - (before.own_s + before.children_s if before else 0.0)
-        return first, after, spent_s / options.window
+        spent_s = use.own_s - before.own_s, use.children_s - before.children_s
+        return first, after, (spent_s[0] / options.window, spent_s[1] / options.window)
 
 
 def cpu_clock(pid: int) -> int:
@@ -237,7 +294,7 @@ def the_server(options: argparse.Namespace) -> Iterator[Server]:
         yield Server(demo.url, demo.pid)
 
 
-def turns(server: Server, options: argparse.Namespace) -> Iterator[tuple[str, Turn]]:
+def turns(server: Server, load: Load, options: argparse.Namespace) -> Iterator[tuple[str, Turn]]:
     """Have llmtop come and go until the time is over, each time with the probes of the next mode."""
     end_s = time.monotonic() + options.minutes * 60
     half_s = options.window / 2
@@ -245,12 +302,15 @@ def turns(server: Server, options: argparse.Namespace) -> Iterator[tuple[str, Tu
     while time.monotonic() < end_s:
         waiting = waiting or random.sample(options.modes, len(options.modes))
         mode = waiting.pop()
-        before = server.window(half_s)
+        load.wait_for(server, 2 * half_s + options.settle + options.window + 2 * COMES_AND_GOES_S)
+        wave, before = load.waves, server.window(half_s)
         if before.tokens_per_s <= 0:
             sys.exit("the server made no tokens: is it the one of this URL, and does /metrics count them?")
-        first, after, own = server.watched(mode, options)
+        first, after, shares = server.watched(mode, options)
         time.sleep(REST_S)
-        yield mode, Turn(before, first, after, server.window(half_s), own)
+        turn = Turn(before, first, after, server.window(half_s), *shares)
+        if load.waves == wave:
+            yield mode, turn
 
 
 def signed_rank_counts(pairs: int) -> list[int]:
@@ -346,13 +406,22 @@ def report(by_mode: dict[str, list[Turn]], settle_s: float, minutes: float) -> i
                     _bounds(lost.cpu),
                     f"{statistics.fmean(lost.tokens):+.2%}, {max(lost.tokens):+.1%}",
                     _worst_second(seen, window, quiet),
-                    f"{statistics.fmean(turn.own for turn in seen):.1%}",
+                    " + ".join(f"{statistics.fmean(share):.1%}" for share in zip(*map(_shares, seen), strict=True)),
                     minutes_needed(minutes, loss, least, most),
                 )
             )
     head = ("probes: window", "n", "tokens lost", "at least", "at most", "1 %", "steps lost", "CPU per token")
-    print(table((*head, "mean, worst window", "worst second (without)", "llmtop, of a core", "minutes for 1 %"), rows))
+    print(
+        table(
+            (*head, "mean, worst window", "worst second (without)", "llmtop + helpers, of a core", "minutes for 1 %"),
+            rows,
+        )
+    )
     return worst
+
+
+def _shares(turn: Turn) -> tuple[float, float]:
+    return turn.own, turn.helpers
 
 
 def _percent(share: float) -> str:
@@ -376,12 +445,12 @@ def _worst_second(seen: Sequence[Turn], window: str, quiet: float) -> str:
     return f"{1 - least / quiet:+.0%} ({1 - least_quiet / quiet:+.0%})"
 
 
-def measure(server: Server, options: argparse.Namespace) -> dict[str, list[Turn]]:
+def measure(server: Server, load: Load, options: argparse.Namespace) -> dict[str, list[Turn]]:
     """All that fits into the time, or until Ctrl+C or SIGTERM."""
     by_mode: dict[str, list[Turn]] = {mode: [] for mode in options.modes}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for mode, turn in turns(server, options):
+        for mode, turn in turns(server, load, options):
             by_mode[mode].append(turn)
             quiet = (turn.before.tokens_per_s + turn.behind.tokens_per_s) / 2
             first = f"first {1 - turn.first.tokens_per_s / quiet:+6.1%}, " if turn.first else ""
@@ -410,6 +479,7 @@ def main() -> int:
     parser.add_argument("--pid", type=int, help="any process of the server")
     parser.add_argument("--demo", action="store_true", help="the demo server instead")
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--together", action="store_true", help="all ask at once, for answers of one length")
     parser.add_argument("--tokens", type=int, default=128, help="of an answer, on average")
     parser.add_argument("--modes", type=_modes, default=["full"], help=f"some of {','.join(MODES)}; full alone if none")
     parser.add_argument(
@@ -427,10 +497,11 @@ def main() -> int:
         f"{options.clients} clients, answers of about {options.tokens} tokens, windows of {options.window:g} s, "
         f"the first {options.settle:g} s of llmtop apart, llmtop at {1 / options.interval:g} Hz"
     )
-    with the_server(options) as server, Load(server.url, options.clients, options.tokens):
+    kind = Waves if options.together else Load
+    with the_server(options) as server, kind(server.url, options.clients, options.tokens) as load:
         time.sleep(options.warm_up)
         start_s = time.monotonic()
-        by_mode = measure(server, options)
+        by_mode = measure(server, load, options)
         return report(by_mode, options.settle, (time.monotonic() - start_s) / 60)
 
 
