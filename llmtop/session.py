@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW_S = 600.0
 FOLLOW_S = 0.5
 """How often it is looked whether the server is still the same."""
-SECOND_LOOK_S = 0.5
-"""The first two polls of a collector are this close together: a rate takes two. So are those it asks for itself."""
+SECOND_LOOK_S = 0.25
+"""The first two polls of a collector are this close together: a rate takes two, and two and a half of the shortest GPM
+windows fit between them. So are those it asks for itself."""
 STUCK_S = 3.0
 """A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
 STUCK_PERIODS = 3

@@ -100,6 +100,8 @@ class ServerView:
     objectives: tuple[Judged, ...] = ()
     age_s: float = 0.0
     """How old the newest number is; 0 while it is of now."""
+    window_s: float = LATENCY_WINDOW_NS / NS_PER_S
+    """What latencies are of, and no rate of more than: their window, or as much of it as the server has been seen."""
 
     def value(self, concept: str) -> float | Unknown:
         """The value of a concept."""
@@ -146,7 +148,15 @@ def _view(
     stats = {stat.concept: stat for stat in chosen}
     lost = _why_lost(life, trace.why_missing(track.id, "server"))
     age_s = ages.old_s(trace, TrackKind.SERVER)
-    return ServerView(track.id, track.name, track.facts, stats, lost, age_s=age_s)
+    window_s = min(latency_window_ns / NS_PER_S, _seen_s(trace, track.id))
+    return ServerView(track.id, track.name, track.facts, stats, lost, age_s=age_s, window_s=window_s)
+
+
+def _seen_s(trace: Trace, track: str) -> float:
+    """Since when numbers of a server are known, in seconds; infinite where it tells none of what all servers tell."""
+    told = (trace.get(track, metric) for metric in (v.SERVER_RUNNING, v.SERVER_OUTPUT_TOKENS, v.SERVER_REQUESTS))
+    firsts = [one.times[0] for one in told if one is not None and len(one)]
+    return (trace.end_ns - min(firsts)) / NS_PER_S if firsts else math.inf
 
 
 def _why_lost(life: Liveness, why: Unknown | None) -> Unknown | None:

@@ -79,6 +79,16 @@ def test_first_scrape_gives_gauges_but_no_rates() -> None:
     assert isinstance(view.value("ttft_p50"), Unknown)
 
 
+@pytest.mark.parametrize(("ticks", "seconds"), [(1, 0), (2, 1), (31, 30), (90, 60)])
+def test_a_view_says_of_how_long_its_numbers_are(ticks: int, seconds: int) -> None:
+    assert view_of(live_trace(ticks=ticks)).window_s == pytest.approx(seconds)
+
+
+def test_a_server_that_tells_nothing_common_is_taken_to_be_seen_for_long() -> None:
+    scene = without(Scene(), "server.running", "server.output_tokens", "server.requests")
+    assert view_of(live_trace(scene, ticks=2)).window_s == 60
+
+
 def test_server_that_no_longer_answers_is_not_shown_as_it_was() -> None:
     trace = live_trace()
     late = Trace(trace.origin, trace.start_ns, trace.end_ns + 60 * NS_PER_S, tracks=trace.tracks, series=trace.series)

@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import Self
 
+from llmtop.collectors.nvml_gpm import MIN_WINDOW_NS
 from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Unknown
-from llmtop.session import Session
+from llmtop.session import SECOND_LOOK_S, Session
 
 BEAT = Metric("test.beat", "1")
 DEADLINE_S = 10.0
@@ -78,6 +79,11 @@ def test_a_collector_with_a_first_number_is_polled_again_soon() -> None:
     assert series is not None
     first, second, third = series.times
     assert max(second - first, third - second) < 1_500_000_000
+
+
+def test_a_gpm_window_fits_between_the_first_two_looks_however_late_one_is() -> None:
+    """A shorter one reads idle (collectors/nvml_gpm.py): the rates that come first are to be right ones."""
+    assert SECOND_LOOK_S * NS_PER_S >= 2 * MIN_WINDOW_NS
 
 
 def test_collectors_poll_until_stopped_and_are_closed() -> None:

@@ -14,7 +14,7 @@ from textual.dom import DOMNode
 
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.app import LlmtopApp
-from llmtop.tui.panes.base import Pane, changed_spans
+from llmtop.tui.panes.base import STARTING_NS, Pane, changed_spans
 from llmtop.tui.render.lines import line
 from llmtop.tui.render.look import Look
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
@@ -168,17 +168,35 @@ async def test_a_hidden_pane_does_no_work_until_it_is_seen() -> None:
 
 async def test_a_calm_pane_follows_only_traces_that_are_newer_by_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberPane, "least_ns", 100)
+    late = STARTING_NS
     app = TwoPanes()
     async with app.run_test(size=(60, 12)) as pilot:
         one, _ = panes(app)
         shown = []
-        for end_ns in (0, 1000, 1099, 1100, 1150, 1000):  # unknown, first, too soon, enough, too soon, back in time
+        for after_ns in (0, 99, 100, 150, 0):  # first, too soon, enough, too soon, back in time
+            one.show(trace(late + after_ns))
+            await pilot.pause()
+            shown.append(one._view)
+    assert shown == [late, late, late + 100, late + 100, late]
+    assert one.views == 3
+
+
+async def test_a_calm_pane_follows_every_trace_at_the_start_and_out_of_the_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first look has gauges, the second one rates: they are not to wait for the pane's own pace."""
+    monkeypatch.setattr(NumberPane, "least_ns", 2 * STARTING_NS)
+    quarter = STARTING_NS // 8
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, _ = panes(app)
+        shown = []
+        for end_ns in (0, quarter, 2 * quarter, 9 * quarter):  # unknown, first, second; then its own pace
             one.show(trace(end_ns))
             await pilot.pause()
             shown.append(one._view)
-    assert shown[1:] == [1000, 1000, 1100, 1100, 1000]
     assert isinstance(shown[0], Unknown)
-    assert one.views == 4
+    assert shown[1:] == [quarter, 2 * quarter, 2 * quarter]
 
 
 async def test_a_resize_fills_the_new_size() -> None:

@@ -32,6 +32,8 @@ CALM_NS = NS_PER_S * 9 // 10
 """For panes that are drawn once a second at most; a tenth less, because frames jitter."""
 SLOW_NS = NS_PER_S * 18 // 10
 """For panes of means over ten seconds and more, which go through all threads: every other second, unless zoomed."""
+STARTING_NS = 2 * NS_PER_S
+"""So long each look brings what was not known before, and every pane is drawn with every frame."""
 _WORTH_A_MOVE = 16
 """Unchanged cells that are sent rather than jumped over: a jump is some forty bytes of place and colour."""
 _BORDER_LEAD = 4
@@ -218,7 +220,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
 
     def _is_new_enough(self, trace: Trace) -> bool:
         """Whether what is shown may stay for this frame."""
-        if self._trace is None or self._stale or isinstance(self._view, Unknown):
+        is_starting = trace.end_ns - trace.start_ns < STARTING_NS
+        if self._trace is None or self._stale or is_starting or isinstance(self._view, Unknown):
             return False
         least_ns = min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
         return 0 < trace.end_ns - self._trace.end_ns < least_ns

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from textual.content import Content
 
 from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.server import LATENCY_WINDOW_NS, ServerView, server_view
+from llmtop.analysis.server import ServerView, server_view
 from llmtop.analysis.server_history import WINDOW_NS, server_history
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
@@ -58,10 +58,19 @@ class ServerPane(Pane[ServerView]):
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
-        parts = [_endpoint(view), f"avg / p99 of {LATENCY_WINDOW_NS // NS_PER_S} s{past}"]
+        parts = [_endpoint(view), f"avg / p99 of {window_text(view.window_s)}{past}"]
         room = self.size.width - len(f"{self.number} {self.title}  {self._age}  ") - _BORDER_LEAD
         # Where one of them is cut, that is not what explains the numbers.
         return Content("  ".join(parts if width_of("  ".join(parts)) <= room else parts[::-1]))
+
+
+def window_text(seconds: float) -> str:
+    """How long was looked: at first in tenths of a second, for a rate of a quarter of one is rough.
+
+    >>> window_text(0.27), window_text(9.6), window_text(60.0)
+    ('0.3 s', '10 s', '60 s')
+    """
+    return f"{seconds:.1f} s" if seconds < 3 else f"{seconds:.0f} s"
 
 
 def _endpoint(view: ServerView) -> str:
