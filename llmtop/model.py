@@ -450,6 +450,7 @@ class Finding:
     Attributes:
         share: Of a cause, the share of the time (0 to 1) that it explains; None where that cannot be said.
         parts: Names of what a subject of several stands for: "7 kernels".
+        next_command: What to run next; where there is none for a report, `no_command` says why.
         at_stake_ns: Time of a capture that acting on it can save at most, as far as the evidence tells: findings of a
             report are ranked by it. None where the evidence gives no such number, and live.
     """
@@ -465,6 +466,7 @@ class Finding:
     share: float | None = None
     at_stake_ns: float | None = None
     parts: tuple[str, ...] = ()
+    no_command: str = ""
 
 
 @dataclass(frozen=True, slots=True)

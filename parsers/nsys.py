@@ -324,6 +324,7 @@ def _facts(export: Export, exported: Mapping[str, str]) -> dict[str, Fact]:
     wanted = {
         "schema": exported.get("EXPORT_SCHEMA_VERSION", ""),
         "command": shell_command(words),
+        "directory": next((redact(value) for name, value in capture if name == "PROCESS_0:WORKING_DIR"), ""),
         "traced": ", ".join(value for name, value in capture if name == "CAPTURE_EVENT_TYPE"),
         "started": next((str(utc) for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcTime")), ""),
         "host": next((value for name, value in capture if name == "DEVICE_DISPLAY_NAME"), ""),

@@ -270,6 +270,28 @@ def one_gpus_cpu_late() -> Capture:
     return made
 
 
+def one_gpus_cpu_later_than_the_others() -> Capture:
+    """Two ranks whose own code lasts: by far longer on the second, long enough to be worth a word on the first."""
+    made = _traced()
+    for gpu, pause in ((0, 400 * US), (1, 3 * MS)):
+        who = {"pid": 100 + 100 * gpu, "tid": 101 + 100 * gpu}
+        made.os("write", -100 * US, -99 * US, tid=who["tid"], pid=who["pid"])
+        for step in range(STEPS):
+            now = step * 10 * MS
+            _launch(made, now + pause, 5 * US, now + pause + 6 * US, 10 * MS - pause - 6 * US, gpu=gpu, **who)
+    return made
+
+
+def queries_in_the_loop() -> Capture:
+    """The thread asks the driver for attributes before each launch, and the GPU waits."""
+    made = _traced()
+    for step in range(STEPS):
+        now = step * MS
+        made.call("cudaDeviceGetAttribute", now, now + 600 * US)
+        _launch(made, now + 600 * US, 6 * US, now + 610 * US, 390 * US)
+    return made
+
+
 def communication_hidden() -> Capture:
     """The same all-reduces, beside kernels of another stream."""
     made = _traced()
@@ -305,13 +327,15 @@ SCENES: Mapping[str, Scene] = {
     "no CPU": Scene(descheduled, ("host-descheduled",), "waits for a CPU"),
     "no requests": Scene(nobody_asks, ("no-work",), "epoll_wait"),
     "queued": Scene(queued_and_not_started, ("queued-work",), "does not start"),
-    "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround",), "moment to start"),
+    "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround", "no-work"), "moment to start"),
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
     "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
     "graphs not exported": Scene(graphs_not_exported, ("idle-unknown", "host-code"), "or busy with CUDA graphs"),
     "one thread for two GPUs": Scene(one_thread_for_two_gpus, ("launch-gaps",), "one by one"),
     "one GPU late": Scene(one_gpu_late, ("exposed-communication",), "mostly for GPU 1"),
     "one GPU launched late": Scene(one_gpus_cpu_late, ("exposed-communication", "host-code"), "mostly for GPU 1"),
+    "one GPU's CPU later": Scene(one_gpus_cpu_later_than_the_others, ("host-code",), "own code"),
+    "driver queries": Scene(queries_in_the_loop, ("cuda-calls",), "cudaDeviceGetAttribute"),
     "communication hidden": Scene(communication_hidden, ()),
     "not traced": Scene(traced_without_os_calls, ("idle-unknown",), "does not tell"),
 }

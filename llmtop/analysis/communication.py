@@ -30,6 +30,7 @@ class Communication:
         computing_ns: With at least one other kernel running.
         matched: Kernels that run on other GPUs of the capture at the same time, as parts of one operation.
         waiting_ns: Of the matched ones, from their start to that of the last GPU's: nothing can be sent before.
+        exposed_waiting_ns: The part of it in which the GPU computes nothing.
         last: In how many of the matched ones this GPU is the one that comes last.
         waits_for: Those for which it waits longest, by GPU, the longest first.
     """
@@ -42,6 +43,7 @@ class Communication:
     computing_ns: int
     matched: int
     waiting_ns: int
+    exposed_waiting_ns: int
     last: int
     waits_for: tuple[tuple[str, int], ...]
 
@@ -76,8 +78,14 @@ class _Met:
     """One kernel of an operation in which several GPUs meet."""
 
     gpu: str
-    waits_ns: int
+    since_ns: int
+    begun_ns: int
     last: str
+
+    @property
+    def waits_ns(self) -> int:
+        """From its own start to that of the last GPU's."""
+        return self.begun_ns - self.since_ns
 
 
 def _of_gpu(
@@ -102,6 +110,7 @@ def _of_gpu(
         sum(end - start for start, end in computing),
         len(own),
         waits.total(),
+        waits.total() - _covered(((one.since_ns, one.begun_ns) for one in own), computing),
         sum(one.last == gpu for one in own),
         tuple((other, ns) for other, ns in waits.most_common() if ns),
     )
@@ -160,4 +169,4 @@ def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, str]
 def _waits(spans: SpanTable, rows: Mapping[str, int]) -> list[_Met]:
     last = max(rows, key=lambda gpu: spans.start_ns[rows[gpu]])
     begun = spans.start_ns[rows[last]]
-    return [_Met(gpu, begun - spans.start_ns[i], last) for gpu, i in rows.items()]
+    return [_Met(gpu, spans.start_ns[i], begun, last) for gpu, i in rows.items()]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import Grouping, kernels_of
+from llmtop.analysis.nvtx_ranges import range_shares
 
 if TYPE_CHECKING:
-    from llmtop.analysis.kernel_family import Family
     from llmtop.analysis.kernels import Row
     from llmtop.model import Trace
 
@@ -35,6 +36,23 @@ class FamilyShare:
 
 
 _SHOWN = 3
+OTHER_NOTABLE = 0.1
+"""Of the kernels' time: with so much in no family the table of families says less, and how to tell more of it."""
+
+
+def other_kinds(trace: Trace) -> str:
+    """What "other" stands for, and what tells more, where much of the time is in it; else empty."""
+    share = next((one.share for one in family_shares(trace) if one.family is Family.OTHER), 0.0)
+    if share < OTHER_NOTABLE:
+        return ""
+    ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK
+    return (
+        "other: kernels with names of no library that llmtop knows, mostly the program's own: the table of kernels has "
+        f"each of them; {ranges}"
+    )
+
+
+_MARK = "to have them by what they are for, mark phases with NVTX ranges (torch.cuda.nvtx.range, nvtxRangePush)"
 
 
 @lru_cache(maxsize=8)

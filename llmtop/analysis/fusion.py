@@ -6,9 +6,9 @@ the fused kernel reads the inputs and writes the outputs once.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _STEPS = frozenset({Family.ELEMENTWISE, Family.NORM, Family.CONVERSION, Family.COPY, Family.REDUCTION})
 _FUSIBLE_REDUCTIONS = ("reduce mean", "reduce sum", "reduce max", "reduce welford", "reduce norm")
 _SECTOR_BYTES = 32
+_STEPS_SHOWN = 4
 _PARTS = (
     ("RMSNorm in parts", ("pow", "mean", "rsqrt")),
     ("LayerNorm in parts", ("mean", "rsqrt", "sub")),
@@ -41,28 +42,24 @@ class Chain:
     """Kernels that follow each other, wherever the same ones do.
 
     Attributes:
-        titles: What they are called, in order.
+        what: What it is known as, or its first and last steps; no two chains have one name.
+        titles: What the kernels are called, in order.
         times: How often they follow each other so.
+        run: The launches of its first time; of the kernels that it names.
         launches: All of their launches, for whoever counts what is in a chain.
         total_ns: Their time.
         saved_ns: At most: all but the longest of each time, or the traffic between them where it was counted.
         saved_bytes: Written and read again between them; None where bytes were not counted.
     """
 
+    what: str
     titles: tuple[str, ...]
     times: int
+    run: tuple[int, ...]
     launches: tuple[int, ...]
     total_ns: float
     saved_ns: float
     saved_bytes: float | None
-
-    @property
-    def what(self) -> str:
-        """What it is known as, or its first and last steps."""
-        words = " ".join(self.titles)
-        known = next((title for title, steps in _PARTS if all(step in words for step in steps)), "")
-        steps = self.titles if len(self.titles) <= 4 else (*self.titles[:2], "…", self.titles[-1])
-        return known or " → ".join(steps)
 
 
 @lru_cache(maxsize=8)
@@ -78,8 +75,30 @@ def fusion_chains(trace: Trace) -> tuple[Chain, ...]:
     for stream in _streams(kernels):
         for run in _runs(kernels, stream):
             found[tuple(kernels.table.name_id[i] for i in run)].append(run)
-    chains = [_chain(kernels, runs) for runs in found.values()]
-    return tuple(sorted(chains, key=lambda chain: -chain.saved_ns))
+    chains = sorted((_chain(kernels, runs) for runs in found.values()), key=lambda chain: -chain.saved_ns)
+    return tuple(_told_apart(kernels, chains))
+
+
+def _called(titles: Sequence[str]) -> str:
+    words = " ".join(titles)
+    known = next((title for title, steps in _PARTS if all(step in words for step in steps)), "")
+    steps = titles if len(titles) <= _STEPS_SHOWN else (*titles[:2], "…", titles[-1])
+    return known or " → ".join(steps)
+
+
+def _told_apart(kernels: Kernels, chains: Sequence[Chain]) -> Iterator[Chain]:
+    """Chains of one name each with a kernel that none of the others has; where there is none, counted."""
+    alike: defaultdict[str, list[frozenset[str]]] = defaultdict(list)
+    steps = [tuple(dict.fromkeys(kernels.short_name(i) for i in chain.run)) for chain in chains]
+    for chain, names in zip(chains, steps, strict=True):
+        alike[chain.what].append(frozenset(names))
+    seen: Counter[str] = Counter()
+    for chain, names in zip(chains, steps, strict=True):
+        same = alike[chain.what]
+        seen[chain.what] += 1
+        own = next((name for name in names if sum(name in other for other in same) == 1), "")
+        mark = f", with {own}" if own else f", variant {seen[chain.what]}"
+        yield chain if len(same) == 1 else replace(chain, what=f"{chain.what}{mark}")
 
 
 @lru_cache(maxsize=8)
@@ -140,9 +159,12 @@ def _chain(kernels: Kernels, runs: Sequence[Sequence[int]]) -> Chain:
         min(sum(ns) - max(ns, default=0.0), _time_between(kernels, run, amount) if amount is not None else float("inf"))
         for run, ns, amount in zip(runs, times, bytes_between, strict=True)
     )
+    titles = tuple(kernels.kind(i).title or table.functions[table.name_id[i]] for i in runs[0])
     return Chain(
-        titles=tuple(kernels.kind(i).title or table.functions[table.name_id[i]] for i in runs[0]),
+        what=_called(titles),
+        titles=titles,
         times=len(runs),
+        run=tuple(runs[0]),
         launches=tuple(i for run in runs for i in run),
         total_ns=sum(map(sum, times)),
         saved_ns=saved_ns,

@@ -8,6 +8,7 @@ ones refuse. None writes over a file: `%i` in the name of a report is the first 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis import counters
@@ -18,7 +19,7 @@ from llmtop.remedies import PROGRAM, TIMELINE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from llmtop.model import Trace
+    from llmtop.model import Finding, Trace
 
 _WHOLE = (Option("set", "full"), Option("section", counters.ROOFLINE_TENSOR))
 """All that views and rules read of a launch, so that the report of one launch can be judged alone.
@@ -42,6 +43,8 @@ _LOOK_S = 10
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
+_OF_THREADS = ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples")
+"""What a timeline may lack of the CPU side."""
 _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 
 
@@ -53,6 +56,12 @@ def program(trace: Trace) -> str:
     if not isinstance(command, str) or not command:
         return PROGRAM
     return (_ncu(trace).program or PROGRAM) if _is_ncu(trace) else command
+
+
+def directory(trace: Trace) -> str:
+    """Where the program ran, in which its command line is to be given again; empty where the capture does not say."""
+    where = trace.origin.facts.get("directory", "")
+    return where if isinstance(where, str) and program(trace) != PROGRAM else ""
 
 
 def filled(trace: Trace, remedy: str) -> str:
@@ -138,6 +147,27 @@ def timeline_with_threads(trace: Trace) -> str:
 def timeline_of_server(trace: Trace) -> str:
     """The same of a server, once it has started, for some seconds; the server goes on."""
     return _timeline(trace, f"--delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none")
+
+
+def explained(trace: Trace, finding: Finding) -> Finding:
+    """A finding that names no command with why: its rule's reason, or that the report has all that it rests on."""
+    if finding.next_command or finding.no_command:
+        return finding
+    what = "counters" if _is_ncu(trace) else "times and names"
+    return replace(finding, no_command=f"this capture has all {what} that this rests on")
+
+
+def of_threads(trace: Trace) -> tuple[str, str]:
+    """The command that collects what threads did, if the capture lacks any of it; else none, and why."""
+    if any(trace.why_missing(what) is not None for what in _OF_THREADS):
+        return timeline_with_threads(trace), ""
+    return "", "what nsys records of threads is in this capture: their calls, OS calls, samples and CPU times"
+
+
+def lightest_timeline(trace: Trace) -> str:
+    """The command for a timeline that costs the program least: GPU work and CUDA calls alone."""
+    light = TIMELINE.replace("--trace=cuda,nvtx,osrt", "--trace=cuda --sample=none --cpuctxsw=none")
+    return filled(trace, light)
 
 
 def _timeline(trace: Trace, options: str) -> str:

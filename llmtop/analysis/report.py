@@ -19,6 +19,7 @@ from llmtop.analysis.kernels import (
 )
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Missing, Trace, Unknown
+from llmtop.units import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,30 @@ def summary(trace: Trace) -> Summary:
         spans={kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns)) for kind, spans in trace.spans.items()},
         unknowns=_unknowns(judged),
     )
+
+
+def kernel_time(trace: Trace) -> str:
+    """The time of all launches, and over what it is added up: with several GPUs or streams it can exceed the capture.
+
+    Empty where no launch has a time.
+    """
+    kernels = kernels_of(trace)
+    if not kernels.total_ns:
+        return ""
+    gpus, streams = set(kernels.table.device), set(zip(kernels.table.device, kernels.table.stream, strict=True))
+    over = [f"{len(gpus)} GPUs"] if len(gpus) > 1 else []
+    over += [f"{len(streams)} streams"] if len(streams) > len(gpus) else []
+    added = f", added up over {' and '.join(over)}" if over and trace.spans else ""
+    return f"{duration(kernels.total_ns)} of kernel time{added}"
+
+
+def capture_length(trace: Trace) -> str:
+    """How long a timeline is, which is what shares "of the capture" are of; empty of other reports."""
+    length = trace.end_ns - trace.start_ns
+    if not trace.spans or length <= 0:
+        return ""
+    each = "each GPU's" if len({gpu.gpu for gpu in idle_account(trace).gpus}) > 1 else "the GPU's"
+    return f"the capture lasts {duration(length)}, from its first event to its last: shares of it are of {each} time"
 
 
 def _time_by_bound(judged: list[Entry]) -> dict[str, float]:

@@ -9,8 +9,10 @@ from html import escape
 from pathlib import PurePath
 
 from llmtop import __version__
+from llmtop.analysis import profiling
 from llmtop.analysis.bounds import Bound
-from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.family_shares import family_shares, other_kinds
+from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, IdleView, idle_view
 from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
@@ -24,7 +26,7 @@ from llmtop.analysis.kernels import (
     stall_bars,
 )
 from llmtop.analysis.lacking import COUNTERS, lacking
-from llmtop.analysis.report import Summary, summary
+from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.span_rows import span_cells, span_rows
 from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED, StallBar
@@ -75,8 +77,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     facts = [origin.gpu, " ".join(part for part in (origin.kind, origin.tool_version) if part)]
     if totals.launches:
         facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")
-    if totals.total_ns:
-        facts.append(f"{duration(totals.total_ns)} of kernel time")
+    facts += [kernel_time(trace), capture_length(trace)]
     yield f"<p>{escape(' · '.join(fact for fact in facts if fact))}</p>\n"
 
 
@@ -95,6 +96,8 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     has_subject = gravest.message.startswith(gravest.subject)
     headline = gravest.message if has_subject else f"{gravest.subject}: {gravest.message}"
     yield f"<p class='verdict {escape(gravest.severity)}'>{escape(headline)}</p>\n"
+    if where := profiling.directory(trace):
+        yield f"<p class='why'>Commands are to run in <code>{escape(where)}</code>, as the program did.</p>\n"
     yield "<div class='cards'>\n"
     for finding in diagnosis.findings[:_FIRST]:
         yield from _finding(finding)
@@ -110,6 +113,8 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield f"<p class='do'>→ {escape(finding.action)}</p>\n"
     if finding.next_command:
         yield f"<pre><code>{escape(finding.next_command)}</code></pre>\n"
+    elif finding.no_command:
+        yield f"<p class='why'>no command: {escape(finding.no_command)}</p>\n"
     if finding.evidence:
         yield "<ul>" + "".join(f"<li>{escape(evidence)}</li>" for evidence in finding.evidence) + "</ul>\n"
     yield f"<p class='source'>{escape(finding.rule)}: {escape(finding.source)}</p></section>\n"
@@ -149,6 +154,8 @@ def _time(trace: Trace, totals: Summary) -> Iterator[str]:
         yield _legend((colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
     yield "<h3>by family</h3>\n"
     yield from _bars((str(one.family), one.share, duration(one.total_ns)) for one in family_shares(trace))
+    if other := other_kinds(trace):
+        yield f"<p class='why'>{escape(other)}</p>\n"
     yield "<h3>by kernel</h3>\n"
     kernels = kernels_of(trace)
     rows = kernels.groups(Grouping.NAME)
@@ -223,8 +230,18 @@ def _idle(view: IdleView) -> Iterator[str]:
         yield "<details><summary>idle time by cause</summary>\n"
         yield from _idle_rows(gpu)
         yield "</details>\n"
+    yield from _glossary(view.gpus)
     yield from (f"<p class='why'>{escape(f'{lacks.what}: {lacks.why}')}</p>\n" for lacks in view.unknown)
     yield "</section>\n"
+
+
+def _glossary(gpus: Sequence[IdleOfGpu]) -> Iterator[str]:
+    """What each cause means."""
+    causes = dict.fromkeys((row.title, row.cause) for gpu in gpus for row in gpu.causes)
+    if causes:
+        yield "<details><summary>what the causes mean</summary><ul>\n"
+        yield from (f"<li><b>{escape(title)}</b>: {escape(MEANINGS[cause])}</li>\n" for title, cause in causes)
+        yield "</ul></details>\n"
 
 
 def _idle_rows(gpu: IdleOfGpu) -> Iterator[str]:

@@ -100,6 +100,7 @@ def _source(trace: Trace) -> Json:
         "tool_version": _named(origin.tool_version, "tool's version"),
         "path": origin.path,
         "gpu": _named(origin.gpu, "GPU"),
+        "directory": _named(profiling.directory(trace), "program's directory"),
     }
 
 
@@ -186,6 +187,7 @@ def _finding(finding: Finding) -> Json:
         "evidence": list(finding.evidence),
         "action": finding.action,
         "next_command": finding.next_command,
+        "no_command": finding.no_command,
         "source": finding.source,
         "at_stake_ns": finding.at_stake_ns,
     }

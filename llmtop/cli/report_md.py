@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis import profiling
+from llmtop.analysis.family_shares import family_shares, other_kinds
+from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import IdleView, idle_view
 from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.lacking import lacking
-from llmtop.analysis.report import Summary, summary
+from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflineView
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
-from llmtop.model import Finding, Trace
+from llmtop.model import Trace
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 50
@@ -38,7 +40,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from _families(trace)
         yield from _roofline(roofline_view(trace))
     yield from _idle(idle_view(trace))
-    yield from _findings(diagnose(trace).findings)
+    yield from _findings(trace)
     yield from _missing(trace)
 
 
@@ -64,7 +66,9 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     yield ""
     yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
     yield ""
-    yield f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}, {duration(totals.total_ns)}."
+    launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
+    parts = (launches, kernel_time(trace), capture_length(trace))
+    yield f"{_escaped('; '.join(part for part in parts if part))}."
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
     if bounds:
         yield f"Of the time, by what limits it: {bounds}."
@@ -93,6 +97,9 @@ def _families(trace: Trace) -> Iterator[str]:
         numbers = [percent(100 * share.share), duration(share.total_ns), str(share.launches)]
         yield _row([str(share.family), *numbers, _escaped(", ".join(share.longest))])
     yield ""
+    if other := other_kinds(trace):
+        yield _escaped(other)
+        yield ""
 
 
 def _row(cells: list[str]) -> str:
@@ -131,17 +138,27 @@ def _idle(view: IdleView) -> Iterator[str]:
     for missing in view.unknown:
         yield f"{_escaped(missing.what)}: {_escaped(str(missing.why))}"
         yield ""
+    causes = dict.fromkeys((row.title, row.cause) for gpu in view.gpus for row in gpu.rows[:_IDLE_ROWS])
+    yield from (f"- {title}: {_escaped(MEANINGS[cause])}" for title, cause in causes)
+    if causes:
+        yield ""
 
 
-def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:
+def _findings(trace: Trace) -> Iterator[str]:
+    findings = diagnose(trace).findings
     yield "## Findings"
     yield ""
+    if where := profiling.directory(trace):
+        yield f"Commands are to run in {_code(where)}, as the program did."
+        yield ""
     for finding in findings:
         yield f"- **{finding.severity}** {_escaped(finding.subject)}: {_escaped(finding.message)}"
         yield from (f"  - {_escaped(evidence)}" for evidence in finding.evidence)
         yield f"  - → {_escaped(finding.action)}"
         if finding.next_command:
             yield f"  - {_code(finding.next_command)}"
+        elif finding.no_command:
+            yield f"  - no command: {_escaped(finding.no_command)}"
     if not findings:
         yield "None."
     yield ""

@@ -6,20 +6,23 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from llmtop.analysis import profiling
+from llmtop.analysis.bounds import Bound
 from llmtop.analysis.communication import communication, described
-from llmtop.analysis.family_shares import family_shares
+from llmtop.analysis.family_shares import family_shares, other_kinds
+from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import range_shares
-from llmtop.analysis.report import Summary, summary
+from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.views import Column
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
-from llmtop.model import Finding, Trace, Unknown
+from llmtop.model import Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
 
@@ -86,7 +89,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
     yield from _timeline(trace, totals, style)
-    yield from _findings(diagnose(trace).findings, style)
+    yield from _findings(trace, style)
     yield from _missing(trace, style)
 
 
@@ -113,8 +116,11 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
     if totals.launches:
-        time = f", {duration(totals.total_ns)}" if totals.total_ns else ""
-        yield f"  {counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}{time}"
+        launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
+        yield from _wrapped(", ".join(part for part in (launches, kernel_time(trace)) if part), style, "  ", "    ")
+        yield from _wrapped(capture_length(trace), style, "  ", "    ")
+        if set(totals.time_by_bound) <= {str(Bound.UNKNOWN)}:
+            return
         bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
         yield from _wrapped(f"of the time, by what limits it: {bounds}", style, "  ", "    ")
 
@@ -171,6 +177,7 @@ def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
         head = f"  {percent(100 * share.share):>6}  {share.family:<18}  {duration(share.total_ns):>8}"
         line = f"{head}  {counted(share.launches, 'launch'):>15}  {', '.join(share.longest)}"
         yield line if len(line) <= style.width else line[: style.width - 1] + "…"
+    yield from _wrapped(other_kinds(trace), style, "  ", "    ")
 
 
 def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
@@ -296,6 +303,15 @@ def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
             yield from _wrapped(f"{gpu.title}: {_idle_share(gpu)}: {causes}", style, "  ", "    ")
     for missing in view.unknown:
         yield from _wrapped(f"{missing.what}: {missing.why}", style, "  ", "    ")
+    yield from _meanings(few, style)
+
+
+def _meanings(gpus: Sequence[IdleOfGpu | None], style: TextStyle) -> Iterator[str]:
+    """What each cause means that has a line of its own."""
+    shown = dict.fromkeys((row.title, row.cause) for gpu in gpus if gpu is not None for row in gpu.rows[:_IDLE_PARTS])
+    width = max((len(title) for title, _ in shown), default=0)
+    for title, cause in shown:
+        yield from _wrapped(f"{title:<{width}}  {MEANINGS[cause]}", style, "    ", " " * (width + 6))
 
 
 def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
@@ -318,8 +334,11 @@ def _idle_share(gpu: IdleOfGpu) -> str:
     return f"{duration(gpu.idle_ns)}, {percent(100 * share)} of the capture"
 
 
-def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
+    findings = diagnose(trace).findings
     yield from _heading("Findings", style)
+    if any(finding.next_command for finding in findings):
+        yield from _where(trace, style)
     if not findings:
         yield "  none: the rules that this capture has data for found nothing"
     for finding in findings:
@@ -330,6 +349,13 @@ def _findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
         yield from _wrapped(finding.action, style, "    → ", "      ")
         if finding.next_command:
             yield f"    $ {finding.next_command}"
+        elif finding.no_command:
+            yield from _wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
+
+
+def _where(trace: Trace, style: TextStyle) -> Iterator[str]:
+    if where := profiling.directory(trace):
+        yield from _wrapped(f"commands are to run in {where}, as the program did", style, "  ", "    ")
 
 
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -337,6 +363,8 @@ def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     groups = lacking(trace)
     if groups or trace.issues:
         yield from _heading("Not in this capture", style)
+    if groups:
+        yield from _where(trace, style)
     for group in groups:
         for what, reason in group.parts:
             yield from _wrapped(f"{what}: {reason}", style, "  ", "    ")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from llmtop.analysis.communication import communication
-from llmtop.analysis.idle_time.account import idle_account
+from llmtop.analysis.idle_time.account import AFTER, BEFORE, idle_account
+from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import Finding, Severity
+from llmtop.model import Finding, Severity, Trace
 from llmtop.parsers.registry import load
-from tests.kernel_traces import SAMPLES
+from tests.kernel_traces import ROOT, SAMPLES
 from tests.nsys_scenes import SCENES, Scene
 from tests.nsys_schemas import SCHEMAS, Schema
 
@@ -77,7 +80,16 @@ def test_a_thread_that_feeds_several_gpus_is_to_be_several(tmp_path: Path) -> No
     (finding,) = found(SCENES["one thread for two GPUs"], tmp_path)
     assert finding.subject == "GPUs 0, 1"
     assert "a thread or a process of its own" in finding.action
-    assert any(one.startswith("launch call cudaLaunchKernel on GPU 1:") for one in finding.evidence)
+    assert any(one.startswith("GPU 0: launch call cudaLaunchKernel on GPU 1:") for one in finding.evidence)
+
+
+def test_a_gpu_that_loses_less_is_named_with_its_own_numbers(tmp_path: Path) -> None:
+    (finding,) = found(SCENES["one GPU's CPU later"], tmp_path)
+    assert finding.subject == "GPUs 0, 1"
+    assert finding.message.startswith("idle 29 % of the capture on GPU 1, 3.9 % on GPU 0: ")
+    assert any(one.startswith("GPU 0: 15.6 ms, own code: 15.6 ms in 39 gaps") for one in finding.evidence)
+    assert all(one.startswith(("GPU 0: ", "GPU 1: ", "at stake: ")) for one in finding.evidence)
+    assert finding.evidence[-1].endswith("all of this idle time of GPU 1, which loses most")
 
 
 def test_code_that_starts_when_the_gpu_is_dry_is_to_be_overlapped(tmp_path: Path) -> None:
@@ -99,17 +111,20 @@ def test_the_rank_that_comes_last_is_named_with_how_often(tmp_path: Path) -> Non
     assert (first.exposed_ns, second.exposed_ns) == (40 * 4_000_000, 40 * 1_000_000)
     assert (first.waiting_ns, first.last, second.waiting_ns, second.last) == (40 * 3_000_000, 0, 0, 40)
     (finding,) = diagnose(trace).findings
-    assert finding.at_stake_ns == first.exposed_ns
+    assert finding.at_stake_ns == first.waiting_ns, "what balance wins; the rest is sent all the same"
+    assert first.exposed_waiting_ns == first.waiting_ns
     assert "comes last, of 40 operations: GPU 1 40 (nsys)" in finding.evidence
 
 
 def test_why_the_last_one_is_late_follows_from_what_it_computes(tmp_path: Path) -> None:
     (more,) = found(SCENES["one GPU late"], tmp_path)
-    assert more.action.startswith("GPU 1 computes longer than the others")
+    assert more.action.startswith("GPU 1 computes 50 % longer than GPU 0 (360 ms to 240 ms): give it less work")
+    assert more.next_command.startswith("nvidia-smi -q -d CLOCK")
     assert "computing: GPU 1: 360 ms, GPU 0: 240 ms (nsys)" in more.evidence
     (tmp_path / "cpu").mkdir()
     late, own_code = found(SCENES["one GPU launched late"], tmp_path / "cpu")
-    assert late.action.startswith("GPU 1 computes no longer than the others, and comes last: its CPU side is late")
+    assert late.action.startswith("GPU 1 comes last, and computes as long as GPU 0 (240 ms): its CPU side is late")
+    assert late.next_command.startswith("nsys profile ")
     assert own_code.subject == "GPU 1"
 
 
@@ -134,7 +149,7 @@ def test_one_gap_alone_is_information(tmp_path: Path) -> None:
     [
         ("brycelelbach__nsightful__power_iteration__baseline", "host-code", "range IO #"),
         ("NCAR__GPU_workshop__miniweather_baseline", "host-descheduled", "off its CPU"),
-        ("GindaChen__nsys-ai__mfu_2gpu_before", "exposed-communication", "mostly for GPU 1"),
+        ("GindaChen__nsys-ai__mfu_2gpu_before", "host-code", "of the capture on GPU 1, 2.9 % on GPU 0"),
         ("GindaChen__nsys-ai__mfu_2gpu_after", "launch-gaps", "one by one"),
         ("GindaChen__nsys-ai__healthy_1pct", "", ""),
     ],
@@ -156,3 +171,58 @@ def test_every_part_of_the_idle_time_has_one_culprit_at_most(tmp_path: Path) -> 
         trace = scene.make().trace(folder)
         at_stake = [f.at_stake_ns or 0 for f in diagnose(trace).findings if f.rule != "exposed-communication"]
         assert sum(at_stake) <= max(gpu.idle_ns for gpu in idle_account(trace).gpus)
+
+
+def shipped() -> list[Path]:
+    """Every capture of the tests, and those of others where they are."""
+    return [*sorted((ROOT / "sample_traces").rglob("*.xz")), *sorted(PUBLIC.glob("*.sqlite"))]
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.name)
+def test_each_finding_of_a_report_names_a_command_or_why_none_helps(path: Path) -> None:
+    held_to_its_words(load(path))
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_so_does_each_of_a_made_one(name: str, tmp_path: Path) -> None:
+    held_to_its_words(SCENES[name].make().trace(tmp_path))
+
+
+def held_to_its_words(trace: Trace) -> None:
+    """Each finding has a command that brings something new, or the reason for none, and says what its stake is of."""
+    for finding in diagnose(trace).findings:
+        assert bool(finding.next_command) != bool(finding.no_command), finding
+        stake = [one for one in finding.evidence if one.startswith("at stake: up to ")]
+        assert len(stake) == (finding.at_stake_ns is not None), finding
+        assert all(one.split(" of the capture: ")[1] for one in stake), finding
+        if finding.next_command.startswith("nsys profile ") and finding.rule != "profiler-cost":
+            assert any(trace.why_missing(what) for what in ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples"))
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_largest_cause_of_each_gpu_stands_in_a_finding(name: str, tmp_path: Path) -> None:
+    covers_each_gpu(SCENES[name].make().trace(tmp_path))
+
+
+@pytest.mark.parametrize("path", [one for one in shipped() if ".sqlite" in one.name], ids=lambda path: path.name)
+def test_so_it_does_in_real_captures(path: Path) -> None:
+    covers_each_gpu(load(path))
+
+
+def covers_each_gpu(trace: Trace) -> None:
+    """Of each GPU the culprit of most idle time between its works, from 2 % of the capture on."""
+    findings = [finding for finding in diagnose(trace).findings if finding.message.startswith("idle ")]
+    for gpu in idle_account(trace).gpus:
+        lost: Counter[Cause] = Counter()
+        for part in gpu.parts:
+            if part.name not in (BEFORE, AFTER):
+                lost[idle.culprit(part)] += part.ns
+        for _, ns in lost.most_common(1):
+            if ns >= 0.02 * (gpu.end_ns - gpu.start_ns):
+                assert any(gpu.gpu in named(finding) for finding in findings), (gpu.gpu, lost)
+
+
+def named(finding: Finding) -> set[str]:
+    """The GPUs of a subject: "GPU 0", "GPUs 0-3, 7"."""
+    runs = [run.split("-") for run in finding.subject.removeprefix("GPUs ").removeprefix("GPU ").split(", ")]
+    return {f"gpu:{number}" for run in runs for number in range(int(run[0]), int(run[-1]) + 1)}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis.double_precision import OPCODES
+from llmtop.analysis.fusion import fusion_chains
 from llmtop.analysis.rules import (
     attention_variant,
     fusion_chances,
@@ -533,6 +534,34 @@ def test_small_kernels_in_a_row_are_a_chance_to_fuse() -> None:
         "fused up to 200 µs less"
     )
     assert finding.at_stake_ns == 200_000.0
+
+
+def test_parts_of_a_fusion_on_several_gpus_are_those_of_one_as_the_stake_is() -> None:
+    trace = timeline(*[NVJET, MUL, CAST, MUL] * 10, *[NVJET, MUL, CAST] * 10)
+    assert trace.kernels is not None
+    gpus = array("q", (i % 40 // 20 if i < 40 else (i - 40) // 15 for i in range(70)))
+    finding = only(replace(trace, kernels=replace(trace.kernels, device=gpus)), fusion_chances)
+    assert finding.message.startswith("small kernels follow each other 20 times on 2 GPUs: ")
+    first, second, stake = finding.evidence
+    assert "3 kernels, 10 times on 2 GPUs, 150 µs on each; fused up to 100 µs less" in first
+    assert "2 kernels, 10 times on 2 GPUs, 100 µs on each; fused up to 50.0 µs less" in second
+    assert finding.at_stake_ns == 150_000.0
+    assert stake.endswith("in each chain all but its longest kernel, the mean of 2 GPUs")
+
+
+POW, MEAN, RSQRT = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{op}_kernel_cuda<float> >(int)"
+    for op in ("pow", "mean", "rsqrt")
+)
+
+
+def test_no_two_chains_have_one_name() -> None:
+    steps = [POW, MEAN, RSQRT]
+    trace = timeline(*[NVJET, *steps, CAST] * 4, *[NVJET, *steps, MUL] * 3, *[NVJET, *reversed(steps)] * 2)
+    names = [chain.what for chain in fusion_chains(trace)]
+    assert len(names) == 3
+    assert len(set(names)) == 3
+    assert names[0] == "RMSNorm in parts, with cast to bf16 vec4"
 
 
 @pytest.mark.parametrize("names", [[NVJET, MUL, NVJET, CAST], [NVJET, NVJET], [MUL, NVJET]])

@@ -77,3 +77,19 @@ async def test_of_several_gpus_each_row_says_which_at_80_columns(tmp_path: Path)
         await pilot.press(IDLE)
         await settle(pilot)
         assert all(f"{gpu}  at work" in app.screen_text() for gpu in ("2 GPUs", "GPU 0 ", "GPU 1 "))
+
+
+async def test_a_key_tells_what_every_cause_means(tmp_path: Path) -> None:
+    app = ExploreApp([read(SCENES["launch-bound"].make().trace(tmp_path))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(IDLE)
+        await settle(pilot)
+        await pilot.press("m")
+        await settle(pilot)
+        text = " ".join(app.screen_text().split())
+        assert "Why a GPU has nothing to do" in text
+        assert "start of queued work: " in text
+        assert "start after a launch: " in text
+        await pilot.press("m")
+        await settle(pilot)
+        assert "Why a GPU has nothing to do" not in app.screen_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
 from llmtop.model import Finding, Trace, Unknown
@@ -43,15 +44,17 @@ class FindingsReportPane(ListPane):
         return table_of(self.COLUMNS, rows)
 
     def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        return finding_text(self._findings[key])
+        return finding_text(self._findings[key], "" if self._trace is None else profiling.directory(self._trace))
 
 
-def finding_text(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """A finding as paragraphs: what, how we know, what to do."""
+def finding_text(finding: Finding, directory: str = "") -> tuple[tuple[str, str], ...]:
+    """A finding as paragraphs: what, how we know, what to do, and in which directory."""
+    where = f", in {directory}" if directory else ""
     return (
         (f"{finding.subject}: {finding.message}", "title"),
         *((f"evidence: {one}", "text") for one in finding.evidence),
         (f"do: {finding.action}", "value"),
-        *(((f"next: {finding.next_command}", "accent"),) if finding.next_command else ()),
+        *(((f"next{where}: {finding.next_command}", "accent"),) if finding.next_command else ()),
+        *(((f"no command: {finding.no_command}", "dim"),) if finding.no_command else ()),
         (f"rule {finding.rule}; source: {finding.source or 'not named'}", "dim"),
     )

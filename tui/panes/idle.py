@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
 
 from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, idle_view, picture
@@ -11,6 +13,7 @@ from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ class IdlePane(ListPane):
 
     number = 7
     title = "Idle"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "meanings", "meanings", tooltip="What each cause means"),
+    ]
     COLUMNS = (
         Column("gpu", "GPU", width=6, help="which GPU; all together add up their times"),
         Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
@@ -40,6 +46,10 @@ class IdlePane(ListPane):
         super().__init__(id=id)
         self._said: dict[Hashable, tuple[tuple[str, str], ...]] = {}
         self._gpus: dict[Hashable, IdleOfGpu] = {}
+
+    def action_meanings(self) -> None:
+        """List all causes with what they mean."""
+        self.app.push_screen(CausesScreen())
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         view = idle_view(trace)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.lacking import Lacking, lacking
+from llmtop.analysis.report import capture_length, kernel_time
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.render.lines import columns, line, pad, prose
@@ -60,6 +61,7 @@ def session_facts(trace: Trace) -> dict[str, Fact]:
         "GPU": origin.gpu or Unknown("not written in the file"),
         "launches": kernels,
     }
+    general |= {name: said for name, said in (("time", kernel_time(trace)), ("length", capture_length(trace))) if said}
     return general | dict(origin.facts)
 
 

@@ -28,7 +28,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, with the copies of the capture by kind."""
     lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.COPY)
     if lost is not None:
-        copies = _copies(trace, lost.gpu.gpu)
+        copies = _copies(trace, lost.worst.gpu.gpu)
         is_pageable = any("pageable" in kind for kind, _, _ in copies)
         yield idle.finding(
             trace,

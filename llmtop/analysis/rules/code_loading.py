@@ -32,6 +32,6 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, of the GPU that loses most to it."""
     lost = idle.stake(trace, lambda part: part.cause in _LOADING or part.cause is Cause.SLOW_LAUNCH)
     if lost is not None:
-        loading_ns = sum(part.ns for part in lost.parts if part.cause in _LOADING)
-        message, action = _LOADED if 2 * loading_ns >= lost.ns else _SLOW
+        loading_ns = sum(part.ns for part in lost.together if part.cause in _LOADING)
+        message, action = _LOADED if 2 * loading_ns >= sum(part.ns for part in lost.together) else _SLOW
         yield idle.finding(trace, lost, rule=id, message=message, action=action, source=source)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.communication import Communication, communication, described
 from llmtop.analysis.idle_time.account import idle_account
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_family import kernel_kind
 from llmtop.analysis.rules import idle, stakes
 from llmtop.model import Finding
-from llmtop.units import count, percent
+from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -37,10 +39,10 @@ _OVERLAP = (
     "fused or quantised, a custom all-reduce for small ones"
 )
 _MORE_WORK = (
-    "computes longer than the others: give it less work (shards, experts, batches of the same size), or find why its "
-    "kernels are slower (clocks: power, heat, other processes on it)"
+    "give it less work (shards, experts, batches of the same size), or find why its kernels are slower (clocks: power, "
+    "heat, other processes on it)"
 )
-_LATE_CPU = "computes no longer than the others, and comes last: its CPU side is late, see its idle time"
+_LATE_CPU = "its CPU side is late, see its idle time"
 _IMBALANCE = (
     "the GPUs come late in turn: give all of them the same work and the same CPU time, and synchronise less often"
 )
@@ -50,22 +52,54 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, of the GPU with the most of it."""
     gpus = sorted(communication(trace), key=lambda gpu: -gpu.exposed_ns)
     if gpus and stakes.share(trace, gpus[0].exposed_ns) >= _FOUND_SHARE:
-        worst, late = gpus[0], _late(gpus)
+        worst = gpus[0]
         share = percent(100 * stakes.share(trace, worst.exposed_ns))
-        waits = 2 * worst.waiting_ns > worst.exposed_ns
+        advice = _advice(trace, gpus)
         yield Finding(
             rule=id,
-            severity=stakes.severity(trace, worst.exposed_ns),
+            severity=stakes.severity(trace, advice.at_stake_ns),
             subject=gpu_title(worst.gpu),
             message=f"communication that no computation covers: {share} of the capture{_waiting(worst)}",
-            evidence=(
-                *_evidence(trace, gpus),
-                stakes.in_words(trace, worst.exposed_ns, "all communication that no computation covers"),
-            ),
-            action=_action(late, gpus) if waits else _OVERLAP,
+            evidence=(*_evidence(trace, gpus), stakes.in_words(trace, advice.at_stake_ns, advice.basis)),
+            action=advice.action,
+            next_command=advice.next_command,
+            no_command=advice.no_command,
             source=source,
-            at_stake_ns=worst.exposed_ns,
+            at_stake_ns=advice.at_stake_ns,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What to do, and the time that this can save: less waiting wins the waiting, overlap all that is exposed."""
+
+    action: str
+    at_stake_ns: int
+    basis: str
+    next_command: str
+    no_command: str
+
+
+def _advice(trace: Trace, gpus: Sequence[Communication]) -> _Advice:
+    worst = gpus[0]
+    if 2 * worst.exposed_waiting_ns <= worst.exposed_ns:
+        basis = f"all communication of {gpu_title(worst.gpu)} that no computation covers"
+        return _Advice(_OVERLAP, worst.exposed_ns, basis, *_of_transport(trace, worst))
+    basis = f"what {gpu_title(worst.gpu)} waits for the last GPU to come, and computes nothing meanwhile"
+    late = _late(gpus)
+    works_more, action = _straggler(late, gpus) if late else (False, _IMBALANCE)
+    command = (_CLOCKS, "") if works_more else profiling.of_threads(trace)
+    return _Advice(action, worst.exposed_waiting_ns, basis, *command)
+
+
+_CLOCKS = "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
+
+
+def _of_transport(trace: Trace, gpu: Communication) -> tuple[str, str]:
+    """What NCCL says of the way it takes; other libraries have no such switch in common."""
+    if any("nccl" in name.casefold() for name in gpu.names):
+        return f"NCCL_DEBUG=INFO {profiling.program(trace)}", ""
+    return "", "which way the data take is not NCCL's to say here, and nsys records no more of it"
 
 
 def _late(gpus: Sequence[Communication]) -> str:
@@ -86,12 +120,23 @@ def _waiting(gpu: Communication) -> str:
     return f", {percent(100 * gpu.waiting_ns / gpu.exposed_ns)} of it waiting, mostly for {gpu_title(other)}"
 
 
-def _action(late: str, gpus: Sequence[Communication]) -> str:
-    if not late:
-        return _IMBALANCE
-    computing = {gpu.gpu: gpu.computing_ns for gpu in gpus}
-    others = max(ns for gpu, ns in computing.items() if gpu != late)
-    return f"{gpu_title(late)} {_MORE_WORK if computing[late] > _MORE * others else _LATE_CPU}"
+def _computing(late: str, gpus: Sequence[Communication]) -> tuple[int, int, str]:
+    """How long the late GPU computes, how long the one of the others that does most, and what to call that."""
+    own = next(gpu.computing_ns for gpu in gpus if gpu.gpu == late)
+    (most, ns), *rest = _ranked({gpu.gpu: gpu.computing_ns for gpu in gpus if gpu.gpu != late})
+    return own, ns, "any other" if rest else gpu_title(most)
+
+
+def _straggler(late: str, gpus: Sequence[Communication]) -> tuple[bool, str]:
+    """Whether the late GPU computes more than the others, and what to do about it."""
+    own, other, whose = _computing(late, gpus)
+    times = f"{duration(own)} to {duration(other)}"
+    difference = percent(100 * abs(own - other) / max(1, other))
+    if own > _MORE * other:
+        return True, f"{gpu_title(late)} computes {difference} longer than {whose} ({times}): {_MORE_WORK}"
+    than = f"only {difference} longer than" if own > other else f"{difference} less than"
+    how = f"{than} {whose} ({times})" if duration(own) != duration(other) else f"as long as {whose} ({duration(own)})"
+    return False, f"{gpu_title(late)} comes last, and computes {how}: {_LATE_CPU}"
 
 
 def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from llmtop.analysis import counters, profiling
 from llmtop.analysis.fusion import Chain, fusion_chains
 from llmtop.analysis.kernels import kernels_of
 from llmtop.analysis.rules import stakes
@@ -20,9 +21,9 @@ source = (
 
 _LEAST_SHARE = 0.01
 _SHOWN = 4
-
-
-_BASIS = "the traffic between them where bytes were counted, else the time of all but the longest of each chain"
+_OF_TIMES = "in each chain all but its longest kernel"
+_OF_BYTES = "the traffic between them, at the rate at which they move theirs, and a start less for each"
+_OF_BOTH = f"{_OF_TIMES}; where bytes were counted, {_OF_BYTES}"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -34,28 +35,49 @@ def check(trace: Trace) -> Iterator[Finding]:
     kernels = kernels_of(trace)
     share = sum(chain.total_ns for chain in chains) / kernels.total_ns
     times = sum(chain.times for chain in chains)
+    longest = max(chains[0].run, key=kernels.table.duration_ns.__getitem__)
     yield Finding(
         rule=id,
         severity=stakes.severity(trace, saved_ns),
         subject="small kernels",
-        message=f"small kernels follow each other {_often(times)}: {percent(100 * share)} of the kernels' time",
-        evidence=(*_evidence(chains), stakes.in_words(trace, saved_ns, _BASIS)),
+        message=f"small kernels follow each other {_often(times)}{_on(trace)}: {percent(100 * share)} of the kernels' "
+        "time",
+        evidence=(
+            *_evidence(trace, chains),
+            stakes.in_words(trace, saved_ns, f"{_basis(chains)}{stakes.mean(trace)}"),
+        ),
         action="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
         "kernels that cast as they load; what remains costs less to launch in a CUDA graph",
+        next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
         at_stake_ns=saved_ns,
     )
 
 
-def _evidence(chains: tuple[Chain, ...]) -> Iterator[str]:
+def _basis(chains: Sequence[Chain]) -> str:
+    """What the saved time of these is computed from."""
+    counted = {chain.saved_bytes is not None for chain in chains}
+    return _OF_BOTH if len(counted) > 1 else _OF_BYTES if counted == {True} else _OF_TIMES
+
+
+def _on(trace: Trace) -> str:
+    number = stakes.gpus(trace)
+    return "" if number == 1 else f" on {number} GPUs"
+
+
+def _evidence(trace: Trace, chains: tuple[Chain, ...]) -> Iterator[str]:
+    """Times are those of one GPU, as the stake is."""
+    where, each = _on(trace), " on each" if stakes.gpus(trace) > 1 else ""
     for chain in chains[:_SHOWN]:
-        amount = "" if chain.saved_bytes is None else f", {si(chain.saved_bytes, 'B')} written and read between them"
+        total_ns, saved_ns = (stakes.on_each_gpu(trace, ns) for ns in (chain.total_ns, chain.saved_ns))
+        size = None if chain.saved_bytes is None else stakes.on_each_gpu(trace, chain.saved_bytes)
+        amount = "" if size is None else f", {si(size, 'B')} written and read between them"
         yield (
-            f"{chain.what}: {len(chain.titles)} kernels, {_often(chain.times)}, {duration(chain.total_ns)}; "
-            f"fused up to {duration(chain.saved_ns)} less{amount}"
+            f"{chain.what}: {len(chain.titles)} kernels, {_often(chain.times)}{where}, {duration(total_ns)}{each}; "
+            f"fused up to {duration(saved_ns)} less{amount}"
         )
     if len(chains) > _SHOWN:
-        rest_ns = sum(chain.saved_ns for chain in chains[_SHOWN:])
+        rest_ns = stakes.on_each_gpu(trace, sum(chain.saved_ns for chain in chains[_SHOWN:]))
         rest = len(chains) - _SHOWN
         yield f"and {rest} other chain{'s' * (rest != 1)}: up to {duration(rest_ns)} less"
 

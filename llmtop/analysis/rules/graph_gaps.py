@@ -31,4 +31,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="between the kernels of CUDA graphs, where the CPU has no part",
             action=_ACTION,
+            no_command="the GPU takes this time by itself: no tool records more of it",
         )

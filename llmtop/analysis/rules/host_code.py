@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
 from llmtop.units import duration, percent
@@ -27,19 +26,19 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, with the range or the functions that it runs."""
     lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.OWN_CODE)
     if lost is not None:
-        named = [part.name for part in lost.parts if part.name]
-        largest = lost.parts[0]
-        amount = "most" if largest.ns > lost.ns / 2 else "the largest part"
-        where = f", {amount} of it in the range {named[0]}" if named and largest.name == named[0] else ""
-        sampled = tuple(_functions(lost.details))
+        largest, *_ = together = lost.together
+        amount = "most" if largest.ns > sum(part.ns for part in together) / 2 else "the largest part"
+        where = f", {amount} of it in the range {largest.name}" if largest.name else ""
+        sampled = tuple(_functions(lost.worst.details))
         yield idle.finding(
             trace,
             lost,
             rule=id,
             message=f"the launching thread runs its own code{where}",
-            evidence=(*sampled, *_run_dry(lost), *_compiled(lost), *_untraced(trace)),
-            action=_action(lost),
-            next_command="" if sampled else profiling.timeline_with_threads(trace),
+            general=_untraced(trace),
+            evidence=(*sampled, *_run_dry(lost.worst), *_compiled(lost.worst)),
+            action=_action(lost.worst),
+            no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
 
@@ -52,13 +51,13 @@ def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
         yield f"CPU samples in this time: {named}"
 
 
-def _run_dry(lost: idle.Stake) -> Iterator[str]:
+def _run_dry(lost: idle.Loss) -> Iterator[str]:
     if lost.drained_ns >= _NOTABLE * lost.ns:
         share = percent(100 * lost.drained_ns / lost.ns)
         yield f"{share} of it begins with a call that had waited for the GPU: nothing was queued behind"
 
 
-def _compiled(lost: idle.Stake) -> Iterator[str]:
+def _compiled(lost: idle.Loss) -> Iterator[str]:
     """Signs that the code is a compiler: NVRTC is loaded, and what it made."""
     compiling = [part for part in lost.gpu.parts if part.cause is Cause.LOADING or "nvrtc" in part.name]
     if any("nvrtc" in part.name for part in compiling):
@@ -71,7 +70,7 @@ def _untraced(trace: Trace) -> Iterator[str]:
         yield f"part of it may be OS calls: {why}"
 
 
-def _action(lost: idle.Stake) -> str:
+def _action(lost: idle.Loss) -> str:
     if any(_compiled(lost)):
         return (
             "kernels are compiled while the program runs (NVRTC): keep shapes and types the same from step to step, "

@@ -35,6 +35,6 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, with what took it off, as far as the capture tells."""
     lost = idle.stake(trace, lambda part: part.cause is Cause.DESCHEDULED)
     if lost is not None:
-        state = lost.parts[0].name
+        state = lost.together[0].name
         message, action = _RUNNABLE if state == "runnable" else _BLOCKED if state.startswith("blocked") else _EITHER
         yield idle.finding(trace, lost, rule=id, message=message, action=action)

@@ -45,5 +45,5 @@ def check(trace: Trace) -> Iterator[Finding]:
     for kind, (message, action) in _SAID.items():
         lost = idle.stake(trace, lambda part, kind=kind: part.cause is Cause.OS and os_wait(part.name) is kind)  # type: ignore[misc]
         if lost is not None:
-            calls = ", ".join(part.name for part in lost.parts[:2])
+            calls = ", ".join(part.name for part in lost.together[:2])
             yield idle.finding(trace, lost, rule=id, message=f"{message} ({calls})", action=action)

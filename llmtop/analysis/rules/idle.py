@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.account import NOT_TRACED, GpuIdle, IdlePart, idle_account
+from llmtop.analysis import profiling
+from llmtop.analysis.idle_time.account import AFTER, BEFORE, NOT_TRACED, GpuIdle, IdlePart, idle_account
 from llmtop.analysis.idle_time.causes import TITLES, Cause
 from llmtop.analysis.idle_time.view import merged
 from llmtop.analysis.idle_time.work import gpu_title, gpu_titles
@@ -22,7 +23,7 @@ SOURCE = "Machine Learning Systems, Performance Engineering (a timeline's gaps a
 _FOUND_SHARE = 0.02
 """Of the capture: what is less is in the account, and no finding. Ours."""
 _ALIKE = 0.5
-"""GPUs with so much of what the worst one has are named with it."""
+"""GPUs with so much of what the worst one has are named with it, and any with enough for a finding of its own."""
 _PARTS = 4
 _RANGES = 3
 _OTHERS = 3
@@ -43,30 +44,26 @@ def culprit(part: IdlePart) -> Cause:
     return part.cause
 
 
+def largest(gpu: GpuIdle) -> Cause | None:
+    """The culprit of most of a GPU's idle time; None where most lies before its first and after its last work."""
+    by_culprit: Counter[Cause | None] = Counter()
+    for part in gpu.parts:
+        by_culprit[None if part.name in (BEFORE, AFTER) else culprit(part)] += part.ns
+    return max(by_culprit, key=by_culprit.__getitem__, default=None)
+
+
 @dataclass(frozen=True, slots=True)
-class Stake:
-    """Idle time with one culprit, on the GPU that loses most to it.
+class Loss:
+    """Idle time with one culprit, on one GPU.
 
     Attributes:
         parts: By cause and name, the largest first, together `ns`; `details` are the same as the account has them.
-        others: Further GPUs, and what they lose to it.
     """
 
     gpu: GpuIdle
     ns: int
     parts: tuple[IdlePart, ...]
     details: tuple[IdlePart, ...]
-    others: tuple[tuple[str, int], ...]
-
-    @property
-    def subject(self) -> str:
-        """The GPU, with those that lose about as much."""
-        return gpu_titles([self.gpu.gpu, *(gpu for gpu, ns in self.others if ns >= _ALIKE * self.ns)])
-
-    @property
-    def is_once(self) -> bool:
-        """Whether all of it lies in one gap: a start or a hiccup, not what every step costs."""
-        return all(part.gaps == 1 for part in self.parts) and len(self.parts) == 1
 
     @property
     def drained_ns(self) -> int:
@@ -74,18 +71,50 @@ class Stake:
         return sum(part.ns for part in self.details if part.drained_by is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """Idle time with one culprit, on all GPUs that lose any to it.
+
+    Attributes:
+        worst: The GPU that loses most.
+        named: The GPUs that a finding is about, the worst first: all that lose enough for one, or about as much.
+        others: Further ones.
+    """
+
+    worst: Loss
+    named: tuple[Loss, ...]
+    others: tuple[Loss, ...]
+
+    @property
+    def subject(self) -> str:
+        """The GPUs that it is about."""
+        return gpu_titles(loss.gpu.gpu for loss in self.named)
+
+    @property
+    def together(self) -> tuple[IdlePart, ...]:
+        """The parts of all of these, by cause and name, the largest first."""
+        return merged((part for loss in self.named for part in loss.details), by_name=True)
+
+    @property
+    def is_once(self) -> bool:
+        """Whether all of it lies in one gap of each: a start or a hiccup, not what every step costs."""
+        return all(len(loss.parts) == 1 and loss.parts[0].gaps == 1 for loss in self.named)
+
+
 def stake(trace: Trace, belongs: Callable[[IdlePart], bool]) -> Stake | None:
     """The idle time that `belongs` to something; None where it is too little for a finding."""
-    lost = []
+    losses = []
     for gpu in idle_account(trace).gpus:
         details = tuple(part for part in gpu.parts if belongs(part))
-        lost.append((sum(part.ns for part in details), gpu, details))
-    lost.sort(key=lambda one: -one[0])
-    if not lost or stakes.share(trace, lost[0][0]) < _FOUND_SHARE:
+        ns = sum(part.ns for part in details)
+        if ns:
+            losses.append(Loss(gpu, ns, merged(details, by_name=True), details))
+    losses.sort(key=lambda loss: -loss.ns)
+    if not losses or stakes.share(trace, losses[0].ns) < _FOUND_SHARE:
         return None
-    ns, gpu, details = lost[0]
-    others = tuple((other.gpu, amount) for amount, other, _ in lost[1:] if amount)
-    return Stake(gpu, ns, merged(details, by_name=True), details, others)
+    enough = min(_ALIKE * losses[0].ns, _FOUND_SHARE * stakes.capture_ns(trace))
+    named = tuple(loss for loss in losses if loss.ns >= enough)
+    return Stake(losses[0], named, tuple(losses[len(named) :]))
 
 
 def finding(
@@ -96,24 +125,63 @@ def finding(
     message: str,
     action: str,
     evidence: Iterable[str] = (),
+    general: Iterable[str] = (),
     next_command: str = "",
+    no_command: str = "",
     source: str = SOURCE,
     severity: Severity | None = None,
 ) -> Finding:
-    """A finding on idle time: a warning by its share of the capture, unless it came but once."""
-    usual = Severity.INFO if lost.is_once else stakes.severity(trace, lost.ns)
-    share = percent(100 * stakes.share(trace, lost.ns))
+    """A finding on idle time: a warning by its share of the capture, unless it came but once.
+
+    `evidence` is of the GPU that loses most, `general` of none. Where the rule names no command and gives no reason
+    for that, it is the one that collects what threads do, if the capture lacks any of this.
+    """
+    usual = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)
+    whose = _whose(lost)
+    if not next_command and not no_command:
+        next_command, no_command = profiling.of_threads(trace)
     return Finding(
         rule=rule,
         severity=severity or usual,
         subject=lost.subject,
-        message=f"idle {share} of the capture{', in one gap' if lost.is_once else ''}: {message}",
-        evidence=(*evidence, *_evidence(lost), stakes.in_words(trace, lost.ns, "all of this idle time")),
+        message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
+        evidence=(
+            *general,
+            *(f"{whose}{one}" for one in evidence),
+            *(f"{whose}{one}" for one in _evidence(lost.worst)),
+            *_of_others(lost),
+            stakes.in_words(trace, lost.worst.ns, f"all of this idle time{_of_whom(lost)}"),
+        ),
         action=action,
         next_command=next_command,
+        no_command=no_command,
         source=source,
-        at_stake_ns=lost.ns,
+        at_stake_ns=lost.worst.ns,
     )
+
+
+def _whose(lost: Stake) -> str:
+    """What stands before numbers of one GPU, where the finding is about several."""
+    return "" if len(lost.named) == 1 else f"{gpu_title(lost.worst.gpu.gpu)}: "
+
+
+def _of_whom(lost: Stake) -> str:
+    return "" if len(lost.named) == 1 else f" of {gpu_title(lost.worst.gpu.gpu)}, which loses most"
+
+
+def _amounts(trace: Trace, lost: Stake) -> str:
+    """How much of the capture each GPU idles for it; of many the least and the most."""
+    shares = [percent(100 * stakes.share(trace, loss.ns)) for loss in lost.named]
+    most = f"{shares[0]} of the capture"
+    if len(lost.named) == 1:
+        return most
+    if len(set(shares)) == 1:
+        return f"{most} on each"
+    titles = [gpu_title(loss.gpu.gpu) for loss in lost.named]
+    if len(lost.named) <= _OTHERS:
+        rest = (f"{share} on {title}" for share, title in zip(shares[1:], titles[1:], strict=True))
+        return f"{most} on {titles[0]}, {', '.join(rest)}"
+    return f"{shares[-1]} to {most}, most on {titles[0]}"
 
 
 def called(part: IdlePart) -> str:
@@ -121,22 +189,43 @@ def called(part: IdlePart) -> str:
     return f"{TITLES[part.cause]} {part.name}".rstrip()
 
 
-def _evidence(lost: Stake) -> Iterator[str]:
+def _evidence(lost: Loss) -> Iterator[str]:
     told = [part for part in lost.parts[:_PARTS] if part.ns >= _TOLD_SHARE * lost.ns]
     for part in told:
-        gaps = "1 gap" if part.gaps == 1 else f"{count(part.gaps)} gaps, the longest {duration(part.longest_ns)}"
-        yield f"{called(part)}: {duration(part.ns)} in {gaps} (nsys)"
+        yield f"{called(part)}: {duration(part.ns)} in {_gaps(part)} (nsys)"
     rest_ns = lost.ns - sum(part.ns for part in told)
+    rest = len(lost.parts) - len(told)
     if rest_ns >= _TOLD_SHARE * lost.ns:
-        yield f"{len(lost.parts) - len(told)} further causes: {duration(rest_ns)} (nsys)"
+        yield f"{rest} further part{'s' * (rest != 1)}: {duration(rest_ns)} (nsys)"
     ranges: Counter[str] = Counter()
     for part in lost.details:
         ranges.update(dict(part.ranges))
     shown = [f"{name} {duration(ns)}" for name, ns in ranges.most_common(_RANGES) if ns >= _TOLD_SHARE * lost.ns]
     if shown:
         yield f"of the calls, by NVTX range: {', '.join(shown)}"
-    if lost.others:
-        yield f"{of_others(lost.others)} (nsys)"
+
+
+def _gaps(part: IdlePart) -> str:
+    return "1 gap" if part.gaps == 1 else f"{count(part.gaps)} gaps, the longest {duration(part.longest_ns)}"
+
+
+def _of_others(lost: Stake) -> Iterator[str]:
+    """What further GPUs lose, and the largest part of that: those that share the latter in one line."""
+    alike: dict[str, list[Loss]] = {}
+    for loss in (*lost.named[1:], *lost.others):
+        alike.setdefault(called(loss.parts[0]), []).append(loss)
+    for what, losses in list(alike.items())[:_OTHERS]:
+        if len(losses) == 1:
+            (loss,) = losses
+            largest = f"{duration(loss.parts[0].ns)} in {_gaps(loss.parts[0])}"
+            part = f"{what}: {largest}" if len(loss.parts) == 1 else f"the largest part {what}: {largest}"
+            yield f"{gpu_title(loss.gpu.gpu)}: {duration(loss.ns)}, {part} (nsys)"
+        else:
+            pairs = [(loss.gpu.gpu, loss.ns) for loss in losses]
+            yield f"{of_others(pairs)}, the largest part {what} (nsys)"
+    rest = [(loss.gpu.gpu, loss.ns) for losses in list(alike.values())[_OTHERS:] for loss in losses]
+    if rest:
+        yield f"{of_others(sorted(rest, key=lambda pair: -pair[1]))} (nsys)"
 
 
 def of_others(others: Sequence[tuple[str, int]]) -> str:

@@ -28,8 +28,10 @@ def check(trace: Trace) -> Iterator[Finding]:
             trace,
             lost,
             rule=id,
-            message=_OR_BUSY if lost.parts[0].name == GRAPHS_UNTRACED else "the capture does not tell why",
-            evidence=[f"{part.name}: {reasons[part.name].reason}" for part in lost.parts if part.name in reasons],
-            action="; ".join(dict.fromkeys(reasons[part.name].remedy for part in lost.parts if part.name in reasons)),
+            message=_OR_BUSY if lost.together[0].name == GRAPHS_UNTRACED else "the capture does not tell why",
+            general=[f"{part.name}: {reasons[part.name].reason}" for part in lost.together if part.name in reasons],
+            action="; ".join(
+                dict.fromkeys(reasons[part.name].remedy for part in lost.together if part.name in reasons)
+            ),
             next_command=profiling.timeline_with_threads(trace),
         )

@@ -212,13 +212,18 @@ def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> I
             severity=stakes.severity(trace, at_stake_ns),
             subject=first.judged.name if is_one else f"{len(same)} kernels",
             message=first.what if is_one else f"{several}: {percent(100 * share)} of the kernels' time",
-            evidence=(*_evidence(same), *([stakes.in_words(trace, at_stake_ns, _basis(same))] if at_stake_ns else [])),
+            evidence=(*_evidence(same), *_stake(trace, at_stake_ns, same)),
             action=first.action,
             next_command=first.judged.again(*first.sections),
             source=source,
             at_stake_ns=at_stake_ns,
             parts=() if is_one else tuple(claim.judged.name for claim in same),
         )
+
+
+def _stake(trace: Trace, at_stake_ns: float, same: list[Claim]) -> Iterator[str]:
+    if at_stake_ns:
+        yield stakes.in_words(trace, at_stake_ns, f"{_basis(same)}{stakes.mean(trace)}")
 
 
 def _basis(claims: list[Claim]) -> str:

@@ -31,4 +31,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="the next kernel is queued, and takes a moment to start",
             action=_ACTION,
+            no_command="the GPU takes this time by itself: no tool records more of it",
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.rules import idle
+from llmtop.model import Severity
 from llmtop.units import count, percent
 
 if TYPE_CHECKING:
@@ -19,20 +20,22 @@ summary = "The GPU idles because kernels are launched one by one, more slowly th
 source = "Machine Learning Systems, Performance Engineering (launch gaps above 10 %: CUDA graphs first)"
 
 _FEWEST_WORKS = 50
-"""A capture of a handful of kernels is no steady state."""
+"""With fewer, a capture shows no steady state: information at most."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for the launches outside of graphs."""
     lost = idle.stake(trace, _is_launching)
-    if lost is not None and lost.gpu.works >= _FEWEST_WORKS:
+    if lost is not None:
+        is_steady = lost.worst.gpu.works >= _FEWEST_WORKS
         yield idle.finding(
             trace,
             lost,
             rule=id,
             message="kernels are launched one by one, later than the GPU is ready for them",
-            evidence=_evidence(lost.gpu),
-            action=_action(lost),
+            evidence=_evidence(lost.worst.gpu),
+            action=_action(lost.worst),
+            severity=None if is_steady else Severity.INFO,
             source=source,
         )
 
@@ -42,6 +45,8 @@ def _is_launching(part: IdlePart) -> bool:
 
 
 def _evidence(gpu: GpuIdle) -> Iterator[str]:
+    if gpu.works < _FEWEST_WORKS:
+        yield f"{count(gpu.works)} kernels and copies in all: a start, and no steady state"
     if gpu.joined_ns:
         late, gaps = percent(100 * gpu.late_ns / gpu.joined_ns), f"{count(gpu.short)} short gaps"
         yield f"in {late} of the time of {gaps} the next work was not launched yet: the CPU is late"
@@ -50,7 +55,7 @@ def _evidence(gpu: GpuIdle) -> Iterator[str]:
         yield f"{inside} kernels and copies come from {count(gpu.graph_launches)} graph launches, and cost none of this"
 
 
-def _action(lost: idle.Stake) -> str:
+def _action(lost: idle.Loss) -> str:
     fewer = "fuse small kernels (torch.compile), batch more; if the launching thread waits for a core, give it one"
     if 2 * _elsewhere_ns(lost) > lost.ns:
         return f"its thread launches for other GPUs meanwhile: give each GPU a thread or a process of its own; {fewer}"
@@ -59,7 +64,7 @@ def _action(lost: idle.Stake) -> str:
     return f"capture the step as a CUDA graph (vLLM: without --enforce-eager), {fewer}"
 
 
-def _elsewhere_ns(lost: idle.Stake) -> int:
+def _elsewhere_ns(lost: idle.Loss) -> int:
     """The time that went into launches for other GPUs."""
     own = f" on {gpu_title(lost.gpu.gpu)}"
     return sum(part.ns for part in lost.parts if " on GPU " in part.name and not part.name.endswith(own))

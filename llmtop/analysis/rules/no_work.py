@@ -1,20 +1,22 @@
-"""Nobody asked for work: the launching thread waited for input."""
+"""Nobody asked for work: the launching thread waited for input, or the program had not begun or had ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.idle_time.account import AFTER, BEFORE
 from llmtop.analysis.idle_time.causes import Cause
-from llmtop.analysis.rules import idle
+from llmtop.analysis.rules import idle, stakes
 from llmtop.model import Severity
 
 if TYPE_CHECKING:
+    from llmtop.analysis.idle_time.account import IdlePart
     from llmtop.model import Finding, Trace
 
 id = "no-work"
-summary = "The GPU idles because the launching thread waits for input."
+summary = "The GPU idles because nobody asks for work."
 source = idle.SOURCE
 
 _ACTION = (
@@ -23,15 +25,55 @@ _ACTION = (
 )
 
 
+_EDGE_SHARE = 0.1
+"""Of the capture: every one begins and ends somewhere. Ours."""
+_EDGES = (
+    "choose a stretch of steady work: what all shares are of is the capture's whole length, its start and end included"
+)
+_MARKED = (
+    "only the program knows where its steady work begins: mark that (cudaProfilerStart and cudaProfilerStop, "
+    "torch.cuda.profiler), and add --capture-range=cudaProfilerApi to the command of this capture"
+)
+
+
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding, of the GPU that loses most to it."""
-    lost = idle.stake(trace, lambda part: part.cause is Cause.NO_WORK and part.name not in (BEFORE, AFTER))
+    """Of the time between works, and of that before the first and after the last where most of it lies there."""
+    lost = idle.stake(trace, _is_input)
     if lost is not None:
         yield idle.finding(
             trace,
             lost,
             rule=id,
-            message=f"no work was asked for: the launching thread waits for input ({lost.parts[0].name})",
+            message=f"no work was asked for: the launching thread waits for input ({lost.together[0].name})",
             action=_ACTION,
             severity=Severity.INFO,
         )
+    yield from _at_the_edges(trace)
+
+
+def _is_input(part: IdlePart) -> bool:
+    return part.cause is Cause.NO_WORK and not _is_edge(part)
+
+
+def _is_edge(part: IdlePart) -> bool:
+    return part.name in (BEFORE, AFTER)
+
+
+def _at_the_edges(trace: Trace) -> Iterator[Finding]:
+    """Before the first and after the last work, where no other cause takes as much: nothing can be won there."""
+    lost = idle.stake(trace, _is_edge)
+    if lost is None or stakes.share(trace, lost.worst.ns) < _EDGE_SHARE:
+        return
+    if any(idle.largest(loss.gpu) is None for loss in lost.named):
+        where = " and ".join(part.name for part in lost.together)
+        found = idle.finding(
+            trace,
+            lost,
+            rule=id,
+            message=f"{where}: the program's start or end is in the capture",
+            action=_EDGES,
+            no_command=_MARKED,
+            severity=Severity.INFO,
+        )
+        evidence = tuple(line for line in found.evidence if not line.startswith("at stake"))
+        yield replace(found, evidence=evidence, at_stake_ns=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis import profiling
 from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
 from llmtop.model import Severity
@@ -29,5 +30,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="the profiler itself works on the launching thread",
             action=_ACTION,
+            next_command=profiling.lightest_timeline(trace),
             severity=Severity.INFO,
         )

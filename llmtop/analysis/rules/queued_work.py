@@ -31,4 +31,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="work that has been launched does not start",
             action=_ACTION,
+            no_command="nsys does not record what a stream waits for: the calls before it, in this capture, tell",
         )

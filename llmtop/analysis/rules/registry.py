@@ -94,6 +94,8 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     if grave_rules(found):
         findings = [_unpraised(finding) for finding in findings]
     findings = [replace(one, next_command=profiling.filled(trace, one.next_command)) for one in findings]
+    if not is_live(trace):
+        findings = [profiling.explained(trace, finding) for finding in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
     # What is explained by a finding needs no judging.

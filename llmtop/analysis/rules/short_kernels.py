@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis import counters, profiling
 from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.kernels import has_counters, kernels_of
 from llmtop.model import Finding, Severity, Trace
@@ -35,6 +36,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     share = sum(short) / kernels.total_ns
     if share < _NOTABLE_SHARE:
         return
+    most = max(kernels.groups(), key=lambda row: sum(kernels.table.duration_ns[i] < _SHORT_NS for i in row.launches))
     largest = [f"{one.family} {percent(100 * one.share)}" for one in family_shares(trace)[:_SHOWN]]
     yield Finding(
         rule=id,
@@ -47,5 +49,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             f"by kind: {', '.join(largest)}",
         ),
         action="fewer, larger kernels: a larger batch, fused ones (torch.compile); launches cost least in CUDA graphs",
+        next_command=profiling.of_launch(trace, most.launches[0], (counters.LAUNCH, counters.OCCUPANCY)),
         source=source,
     )

@@ -48,7 +48,9 @@ def check(trace: Trace) -> Iterator[Finding]:
                 f"{kernels.short_name(row.launches[0])}: {duration(row.total_ns)} in {row.calls} calls"
                 for row in rows[:_SHOWN]
             ),
-            stakes.in_words(trace, at_stake_ns, "half of their time for each token, at twice the batch"),
+            stakes.in_words(
+                trace, at_stake_ns, f"half of their time, for each token at twice the batch{stakes.mean(trace)}"
+            ),
         ),
         action="let more requests run at once, so that each weight is read for more tokens; for one request alone "
         "quantise the weights (FP8, INT4) or use speculative decoding",

@@ -23,8 +23,18 @@ def capture_ns(trace: Trace) -> float:
 
 def on_each_gpu(trace: Trace, ns: float) -> float:
     """Time of kernels of all GPUs as time of one of them: they work side by side, and do the same."""
-    devices = set() if trace.kernels is None else set(trace.kernels.device)
-    return ns / max(1, len(devices))
+    return ns / gpus(trace)
+
+
+def gpus(trace: Trace) -> int:
+    """How many ran kernels; 1 where none did."""
+    return max(1, 0 if trace.kernels is None else len(set(trace.kernels.device)))
+
+
+def mean(trace: Trace) -> str:
+    """What follows a time that `on_each_gpu` made: ", the mean of 2 GPUs"; empty where there is one."""
+    number = gpus(trace)
+    return "" if number == 1 else f", the mean of {number} GPUs"
 
 
 def share(trace: Trace, at_stake_ns: float) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from llmtop.analysis import counters, profiling
 from llmtop.analysis.family_shares import family_shares
 from llmtop.analysis.fusion import chained_launches, is_chosen
 from llmtop.analysis.kernel_family import Family
@@ -18,6 +20,7 @@ source = "DeepSeek-OCR kernel-level profiling, V2 (6 % of the time in conversion
 
 _NOTABLE_SHARE = 0.03
 """Of the kernels' time, of those that stand alone. Ours."""
+_SHOWN = 3
 _FEWEST_LAUNCHES = 10
 """With fewer a share says what was captured, not what runs."""
 
@@ -29,28 +32,43 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     chained = chained_launches(trace)
     durations = kernels.table.duration_ns
-    alone_ns = sum(
-        durations[i]
+    alone = [
+        i
         for row in kernels.groups()
         if kernels.kind(row.launches[0]).family is Family.CONVERSION
         for i in row.launches
         if i not in chained and durations[i] == durations[i]
-    )
-    if (kernels.share(alone_ns) or 0.0) < _NOTABLE_SHARE:
+    ]
+    alone_ns = sum(durations[i] for i in alone)
+    share = kernels.share(alone_ns) or 0.0
+    if share < _NOTABLE_SHARE:
         return
-    (share,) = (one for one in family_shares(trace) if one.family is Family.CONVERSION)
+    longest = max(alone, key=durations.__getitem__)
     at_stake_ns = stakes.on_each_gpu(trace, alone_ns)
     yield Finding(
         rule=id,
         severity=stakes.severity(trace, at_stake_ns),
         subject="conversions",
-        message=f"{share.launches} kernels only change a type: {percent(100 * share.share)} of the kernels' time",
+        message=f"{len(alone)} kernels only change a type: {percent(100 * share)} of the kernels' time",
         evidence=(
-            f"{', '.join(share.longest)}: {duration(share.total_ns)}",
-            stakes.in_words(trace, at_stake_ns, "all of their time, of those that stand alone"),
+            *_evidence(trace, alone),
+            stakes.in_words(trace, at_stake_ns, f"all of their time{stakes.mean(trace)}"),
         ),
         action="keep one type from layer to layer (load weights in the type that is computed in, no fp32 between bf16 "
         "layers), or let the kernel before or after convert as it stores or loads",
+        next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
         at_stake_ns=at_stake_ns,
     )
+
+
+def _evidence(trace: Trace, alone: Sequence[int]) -> Iterator[str]:
+    kernels = kernels_of(trace)
+    spent: Counter[str] = Counter()
+    for i in alone:
+        spent[kernels.short_name(i)] += round(kernels.table.duration_ns[i])
+    for name, ns in spent.most_common(_SHOWN):
+        yield f"{name}: {duration(ns)}"
+    (all_of_them,) = (one for one in family_shares(trace) if one.family is Family.CONVERSION)
+    if rest := all_of_them.launches - len(alone):
+        yield f"{rest} more stand in chains of small kernels, which another finding is about"
