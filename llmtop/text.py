@@ -84,13 +84,27 @@ def shell_command(words: Iterable[str]) -> str:
 
 
 def quoted(word: str) -> str:
-    """A word as a shell takes it; what stands for a secret is left as it is, to be replaced.
+    r"""A word as a shell takes it, on one line; what stands for a secret is left as it is, to be replaced.
+
+    Control characters, and what `clean` has put in their place, are written as bash, zsh and POSIX of 2024 take them.
 
     >>> quoted("a b"), quoted("[redacted]")
     ("'a b'", '[redacted]')
+    >>> print(quoted("a\nb"), quoted(clean("a\nb")))
+    $'a\012b' $'a\012b'
     """
+    if _CONTROLS.search(word):
+        return "$'" + _CONTROLS.sub(_octal, word.replace("\\", "\\\\").replace("'", "\\047")) + "'"
     rest = word.replace(REDACTED, "x")
     return word if shlex.quote(rest) == rest else shlex.quote(word)
+
+
+_CONTROLS = re.compile("[\\x00-\\x1f\\x7f\\u2400-\\u241f\\u2421]")
+
+
+def _octal(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\{0o177 if code == 0x2421 else code % 0x2400:03o}"
 
 
 def _without_secrets(word: str) -> str:

@@ -20,11 +20,13 @@ from typing import cast
 import pytest
 
 from llmtop.analysis import profiling
+from llmtop.analysis.lacking import lacking
 from llmtop.analysis.ncu_command import FLAGS, VALUED, parse
 from llmtop.analysis.rules.commands import queueing
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import KernelDetails, Origin, Trace, Track, TrackKind
+from llmtop.model import Fact, KernelDetails, Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
+from llmtop.text import REDACTED, clean, shell_command
 from tests.analysis import verdict_scenes
 from tests.analysis.verdict_scenes import Scene
 from tests.kernel_traces import LADDER, TIMELINE, Launch, report
@@ -110,6 +112,46 @@ def test_each_command_is_one_line_that_a_shell_reads() -> None:
         assert "\n" not in command
         done = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
+
+
+ODD = (
+    ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "my models/a b"],
+    ["torchrun", "--nproc_per_node=2", "../train.py", "--", "--lr", "1e-3"],
+    ["./run me.sh", "it's", 'a "quoted" word', "$HOME", "`id`", "a;b", "x&&y", "*", ""],
+    ["env", "CUDA_VISIBLE_DEVICES=0,1", "python", "serve.py", "--json", '{"a": [1, 2]}'],
+    ["bash", "-c", "export A=1; python x.py | tee 'a log'"],
+    ["python3.12", "-c", "for i in 1, 2:\n    print(i, '\\\\')\n"],
+)
+"""Programs whose command lines a shell would take apart."""
+
+
+def commands_for(trace: Trace) -> set[str]:
+    """All that is said for one capture to run."""
+    found = {finding.next_command for finding in diagnose(trace).findings}
+    found |= {one.command for one in lacking(trace)}
+    return {*found, profiling.timeline(trace), profiling.timeline_with_threads(trace)} - {""}
+
+
+@pytest.mark.parametrize("words", ODD, ids=lambda words: words[0])
+def test_the_program_is_the_same_once_a_shell_has_read_it(words: list[str]) -> None:
+    """Of a capture that keeps its words apart, as nsys does, whatever is in them: bash is asked."""
+    trace = load(TIMELINE)
+    command = shell_command([clean(word) for word in words])
+    said = commands_for(replace(trace, origin=replace(trace.origin, facts={"command": command})))
+    assert len(said) >= 3
+    for one in said:
+        assert "\n" not in one
+        shown = subprocess.run(["bash", "-c", f"printf '%s\\0' {one}"], capture_output=True, text=True, check=True)
+        assert shown.stdout.split("\0")[-len(words) - 1 : -1] == words, one
+
+
+def test_secrets_in_a_program_leave_a_word_to_fill_in() -> None:
+    words = ["env", "HF_TOKEN=hf_a b", "vllm", "serve", "m", "--api-key", "sk-1 2", "--seed=1"]
+    trace = load(TIMELINE)
+    facts: dict[str, Fact] = {"command": shell_command(words)}
+    for one in commands_for(replace(trace, origin=replace(trace.origin, facts=facts))):
+        asked = ["env", f"HF_TOKEN={REDACTED}", "vllm", "serve", "m", "--api-key", REDACTED, "--seed=1"]
+        assert shlex.split(one)[-len(words) :] == asked
 
 
 def test_no_command_writes_over_a_file() -> None:

@@ -96,6 +96,7 @@ _COUNTED_APART = ("kernel-id", "filter-mode")
 _WORD = re.compile(r'"([^"]*)"(?=\s|$)|(\S+)')
 """The profiler writes its words with a space in between; on Windows it quotes those that hold one."""
 _PROFILER = re.compile(r"(?i)(?:^|[/\\])(?:ncu|nv-nsight-cu-cli)(?:\.exe)?$")
+_INTERPRETER = re.compile(r"(?:^|/)(?:(?:ba|da|z|k)?sh|python[\d.]*)$")
 _FUNCTION = re.compile(r"[\w.$]+\Z")
 """A function's name as `--kernel-name` takes it, literally and without surprises for a shell."""
 
@@ -169,10 +170,13 @@ def parse(command_line: str) -> NcuCommand | None:
 
     >>> parse("/opt/ncu --set full -c 5 -f --nvtx-include decode/ python3 serve.py --port 1").program
     'python3 serve.py --port 1'
+    >>> parse("ncu bash -c cd /a; exec ./serve  x").program
+    "bash -c 'cd /a; exec ./serve  x'"
     >>> parse("ncu --not-known-yet 5 ./program") is None
     True
     """
-    words = [match[1] if match[1] is not None else match[2] for match in _WORD.finditer(command_line)]
+    matches = list(_WORD.finditer(command_line))
+    words = [match[1] if match[1] is not None else match[2] for match in matches]
     if not words or not _PROFILER.search(words[0]):
         return None
     options: list[Option] = []
@@ -184,10 +188,19 @@ def parse(command_line: str) -> NcuCommand | None:
         takes_next = option.value is not None and not _is_joined(words[at])
         options.append(option)
         at += 2 if takes_next else 1
-    program = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
+    at += words[at : at + 1] == ["--"]
+    program = words[at:]
+    if (code := _code(program)) is not None:  # its words are one
+        program[code:] = [command_line[matches[at + code].start() :].rstrip()]
     # "--nvtx-include my range/ ./program" is how a range with a space in it comes down to us: no program is called so.
     is_program = program and not program[0].endswith(("/", "]"))
     return NcuCommand(tuple(options), " ".join(map(quoted, program))) if is_program else None
+
+
+def _code(program: list[str]) -> int | None:
+    """Which word a program begins with that is handed over with -c: all the rest, since a report joins words."""
+    is_code = len(program) > 2 and _INTERPRETER.search(program[0]) and program[1] in ("-c", "-lc")
+    return 2 if is_code else None
 
 
 def _option(word: str, following: str | None) -> Option | None:
