@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llmtop.text import clean
 
@@ -29,13 +30,21 @@ def key(name: str) -> str:
     return name.replace(":", "_").removesuffix("_total")
 
 
+Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
+
+
 @dataclass(frozen=True, slots=True)
 class ExposedSample:
-    """One line of the text: `name` as the server spells it, labels and value clean of what could steer a terminal."""
+    """One line of the text: `name` as the server spells it, labels and value clean of what could steer a terminal.
+
+    Attributes:
+        pairs: The labels in alphabetical order, by which samples are told apart; the same object at each scrape.
+    """
 
     name: str
     labels: Mapping[str, str]
     value: float | None
+    pairs: Pairs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class _Series:
     key: str
     name: str
     labels: Mapping[str, str]
+    pairs: Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,8 @@ class TextReader:
                 unreadable += 1
                 continue
             if series is not None:
-                samples.setdefault(series.key, []).append(ExposedSample(series.name, series.labels, _finite(value)))
+                sample = ExposedSample(series.name, series.labels, _finite(value), series.pairs)
+                samples.setdefault(series.key, []).append(sample)
             elif head.endswith("}") and number < MAX_REMEMBERED:
                 self._skipped[number] = head
         return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable, frozenset(declared))
@@ -105,7 +116,8 @@ class TextReader:
         name, _, labelled = head.partition("{")
         series = None
         if key(name.strip()) in self._wanted:
-            series = _Series(key(name.strip()), clean(name.strip()), _labels(head) if labelled else {})
+            labels = _labels(head) if labelled else {}
+            series = _Series(key(name.strip()), clean(name.strip()), labels, tuple(sorted(labels.items())))
         self._series[head] = series
         return series
 

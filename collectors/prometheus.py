@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
@@ -25,7 +26,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
 from llmtop.collectors.loading import Start, age, progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
-from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
+from llmtop.collectors.metrics_text import ExposedSample, Exposition, Pairs, TextReader, key
 from llmtop.collectors.scrape_pace import SLOW_NS, Pace
 from llmtop.collectors.slots import Running, Slots, slots_of
 from llmtop.model import (
@@ -103,6 +104,8 @@ class _Connected:
     running: Running = field(default_factory=Running)
     why_no_slots: Unknown | None = None
     """Once it has refused them it is not asked again."""
+    settings: tuple[tuple[dict[str, str], Fact | None], dict[str, Fact]] | None = None
+    """What its labels and its version were, and what follows from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,13 +639,15 @@ def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -
     return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
 
 
-def _chosen(samples: Sequence[ExposedSample], wanted: Sample) -> list[ExposedSample]:
+def _chosen(samples: Sequence[ExposedSample], wanted: Sample) -> Sequence[ExposedSample]:
     where = wanted.where.items()
+    if not where:
+        return samples
     return [sample for sample in samples if all(sample.labels.get(label, "") in values for label, values in where)]
 
 
 def _added(
-    metric: Metric, parts: Iterable[Iterable[ExposedSample]], replicas: Sequence[str], scale: float
+    metric: Metric, parts: Iterable[Iterable[ExposedSample]], replicas: tuple[str, ...], scale: float
 ) -> float | None:
     """The sum of what one number is divided into; None when a part has no value, for it would be too small."""
     values = [_folded(metric, part, replicas, scale) for part in parts]
@@ -650,7 +655,7 @@ def _added(
     return sum(known) if len(known) == len(values) else None
 
 
-def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: Sequence[str], scale: float) -> float | None:
+def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: tuple[str, ...], scale: float) -> float | None:
     values = list(_without_replicas(samples, replicas).values())
     if not values:
         return None
@@ -659,27 +664,30 @@ def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: Sequence
     return sum(values) * scale / (len(values) if metric in _MEAN else 1)
 
 
-def _without_replicas(
-    samples: Iterable[ExposedSample], replicas: Sequence[str]
-) -> dict[tuple[tuple[str, str], ...], float]:
+@lru_cache(maxsize=4096)  # hundreds at each scrape, always the same ones
+def _told_apart_by(pairs: Pairs, replicas: tuple[str, ...]) -> Pairs:
+    return tuple(pair for pair in pairs if pair[0] not in replicas)
+
+
+def _without_replicas(samples: Iterable[ExposedSample], replicas: tuple[str, ...]) -> dict[Pairs, float]:
     """One value for each set of labels that is left when the replicas' labels are taken away."""
-    values: dict[tuple[tuple[str, str], ...], float] = {}
+    values: dict[Pairs, float] = {}
     for sample in samples:
         if sample.value is not None:
-            labels = tuple(sorted(pair for pair in sample.labels.items() if pair[0] not in replicas))
+            labels = _told_apart_by(sample.pairs, replicas)
             values[labels] = max(sample.value, values.get(labels, -math.inf))
     return values
 
 
-def _distribution(metric: Metric, sample: Sample, exposition: Exposition, replicas: Sequence[str]) -> _Values:
+def _distribution(metric: Metric, sample: Sample, exposition: Exposition, replicas: tuple[str, ...]) -> _Values:
     """The counters of a histogram: one per bucket, the count as the bucket up to infinity, and the sum."""
 
-    def part(suffix: str) -> list[ExposedSample]:
+    def part(suffix: str) -> Sequence[ExposedSample]:
         return _chosen(exposition.samples.get(key(sample.name + suffix), ()), sample)
 
     buckets: dict[float, float] = {}
     for labels, value in _without_replicas(part("_bucket"), replicas).items():
-        upper = _upper_bound(dict(labels)) * sample.scale
+        upper = _upper_bound(labels) * sample.scale
         buckets[upper] = buckets.get(upper, 0.0) + value
     counts = part("_count")
     source = next((one.name.rpartition("_")[0] for one in (*part("_bucket"), *counts)), "")
@@ -693,9 +701,10 @@ def _distribution(metric: Metric, sample: Sample, exposition: Exposition, replic
     return values
 
 
-def _upper_bound(labels: Mapping[str, str]) -> float:
+@lru_cache(maxsize=4096)
+def _upper_bound(labels: Pairs) -> float:
     try:
-        return float(labels["le"])
+        return float(dict(labels)["le"])
     except (KeyError, ValueError):
         return math.nan
 
@@ -717,7 +726,15 @@ def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dic
     for name, labels in engine.info.items():
         for sample in exposition.samples.get(key(name), ())[:1]:
             told |= {label: sample.labels[label] for label in labels if label in sample.labels}
-    return facts | told | settings.facts(engine, target.facts, told, version)
+    return facts | told | _settings(target, connected, told, version)
+
+
+def _settings(target: Target, connected: _Connected, told: dict[str, str], version: Fact | None) -> dict[str, Fact]:
+    """What is set, as far as it is known; worked out again only when the page tells something else than before."""
+    if connected.settings is None or connected.settings[0] != (told, version):
+        made = settings.facts(connected.engine, target.facts, told, version)
+        connected.settings = ((told, version), made)
+    return connected.settings[1]
 
 
 def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:

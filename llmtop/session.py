@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop.collectors.base import Eager, OnDemand, Starting
 from llmtop.model import (
@@ -223,11 +223,12 @@ class Recorder:
         """Bring the series up to date with the columns; those that stand still lose their oldest samples later."""
         if self._end_ns - self._swept_ns >= SWEEP_NS:
             self._swept_ns, self._moved = self._end_ns, dict(self._columns)
+        series = self._series
         for key, column in self._moved.items():
-            start = column.start + 1
-            if start < len(column.times) and column.times[start] < oldest_ns:
+            times, start = column.times, column.start + 1
+            if start < len(times) and times[start] < oldest_ns:
                 column.forget_before(oldest_ns)
-            self._series[key] = column.series(key[0])
+            series[key] = column.frozen or column.series(key[0])
         self._moved.clear()
 
     def _count_issues(self, issues: Iterable[Issue]) -> None:
@@ -520,6 +521,7 @@ class Session:
         period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
         soon_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
         is_first = True
+        may_hurry = isinstance(collector, Eager)  # to ask a protocol takes longer than many a poll's own work
         due = self._clock()
         while not stop.is_set():
             try:
@@ -530,7 +532,7 @@ class Session:
             else:
                 self._append(collector.name, trace, stop)
             now = self._clock()
-            is_soon = is_first or (isinstance(collector, Eager) and collector.is_eager)
+            is_soon = is_first or (may_hurry and cast("Eager", collector).is_eager)
             due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
             is_first = False
             stop.wait((due - now) / NS_PER_S)

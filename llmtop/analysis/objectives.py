@@ -85,9 +85,14 @@ def objectives(trace: Trace) -> tuple[Objective, ...]:
     return tuple(made)
 
 
-@lru_cache(maxsize=4)
 def judged(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[Judged, ...]:
-    """All objectives against the last `window_ns`; none without a server."""
+    """All objectives against the last `window_ns`; none without a server. Kept for the newest traces."""
+    return _judged(trace, window_ns)
+
+
+@lru_cache(maxsize=4)
+def _judged(trace: Trace, window_ns: int) -> tuple[Judged, ...]:
+    # Apart, because the cache would take a window that is left out for another one than the same by name.
     server = server_track(trace)
     return () if server is None else tuple(_judge(trace, server.id, one, window_ns) for one in objectives(trace))
 

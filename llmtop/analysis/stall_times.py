@@ -66,11 +66,38 @@ def _native_by_thread(stacks: Iterable[Stack]) -> Mapping[str, list[Stack]]:
     return {track: [one for one in of_one if one.unit == "ns"] or of_one for track, of_one in found.items()}
 
 
-def _timed(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterator[Stack]:
-    if not stacks:  # as of most threads: they sleep, and nothing tells in which functions
+@dataclass(slots=True)
+class _Sleep:
+    """What was made of a thread of whose stacks nothing is told, and of which these shares were.
+
+    Attributes:
+        activity: None as long as nobody asked for it.
+    """
+
+    shares: Shares
+    stacks: tuple[Stack, ...]
+    activity: _Activity | None = None
+
+
+_sleeps: dict[str, _Sleep] = {}
+"""By thread. `threads_view` gives one that sleeps on the very same shares again: most of a server's hundreds."""
+_MOST_SLEEPS = 4096
+
+
+def _timed(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterable[Stack]:
+    if stacks:
+        return _over_stacks(track, shares, stacks)
+    known = _sleeps.get(track)
+    if known is None or known.shares is not shares:
+        if len(_sleeps) >= _MOST_SLEEPS:
+            _sleeps.clear()
         states = ((ON_CPU, shares.on_cpu), (RUN_QUEUE, shares.run_queue), *shares.blocked)
-        yield from (_without_functions(track, state, share) for state, share in states if share >= _LEAST)
-        return
+        made = tuple(_without_functions(track, state, share) for state, share in states if share >= _LEAST)
+        known = _sleeps[track] = _Sleep(shares, made)
+    return known.stacks
+
+
+def _over_stacks(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterator[Stack]:
     yield from _divided(track, ON_CPU, shares.on_cpu, [one for one in stacks if one.state == ON_CPU])
     yield from _divided(track, RUN_QUEUE, shares.run_queue, ())
     waits = [one for one in stacks if one.state != ON_CPU]
@@ -174,13 +201,25 @@ def is_first(track: str) -> bool:
 def _activities(trace: Trace) -> Mapping[str, _Activity]:
     """By thread; from looks at interpreters where nothing tells times."""
     stacks = timed_stacks(trace)
-    states: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    by_thread: defaultdict[str, list[Stack]] = defaultdict(list)
     for stack in [one for one in stacks if not is_python(one)] or stacks:
-        states[stack.track][stack.state] += stack.weight
-    return {track: _activity(of_one) for track, of_one in states.items()}
+        by_thread[stack.track].append(stack)
+    return {track: _activity_as_before(track, of_one) for track, of_one in by_thread.items()}
 
 
-def _activity(states: Mapping[str, float]) -> _Activity:
+def _activity_as_before(track: str, stacks: Sequence[Stack]) -> _Activity:
+    """Made anew unless the stacks are those of a sleep that goes on."""
+    sleep = _sleeps.get(track)
+    if sleep is None or len(sleep.stacks) != len(stacks) or sleep.stacks[0] is not stacks[0]:
+        return _activity(stacks)
+    sleep.activity = sleep.activity or _activity(stacks)
+    return sleep.activity
+
+
+def _activity(stacks: Iterable[Stack]) -> _Activity:
+    states: defaultdict[str, float] = defaultdict(float)
+    for stack in stacks:
+        states[stack.state] += stack.weight
     total = sum(states.values()) or 1.0
     active = sum(states.get(state, 0.0) for state in (ON_CPU, RUN_QUEUE, PythonState.RUNNING))
     return _Activity(active / total, active, total, max(states, key=lambda state: states[state]))

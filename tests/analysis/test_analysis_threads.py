@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
+from llmtop.analysis.stall_times import resting_threads, timed_stacks
 from llmtop.analysis.thread_details import ThreadDetails, thread_details
 from llmtop.analysis.threads import (
     NOT_SAMPLED,
@@ -213,6 +214,11 @@ class Sleeper:
         self.samples: dict[str, int] = {}
 
     def look(self, cause: str, ran: float = 0.0) -> Shares | Unknown:
+        view = threads_view(self.trace(cause, ran))
+        assert isinstance(view, ThreadsView)
+        return view.rows[0].shares
+
+    def trace(self, cause: str, ran: float = 0.0) -> Trace:
         self.now += NS_PER_S
         self.ran += ran
         self.samples[cause] = self.samples.get(cause, 0) + 1
@@ -221,9 +227,18 @@ class Sleeper:
         readings = tuple(Reading(self.track.id, m, self.now, n, "x") for m, n in (clocks | counts).items())
         poll = Trace(Origin("live"), self.now, self.now, tracks={self.track.id: self.track}, readings=readings)
         self.recorder.append("proc", poll)
-        view = threads_view(self.recorder.freeze())
-        assert isinstance(view, ThreadsView)
-        return view.rows[0].shares
+        return self.recorder.freeze()
+
+
+def test_what_the_flame_makes_of_a_thread_that_sleeps_on_is_made_once() -> None:
+    sleeper = Sleeper()
+    first = [timed_stacks(sleeper.trace("futex")) for _ in range(12)][-1]
+    assert [(one.state, one.weight) for one in first] == [("futex", 10e9)]
+    second = timed_stacks(sleeper.trace("futex"))
+    assert second[0] is first[0]
+    woken = [timed_stacks(sleeper.trace("futex", ran=0.5e9)) for _ in range(2)][-1]
+    assert {one.state for one in woken} == {"on-cpu", "futex"}
+    assert resting_threads(sleeper.trace("futex", ran=0.5e9)) == frozenset()
 
 
 def test_a_thread_that_sleeps_on_is_told_as_before_until_it_runs() -> None:

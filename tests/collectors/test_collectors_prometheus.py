@@ -1040,3 +1040,18 @@ def test_the_installed_version_counts_where_no_page_tells_it(server: MetricsServ
         trace = collector.poll()
 
     assert trace.tracks[f"server:{server.port}"].facts["version"] == "0.11.2"
+
+
+def test_settings_are_worked_out_again_only_where_the_page_tells_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = [*[expositions.vllm_v1()] * 2, expositions.vllm_v1().replace('"27000"', '"28000"')]
+    collector = PrometheusCollector(
+        target(), ENGINES, fetch=lambda url: Page(200, pages.pop(0).encode()) if url == URL else Page(404, b"")
+    )
+    made: list[object] = []
+    facts = settings.facts
+    monkeypatch.setattr(settings, "facts", lambda *told: made.append(told) or facts(*told))  # type: ignore[func-returns-value]
+    blocks = [collector.poll().tracks[TRACK].facts["setting.kv_blocks"] for _ in range(3)]
+    assert blocks == [27000, 27000, 28000]
+    assert len(made) == 2

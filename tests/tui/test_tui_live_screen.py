@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from textual.pilot import Pilot
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
-from llmtop.tui.panes.base import DiffedWidget
+from llmtop.tui.panes.base import DiffedWidget, Pane
+from llmtop.tui.panes.lanes import LanesPane
+from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.base import Dialog, FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -500,6 +503,40 @@ async def test_no_news_no_frame() -> None:
         app._frame_if_due()
         await pilot.pause()
         assert frames == []
+
+
+async def test_without_news_nobody_looks() -> None:
+    app, frames = timed(Clock())
+    async with app.run_test() as pilot:
+        app.on_news(News())
+        await wait_until(pilot, lambda: len(frames) == 1)
+        assert [timer for timer in app._timers if timer._callback == app._frame_if_due] == []
+        assert app._is_waiting is False
+
+
+async def test_panes_of_one_pace_come_to_be_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = fixed_app()
+    kinds: tuple[type[Pane[Any]], ...] = (ThreadsPane, StallFlamePane, LanesPane)
+    drawn: dict[type[Pane[Any]], list[int]] = {kind: [] for kind in kinds}
+    async with running(app) as pilot:
+        first = session_of(app).now.end_ns
+        app.live.pane(ThreadsPane)._stale = True
+        app.live.pane(ThreadsPane).show(replace(session_of(app).now, end_ns=first + NS_PER_S))
+        for kind in kinds:
+            pane = app.live.pane(kind)
+            view = pane.view
+            note = partial(drawn[kind].append)
+            monkeypatch.setattr(
+                pane,
+                "view",
+                lambda trace, view=view, note=note: note((trace.end_ns - first) // NS_PER_S) or view(trace),
+            )
+        for seconds in range(2, 8):
+            session_of(app).now = replace(session_of(app).now, end_ns=first + seconds * NS_PER_S)
+            app.live.refresh_trace()
+            await pilot.pause()
+    assert drawn[ThreadsPane] == [3, 5, 7]
+    assert drawn[StallFlamePane] == drawn[LanesPane] == [2, 3, 5, 7]
 
 
 async def test_nothing_is_drawn_below_a_screen_that_covers_it() -> None:

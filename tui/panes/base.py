@@ -73,9 +73,12 @@ def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
     if same == len(before) == len(after):
         return []
     first = sum(segment.cell_length for segment in before[:same])
-    was, now = _cells(before[same:]), _cells(after[same:])
+    before, after = before[same:], after[same:]
+    # A number in the middle of a line: what follows it is mostly as it was, and need not be looked at by the cell.
+    rest = _alike(before[::-1], after[::-1])
+    was, now = _cells(before[: len(before) - rest]), _cells(after[: len(after) - rest])
     if len(was) != len(now):
-        return [(first, first + max(len(was), len(now)))]
+        return [(first, max(old.cell_length, new.cell_length))]
     spans: list[tuple[int, int]] = []
     for i, (a, b) in enumerate(zip(was, now, strict=True), first):
         if a == b:
@@ -150,6 +153,21 @@ class DiffedWidget(Widget):
         return Strip.blank(self.size.width, look_of(self).style("text"))
 
 
+class Beat:
+    """Keeps panes of the same pace in step: what their views share is then made for one trace, and not for several."""
+
+    def __init__(self) -> None:
+        self._drawn_ns: dict[int, int] = {}
+
+    def note(self, pace_ns: int, t_ns: int) -> None:
+        """A pane that is drawn every `pace_ns` draws the trace of this moment."""
+        self._drawn_ns[pace_ns] = t_ns
+
+    def is_on(self, pace_ns: int, t_ns: int) -> bool:
+        """Whether another pane of this pace draws it."""
+        return self._drawn_ns.get(pace_ns) == t_ns
+
+
 class Pane(DiffedWidget, Generic[V], can_focus=True):
     """A part of a screen that draws one view of the newest trace.
 
@@ -171,7 +189,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
 
     least_ns: ClassVar[int] = 0
     """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow
-    each frame; a pane that knows nothing yet always does."""
+    each frame; a pane that knows nothing yet always does, and one whose `beat` is on."""
 
     class Failed(Message):
         """A pane could not make or draw its view."""
@@ -191,6 +209,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         self.is_zoomed = False
         """Whether it has the screen to itself, and so may show more."""
         self._failure = ""
+        self.beat = Beat()
+        """That of all panes that are shown together."""
 
     def view(self, trace: Trace) -> V | Unknown:
         """What to draw of a trace, or why there is nothing to draw."""
@@ -223,8 +243,12 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         is_starting = trace.end_ns - trace.start_ns < STARTING_NS
         if self._trace is None or self._stale or is_starting or isinstance(self._view, Unknown):
             return False
-        least_ns = min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
-        return 0 < trace.end_ns - self._trace.end_ns < least_ns
+        pace_ns = self._pace_ns
+        return 0 < trace.end_ns - self._trace.end_ns < pace_ns and not self.beat.is_on(pace_ns, trace.end_ns)
+
+    @property
+    def _pace_ns(self) -> int:
+        return min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
 
     def redraw(self) -> None:
         self._is_unpainted = True
@@ -246,6 +270,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         if self._stale and self._trace is not None:
             self._stale = False
             self._failure = ""
+            self.beat.note(self._pace_ns, self._trace.end_ns)
             self._age = "" if self.ages_of is None else age_text(old_s(self._trace, self.ages_of))
             try:
                 self._view = self.view(self._trace)

@@ -9,11 +9,17 @@ from textual.reactive import Reactive
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
+from llmtop.tui.compositor import SparingCompositor
+
 
 class FullScreen(Screen[None]):
     """A screen whose focus moves without drawing all of it again: the two widgets that it concerns draw themselves."""
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = SparingCompositor()
 
 
 class Dialog(ModalScreen[None]):

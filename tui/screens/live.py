@@ -73,8 +73,6 @@ class LiveApp(LlmtopApp):
     def on_mount(self) -> None:
         self.session.on_news = self._tell
         self.session.start()
-        # Half an interval: a frame is late by that much at most after the news that it shows.
-        self.set_interval(min(_FIRST_FRAMES_S, self.session.interval_s / 2), self._frame_if_due)
         if self._seconds is not None:
             self.set_timer(self._seconds, self.exit)
 
@@ -94,24 +92,16 @@ class LiveApp(LlmtopApp):
         self._frame_if_due()
 
     def _frame_if_due(self) -> None:
-        """Draw when there is news, the interval has passed, the collectors have spoken, and the terminal kept up.
+        """Draw when there is news and nothing has to be waited for; else look again when that may be so.
 
-        Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time. Of these
-        the diagnosis goes on.
+        Without news nobody looks: the next report says that there is some.
         """
-        above = self._above
-        is_still = above is not None and not isinstance(above, DiagnosisScreen)
-        if not self._is_news or self.live.time.is_held or not self.live.is_mounted or is_still:
+        if not self._is_news:
             return
-        now = self._clock()
-        is_starting = now - self._started_s < 2 * self.session.interval_s
-        least = _FIRST_FRAMES_S if is_starting else self.session.interval_s
-        passed = now - self._last_frame_s
-        if passed < least * _EARLY or not self.gate.is_open:
-            return
-        quiet_s = _QUIET * least - (now - self._last_news_s)
-        if quiet_s > 0 and passed < least * _LATE and not is_starting:
-            self._look_again(quiet_s)
+        now, above = self._clock(), self._above
+        wait_s = self._wait_s(now, above)
+        if wait_s > 0:
+            self._look_again(wait_s)
             return
         self._is_news = False
         self._last_frame_s = now
@@ -120,6 +110,27 @@ class LiveApp(LlmtopApp):
         else:
             self.live.refresh_trace()
         self.frame_sent()
+
+    def _wait_s(self, now: float, above: Screen[Any] | None) -> float:
+        """For how long a frame has to wait; 0 for not at all.
+
+        It does until the interval has passed, the collectors have spoken, and the terminal has kept up.
+        Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time. Of these
+        the diagnosis goes on.
+        """
+        until_asked_s = min(_FIRST_FRAMES_S, self.session.interval_s / 2)
+        is_still = above is not None and not isinstance(above, DiagnosisScreen)
+        if self.live.time.is_held or not self.live.is_mounted or is_still:
+            return until_asked_s
+        is_starting = now - self._started_s < 2 * self.session.interval_s
+        least = _FIRST_FRAMES_S if is_starting else self.session.interval_s
+        passed = now - self._last_frame_s
+        if passed < least * _EARLY:
+            return least * _EARLY - passed
+        if not self.gate.is_open:
+            return until_asked_s
+        quiet_s = _QUIET * least - (now - self._last_news_s)
+        return quiet_s if passed < least * _LATE and not is_starting else 0.0
 
     @property
     def _above(self) -> Screen[Any] | None:

@@ -17,7 +17,7 @@ from llmtop.analysis.threads_table import threads_of
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
-from llmtop.tui.panes.base import Pane, look_of
+from llmtop.tui.panes.base import Beat, Pane, look_of
 from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
 from llmtop.tui.panes.folded import FoldedLine
@@ -106,6 +106,9 @@ class LiveScreen(FullScreen):
         needing = (self.panes[place.number] for place in PLACES if place.needs_gpu)
         self.folded = FoldedLine([f"{pane.number} {pane.title}" for pane in needing])
         self.places = {place.number: place for place in PLACES}
+        self.beat = Beat()
+        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings, self.folded):
+            pane.beat = self.beat
         self.time = TimeCursor()
         self.where = Focus()
         self._shown: Trace | None = None
