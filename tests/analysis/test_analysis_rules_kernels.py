@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[Mapping[str, Value], str, str, str]] = {
     "a copy at the roof": (
         {**LATENCY, MEMORY: 93.0, DRAM: 93.0}, "kernel-memory-roof", "at the DRAM roof", "move fewer bytes",
     ),
-    "caches": (CACHES, "kernel-memory-roof", "at the cache and shared-memory roof", "register tiling"),
+    "caches": ({**CACHES, **COALESCED}, "kernel-memory-roof", "at the cache and shared-memory roof", "register tiling"),
 }  # fmt: skip
 
 
@@ -283,7 +283,8 @@ def test_nobody_is_told_to_change_a_librarys_code(fault: str) -> None:
         (NVJET, "quantised weights"),
         ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>(P)", "KV cache"),
         ("void vllm::rms_norm_kernel<c10::BFloat16>(P)", "fuse it"),
-        ("step", "move fewer bytes"),
+        ("step", "reuse of what was read (tiling)"),
+        ("void cudnn::pooling_fw_4d_kernel<float>(P)", "the library's own epilogue"),
     ],
 )
 def test_at_the_dram_roof_the_advice_is_for_the_kind_of_kernel(name: str, action: str) -> None:
@@ -444,6 +445,46 @@ def test_kernels_that_are_told_the_same_are_one_finding() -> None:
     assert finding.parts == tuple(f"step{i}" for i in range(7)), "for the details of each of them"
 
 
+SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(cutlass::Params)"
+
+
+@pytest.mark.parametrize(
+    ("name", "ns", "blocks", "action"),
+    [
+        ("step", 50_000.0, "grid 64, 124 of 132 SMs have none", "launch more blocks"),
+        ("step", 4_900.0, "grid 64, 124 of 132 SMs have none", "more blocks change nothing"),
+        (SGEMM, 50_000.0, "grid 64 (tile 128x32), 124 of 132 SMs have none", "a smaller tile where it can be chosen"),
+    ],
+)
+def test_a_small_grid_says_who_has_no_block_and_what_can_be_done_of_it(
+    name: str, ns: float, blocks: str, action: str
+) -> None:
+    metrics = {**FAULTS["small grid"][0], "launch__sm_count": 132}
+    (finding,) = kernel_small_grid.check(report(Launch(name, ns, metrics), gpu=H100))
+    assert f"0.06 waves of blocks: {blocks}; compute" in finding.message
+    assert action in finding.action
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        {OCCUPANCY: 17.0, THEORETICAL: "n/a"},
+        {THEORETICAL: 12.5, "launch__occupancy_limit_warps": "n/a", "launch__occupancy_limit_blocks": "n/a"},
+    ],
+)
+def test_of_low_occupancy_without_its_limits_the_cause_is_not_made_up(lacking: Mapping[str, Value]) -> None:
+    metrics = {**FEW_WARPS, **lacking}
+    (finding,) = kernel_low_occupancy.check(report(Launch("step", 50_000.0, metrics)))
+    assert "what limits it was not collected" in finding.message
+    assert "--set full" in finding.next_command
+
+
+def test_how_accesses_lie_is_to_be_collected_before_it_is_mended() -> None:
+    (finding,) = kernel_memory_roof.check(report(Launch("step", 50_000.0, CACHES)))
+    assert "was not collected: the command collects it" in finding.action
+    assert finding.next_command
+
+
 def test_findings_are_ranked_by_time_at_stake_and_what_is_small_is_no_warning() -> None:
     conflicts, uncoalesced = FAULTS["bank conflicts"][0], FAULTS["uncoalesced"][0]
     trace = report(Launch("a", 4_000, conflicts), Launch("b", 90_000, uncoalesced), Launch("c", 6_000, LATENCY))
@@ -499,9 +540,11 @@ def test_a_metric_that_the_tool_could_not_find_is_no_advice() -> None:
 
 
 def test_advice_on_code_is_not_passed_on_for_a_librarys_kernel() -> None:
-    advice = result("FPInstructions", ("global", 50.0))
-    assert list(tool_advice.check(report(Launch(NVJET, rules=(advice,))))) == []
-    assert list(tool_advice.check(report(Launch("step", rules=(advice,)))))
+    for rule in ("FPInstructions", "TheoreticalOccupancy", "CPIStall", "OneOfTomorrow"):
+        advice = result(rule, ("global", 50.0))
+        assert list(tool_advice.check(report(Launch(NVJET, rules=(advice,))))) == []
+        assert list(tool_advice.check(report(Launch("step", rules=(advice,)))))
+    assert list(tool_advice.check(report(Launch(NVJET, rules=(result("LaunchConfiguration", ("global", 50.0)),)))))
 
 
 # -- by names and times -----------------------------------------------------------------------------------------------

@@ -41,13 +41,15 @@ def check(trace: Trace) -> Iterator[Finding]:
 @lru_cache(maxsize=4096)
 def judge(judged: Judged) -> Claim | None:
     """What more warps could save; None where there are enough, or something else is the reason."""
-    limit, verdict = judged.counter(c.THEORETICAL_OCCUPANCY_PERCENT), judged.verdict
-    if limit is None or limit >= LOW_PERCENT or verdict is None or verdict.bound is not Bound.LATENCY:
+    known, verdict = occupancy(judged.metrics), judged.verdict
+    limit = known.achieved if isinstance(known.theoretical, Unknown) else known.theoretical
+    if isinstance(limit, Unknown) or limit >= LOW_PERCENT or verdict is None or verdict.bound is not Bound.LATENCY:
         return None
-    limits = occupancy(judged.metrics).limits
-    if not limits or judged.is_small_grid or not _waits(judged) or judged.kind.library or is_explained(judged):
+    if judged.is_small_grid or not _waits(judged) or judged.kind.library or is_explained(judged):
         return None
-    limiter, blocks = limits[0]
+    if isinstance(known.theoretical, Unknown) or not known.limits:
+        return _without_cause(judged, limit)
+    limiter, blocks = known.limits[0]
     claim = Claim(
         judged,
         f"occupancy is held to {percent(limit)} by {_TITLES.get(limiter, limiter)}, and warps wait",
@@ -56,6 +58,21 @@ def judge(judged: Judged) -> Claim | None:
         f"{SLACK}, by the share of warps that find no room",
         (occupancy_text(judged), _room(judged, limiter, blocks), *_top_stall(judged)),
         ("Occupancy", "LaunchStats", "WarpStateStats", "SourceCounters"),
+        ADVICE,
+    )
+    return claim if claim.is_worthwhile else None
+
+
+def _without_cause(judged: Judged, percents: float) -> Claim | None:
+    claim = Claim(
+        judged,
+        f"occupancy {percent(percents)}, and no unit is busy; what limits it was not collected",
+        "collect what limits it (the command below): registers, shared memory, the block's size and the grid have "
+        "different remedies",
+        judged.slack_ns * (1 - percents / 100),
+        f"{SLACK}, by the share of warps that are not there",
+        tuple(_top_stall(judged)),
+        ("Occupancy", "LaunchStats", "WarpStateStats"),
         ADVICE,
     )
     return claim if claim.is_worthwhile else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.bounds import MARGIN_PERCENT, Bound, Verdict
+from llmtop.analysis.kernel_family import Family, KernelKind
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
@@ -21,6 +21,7 @@ _REACHED_PERCENT = 86.0
 """Of the DRAM peak: what a plain copy reaches on an H100 (sample_traces/ncu/2025.3.1/copy-at-roof)."""
 _TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches"
 _TO_NEXT = "what is left up to the next unit's limit, were there no traffic to the caches"
+_USED_OF_SECTORS = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
 
@@ -35,20 +36,26 @@ def judge(judged: Judged) -> Claim | None:
     verdict = judged.verdict
     if verdict is None or not _is_limit(verdict):
         return None
-    in_dram = verdict.dram is not None and verdict.dram >= verdict.memory - 5
+    in_dram = _in_dram(judged)
     if is_waiting(judged) or (not in_dram and is_explained(judged)) or kernel_spills.judge(judged) is not None:
         return None
     level = "DRAM" if in_dram else "cache and shared-memory"
     return Claim(
         judged,
         f"{_nearness(verdict)} {level} roof: {verdict.why}",
-        _dram_action(judged.kind.family) if in_dram else _cache_action(judged),
+        _dram_action(judged.kind) if in_dram else _cache_action(judged),
         judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(verdict)),
         _TO_DRAM if in_dram else _TO_NEXT,
         tuple(_traffic(judged)),
         ("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
         ADVICE,
     )
+
+
+def _in_dram(judged: Judged) -> bool:
+    """Whether it is DRAM that leads, and not the caches."""
+    verdict = judged.verdict
+    return verdict is not None and verdict.dram is not None and verdict.dram >= verdict.memory - MARGIN_PERCENT
 
 
 def _is_limit(verdict: Verdict) -> bool:
@@ -86,10 +93,16 @@ _STREAMING = (
 _OTHER = "move fewer bytes: a narrower type, reuse of what was read (tiling), or fuse it with its neighbours"
 
 
-def _dram_action(family: Family) -> str:
-    if family in (Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION):
+_LIBRARY = (
+    "move fewer bytes: a narrower type, another layout that needs no copy, what comes after it as the library's own "
+    "epilogue, or another algorithm"
+)
+
+
+def _dram_action(kind: KernelKind) -> str:
+    if kind.family in (Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION):
         return _STREAMING
-    return _DRAM_ACTIONS.get(family, _OTHER)
+    return _DRAM_ACTIONS.get(kind.family, _LIBRARY if kind.library else _OTHER)
 
 
 def _cache_action(judged: Judged) -> str:
@@ -97,6 +110,12 @@ def _cache_action(judged: Judged) -> str:
         return (
             "DRAM is not the limit, the traffic between SM and caches is: try other sizes or layouts, a newer "
             "version of the library or another algorithm"
+        )
+    if judged.counter(_USED_OF_SECTORS) is None:
+        return (
+            "DRAM is not the limit, the traffic between SM and caches is; how the accesses lie (bytes used of each "
+            "sector, bank conflicts) was not collected: the command collects it, and tells coalescing from wider "
+            "loads, register tiling and padding"
         )
     return (
         "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis import counters as c
+from llmtop.analysis.gpus import find_gpu
 from llmtop.analysis.kernel_family import Family
-from llmtop.analysis.kernels import dimensions
+from llmtop.analysis.kernels import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
@@ -40,6 +42,16 @@ _MATRIX = (
     "split-KV for "
     "attention)"
 )
+_TILED = (
+    "several blocks for each SM: a larger batch, a smaller tile where it can be chosen (CUTLASS template, autotuning, "
+    "the library's heuristics), or dividing the sum too (split-K, stream-K)"
+)
+_SHORT_NS = 5_000.0
+"""What a launch takes on the CPU side, at least (Machine Learning Systems: 5 to 10 µs)."""
+_SHORT = (
+    f"it runs for less than the {duration(_SHORT_NS)} or more that a launch takes, and more blocks change nothing: "
+    "give one launch more work, merge it into a neighbour, or replay launches as a CUDA graph"
+)
 _OWN = "launch more blocks: smaller tiles, fewer elements a thread, or divide the sum over blocks as well (split-K)"
 
 
@@ -53,11 +65,10 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _claim(judged: Judged) -> Claim:
-    grid = dimensions(judged.kernels.grid(judged.launch))
     verdict = judged.verdict
     return Claim(
         judged,
-        f"latency-bound with {judged.facts.waves:.2g} waves of blocks: grid {grid}"
+        f"latency-bound with {judged.facts.waves:.2g} waves of blocks: {_blocks(judged)}"
         + (f"; {verdict.why}" if verdict else ""),
         _action(judged),
         max(0.0, judged.slack_ns - _FLOOR_NS * judged.row.calls),
@@ -68,10 +79,24 @@ def _claim(judged: Judged) -> Claim:
     )
 
 
+def _blocks(judged: Judged) -> str:
+    """The grid and its tile, and how many SMs it leaves without a block."""
+    grid, tile = dimensions(judged.kernels.grid(judged.launch)), judged.kind.tile
+    blocks, sms = judged.counter(c.GRID_SIZE), sm_count(judged.metrics, find_gpu(judged.kernels.gpu))
+    of_tile = f" (tile {tile})" if tile else ""
+    if blocks is None or not sms or blocks >= sms:
+        return f"grid {grid}{of_tile}"
+    return f"grid {grid}{of_tile}, {sms - blocks:.0f} of {sms:.0f} SMs have none"
+
+
 def _action(judged: Judged) -> str:
     kind = judged.kind
+    if judged.row.mean_ns < _SHORT_NS:
+        return _SHORT
     if kind.is_small_step or kind.family in (Family.REDUCTION, Family.ROUTING):
         return _FUSED
+    if kind.family is Family.GEMM and kind.tile:
+        return _TILED
     if kind.library or kind.family is Family.ATTENTION:
         return _MATRIX
     return _OWN

@@ -22,10 +22,9 @@ id = "tool-advice"
 summary = "Nsight Compute's own rules estimate a speedup of what no other finding is about."
 source = "Nsight Compute, rule results in the report (global estimates, in % of the kernel's time)"
 
-_OF_CODE = frozenset(
-    {"FPInstructions", "SharedMemoryConflicts", "UncoalescedSharedAccess", "ThreadDivergence", "MemoryL2Compression"}
-)
-"""Rules whose advice is to change the kernel's code: nobody can where it is a library's."""
+_OF_SIZES = frozenset(("LaunchConfiguration", "WorkloadImbalance", "SMWorkloadImbalance", "TailEffect"))
+"""Rules whose advice is about the grid, which follows from sizes; the others' is to change code, and nobody can where
+it is a library's."""
 _OVERALL = (
     kernel_memory_roof,
     kernel_compute_bound,
@@ -67,10 +66,12 @@ def judge(judged: Judged) -> Claim | None:
 
 def _spoken_of(judged: Judged) -> frozenset[str]:
     """The profiler's rules that say nothing new of this kernel, or what nobody can follow."""
-    spoken = _OF_CODE if judged.kind.library else frozenset()
+    details = judged.kernels.table.details
+    results = () if details is None else details.rules(judged.launch)
+    of_code = frozenset(result.id for result in results) - _OF_SIZES if judged.kind.library else frozenset()
     if isinstance(judged.facts.waves, Unknown):
-        return spoken
-    return spoken | {kernel_uneven.ADVICE[0]}  # judged by ourselves
+        return of_code
+    return of_code | {kernel_uneven.ADVICE[0]}  # judged by ourselves
 
 
 def _estimate(result: RuleResult) -> float:
