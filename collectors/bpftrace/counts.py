@@ -17,9 +17,14 @@ NUMBERS = {name: number for number, name in enumerate(SYMBOLS)}
 
 
 class Calls:
-    """System calls by process."""
+    """System calls by process.
 
-    def __init__(self) -> None:
+    Args:
+        are_counted: All are counted, beside the histograms of those that are timed.
+    """
+
+    def __init__(self, *, are_counted: bool = False) -> None:
+        self._are_counted = are_counted
         self._latency: Sums[Slots] = Sums()
         self._time: Sums[int] = Sums()
         self._errors: Sums[int] = Sums()
@@ -55,13 +60,14 @@ class Calls:
         key = (pid, call)
         slots = self._latency.get(key) or {}
         spins = sum(count for (of, _, spun), count in self._spins.items() if of == pid and spun_call(spun) == call)
-        count = sum(slots.values()) + (self._counted.get(key) or 0) + spins
+        timed = 0 if self._are_counted else sum(slots.values())
+        count = timed + (self._counted.get(key) or 0) + spins
         return [pid, call, count, self._errors.get(key) or 0, self._time.get(key) or 0, slots]
 
     @property
     def seen(self) -> int:
         """Calls of the processes looked at, since the start."""
-        timed = sum(sum(slots.values()) for _, slots in self._latency.items())
+        timed = 0 if self._are_counted else sum(sum(slots.values()) for _, slots in self._latency.items())
         return timed + sum(count for sums in (self._counted, self._spins) for _, count in sums.items())
 
     @property
@@ -101,9 +107,15 @@ def _name(names: dict[int, str], call: int) -> str:
 
 
 class LibraryCalls:
-    """Calls of CUDA and NCCL functions by process, and by thread what launches and what waits."""
+    """Calls of CUDA and NCCL functions by process, and by thread what launches and what waits.
 
-    def __init__(self) -> None:
+    Args:
+        are_counted: They are counted, beside their histograms.
+    """
+
+    def __init__(self, *, are_counted: bool = False) -> None:
+        self._are_counted = are_counted
+        self._counted: Sums[int] = Sums()
         self._latency: Sums[Slots] = Sums()
         self._ns: Sums[int] = Sums()
         self._time: Sums[int] = Sums()
@@ -115,6 +127,7 @@ class LibraryCalls:
         """What changed, as sums since the start."""
         functions = set(self._latency.take(look.histograms("library", 2)))
         functions |= set(self._ns.take(look.table("library_ns", 2)))
+        functions |= set(self._counted.take(look.table("library_count", 2)))
         threads = {key[:2] for key in self._time.take(look.table("library_time", 3))}
         threads |= {key[:2] for key in self._calls.take(look.table("library_calls", 3))}
         waiting = self._waiting(look)
@@ -137,7 +150,12 @@ class LibraryCalls:
 
     def _function(self, pid: int, number: int) -> list[Any]:
         slots = self._latency.get((pid, number)) or {}
-        return [pid, SYMBOLS[number], sum(slots.values()), self._ns.get((pid, number)) or 0, slots]
+        return [pid, SYMBOLS[number], self._count(pid, number), self._ns.get((pid, number)) or 0, slots]
+
+    def _count(self, pid: int, number: int) -> int:
+        if self._are_counted:
+            return self._counted.get((pid, number)) or 0
+        return sum((self._latency.get((pid, number)) or {}).values())
 
     def _thread(self, pid: int, tid: int, waiting_ns: int) -> list[int]:
         """[pid, tid, launches, ns in synchronising calls, up to now]; empty when it has done neither."""
@@ -155,21 +173,21 @@ class LibraryCalls:
     def counts(self) -> dict[tuple[int, str], int]:
         """Calls of each function of each process, since the start."""
         return {
-            (pid, SYMBOLS[number]): sum(slots.values())
-            for (pid, number), slots in self._latency.items()
+            (pid, SYMBOLS[number]): self._count(pid, number)
+            for (pid, number), _ in self._latency.items()
             if number < len(SYMBOLS)
         }
 
     def begin_again(self) -> None:
         """The next run counts from 0."""
-        for sums in (self._ns, self._time, self._calls):
+        for sums in (self._ns, self._time, self._calls, self._counted):
             sums.begin_again()
         self._latency.begin_again()
 
     def forget(self, tids: Collection[int], pids: Collection[int]) -> None:
         """Drop what ended."""
         self._latency.forget(pids, 0)
-        for sums in (self._ns, self._time, self._calls):
+        for sums in (self._ns, self._time, self._calls, self._counted):
             sums.forget(pids, 0)
         self._dead |= set(tids)
         self._told = {key: told for key, told in self._told.items() if key[1] not in tids and key[0] not in pids}

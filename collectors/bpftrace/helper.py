@@ -10,6 +10,7 @@ because it costs too much), it is ended and started anew, and the sums go on.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from llmtop.collectors.bpftrace import runner
 from llmtop.collectors.bpftrace.budget import LADDER, NS_PER_HIT
 from llmtop.collectors.bpftrace.counts import Calls, LibraryCalls
 from llmtop.collectors.bpftrace.libraries import Libraries
-from llmtop.collectors.bpftrace.output import Look, Looks, Record, count_of
+from llmtop.collectors.bpftrace.output import HELPER_ERROR, Look, Looks, Record, count_of
 from llmtop.collectors.bpftrace.runner import Bpftrace
 from llmtop.collectors.bpftrace.script import Plan, script
 from llmtop.collectors.bpftrace.sleeps import Sleeps
@@ -77,7 +78,11 @@ class Helper:
             is_careful=options.budget < 1,
         )
         self._symbols = Symbols()
-        self._calls, self._library_calls, self._sleeps = Calls(), LibraryCalls(), Sleeps(self._symbols)
+        found = runner.version(path)
+        self._names_all, self._loses_first = runner.names_by_process(found), runner.loses_first(found)
+        self._calls = Calls(are_counted=self._loses_first)
+        self._library_calls = LibraryCalls(are_counted=self._loses_first)
+        self._sleeps = Sleeps(self._symbols)
         self.missing: dict[str, tuple[str, str]] = {}
         """What cannot be had here: (reason, remedy) by part."""
         self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
@@ -88,7 +93,6 @@ class Helper:
         self._last_ns = 0
         self._looks_taken = 0
         self._look_for_libraries()
-        self._names_all = runner.names_by_process(runner.version(path))
         self._plan = self._next_plan()
         self._started_s = time.monotonic()
         self._run: Bpftrace | None = None
@@ -194,6 +198,7 @@ class Helper:
             functions=self._libraries.functions() if can["library calls"] else (),
             interval_ms=max(1, round(self._interval_s * 1000)),
             named=_NAMES not in self.missing,
+            loses_first=self._loses_first,
         )
 
     def _share_programs(self) -> bool:
@@ -213,6 +218,7 @@ class Helper:
     def _looks_of(self, records: list[Record]) -> Iterator[Look]:
         for record in records:
             self._lost += count_of(record, "events") if record.kind == "lost_events" else 0
+            self._lost += record.kind == HELPER_ERROR and count_of(record, "retcode") == -errno.E2BIG
             look = self._looks.take(record)
             if look:
                 yield look

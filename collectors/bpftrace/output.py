@@ -19,6 +19,8 @@ Frames: TypeAlias = "tuple[str, ...]"
 Slots: TypeAlias = "dict[int, int]"
 LAST_SLOT = 27
 MAPS = ("map", "hist")
+HELPER_ERROR = "helper_error"
+"""What the kernel has refused, with its number as `retcode` (0.23 says it unasked, 0.17 not at all)."""
 _BEGIN = re.compile(r"begin (\d{1,19})\n?\Z")
 _STACKS = re.compile(r"stacks\n?\Z")
 _END = re.compile(r"end\n?\Z")
@@ -110,7 +112,7 @@ def parse(line: bytes) -> Record | None:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("type"), str):
         return None
-    kind, data = said["type"], said.get("data")
+    kind, data = said["type"], said if said["type"] == HELPER_ERROR else said.get("data")
     if kind in MAPS:
         if not isinstance(data, dict) or len(data) != 1:
             return None

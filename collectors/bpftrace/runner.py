@@ -52,6 +52,11 @@ def names_by_process(found: tuple[int, int] | None) -> bool:
     return found is not None and found >= (0, 19)
 
 
+def loses_first(found: tuple[int, int] | None) -> bool:
+    """Whether CPUs that come to a new entry of a map at once lose what they add: 0.23 does, 0.17 does not."""
+    return found is None or found > OLDEST
+
+
 def _symbols(path: str, named: bool) -> dict[str, str]:
     if not named:
         return {"BPFTRACE_NO_USER_SYMBOLS": "1"}

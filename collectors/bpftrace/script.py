@@ -5,6 +5,11 @@ does not know those of system calls), deleting from a map that is printed (until
 gone as it comes to it: such entries are set to 0), variables that are first set within a block (0.22), keys and tuples
 of mixed integer types (0.22: hence the casts), and deleting an entry that is not there (0.23 complains of each).
 
+Counters of the kinds `count`, `sum` and `hist` have a value for each CPU, so that none is lost to another CPU. But
+newer releases (0.23; not 0.17) make an entry only where there is none: of CPUs that come to a new one at the same
+moment, all but one lose what they add (helper_error -17, EEXIST). So what must be exact is made with a 0 first, which
+may get lost. A histogram cannot be: counts are kept beside it.
+
 Times are kept in units of 256 ns in histograms, so that the power-of-two buckets of `hist` are the slots of
 programs/common.h; bpftrace before 0.20 keeps only 32 bits of what it is given.
 """
@@ -76,6 +81,7 @@ class Plan:
         stack_every: One sleep in so many has its stack taken; 0 for none.
         samples: Whether the stacks of what runs are taken.
         named: Whether bpftrace may give the functions of programs their names.
+        loses_first: Whether this bpftrace may lose what CPUs add to an entry that is new.
     """
 
     pids: tuple[int, ...]
@@ -87,6 +93,7 @@ class Plan:
     interval_ms: int = 1000
     stacks_ms: int = 2000
     named: bool = True
+    loses_first: bool = False
 
     @property
     def first_ms(self) -> int:
@@ -105,7 +112,7 @@ def script(plan: Plan, machine: str = platform.machine()) -> str:
     parts += _call_probes(plan, machine)
     if plan.scheduler:
         parts.append(_scheduler(plan))
-    parts += [_function(function) for function in plan.functions]
+    parts += [_function(function, plan) for function in plan.functions]
     if plan.samples:
         parts.append(_SAMPLES.replace("HERTZ", str(HERTZ)))
     return "\n".join([*parts, _reports(plan)])  # intervals last: when one fires, all else is attached
@@ -148,7 +155,8 @@ def _call_probes(plan: Plan, machine: str) -> list[str]:
     own = f" /{' && '.join(f'args->id != {number}' for number in traps.values())}/" if traps else ""
     files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
     if plan.calls == "counted":
-        return [_COUNTED.replace("FILES", files).replace(" OWN", own)]
+        counted = _COUNTED.replace("COUNT", _added(plan, "@calls[(uint64)pid, $call]"))
+        return [counted.replace("FILES", files).replace(" OWN", own)]
     if plan.calls == "off":
         return []
     polls = " ".join(
@@ -158,7 +166,16 @@ def _call_probes(plan: Plan, machine: str) -> list[str]:
     timed = _TIMED.replace("FILES", files).replace(" OWN", own).replace("POLLS", polls)
     timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("PPOLL", str(numbers.ppoll))
     timed = timed.replace("FUTEX", str(numbers.futex))
-    return [timed]
+    apart = f"\n    {_added(plan, '@calls[(uint64)pid, $call]')}" if plan.loses_first else ""
+    timed = timed.replace("ERROR", _added(plan, "@errors[(uint64)pid, $call]"))
+    return [timed.replace("TIMEOUT", _added(plan, "@switch_timeouts[(uint64)pid]")).replace("COUNT", apart)]
+
+
+def _added(plan: Plan, counter: str, amount: str = "(uint64)1") -> str:
+    """What adds to a counter that several CPUs may come to at once; else `count` will do."""
+    if plan.loses_first:
+        return f"{counter} = sum((uint64)0); {counter} = sum({amount});"
+    return f"{counter} = count();" if amount == "(uint64)1" else f"{counter} = sum({amount});"
 
 
 _COUNTED = """
@@ -167,7 +184,7 @@ tracepoint:raw_syscalls:sys_enter OWN {
     $call = (uint64)args->id;
     $file = (uint64)0;
     if (FILES) { $file = (uint64)args->args[0]; }
-    @calls[(uint64)pid, $call] = count();
+    COUNT
     @call[(uint64)tid] = ((uint64)1, $call + (uint64)1, $file);
   } else { @foreign_calls = count(); }
 }"""
@@ -192,12 +209,12 @@ tracepoint:raw_syscalls:sys_exit {
   if ($entry.0) {
     $ns = nsecs - $entry.0;
     $call = $entry.1 - (uint64)1;
-    @latency[(uint64)pid, $call] = hist($ns >> 8);
+    @latency[(uint64)pid, $call] = hist($ns >> 8);COUNT
     @time[(uint64)pid, $call] = sum($ns);
     if (args->ret < 0 && args->ret >= -4095) {
-      @errors[(uint64)pid, $call] = count();
+      ERROR
       if (args->ret == -110 && $call == FUTEX && $ns > 4500000 && $ns < 7000000) {
-        @switch_timeouts[(uint64)pid] = count();
+        TIMEOUT
       }
     }
     delete(@call[(uint64)tid]);
@@ -265,7 +282,7 @@ tracepoint:sched:sched_switch {
 }"""
 
 
-def _function(function: Function) -> str:
+def _function(function: Function, plan: Plan) -> str:
     """The probes on a function; one clause each, because a uretprobe does not know whose it is.
 
     The runtime's functions call the driver's: by thread, the outermost one counts.
@@ -273,7 +290,8 @@ def _function(function: Function) -> str:
     place = f"{function.path}:{function.symbol}"
     by_thread = _BY_THREAD if function.launches or function.waits else ("", "")
     enter, leave = (part.replace("FLAG", "1" if function.waits else "0") for part in by_thread)
-    text = _FUNCTION.replace("PLACE", place).replace("ENTER", enter).replace("LEAVE", leave)
+    apart = f"\n    {_added(plan, '@library_count[(uint64)pid, NUMBER]')}" if plan.loses_first else ""
+    text = _FUNCTION.replace("PLACE", place).replace("ENTER", enter).replace("LEAVE", leave).replace("COUNT", apart)
     return text.replace("NUMBER", f"(uint64){function.number}")
 
 
@@ -294,7 +312,7 @@ uprobe:PLACE {
 uretprobe:PLACE {
   $since = @entered[(uint64)pid, (uint64)tid, NUMBER];
   if ($since) {
-    @library[(uint64)pid, NUMBER] = hist((nsecs - $since) >> 8);
+    @library[(uint64)pid, NUMBER] = hist((nsecs - $since) >> 8);COUNT
     @library_ns[(uint64)pid, NUMBER] = sum(nsecs - $since);
     @entered[(uint64)pid, (uint64)tid, NUMBER] = (uint64)0;LEAVE
   }
@@ -313,10 +331,11 @@ def _reports(plan: Plan) -> str:
     sums = list(news)
     if plan.calls == "timed":
         sums += ["latency", "time", "errors", "spins", "switch_timeouts", "foreign_calls"]
+        sums += ["calls"] if plan.loses_first else []
     if plan.calls == "counted":
         sums += ["calls", "foreign_calls"]
     if plan.functions:
-        sums += ["library", "library_ns"]
+        sums += ["library", "library_ns"] + (["library_count"] if plan.loses_first else [])
     if any(function.launches or function.waits for function in plan.functions):
         sums += ["library_time", "library_calls"]
     if plan.scheduler:

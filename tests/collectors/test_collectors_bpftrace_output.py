@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.bpftrace.output import LAST_SLOT, Look, Looks, Record, count_of, parse, stack_key
+from llmtop.collectors.bpftrace.output import HELPER_ERROR, LAST_SLOT, Look, Looks, Record, count_of, parse, stack_key
 
 # What bpftrace 0.17 printed of a program that sleeps, put together.
 SAID = rb"""
@@ -58,6 +58,13 @@ def test_what_is_not_there_is_empty() -> None:
     look = Look(1)
     assert (look.table("time", 2), look.histograms("latency", 2), look.tuples("off", 1)) == ({}, {}, {})
     assert (look.stacks("samples", 2), look.frames("user")) == ([], {})
+
+
+def test_what_the_kernel_refuses_is_told_with_its_number() -> None:
+    said = b'{"type": "helper_error", "msg": "Argument list too long", "helper": "map_update_elem", "retcode": -7}'
+    record = parse(said)
+    assert record is not None
+    assert (record.kind, count_of(record, "retcode")) == (HELPER_ERROR, -7)
 
 
 def test_lost_events_are_told() -> None:

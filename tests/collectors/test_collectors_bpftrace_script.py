@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llmtop.collectors.bpftrace import collector, runner
@@ -25,6 +25,8 @@ PLANS = [
     Plan((1,), calls="off", stack_every=1),
     Plan((1,), calls="off", scheduler=False),
     Plan((1,), scheduler=False, samples=True),
+    Plan((1,), functions=(SYNC,), loses_first=True),
+    Plan((1,), calls="counted", loses_first=True),
 ]
 
 
@@ -36,7 +38,23 @@ def test_every_map_that_is_read_is_written(plan: Plan, machine: str) -> None:
     written = set(re.findall(r"@(\w+)[^;{}]* = ", text))
     assert used == written
     assert text.count("{") == text.count("}")
-    assert not re.search(r"\b(FILES|POLLS|PPOLL|YIELD|FUTEX|TAKE|WEIGH|SOME|SYNC|HERTZ)\b", text)
+    assert not re.search(r"\b(FILES|POLLS|PPOLL|YIELD|FUTEX|COUNT|ERROR|TIMEOUT|TAKE|WEIGH|SOME|SYNC|HERTZ)\b", text)
+
+
+@pytest.mark.parametrize("calls", ["timed", "counted"])
+def test_what_cpus_come_to_at_once_is_made_before_it_is_added_to(calls: str) -> None:
+    """Keys without a thread are; what is left is only looked at for its order of magnitude."""
+    text = script(Plan((1,), calls=calls, functions=(SYNC,), loses_first=True), "x86_64")
+    exact = set(re.findall(r"@(\w+)\[[^;\n]*?\] = sum\(\(uint64\)0\);", text))
+    assert exact == {"library_count", "calls", *(("errors", "switch_timeouts") if calls == "timed" else ())}
+    for name in exact:
+        assert re.search(rf"(@{name}\[[^\]]*\]) = sum\(\(uint64\)0\); \1 = sum\(\(uint64\)1\);", text)
+    assert "sum((uint64)0)" not in script(Plan((1,), calls=calls, functions=(SYNC,)), "x86_64")
+
+
+@pytest.mark.parametrize(("found", "loses"), [((0, 17), False), ((0, 23), True), ((1, 0), True), (None, True)])
+def test_which_releases_lose_the_first(found: tuple[int, int] | None, loses: bool) -> None:
+    assert runner.loses_first(found) is loses
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -79,6 +97,7 @@ def test_functions_are_found_where_they_are(libcuda: Path) -> None:
     assert {data[place : place + 1] for place in found.values()} <= {b"\x55", b"\xf3"}, "push %rbp, or endbr64"
 
 
+@example(cut=1.0, damage=b"\x00\x80", place=0.002079957231059027).via("an offset that no index can be")
 @given(cut=st.floats(0, 1), damage=st.binary(max_size=64), place=st.floats(0, 1))
 def test_damaged_libraries_are_told(libcuda: Path, cut: float, damage: bytes, place: float) -> None:
     data = libcuda.read_bytes()

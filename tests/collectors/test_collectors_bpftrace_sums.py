@@ -78,6 +78,26 @@ def test_calls_are_told_when_they_change() -> None:
     assert calls.read(Look(S, {"calls": {f"{PID},{FUTEX}": 4}}))["calls"] == [[PID, FUTEX, 7, 2, 3000, {10: 3}]]
 
 
+def test_where_calls_are_counted_beside_their_times_the_counts_are_told() -> None:
+    """Histograms and times of newer releases may lack the first."""
+    calls, library = Calls(are_counted=True), LibraryCalls(are_counted=True)
+    launch = NUMBERS["cuLaunchKernel"]
+    maps: dict[str, Any] = {
+        "latency": {f"{PID},{FUTEX}": [bucket(10, 3)]},
+        "calls": {f"{PID},{FUTEX}": 4},
+        "library": {f"{PID},{launch}": [bucket(4, 9)]},
+        "library_count": {f"{PID},{launch}": 11},
+    }
+    assert calls.read(Look(S, maps))["calls"] == [[PID, FUTEX, 4, 0, 0, {10: 3}]]
+    assert library.read(Look(S, maps))["functions"] == [[PID, "cuLaunchKernel", 11, 0, {4: 9}]]
+    assert (calls.seen, library.counts()) == (4, {(PID, "cuLaunchKernel"): 11})
+    for part in (calls, library):
+        part.begin_again()
+    counted = {"calls": {f"{PID},{FUTEX}": 5}, "library_count": {f"{PID},{launch}": 2}}
+    assert calls.read(Look(S, counted))["calls"] == [[PID, FUTEX, 9, 0, 0, {10: 3}]]
+    assert library.read(Look(S, counted))["functions"] == [[PID, "cuLaunchKernel", 13, 0, {4: 9}]]
+
+
 def test_library_calls_are_told_by_thread_up_to_now() -> None:
     library = LibraryCalls()
     launch, sync = NUMBERS["cuLaunchKernel"], NUMBERS["cuStreamSynchronize"]

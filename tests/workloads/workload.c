@@ -242,6 +242,40 @@ static void *some_calls(void *unused)
 	return unused;
 }
 
+/* Calls that there are not, each made for the first time by two CPUs at once. */
+#define FIRST_OF_NONE 600
+#define CALLS_OF_NONE 300
+static int arrived[CALLS_OF_NONE];
+
+static void *rush(void *cpu)
+{
+	cpu_set_t own;
+	CPU_ZERO(&own);
+	CPU_SET((long)cpu, &own);
+	sched_setaffinity(0, sizeof(own), &own);
+	for (int i = 0; i < CALLS_OF_NONE; i++) {
+		__atomic_add_fetch(&arrived[i], 1, __ATOMIC_SEQ_CST);
+		while (__atomic_load_n(&arrived[i], __ATOMIC_SEQ_CST) < 2)
+			;
+		syscall(FIRST_OF_NONE + i);
+	}
+	return NULL;
+}
+
+static void rush_both(void)
+{
+	pthread_t threads[2];
+	for (long i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, rush, (void *)i);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	puts("{\"calls\": 2}");
+	fflush(stdout);
+	while (wait_for_line())
+		;
+	_exit(0);
+}
+
 static void count(void)
 {
 	struct epoll_event found;
@@ -327,6 +361,8 @@ int main(int argc, char **argv)
 		return 0;
 	if (!strcmp(mode, "count"))
 		count();
+	if (!strcmp(mode, "rush"))
+		rush_both();
 	if (!strcmp(mode, "exec"))
 		execl(argv[0], argv[0], "count", (char *)NULL);
 	if (!strcmp(mode, "nanosleep")) {

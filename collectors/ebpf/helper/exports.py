@@ -28,7 +28,7 @@ def functions(path: str, wanted: Collection[str]) -> dict[str, int]:
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
             return dict(_found(data, {name.encode() for name in wanted}))
-        except (struct.error, IndexError) as error:
+        except (struct.error, IndexError, OverflowError) as error:  # a place beyond what can be addressed
             raise ValueError(f"{path} is a damaged library: {error}") from error
 
 
