@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from llmtop.collectors.nvml_errors import NOT_SUPPORTED, code_of
+from llmtop.collectors.nvml_errors import NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml_readings import field, nvlink_states
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmtop.collectors.nvml_device import Device
     from llmtop.model import Fact
 
@@ -50,11 +52,11 @@ def lasting_facts(device: Device) -> dict[str, Fact]:
     }
 
 
-def changing_facts(device: Device) -> dict[str, Fact]:
-    """What an administrator or a fault can change while we look."""
+def changing_facts(device: Device, links: Sequence[bool] | Unknown) -> dict[str, Fact]:
+    """What an administrator or a fault can change while we look; `links` as `nvlink_states` has just told them."""
     return {
         "mig": device.fact(lambda nvml, handle: "enabled" if nvml.nvmlDeviceGetMigMode(handle)[0] else "disabled"),
-        "nvlinks": device.fact(_nvlinks),
+        "nvlinks": _nvlinks(links),
         "ecc": device.fact(lambda nvml, handle: "enabled" if field(nvml, handle, _ECC_CURRENT) else "disabled"),
         "row_remapping": device.fact(_row_remapping),
         "recovery_action": device.fact(_recovery_action),
@@ -67,13 +69,21 @@ def sm_count(nvml: Any, handle: Any) -> int:
     return cores // _CORES_PER_SM.get(nvml.nvmlDeviceGetCudaComputeCapability(handle), 128)
 
 
-def _nvlinks(nvml: Any, handle: Any) -> int | Unknown:
+def links_of(device: Device) -> Sequence[bool] | Unknown:
+    """Of each NVLink whether it is up, or why that is not known: a call for each link, so asked once a look.
+
+    Raises:
+        GpuDownError: The GPU does not answer any more.
+    """
     try:
-        return len(nvlink_states(nvml, handle))
-    except nvml.NVMLError as error:
-        if code_of(error) == NOT_SUPPORTED:
-            return _NO_NVLINK
-        raise
+        states: list[bool] = device.ask(nvlink_states)
+    except device.error as error:
+        return _NO_NVLINK if code_of(error) == NOT_SUPPORTED else explain(error)
+    return states
+
+
+def _nvlinks(links: Sequence[bool] | Unknown) -> int | Unknown:
+    return links if isinstance(links, Unknown) else len(links)
 
 
 def _row_remapping(nvml: Any, handle: Any) -> str:

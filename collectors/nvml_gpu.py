@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from llmtop import vocabulary as v
 from llmtop.collectors import nvml_readings as readings
 from llmtop.collectors.nvml_device import Device, GpuDownError
 from llmtop.collectors.nvml_errors import INVALID_ARGUMENT, NOT_FOUND, code_of, explain
-from llmtop.collectors.nvml_facts import changing_facts, lasting_facts
+from llmtop.collectors.nvml_facts import changing_facts, lasting_facts, links_of
 from llmtop.collectors.nvml_gpm import GpmTrack
 from llmtop.collectors.nvml_mig import Instances
 from llmtop.collectors.nvml_news import Due, News
@@ -116,7 +117,7 @@ class Gpu:
         facts: dict[str, Fact] = {
             "index": self.index,
             **lasting,
-            **changing_facts(device),
+            **changing_facts(device, links_of(device)),
             "gpm": gpm.why_not or "supported",
         }
         self.track = replace(self.track, name=self.track.name if isinstance(name, Unknown) else str(name), facts=facts)
@@ -147,11 +148,15 @@ class Gpu:
             news.missing.extend(self._kept.get(group, ()))
 
     def _read_slow(self, news: News, device: Device) -> None:
-        changing = changing_facts(device)
+        links = links_of(device)
+        changing = changing_facts(device, links)
         if any(self.track.facts.get(key) != value for key, value in changing.items()):
             self.track = replace(self.track, facts={**self.track.facts, **changing})
-        getters = (*readings.SLOW, *(readings.NVLINK if self._links else ()))
-        readings.read_numbers(news, self.track.id, device, getters, is_mig=self._is_mig)
+        readings.read_numbers(news, self.track.id, device, readings.SLOW, is_mig=self._is_mig)
+        if isinstance(links, Unknown):
+            news.gap(self.track.id, v.GPU_NVLINK_ACTIVE)
+        else:
+            news.read(self.track.id, v.GPU_NVLINK_ACTIVE, sum(links))
         self._instances.renew(news, device, is_mig=self._is_mig)
 
     def _read_costly(self, news: News, device: Device) -> None:

@@ -5,19 +5,21 @@ NVML's faults are filtered here: shares of processes that do not run, over 100 %
 
 from __future__ import annotations
 
+from ctypes import byref, c_uint
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmtop import procfs
 from llmtop import vocabulary as v
-from llmtop.collectors.nvml_errors import NOT_FOUND, NOT_SUPPORTED, code_of, explain
+from llmtop.collectors.nvml_device import SENTINELS
+from llmtop.collectors.nvml_errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml_readings import IN_MIG
 from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llmtop.collectors.nvml_device import Device
     from llmtop.collectors.nvml_news import News
@@ -27,6 +29,8 @@ _GIVE_UP_NS = 30 * NS_PER_S
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h, as /proc/self/ns/pid shows it."""
 _NO_INSTANCE = 0xFFFFFFFF
+_SPARE, _TRIES = 8, 3
+"""Room for processes that come, and how often the list is asked for with more."""
 _MEMORY_NOT_SAID = Unknown("the driver does not say how much GPU memory the process has")
 _NO_NEW_SAMPLE = Unknown("NVML has no new sample of the process: idle, or too short to be seen")
 _NO_SHARE_YET = Unknown("the first samples of the GPU's time are not in yet", "wait 2 s")
@@ -42,7 +46,7 @@ class _Use:
 
     def add(self, kind: str, process: Any) -> None:
         """A process in several MIG instances is listed once for each, and those add up; in one list or both."""
-        memory = process.usedGpuMemory
+        memory = None if process.usedGpuMemory in SENTINELS else process.usedGpuMemory
         if not self.kinds or kind in self.kinds:
             self.memory = None if memory is None or self.memory is None else self.memory + memory
         self.kinds.add(kind)
@@ -63,6 +67,10 @@ class Processes:
         self._gpu = gpu
         self._proc = proc
         self._shares = _Shares()
+        self._lists = {
+            "compute": _RunningList("nvmlDeviceGetComputeRunningProcesses_v3"),
+            "graphics": _RunningList("nvmlDeviceGetGraphicsRunningProcesses_v3"),
+        }
         self._strangers: dict[int, Unknown] = {}
 
     def read(self, news: News, device: Device, *, shares: bool) -> None:
@@ -72,7 +80,7 @@ class Processes:
             GpuDownError: The GPU does not answer any more.
         """
         try:
-            uses = _uses(device)
+            uses = _uses(device, self._lists)
         except device.error as error:
             news.missing.append(Missing(f"{self._gpu}/processes", explain(error)))
             return
@@ -177,11 +185,40 @@ class _Shares:
         return new
 
 
-def _uses(device: Device) -> dict[int, _Use]:
-    graphics = device.ask(lambda nvml, handle: nvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle))
-    compute = device.ask(lambda nvml, handle: nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+class _RunningList:
+    """One of the driver's two lists of processes, asked once a look.
+
+    pynvml asks twice: how many there are, and who. The driver goes through its clients each time.
+    """
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._room = _SPARE
+
+    def read(self, nvml: Any, handle: Any) -> Sequence[Any]:
+        """The processes, as c_nvmlProcessInfo_v3_t.
+
+        Raises:
+            NVMLError: As the driver gives it.
+        """
+        function = nvml._nvmlGetFunctionPointer(self._function)
+        for _ in range(_TRIES):  # more may come between two calls
+            found = (nvml.c_nvmlProcessInfo_v3_t * self._room)()
+            count = c_uint(self._room)
+            code = function(handle, byref(count), found)
+            if code != INSUFFICIENT_SIZE:
+                break
+            self._room = count.value + _SPARE
+        if code != 0:
+            raise nvml.NVMLError(code)
+        running: Sequence[Any] = found[: count.value]
+        return running
+
+
+def _uses(device: Device, lists: Mapping[str, _RunningList]) -> dict[int, _Use]:
+    listed = {kind: device.ask(lists[kind].read) for kind in ("graphics", "compute")}
     uses: dict[int, _Use] = {}
-    for kind, process in _labelled(compute=compute, graphics=graphics):
+    for kind, process in _labelled(compute=listed["compute"], graphics=listed["graphics"]):
         uses.setdefault(process.pid, _Use()).add(kind, process)
     return uses
 

@@ -129,7 +129,6 @@ SLOW = (
 )
 """Up to 0.6 ms each on an H100 (270 and 271), 1.5 ms together. The fields are asked one by one because driver 580
 answers 270 and 271 without a type when they are asked with others."""
-NVLINK = (Getter(v.GPU_NVLINK_ACTIVE, lambda nvml, handle: sum(nvlink_states(nvml, handle))),)
 _NVLINK_ERRORS = {161: "replay", 162: "recovery", 163: "crc"}
 """By field of NVML_FI_DEV_NVLINK_ERROR_DL_*."""
 _NOT_ALL_KINDS = Unknown("the driver does not report every kind of NVLink error")

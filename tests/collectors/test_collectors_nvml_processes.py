@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.model import Unknown
-from tests.collectors.nvml_looks import Clock, nvml_collector, reasons, values
+from llmtop.model import TrackKind, Unknown
+from tests.collectors.nvml_looks import Clock, calls, nvml_collector, reasons, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,3 +151,14 @@ def test_in_a_container_a_pid_that_holds_the_gpu_is_the_process(
     proc = make_proc(tmp_path / "proc", CONTAINER, p4242="4242", p4243="4243")
     with nvml_collector(clock, proc=proc) as collector:
         assert not [what for what in reasons(collector.poll()) if what.endswith(("4242", "4243"))]
+
+
+def test_the_list_of_processes_is_asked_for_once_a_look_however_many_there_are(machine: FakeNvml, clock: Clock) -> None:
+    with nvml_collector(clock) as collector:
+        for count, asked in ((2, 1), (30, 2), (33, 1), (0, 1)):
+            machine.set_gpu(0, compute=" ".join(f"{4000 + i}:1000" for i in range(count)))
+            before = calls("nvmlDeviceGetComputeRunningProcesses_v3")
+            trace = collector.poll()
+            assert len(trace.tracks_of(TrackKind.GPU_PROCESS)) == count
+            assert calls("nvmlDeviceGetComputeRunningProcesses_v3") - before == asked
+            clock.advance(0.5)

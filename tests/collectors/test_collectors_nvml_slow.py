@@ -182,3 +182,13 @@ def test_the_call_that_blocks_for_20_ms_is_never_made(collector: NvmlCollector, 
     before = calls("nvmlDeviceGetPcieThroughput")
     poll_twice(collector, clock)
     assert calls("nvmlDeviceGetPcieThroughput") == before
+
+
+def test_a_look_asks_each_link_once(machine: FakeNvml, clock: Clock) -> None:
+    machine.set_gpu(0, nvlinks=18)
+    with nvml_collector(clock) as collector:
+        collector.poll()
+        before = calls("nvmlDeviceGetNvLinkState")
+        clock.advance(5.1)
+        assert values(collector.poll())["gpu.nvlink_active"] == 18
+        assert calls("nvmlDeviceGetNvLinkState") - before == 18 + 1, "the last answer says that there are no more"
