@@ -3,7 +3,8 @@
     python benchmarks/start_times.py [--runs 7] [--kernels 2000] [--nvtop PATH] [--nvitop PATH]
 
 Each program runs in a pseudo-terminal; times are of the output that made the screen show what was waited for, counted
-from the start of the process. Medians, with a warm page cache. Eight made-up GPUs stand behind the live screens.
+from the start of the process. Medians, with a warm page cache. Eight made-up GPUs stand behind the live screens, one
+behind that of the demo server.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import (
     LLMTOP,
     ROOT,
+    DemoServer,
     TimedTerminal,
     fake_gpus,
     machine,
@@ -62,6 +64,11 @@ def has_readings(text: str) -> bool:
     return len(re.findall(r"\d ?%", text)) >= 8 or len(re.findall(r"(?<!\d)(?:1[5-9]|2[0-3])\d\d(?!\d)", text)) >= 8
 
 
+def has_rate(text: str) -> bool:
+    """Whether the header shows what the server delivers: a counter read twice."""
+    return re.search(r"tok/s +\d", text) is not None
+
+
 def has_durations(text: str) -> bool:
     """Whether the kernel table has rows."""
     return sum(text.count(f" {unit} ") for unit in ("ns", "µs", "ms", "s")) > 2
@@ -89,6 +96,16 @@ def start_rows(starts: Mapping[str, tuple[Start, str]], env: Env, runs: int) -> 
         first, full, rss = (median(column) for column in zip(*measured[name], strict=True))
         rows.append((name, f"{_seconds(first)} / {_seconds(full)} / {rss:.0f} MB", budget))
     return rows
+
+
+def attached_rows(runs: int) -> list[Row]:
+    """The live screen of a server under load, which takes what it can get of the same cores."""
+    with DemoServer("--load") as server, fake_gpus(1, user=server.pid) as env:
+        attach = (*LLMTOP, "--attach", str(server.pid), "--interval", "0.5")
+        start = Start(attach, has_titles, has_rate, 4.0)
+        return start_rows(
+            {"live screen of a server, 2 Hz: panes, first rate": (start, "0.6 s first paint, 1.5 s rate")}, env, runs
+        )
 
 
 def snapshot_row(env: Env, runs: int) -> Row:
@@ -159,7 +176,7 @@ def main() -> int:
                 starts[f"{name}: readings"] = (Start([path], has_readings, has_readings), "")
             else:
                 print(f"{name} is not measured: not installed here (--{name} PATH)")
-        rows = [*start_rows(starts, env, options.runs), snapshot_row(env, options.runs)]
+        rows = [*start_rows(starts, env, options.runs), *attached_rows(options.runs), snapshot_row(env, options.runs)]
         print(table(("start", "first paint / full / peak memory", "budget"), rows))
         print(table(("key to screen", "p50 / p95", "budget"), list(key_rows(large, env))))
     return 0

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
-from llmtop.collectors.nvml import HUNG_NS, HUNG_REMEDY, NvmlCollector, checks_of
-from llmtop.collectors.nvml_helper import LENGTH, LIBRARY
+from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, PERIOD_S
 from llmtop.model import NS_PER_S, Mark, Metric, Missing, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ _CHUNK = 1 << 20
 
 
 class GpuCollector:
-    """What `NvmlCollector` sees, through its process.
+    """What `nvml.NvmlCollector` sees, through its process.
 
     Args:
         clock: Where time is read.
     """
 
-    name = NvmlCollector.name
-    period_s = NvmlCollector.period_s
+    name = NAME
+    period_s = PERIOD_S
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:
         self._clock = clock
@@ -299,13 +298,47 @@ class _Unpacker:
 def checks() -> tuple[Check, ...]:
     """What `llmtop doctor` says of the GPUs here, within some seconds whatever hangs."""
     found = _look()
-    return (Check("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else checks_of(found)
+    return (Check("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else _checks_of(found)
+
+
+def _checks_of(trace: Trace) -> tuple[Check, ...]:
+    """What `llmtop doctor` says of the GPUs here, after a poll."""
+    why = trace.why_missing(NAME)
+    if why is not None:
+        return (Check("NVIDIA GPUs (NVML)", why),)
+    gpus = trace.tracks_of(TrackKind.GPU)
+    return (
+        *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", trace.why_missing(gpu.id) or _describe(gpu)) for gpu in gpus),
+        Check("GPM (live roofline)", _gpm_state(gpus)),
+        Check("GPU processes", _first_reason(trace, "/processes") or "visible"),
+        Check("XID events", _first_reason(trace, "/xid") or "watched"),
+        Check("Kernel log (process behind an XID)", trace.why_missing("kernel_log") or "readable"),
+    )
+
+
+def _describe(gpu: Track) -> str:
+    mig = ", MIG" if gpu.facts.get("mig") == "enabled" else ""
+    return f"{gpu.name}, driver {gpu.facts.get('driver', '?')}{mig}"
+
+
+def _gpm_state(gpus: tuple[Track, ...]) -> str | Unknown:
+    states = [gpu.facts.get("gpm", Unknown("the GPU does not answer")) for gpu in gpus]
+    reasons = [state for state in states if isinstance(state, Unknown)]
+    if not reasons:
+        return "supported"
+    if len(reasons) == len(states):
+        return reasons[0]
+    return f"supported on {len(states) - len(reasons)} of {len(states)} GPUs; on the others: {reasons[0].reason}"
+
+
+def _first_reason(trace: Trace, what: str) -> Unknown | None:
+    return next((missing.why for missing in trace.missing if missing.what.endswith(what)), None)
 
 
 def gpus_now() -> tuple[Track, ...] | None:
     """The GPUs here, in a process that ends with the answer; None without NVML, and where it hangs."""
     found = _look()
-    if isinstance(found, Unknown) or found.why_missing(NvmlCollector.name):
+    if isinstance(found, Unknown) or found.why_missing(NAME):
         return None
     return found.tracks_of(TrackKind.GPU)
 
@@ -326,7 +359,7 @@ def _look() -> Trace | Unknown:
 
 def _has_said_all(trace: Trace) -> bool:
     """Whether each GPU has told of itself, or why it does not."""
-    if trace.why_missing(NvmlCollector.name):
+    if trace.why_missing(NAME):
         return True
     gpus = trace.tracks_of(TrackKind.GPU)
     return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(gpu.id) for gpu in gpus)

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import procfs, remedies
-from llmtop.collectors.base import Check
 from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml_calls import Calls
 from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_events import Events
 from llmtop.collectors.nvml_gpu import Gpu
 from llmtop.collectors.nvml_news import Due, News, Pace
-from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, NAME, PERIOD_S
+from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,11 +52,6 @@ _POLL_S = 0.8
 _LEAST_PATIENCE_S = 0.05
 _OPEN_S = 1.5
 """nvmlInit takes some 100 ms, and seconds where nothing keeps the driver loaded (no persistence mode)."""
-HUNG_NS = 2 * NS_PER_S
-"""From here on a call is said to hang."""
-HUNG_REMEDY = (
-    "dmesg | grep -iE 'nvrm|xid'; it goes on by itself when the call returns; a GPU that stays so needs a reset"
-)
 _NO_GPU = Unknown("the driver sees no GPU", "nvidia-smi -L; a container needs `docker run --gpus all`")
 
 
@@ -95,9 +90,8 @@ class NvmlCollector:
         kernel_log: Where the driver's messages are read.
     """
 
-    name = "nvml"
-    period_s = 0.12
-    """A GPM window needs 100 ms, and polls jitter."""
+    name = NAME
+    period_s = PERIOD_S
 
     def __init__(
         self,
@@ -349,37 +343,3 @@ class NvmlCollector:
 
 def _seconds(call: Call, now_ns: int) -> str:
     return f"{(now_ns - call.start_ns) / NS_PER_S:.0f} s"
-
-
-def checks_of(trace: Trace) -> tuple[Check, ...]:
-    """What `llmtop doctor` says of the GPUs here, after a poll."""
-    why = trace.why_missing(NvmlCollector.name)
-    if why is not None:
-        return (Check("NVIDIA GPUs (NVML)", why),)
-    gpus = trace.tracks_of(TrackKind.GPU)
-    return (
-        *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", trace.why_missing(gpu.id) or _describe(gpu)) for gpu in gpus),
-        Check("GPM (live roofline)", _gpm_state(gpus)),
-        Check("GPU processes", _first_reason(trace, "/processes") or "visible"),
-        Check("XID events", _first_reason(trace, "/xid") or "watched"),
-        Check("Kernel log (process behind an XID)", trace.why_missing("kernel_log") or "readable"),
-    )
-
-
-def _describe(gpu: Track) -> str:
-    mig = ", MIG" if gpu.facts.get("mig") == "enabled" else ""
-    return f"{gpu.name}, driver {gpu.facts.get('driver', '?')}{mig}"
-
-
-def _gpm_state(gpus: tuple[Track, ...]) -> str | Unknown:
-    states = [gpu.facts.get("gpm", Unknown("the GPU does not answer")) for gpu in gpus]
-    reasons = [state for state in states if isinstance(state, Unknown)]
-    if not reasons:
-        return "supported"
-    if len(reasons) == len(states):
-        return reasons[0]
-    return f"supported on {len(states) - len(reasons)} of {len(states)} GPUs; on the others: {reasons[0].reason}"
-
-
-def _first_reason(trace: Trace, what: str) -> Unknown | None:
-    return next((missing.why for missing in trace.missing if missing.what.endswith(what)), None)

@@ -14,16 +14,14 @@ import fcntl
 import os
 import pickle
 import signal
-import struct
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from llmtop.collectors.nvml_sides import LENGTH, LIBRARY
+
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
-
-LENGTH = struct.Struct("<I")
-LIBRARY = "libnvidia-ml.so.1"
 
 
 class Packer:

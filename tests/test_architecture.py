@@ -66,6 +66,13 @@ def test_the_first_frame_waits_for_no_rule_and_nothing_of_reports() -> None:
     assert not loaded & {*OF_REPORTS, f"{RULES}.live_rules", f"{RULES}.thread_signals"}
 
 
+def test_nothing_that_asks_the_driver_is_loaded_beside_the_screen() -> None:
+    """NVML is asked in a process of its own, which loads what that takes while the screen is loaded here."""
+    loaded = modules_loaded_by("from llmtop.collectors.registry import host_collectors; host_collectors()")
+    assert "llmtop.collectors.gpus" in loaded
+    assert not loaded & {"pynvml", "llmtop.collectors.nvml", "llmtop.collectors.nvml_gpm"}
+
+
 @pytest.mark.parametrize(
     ("trace", "needed", "foreign"),
     [
