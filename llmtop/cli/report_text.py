@@ -38,6 +38,8 @@ _CLASS_MEANS = (
     "each kernel once; by time, as long as it takes."
 )
 _REASONS = 4
+_NOTABLE_REASON = 0.01
+"""Of the waiting."""
 _REFUSED = 5
 _IDLE_PARTS = 8
 _EACH_GPU = 2
@@ -147,7 +149,8 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
         head = f"  {one.name:<9}{one.kernels:>8}{time:>7}"
         mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
         yield f"{head}{_class_cells(one.means, shown_keys)}{mean:>10}"
-    yield f"  {'all, by time':<24}{_class_cells(classes[-1].by_time, shown_keys)}"
+    if classes[-1].kernels > 1:
+        yield f"  {'all, by time':<24}{_class_cells(classes[-1].by_time, shown_keys)}"
 
 
 def _class_cells(means: Mapping[str, float], keys: Sequence[str]) -> str:
@@ -261,16 +264,20 @@ def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _wrapped(str(why), style, "  ", "    ")
     name_width = max((min(len(bar.kernel), _NARROWEST_NAME) for bar in measured), default=0)
     for bar in measured:
-        reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in bar.shares[:_REASONS])
+        reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in _main_reasons(bar))
         busy = " (schedulers are busy: costs little)" if bar.starved is False else ""
         yield f"  {shorten(bar.kernel, name_width):<{name_width}}  {reasons}{busy}"
     yield from _glossary(bars[:_KERNELS], measured, style)
 
 
+def _main_reasons(bar: StallBar) -> list[tuple[str, float]]:
+    return [pair for pair in bar.shares[:_REASONS] if pair[1] >= _NOTABLE_REASON]
+
+
 def _glossary(rows: Sequence[StallBar], measured: Sequence[StallBar], style: TextStyle) -> Iterator[str]:
     """What the reasons mean that stand here and in the kernel table, once each."""
     tops = [costliest(bar.shares)[0] for bar in rows if bar.shares]
-    named = dict.fromkeys([*(reason for bar in measured for reason, _ in bar.shares[:_REASONS]), *tops])
+    named = dict.fromkeys([*(reason for bar in measured for reason, _ in _main_reasons(bar)), *tops])
     width = max((len(reason) for reason in named), default=0)
     for reason in named:
         if meaning := REASONS.get(reason, ""):

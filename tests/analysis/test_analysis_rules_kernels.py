@@ -479,6 +479,22 @@ def test_of_low_occupancy_without_its_limits_the_cause_is_not_made_up(lacking: M
     assert "--set full" in finding.next_command
 
 
+@pytest.mark.parametrize(
+    ("reasons", "action"),
+    [
+        ({"mio_throttle": 6.0, "wait": 4.0}, "shared memory is: fewer and wider"),
+        ({"lg_throttle": 4.0, "long_scoreboard": 2.0, "wait": 4.0}, "loads from the caches are"),
+        ({"lg_throttle": 3.0, "mio_throttle": 3.0, "wait": 4.0}, "coalesce accesses"),
+    ],
+)
+def test_at_the_roof_of_the_caches_the_stalls_tell_which_traffic_it_is(
+    reasons: Mapping[str, float], action: str
+) -> None:
+    metrics = {**CACHES, **COALESCED, **stall_ratios(**reasons)}
+    (finding,) = kernel_memory_roof.check(report(Launch("step", 50_000.0, metrics)))
+    assert action in finding.action
+
+
 def test_how_accesses_lie_is_to_be_collected_before_it_is_mended() -> None:
     (finding,) = kernel_memory_roof.check(report(Launch("step", 50_000.0, CACHES)))
     assert "was not collected: the command collects it" in finding.action
@@ -511,12 +527,14 @@ def test_the_tools_own_advice_is_evidence_of_the_same_finding() -> None:
     metrics = FAULTS["uncoalesced"][0]
     advice = (
         result("UncoalescedGlobalAccess", ("global", 60.0)),
+        result("MemoryCacheAccessPattern", ("global", 0.4)),
         result("SOLBottleneck", ("global", 90.0)),
         result("CPIStall", ("global", 80.0)),
     )
     (finding,) = diagnose(report(Launch("step", 1000.0, metrics, rules=advice), gpu=H100)).findings
     assert finding.rule == "kernel-uncoalesced"
     assert "UncoalescedGlobalAccess: up to 60 % of this kernel (estimate of ncu)" in finding.evidence
+    assert not any("MemoryCacheAccessPattern" in line for line in finding.evidence), "0.4 % is none"
     assert finding.at_stake_ns is not None
     assert finding.at_stake_ns <= 600.0
 
@@ -664,7 +682,8 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     assert found == [
         ("kernel-uncoalesced", "sgemm_naive"),
         ("kernel-bank-conflicts", "smem_conflict"),
-        ("kernel-memory-roof", "2 kernels"),
+        ("kernel-memory-roof", "sgemm_smem"),
+        ("kernel-memory-roof", "sgemm_coalesced"),
     ]
     llama = diagnose(load(LLAMA)).findings
     assert [finding.rule for finding in llama[:3]] == ["fusion-chances", "kernel-small-grid", "kernel-memory-roof"]

@@ -271,7 +271,10 @@ def test_a_page_begins_with_the_verdict_and_the_first_findings(path: Path) -> No
 
 
 def test_text_says_what_each_stall_reason_that_it_shows_means_and_no_other() -> None:
-    waits = [stall_ratios(wait=6.0, barrier=3.0, drain=1.0), stall_ratios(wait=9.0, not_selected=1.0, drain=0.0)]
+    waits = [
+        stall_ratios(wait=6.0, barrier=3.0, drain=1.0, misc=0.01),
+        stall_ratios(wait=9.0, not_selected=1.0, drain=0.0),
+    ]
     trace = made(*(Launch(f"k{i}", 1000.0, metrics) for i, metrics in enumerate(waits)))
     lines = "".join(report_text(trace, TextStyle(100))).splitlines()
     shown = {"wait", "barrier", "drain", "not_selected"}

@@ -244,9 +244,10 @@ def _evidence(claims: list[Claim]) -> Iterator[str]:
 
 
 def tool_says(judged: Judged, rules: tuple[str, ...]) -> Iterator[str]:
-    """What the profiler's own rules on the same say: its estimate, as evidence."""
+    """What the profiler's own rules on the same say: its estimate, as evidence, where it is worth a look."""
     for name, estimate in tool_estimates(judged, rules):
-        yield f"{name}: up to {percent(estimate)} of this kernel (estimate of ncu)"
+        if estimate >= 100 * WORTHWHILE_SHARE:
+            yield f"{name}: up to {percent(estimate)} of this kernel (estimate of ncu)"
 
 
 def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, float]]:

@@ -105,6 +105,23 @@ def _dram_action(kind: KernelKind) -> str:
     return _DRAM_ACTIONS.get(kind.family, _LIBRARY if kind.library else _OTHER)
 
 
+_WAITS_FOR_SHARED = ("mio_throttle", "short_scoreboard")
+_WAITS_FOR_CACHES = ("lg_throttle", "tex_throttle", "long_scoreboard")
+_MOST_OF_THE_WAITING = 0.5
+_CACHES = (
+    "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, keep values in "
+    "registers (register tiling), avoid bank conflicts"
+)
+_SHARED = (
+    "DRAM is not the limit, shared memory is: fewer and wider accesses to it (16 bytes a thread), several results a "
+    "thread from values in registers (register tiling), shuffles within a warp"
+)
+_CACHED = (
+    "DRAM is not the limit, loads from the caches are: keep what is used again in shared memory or registers (tiling), "
+    "and load 16 bytes a thread at once"
+)
+
+
 def _cache_action(judged: Judged) -> str:
     if judged.kind.library:
         return (
@@ -117,10 +134,10 @@ def _cache_action(judged: Judged) -> str:
             "sector, bank conflicts) was not collected: the command collects it, and tells coalescing from wider "
             "loads, register tiling and padding"
         )
-    return (
-        "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, "
-        "keep values in registers (register tiling), avoid bank conflicts"
-    )
+    shared, cached = judged.stalled(*_WAITS_FOR_SHARED), judged.stalled(*_WAITS_FOR_CACHES)
+    if max(shared, cached) < _MOST_OF_THE_WAITING:
+        return _CACHES
+    return _SHARED if shared > cached else _CACHED
 
 
 def _nearness(verdict: Verdict) -> str:
