@@ -309,7 +309,7 @@ def _seen(mode: Probes, states: Mapping[str, str | Unknown]) -> str | Unknown:
         elif mode is Probes.FULL:
             return f"perf: {state}"
         elif "stacks of your own" in state:
-            whys["perf"] = Unknown("sees stacks alone here, which light leaves out", "sudo llmtop")
+            whys["perf"] = Unknown("sees stacks alone here, which light leaves out", "sudo llmtop ...")
         else:
             return f"perf: {state}; without stacks"
     return Unknown(f"as off: {_reasons(whys)}", _remedies(whys)) if whys else _why_nothing_chosen()

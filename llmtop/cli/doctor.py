@@ -40,7 +40,7 @@ def _entry(check: Check) -> dict[str, object]:
     if isinstance(check.state, Unknown):
         remedy = for_here(check.state.remedy)
         return {"what": check.what, "ok": False, "reason": check.state.reason, "remedy": remedy}
-    return {"what": check.what, "ok": True, "state": check.state}
+    return {"what": check.what, "ok": True, "state": for_here(check.state)}
 
 
 def _lines(check: Check) -> list[str]:
@@ -49,6 +49,6 @@ def _lines(check: Check) -> list[str]:
     A word tells the state, so that it does not hang on colour.
     """
     if isinstance(check.state, str):
-        return [f"ok  {check.what}: {check.state}"]
+        return [f"ok  {check.what}: {for_here(check.state)}"]
     remedy = [f"      → {for_here(check.state.remedy)}"] if check.state.remedy else []
     return [f"no  {check.what}: {check.state.reason}", *remedy]

@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     """
     _survive_any_encoding()
     try:
-        return _dispatch(argv)
+        return _written_out(argv)
     except FilesError as error:
         for message in error.messages:
             _say(message, error.exit_code)
@@ -56,6 +56,14 @@ def run(argv: list[str]) -> int:
         if os.environ.get("LLMTOP_DEBUG"):
             raise
         return _say(f"a fault of its own: {type(error).__name__}: {error}; LLMTOP_DEBUG=1 shows where", 1)
+
+
+def _written_out(argv: list[str]) -> int:
+    """Dispatch; what is still in a buffer fails here, where it can be caught, and not as the interpreter exits."""
+    try:
+        return _dispatch(argv)
+    finally:
+        sys.stdout.flush()
 
 
 def _survive_any_encoding() -> None:

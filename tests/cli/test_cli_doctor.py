@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from llmtop import remedies
 from llmtop.cli import doctor
 from llmtop.collectors import registry
 from llmtop.collectors.base import Check
@@ -39,6 +40,17 @@ def test_each_check_is_a_line_and_its_remedy_another_that_can_be_copied(capsys: 
         "      → sudo sysctl kernel.yama.ptrace_scope=0",
         "no  BTF: the kernel carries no type information",
     ]
+
+
+def test_what_is_well_names_llmtop_so_that_sudo_finds_it_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = (Check("user", "user 7: only its own processes (sudo llmtop doctor shows the rest)"),)
+    monkeypatch.setattr(registry, "checks", lambda: checks)
+    monkeypatch.setattr(remedies, "own_command", lambda: ".venv/bin/llmtop")
+    shown = "user 7: only its own processes (sudo .venv/bin/llmtop doctor shows the rest)"
+    assert printed(capsys, as_json=False) == f"ok  user: {shown}\n"
+    assert json.loads(printed(capsys, as_json=True))["checks"][0]["state"] == shown
 
 
 def test_root_is_not_told_to_use_sudo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,6 +285,17 @@ def test_closed_pipe_is_no_fault() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("command", [("--help",), ("--version",), ("completion", "bash"), ("doctor",)], ids=" ".join)
+def test_a_reader_that_left_before_the_last_buffer_is_no_fault(command: tuple[str, ...]) -> None:
+    """Little output stands in a buffer until the end, unless Python is told not to have one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run([*LLMTOP, *command], stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_snapshot_of_a_server_is_strict_json() -> None:
     with demo_server() as pid:
         done = llmtop("snapshot", "--json", "--attach", str(pid), "--seconds", "1")
