@@ -64,6 +64,14 @@ def directory(trace: Trace) -> str:
     return where if isinstance(where, str) and program(trace) != PROGRAM else ""
 
 
+def where_to_run(trace: Trace) -> str:
+    """What to know of the commands before one pastes them: where they run, or what `COMMAND` stands for."""
+    if program(trace) == PROGRAM:
+        return f"{PROGRAM} stands for the program's command line, which the capture does not name"
+    where = directory(trace)
+    return f"commands are to run in {where}, as the program did" if where else ""
+
+
 def filled(trace: Trace, remedy: str) -> str:
     """A remedy with the program's command line in the place of `COMMAND`."""
     return _PLACEHOLDER.sub(lambda _: program(trace), remedy)

@@ -143,8 +143,8 @@ def capture_length(trace: Trace) -> str:
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
-    each = "each GPU's" if len({gpu.gpu for gpu in idle_account(trace).gpus}) > 1 else "the GPU's"
-    return f"the capture lasts {duration(length)}, from its first event to its last: shares of it are of {each} time"
+    each = ", for one GPU" if len(idle_account(trace).gpus) > 1 else ""
+    return f'the capture lasts {duration(length)}, first event to last: "of the capture" is a share of this{each}'
 
 
 def _time_by_bound(judged: list[Entry]) -> dict[str, float]:

@@ -11,10 +11,12 @@ from pathlib import PurePath
 from llmtop import __version__
 from llmtop.analysis import profiling
 from llmtop.analysis.bounds import Bound
+from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares, other_kinds
 from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, IdleView, idle_view
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels import (
     Grouping,
@@ -96,8 +98,8 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     has_subject = gravest.message.startswith(gravest.subject)
     headline = gravest.message if has_subject else f"{gravest.subject}: {gravest.message}"
     yield f"<p class='verdict {escape(gravest.severity)}'>{escape(headline)}</p>\n"
-    if where := profiling.directory(trace):
-        yield f"<p class='why'>Commands are to run in <code>{escape(where)}</code>, as the program did.</p>\n"
+    if where := profiling.where_to_run(trace):
+        yield f"<p class='why'>{escape(where)}</p>\n"
     yield "<div class='cards'>\n"
     for finding in diagnosis.findings[:_FIRST]:
         yield from _finding(finding)
@@ -135,6 +137,7 @@ def _charts(trace: Trace, totals: Summary) -> Iterator[str]:
     yield "<div class='charts'>\n"
     yield from _time(trace, totals)
     yield from _idle(idle_view(trace))
+    yield from _communication(trace)
     if has_counters(trace):
         yield from _stalls(stall_bars(trace))
     yield "</div>\n"
@@ -233,6 +236,14 @@ def _idle(view: IdleView) -> Iterator[str]:
     yield from _glossary(view.gpus)
     yield from (f"<p class='why'>{escape(f'{lacks.what}: {lacks.why}')}</p>\n" for lacks in view.unknown)
     yield "</section>\n"
+
+
+def _communication(trace: Trace) -> Iterator[str]:
+    """What each GPU sends and receives, and how much of that costs time."""
+    if sent := communication(trace):
+        yield "<section><h2>Communication between GPUs</h2><ul>\n"
+        yield from (f"<li>{escape(gpu_title(gpu.gpu))}: {escape(described(gpu))}</li>\n" for gpu in sent)
+        yield "</ul></section>\n"
 
 
 def _glossary(gpus: Sequence[IdleOfGpu]) -> Iterator[str]:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis import profiling
+from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares, other_kinds
 from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import IdleView, idle_view
+from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
@@ -40,6 +42,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from _families(trace)
         yield from _roofline(roofline_view(trace))
     yield from _idle(idle_view(trace))
+    yield from _communication(trace)
     yield from _findings(trace)
     yield from _missing(trace)
 
@@ -144,12 +147,20 @@ def _idle(view: IdleView) -> Iterator[str]:
         yield ""
 
 
+def _communication(trace: Trace) -> Iterator[str]:
+    if sent := communication(trace):
+        yield "## Communication between GPUs"
+        yield ""
+        yield from (f"- {_escaped(f'{gpu_title(gpu.gpu)}: {described(gpu)}')}" for gpu in sent)
+        yield ""
+
+
 def _findings(trace: Trace) -> Iterator[str]:
     findings = diagnose(trace).findings
     yield "## Findings"
     yield ""
-    if where := profiling.directory(trace):
-        yield f"Commands are to run in {_code(where)}, as the program did."
+    if where := profiling.where_to_run(trace):
+        yield f"({_escaped(where)})"
         yield ""
     for finding in findings:
         yield f"- **{finding.severity}** {_escaped(finding.subject)}: {_escaped(finding.message)}"

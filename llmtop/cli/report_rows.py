@@ -47,8 +47,9 @@ def cell_text(cell: Cell, column: Column) -> str:
 def counted(count: int, what: str) -> str:
     """A number of things.
 
-    >>> counted(1, "launch"), counted(2, "launch"), counted(0, "kernel")
-    ('1 launch', '2 launches', '0 kernels')
+    >>> counted(1, "launch"), counted(2, "launch"), counted(0, "kernel"), counted(2, "copy")
+    ('1 launch', '2 launches', '0 kernels', '2 copies')
     """
-    plural = "es" if what.endswith("ch") else "s"
-    return f"{count} {what}{'' if count == 1 else plural}"
+    if count == 1:
+        return f"{count} {what}"
+    return f"{count} {what[:-1]}ies" if what.endswith("py") else f"{count} {what}{'es' if what.endswith('ch') else 's'}"

@@ -14,11 +14,20 @@ from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
 from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.kernel_classes import COLUMNS, kernel_classes
-from llmtop.analysis.kernels import Grouping, KernelRows, kernel_table, no_kernels, roofline_view, stall_bars
+from llmtop.analysis.kernels import (
+    Grouping,
+    KernelRows,
+    has_counters,
+    kernel_table,
+    no_kernels,
+    roofline_view,
+    stall_bars,
+)
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.nvtx_ranges import range_shares
 from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.span_rows import TITLES
 from llmtop.analysis.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.views import Column
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
@@ -45,6 +54,10 @@ _IDLE_PARTS = 8
 _EACH_GPU = 2
 """More GPUs have one table for all of them, and a line each."""
 _NARROWEST_NAME = 24
+_SPANS = {**TITLES, "kernel": "kernel", "sample": "CPU sample"}
+"""What to call spans of each kind."""
+_STATES = frozenset({"off-cpu", "overhead"})
+"""Those that are no things to be counted: how often it was so."""
 _LONGEST_EVIDENCE = 240
 """The profiler's own advice runs to paragraphs; the other formats have all of it."""
 _ASCII = str.maketrans(
@@ -188,7 +201,7 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
     rows = kernel_rows(table, count)
     widths = [
         max(len(text) for text in [column.title, *texts])
-        for column, texts in zip(table.columns, zip(*rows, strict=True), strict=True)
+        for column, texts in zip(table.columns, zip(*rows, total_row(table), strict=True), strict=True)
     ]
     widths[0] = min(widths[0], _NARROWEST_NAME)
     shown = _fitting(table.columns, widths, width)
@@ -217,6 +230,8 @@ def _row(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], 
 
 def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
     view = roofline_view(trace)
+    if not has_counters(trace):
+        return  # what is not in the capture says so, with the command
     yield from _heading("Roofline", style)
     if view.points:
         # Imported here: reports without a point need no charts.
@@ -258,6 +273,8 @@ def _histogram(trace: Trace, style: TextStyle) -> Iterator[str]:
 def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
     bars = stall_bars(trace)
     measured = [bar for bar in bars if bar.shares][:_STALLED]
+    if not has_counters(trace):
+        return
     yield from _heading("Warp stalls (share of the waiting)", style)
     if not measured:
         why = next((bar.why_not for bar in bars if bar.why_not), Unknown("not collected"))
@@ -288,7 +305,7 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     if not totals.spans:
         return
     yield from _heading("Timeline", style)
-    spans = ", ".join(f"{count} {kind} spans" for kind, (count, _) in totals.spans.items())
+    spans = ", ".join(_counted_spans(kind, count) for kind, (count, _) in totals.spans.items())
     yield from _wrapped(spans, style, "  ")
     yield from _idle(idle_view(trace), style)
     sent = communication(trace)
@@ -296,6 +313,11 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
         yield from _heading("Communication between GPUs", style)
         for gpu in sent:
             yield from _wrapped(f"{gpu_title(gpu.gpu)}: {described(gpu)}", style, "  ", "    ")
+
+
+def _counted_spans(kind: str, count: int) -> str:
+    title = _SPANS.get(kind, kind)
+    return f"{title} {counted(count, 'time')}" if kind in _STATES else counted(count, title)
 
 
 def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
@@ -345,7 +367,7 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     findings = diagnose(trace).findings
     yield from _heading("Findings", style)
     if any(finding.next_command for finding in findings):
-        yield from _where(trace, style)
+        yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     if not findings:
         yield "  none: the rules that this capture has data for found nothing"
     for finding in findings:
@@ -360,18 +382,13 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
             yield from _wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
 
 
-def _where(trace: Trace, style: TextStyle) -> Iterator[str]:
-    if where := profiling.directory(trace):
-        yield from _wrapped(f"commands are to run in {where}, as the program did", style, "  ", "    ")
-
-
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     """What the capture cannot tell, with the one command for each tool that would; then faults of its data."""
     groups = lacking(trace)
     if groups or trace.issues:
         yield from _heading("Not in this capture", style)
     if groups:
-        yield from _where(trace, style)
+        yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     for group in groups:
         for what, reason in group.parts:
             yield from _wrapped(f"{what}: {reason}", style, "  ", "    ")

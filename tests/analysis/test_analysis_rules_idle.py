@@ -114,6 +114,7 @@ def test_the_rank_that_comes_last_is_named_with_how_often(tmp_path: Path) -> Non
     assert finding.at_stake_ns == first.waiting_ns, "what balance wins; the rest is sent all the same"
     assert first.exposed_waiting_ns == first.waiting_ns
     assert "comes last, of 40 operations: GPU 1 40 (nsys)" in finding.evidence
+    assert "waited for: GPU 1: 120 ms (nsys)" in finding.evidence
 
 
 def test_why_the_last_one_is_late_follows_from_what_it_computes(tmp_path: Path) -> None:
@@ -123,7 +124,9 @@ def test_why_the_last_one_is_late_follows_from_what_it_computes(tmp_path: Path) 
     assert "computing: GPU 1: 360 ms, GPU 0: 240 ms (nsys)" in more.evidence
     (tmp_path / "cpu").mkdir()
     late, own_code = found(SCENES["one GPU launched late"], tmp_path / "cpu")
-    assert late.action.startswith("GPU 1 comes last, and computes as long as GPU 0 (240 ms): its CPU side is late")
+    assert late.action.startswith(
+        "GPU 1 is waited for longest, and computes as long as GPU 0 (240 ms): its CPU side is late"
+    )
     assert late.next_command.startswith("nsys profile ")
     assert own_code.subject == "GPU 1"
 

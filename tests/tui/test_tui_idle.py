@@ -88,8 +88,8 @@ async def test_a_key_tells_what_every_cause_means(tmp_path: Path) -> None:
         await settle(pilot)
         text = " ".join(app.screen_text().split())
         assert "Why a GPU has nothing to do" in text
-        assert "start of queued work: " in text
-        assert "start after a launch: " in text
+        assert "start of queued work the next work was queued before" in text
+        assert "start after a launch nothing was queued: " in text
         await pilot.press("m")
         await settle(pilot)
         assert "Why a GPU has nothing to do" not in app.screen_text()

@@ -82,8 +82,9 @@ def _share(ns: int, gpu: IdleOfGpu) -> float:
 
 
 def _summary(gpu: IdleOfGpu) -> str:
-    idle = percent(100 * _share(gpu.idle_ns, gpu))
-    return f"{gpu.title}: at work {duration(gpu.busy_ns)} of {duration(gpu.capture_ns)}, nothing to do for {idle}"
+    idle, busy, capture = percent(100 * _share(gpu.idle_ns, gpu)), duration(gpu.busy_ns), duration(gpu.capture_ns)
+    together = " together" if gpu.title.endswith("GPUs") else ""
+    return f"{gpu.title}{together}: at work {busy} of {capture}, nothing to do for {idle}"
 
 
 def _gaps(gaps: int) -> str:

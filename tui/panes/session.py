@@ -72,7 +72,7 @@ def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
     strips: list[Strip] = []
     key_width = min(24, width // 3, max(len(key) for key in facts))
     for key, value in facts.items():
-        strips += _fact(key, value, key_width, width, look)
+        strips += fact_lines(key, value, key_width, width, look)
     if trace.issues:
         strips += [line([("", "text")], width, look), line([("Issues", "title")], width, look)]
         for issue in trace.issues:
@@ -88,7 +88,7 @@ def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
     return strips
 
 
-def _fact(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
+def fact_lines(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
     """The key, and the value wrapped beside it."""
     role = "dim" if isinstance(value, Unknown) else "text"
     rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]

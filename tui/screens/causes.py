@@ -7,20 +7,40 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.idle_time.causes import MEANINGS, TITLES
-from llmtop.tui.panes.report import TextPane
+from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.session import fact_lines
 from llmtop.tui.screens.base import Dialog
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.strip import Strip
+
+    from llmtop.tui.render.look import Look
 
 
-class CausesPane(TextPane):
+class CausesPane(PagedPane[None]):
     """The list; the same for every timeline."""
 
     title = "Why a GPU has nothing to do"
 
-    def on_mount(self) -> None:
-        self.show_text(tuple((f"{TITLES[cause]}: {meaning}", "text") for cause, meaning in MEANINGS.items()))
+    def __init__(self) -> None:
+        super().__init__()
+        self._view = None
+        self._lines = 0
+
+    def draw(self, view: None, width: int, height: int, look: Look) -> list[Strip]:
+        longest = max(map(len, TITLES.values()))
+        lines = [
+            strip
+            for cause, meaning in MEANINGS.items()
+            for strip in fact_lines(TITLES[cause], meaning, longest, width, look)
+        ]
+        self._lines = len(lines)
+        self.at = min(self.at, self.count() - 1)
+        return lines[self.at : self.at + height]
+
+    def count(self) -> int:
+        return max(1, self._lines - self.size.height + 1)
 
 
 class CausesScreen(Dialog):

@@ -104,13 +104,19 @@ def _of_transport(trace: Trace, gpu: Communication) -> tuple[str, str]:
 
 def _late(gpus: Sequence[Communication]) -> str:
     """The GPU that the others wait for; empty where it is this one now and that one then."""
-    waits: Counter[str] = Counter()
-    for gpu in gpus:
-        waits.update(dict(gpu.waits_for))
+    waits = _waits(gpus)
     for other, ns in waits.most_common(1):
         if ns >= _ONE_SIDED * waits.total():
             return other
     return ""
+
+
+def _waits(gpus: Sequence[Communication]) -> Counter[str]:
+    """How long others wait for each GPU, all of them together."""
+    waits: Counter[str] = Counter()
+    for gpu in gpus:
+        waits.update(dict(gpu.waits_for))
+    return waits
 
 
 def _waiting(gpu: Communication) -> str:
@@ -136,7 +142,7 @@ def _straggler(late: str, gpus: Sequence[Communication]) -> tuple[bool, str]:
         return True, f"{gpu_title(late)} computes {difference} longer than {whose} ({times}): {_MORE_WORK}"
     than = f"only {difference} longer than" if own > other else f"{difference} less than"
     how = f"{than} {whose} ({times})" if duration(own) != duration(other) else f"as long as {whose} ({duration(own)})"
-    return False, f"{gpu_title(late)} comes last, and computes {how}: {_LATE_CPU}"
+    return False, f"{gpu_title(late)} is waited for longest, and computes {how}: {_LATE_CPU}"
 
 
 def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
@@ -148,6 +154,7 @@ def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
     if matched:
         last = ", ".join(f"{gpu_title(gpu.gpu)} {count(gpu.last)}" for gpu in gpus if gpu.last)
         yield f"comes last, of {count(matched)} operations: {last} (nsys)"
+        yield f"waited for: {idle.of_others(_waits(gpus).most_common())} (nsys)"
         yield f"computing: {idle.of_others(_ranked({gpu.gpu: gpu.computing_ns for gpu in gpus}))} (nsys)"
         nothing = {gpu.gpu: gpu.idle_ns for gpu in idle_account(trace).gpus}
         yield f"with nothing to do: {idle.of_others(_ranked(nothing))} (nsys)"

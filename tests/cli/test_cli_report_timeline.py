@@ -1,0 +1,93 @@
+"""What reports of timelines print, in every format."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+
+import pytest
+
+from llmtop.cli.report import report
+from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.model import Trace
+from tests.nsys_scenes import SCENES
+
+Made = Callable[[str], Trace]
+
+
+@pytest.fixture
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A scene by its name, read as a capture."""
+    return lambda name: SCENES[name].make().trace(tmp_path_factory.mktemp("scene"))
+
+
+def words(trace: Trace, kind: str) -> str:
+    """All of a report as one line without markup."""
+    if kind == "text":
+        return " ".join("".join(report_text(trace, TextStyle(200))).split())
+    page = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", "".join(report(trace, kind)), flags=re.DOTALL)
+    return " ".join(unescape(page).replace("\\", "").split())
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_the_length_and_what_the_kernels_time_is_added_up_over_stand_above(made: Made, kind: str) -> None:
+    said = words(made("one GPU late"), kind)
+    assert "800 ms of kernel time, added up over 2 GPUs" in said
+    assert 'the capture lasts 400 ms, first event to last: "of the capture" is a share of this, for one GPU' in said
+    alone = words(made("sleep"), kind)
+    assert "added up over" not in alone
+    assert "for one GPU" not in alone
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_each_cause_that_is_shown_is_explained(made: Made, kind: str) -> None:
+    said = words(made("tiny kernels"), kind)
+    assert "the next work was queued before the last one ended" in said
+    assert "was in a copy" not in said, "none is shown"
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_communication_stands_in_every_format(made: Made, kind: str) -> None:
+    assert "GPU 0: 160 ms in 40 kernels, 100 % exposed, 120 ms before the last GPU has come" in words(
+        made("one GPU late"), kind
+    )
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_kernels_of_no_family_say_so_and_how_to_have_more_of_them(made: Made, kind: str) -> None:
+    trace = made("sleep")
+    assert trace.kernels is not None
+    own = replace(trace.kernels, names=tuple(f"simulate_{i}" for i, _ in enumerate(trace.kernels.names)))
+    said = words(replace(trace, kernels=own), kind)
+    assert "other: kernels with names of no library that llmtop knows" in said
+    assert "mark phases with NVTX ranges" in said
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_commands_name_the_directory_or_say_what_they_lack(made: Made, kind: str) -> None:
+    trace = made("not traced")
+    facts = {"command": "python serve.py", "directory": "/srv/llm"}
+    known = replace(trace, origin=replace(trace.origin, facts=facts))
+    assert "commands are to run in /srv/llm, as the program did" in words(known, kind)
+    assert "COMMAND stands for the program's command line" in words(
+        replace(trace, origin=replace(trace.origin, facts={})), kind
+    )
+    source = json.loads("".join(report(known, "json")))["source"]
+    assert source["directory"] == "/srv/llm"
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_a_finding_without_a_command_says_why(made: Made, kind: str) -> None:
+    assert "no command: the GPU takes this time by itself" in words(made("tiny kernels"), kind)
+    findings = json.loads("".join(report(made("tiny kernels"), "json")))["findings"]
+    assert all(bool(finding["next_command"]) != bool(finding["no_command"]) for finding in findings)
+
+
+def test_a_timeline_has_no_headings_of_what_only_counters_tell(made: Made) -> None:
+    said = words(made("sleep"), "text")
+    assert "Warp stalls" not in said
+    assert "Roofline no point" not in said
+    assert "a timeline has no counters" in said
