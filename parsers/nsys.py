@@ -11,10 +11,11 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from operator import sub
 from typing import TYPE_CHECKING
 
+from llmtop.columns import lengths, replaced
 from llmtop.errors import FileError
 from llmtop.model import (
     Fact,
@@ -25,6 +26,7 @@ from llmtop.model import (
     Severity,
     SpanTable,
     Trace,
+    Track,
     Unknown,
 )
 from llmtop.parsers.nsys_export import (
@@ -33,6 +35,7 @@ from llmtop.parsers.nsys_export import (
     Devices,
     Export,
     Rows,
+    aside,
     count_damaged,
     read_rows,
     span_table,
@@ -42,6 +45,7 @@ from llmtop.parsers.nsys_host import host_spans, missing_of_host
 from llmtop.text import clean, redact, shell_command
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
 MAGIC = b"SQLite format 3\0"
@@ -81,8 +85,10 @@ class NsysSqliteParser:
         """
         _check_length(path)
         try:
+            # SQLite works without the interpreter's lock: kernels and all else are read side by side.
+            others = aside(partial(_read_spans, path))
             with closing(_connect(path)) as connection:
-                return _read(Export(connection), path)
+                return _read(Export(connection), path, others)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for the names of columns
             raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
@@ -113,13 +119,31 @@ def _check_length(path: Path) -> None:
         raise FileError(f"{path} is truncated: {size} of {stated} bytes are there; copy or export it again")
 
 
-def _read(export: Export, path: Path) -> Trace:
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """All spans but kernels, by kind where there are any, and what was met as they were read."""
+
+    tables: Mapping[str, SpanTable]
+    tracks: Mapping[str, Track]
+    issues: Sequence[Issue]
+
+
+def _read_spans(path: Path) -> _Spans:
+    with closing(_connect(path)) as connection:
+        export = Export(connection)
+        devices, issues = Devices(export), list[Issue]()
+        tables = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
+        return _Spans(tables, devices.tracks, issues)
+
+
+def _read(export: Export, path: Path, others: Future[_Spans]) -> Trace:
     if not export.tables & {*_EXPORT_FACTS, _KERNELS, _RUNTIME}:
         raise FileError(f"{path} is an SQLite database, but no Nsight Systems export: it has none of its tables")
     devices = Devices(export)
-    issues: list[Issue] = []
-    spans = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
-    kernels, kernel_spans = _kernels(export, devices, issues)
+    damaged: list[Issue] = []
+    kernels, kernel_spans = _kernels(export, devices, damaged)
+    read = others.result()
+    spans = dict(read.tables)
     if kernel_spans is not None and len(kernel_spans):
         spans["kernel"] = kernel_spans
     # A background thread that sleeps from long before to long after says nothing of how long the capture is.
@@ -128,10 +152,10 @@ def _read(export: Export, path: Path) -> Trace:
         origin=_origin(export, path, devices),
         start_ns=min((table.start_ns[0] for table in lasting), default=0),
         end_ns=max((max(table.end_ns) for table in lasting), default=0),
-        tracks=devices.tracks,
+        tracks={**read.tracks, **devices.tracks},
         spans=spans,
         kernels=kernels,
-        issues=(*issues, *_diagnostics(export)),
+        issues=(*read.issues, *damaged, *_diagnostics(export)),
         missing=tuple(_missing(export, kernels, spans)),
     )
 
@@ -142,30 +166,31 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
         return _NO_KERNELS, None
     name = "demangledName" if "demangledName" in export.columns(_KERNELS) else "shortName"
     sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
+    others = (*sizes, _REGISTERS, "shortName")
     rows = read_rows(
-        export,
-        _KERNELS,
-        lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, sizes), of.integer(_REGISTERS), _shared(of)],
+        export, _KERNELS, lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, others), _shared(of)]
     )
     count_damaged(issues, "kernel", rows)
-    texts = export.strings(f"SELECT DISTINCT {name} FROM {_KERNELS}")
+    gx, gy, gz, bx, by, bz, registers, function, shared = rows.columns[5:]
+    function_by_name = dict(zip(rows.columns[2], function, strict=True))
+    texts = export.strings({*function_by_name, *function_by_name.values()})
     spans = span_table(
         "kernel", rows, lambda key: texts.get(key, f"kernel name {key} (not in the file)"), devices.stream_track
     )
     places = {key: unpacked(key) for key in dict.fromkeys(rows.columns[3])}
     gpu_by_key = {key: devices.gpu(pid, device) for key, (pid, device, _) in places.items()}
     stream_by_key = {key: stream for key, (_, _, stream) in places.items()}
-    gx, gy, gz, bx, by, bz, registers, shared = rows.columns[5:]
+    functions = {texts[key]: texts[short] for key, short in function_by_name.items() if {key, short} <= texts.keys()}
     table = KernelTable(
         names=spans.names,
-        functions=_functions(export, spans.names, name),
+        functions=tuple(functions.get(name, name) for name in spans.names),
         name_id=spans.name_id,
         grid=(gx, gy, gz),
         block=(bx, by, bz),
         start_ns=spans.start_ns,
-        duration_ns=array("d", map(sub, spans.end_ns, spans.start_ns)),
-        device=array("q", map(gpu_by_key.__getitem__, rows.columns[3])),
-        stream=array("q", map(stream_by_key.__getitem__, rows.columns[3])),
+        duration_ns=lengths(spans.start_ns, spans.end_ns),
+        device=replaced(rows.columns[3], gpu_by_key),
+        stream=replaced(rows.columns[3], stream_by_key),
         registers=registers,
         shared_bytes=shared,
     )
@@ -179,16 +204,6 @@ def _shared(of: Columns) -> str:
 
 _NOTHING: array[int] = array("q")
 _NO_KERNELS = KernelTable((), (), _NOTHING, (_NOTHING,) * 3, (_NOTHING,) * 3, _NOTHING, array("d"), _NOTHING, _NOTHING)
-
-
-def _functions(export: Export, names: Sequence[str], column: str) -> tuple[str, ...]:
-    """The short name of each name; the name itself where the export has none."""
-    if not export.has(_KERNELS, column, "shortName"):
-        return tuple(names)
-    texts = export.strings(f"SELECT {column} FROM {_KERNELS} UNION SELECT shortName FROM {_KERNELS}")
-    pairs = export.execute(f"SELECT DISTINCT {column}, shortName FROM {_KERNELS}")
-    short = {texts[name]: texts[function] for name, function in pairs if name in texts and function in texts}
-    return tuple(short.get(name, name) for name in names)
 
 
 def _all_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
@@ -230,7 +245,7 @@ def _nvtx(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
     where = f"eventType IN ({_PUSH_POP}, {_START_END})"
     named = f"{TIMED} AND {where}"
     keys = [key for (key,) in export.execute(f"SELECT DISTINCT {text_id} FROM {table} WHERE {named}")]
-    texts = export.strings(f"SELECT DISTINCT textId FROM {table}") if "textId" in export.columns(table) else {}
+    texts = export.strings({key for key in keys if isinstance(key, int)})
     number_by_key = {key: number for number, key in enumerate(keys)}
     names = [texts.get(key, "") if isinstance(key, int) else str(key or "") for key in keys]
     columns = [array("q") for _ in range(5)]

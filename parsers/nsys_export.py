@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
-from operator import le
+from typing import TypeVar
 
+from llmtop.columns import are_at_most, in_order, integers, replaced
 from llmtop.model import Issue, Severity, SpanTable, Track, TrackKind
 
-_BATCH = 20_000
+_BATCH = 200_000
+"""Rows that are in memory as text at once: some 20 MB of a table of kernels."""
+_FIRST_ROW = -(1 << 63)
+_FEW_TEXTS = 1000
+"""More are looked for by going through all texts of an export."""
+_T = TypeVar("_T")
 
 
 class Export:
@@ -22,6 +29,8 @@ class Export:
         self.execute = connection.execute
         self.tables = frozenset(name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
+        self.distinct: Callable[[str, str], frozenset[int]] = lru_cache(self._distinct)
+        """The integers of a column of a table."""
         self._has_rows: Callable[[str], bool] = lru_cache(self._any_row)
 
     def _columns(self, table: str) -> frozenset[str]:
@@ -40,12 +49,20 @@ class Export:
             return []
         return self.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
 
-    def strings(self, ids: str) -> dict[int, str]:
-        """The texts of the ids that a query selects; what is no text is left out."""
+    def strings(self, ids: Collection[int]) -> dict[int, str]:
+        """The texts of these ids; what is no text is left out."""
         if not self.has("StringIds", "id", "value"):
             return {}
-        query = f"SELECT id, value FROM StringIds WHERE id IN ({ids})"
-        return {key: value for key, value in self.execute(query) if isinstance(value, str)}
+        wanted = frozenset(ids)
+        if len(wanted) > _FEW_TEXTS:
+            found = self.execute("SELECT id, value FROM StringIds")
+        else:
+            found = self.execute(f"SELECT id, value FROM StringIds WHERE id IN ({', '.join(map(str, wanted))})")
+        return {key: value for key, value in found if key in wanted and isinstance(value, str)}
+
+    def _distinct(self, table: str, column: str) -> frozenset[int]:
+        rows = self.execute(f"SELECT DISTINCT {column} FROM {table}")
+        return frozenset(value for (value,) in rows if isinstance(value, int))
 
 
 class Devices:
@@ -79,6 +96,20 @@ class Devices:
     def _add(self, track: str, kind: TrackKind, name: str, parent: str | None) -> str:
         self.tracks.setdefault(track, Track(track, kind, name, parent))
         return track
+
+
+def aside(work: Callable[[], _T]) -> Future[_T]:
+    """Do some work on a daemon thread, for which nobody who leaves has to wait."""
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # raised again where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="llmtop reading", daemon=True).start()
+    return future
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,44 +174,39 @@ def read_rows(export: Export, table: str, keys: Callable[[Columns], Sequence[str
     """
     try:
         columns = _fetched(export, table, keys(Columns(export.columns(table), checked=False)), where)
-        if all(map(le, columns[0], columns[1])):
-            return Rows(_sorted(columns))
-    except TypeError:
+        if are_at_most(columns[0], columns[1]):
+            return Rows(in_order(columns))
+    except ValueError:
         pass
     columns = _fetched(export, table, keys(Columns(export.columns(table), checked=True)), f"{TIMED} AND ({where})")
     damaged = export.execute(f"SELECT count(*) FROM {table} WHERE NOT coalesce({TIMED}, 0) AND ({where})").fetchone()[0]
-    return Rows(_sorted(columns), damaged)
+    return Rows(in_order(columns), damaged)
 
 
 def _fetched(export: Export, table: str, keys: Sequence[str], where: str) -> list[array[int]]:
-    """Read columns of integers.
+    """Read columns of integers, which SQLite writes as text: it makes no object of each value, and holds no lock.
 
     Raises:
-        TypeError: A value is no integer.
+        ValueError: A value is no integer.
     """
-    columns = [array("q") for _ in range(2 + len(keys))]
-    selected = ", ".join(("start", '"end"', *keys))
-    cursor = export.execute(f"SELECT {selected} FROM {table} WHERE {where}")
-    while batch := cursor.fetchmany(_BATCH):
-        for column, values in zip(columns, zip(*batch, strict=True), strict=True):
-            column.extend(values)
+    expressions = ("start", '"end"', *keys)
+    columns = [array("q") for _ in expressions]
+    named = ", ".join(f"{expression} AS c{i}" for i, expression in enumerate(expressions))
+    batch = f"SELECT rowid AS r, {named} FROM {table} WHERE rowid > ? AND ({where}) ORDER BY rowid LIMIT {_BATCH}"
+    joined = ", ".join(f"CAST(group_concat(c{i}) AS BLOB)" for i in range(len(expressions)))
+    last = _FIRST_ROW
+    while last is not None:
+        rows, last, *texts = export.execute(f"SELECT count(*), max(r), {joined} FROM ({batch})", (last,)).fetchone()
+        for column, text in zip(columns, texts, strict=True):
+            column.extend(integers(text or b"", rows))
     return columns
-
-
-def _sorted(columns: list[array[int]]) -> list[array[int]]:
-    """All columns in the order of the first; API calls of several threads are not stored so."""
-    start = columns[0]
-    if all(map(le, start, islice(start, 1, None))):
-        return columns
-    order = sorted(range(len(start)), key=start.__getitem__)
-    return [array("q", map(column.__getitem__, order)) for column in columns]
 
 
 def _indexed(keys: array[int], name_of: Callable[[int], str]) -> tuple[tuple[str, ...], array[int]]:
     """Replace keys by indices into the distinct names they stand for."""
     names: dict[str, int] = {}
     index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in dict.fromkeys(keys)}
-    return tuple(names), array("q", map(index_by_key.__getitem__, keys))
+    return tuple(names), replaced(keys, index_by_key)
 
 
 def span_table(

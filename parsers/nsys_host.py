@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from llmtop.columns import in_order
 from llmtop.model import Issue, Missing, SpanTable, Unknown
 from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_damaged, read_rows, span_table
 
@@ -54,7 +55,7 @@ def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tu
     """Calls of the CUDA API: those that launch, and others that may matter."""
     if not export.has(_RUNTIME, "start", "end", "nameId"):
         return
-    texts = export.strings(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
+    texts = export.strings(export.distinct(_RUNTIME, "nameId"))
     launches = ", ".join(str(key) for key, text in texts.items() if "Launch" in text) or "-1"
     told = ", ".join(str(key) for key, text in texts.items() if _TELLING.search(text)) or "-1"
     others = f'nameId NOT IN ({launches}) AND (nameId IN ({told}) OR NOT "end" - start < {_BRIEF_NS})'
@@ -65,7 +66,7 @@ def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tu
 def _os_calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
     table = "OSRT_API"
     if export.has(table, "start", "end", "nameId", "globalTid"):
-        texts = export.strings(f"SELECT DISTINCT nameId FROM {table}")
+        texts = export.strings(export.distinct(table, "nameId"))
         yield "os", _named_spans(export, devices, issues, "os", table, texts, _of_callers(export))
 
 
@@ -92,7 +93,7 @@ def _of_callers(export: Export) -> str:
     """The condition that a row is of a thread that calls CUDA."""
     if not export.has(_RUNTIME, "globalTid"):
         return "1"
-    return f"globalTid IN (SELECT DISTINCT globalTid FROM {_RUNTIME})"
+    return f"globalTid IN ({', '.join(map(str, export.distinct(_RUNTIME, 'globalTid')))})"
 
 
 def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
@@ -112,12 +113,10 @@ def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]
             left, state = since.pop(thread)
             for column, value in zip(columns, (left, start, state, thread, -1), strict=True):
                 column.append(value)
-    yield "off-cpu", span_table("off-cpu", _by_start(columns), lambda key: _OFF_CPU.get(key, ""), devices.thread_track)
-
-
-def _by_start(columns: Sequence[array[int]]) -> Rows:
-    order = sorted(range(len(columns[0])), key=columns[0].__getitem__)
-    return Rows([array("q", map(column.__getitem__, order)) for column in columns])
+    yield (
+        "off-cpu",
+        span_table("off-cpu", Rows(in_order(columns)), lambda key: _OFF_CPU.get(key, ""), devices.thread_track),
+    )
 
 
 def _samples(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
@@ -127,7 +126,7 @@ def _samples(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]
         return
     named = "AND unresolved IS NOT 1" if export.has(chains, "unresolved") else ""
     leaves = f"SELECT id, symbol, min(stackDepth) FROM {chains} WHERE symbol IS NOT NULL {named} GROUP BY id"
-    texts = export.strings(f"SELECT DISTINCT symbol FROM {chains}")
+    texts = export.strings(export.distinct(chains, "symbol"))
     columns = [array("q") for _ in range(5)]
     for start, symbol, thread in export.execute(
         f"SELECT start, symbol, globalTid FROM {events} JOIN ({leaves}) USING (id) "
@@ -144,7 +143,7 @@ def _overhead(export: Export, devices: Devices, issues: list[Issue]) -> Iterator
     present = [table for table in _OVERHEADS if export.has(table, "start", "end", "globalTid", "nameId")]
     if not present:
         return
-    texts = export.strings(" UNION ".join(f"SELECT nameId FROM {table}" for table in present))
+    texts = export.strings(set().union(*(export.distinct(table, "nameId") for table in present)))
     texts |= {-kind: name for kind, name in _DRIVER_WORK.items()}
     parts = [read_rows(export, table, _overhead_keys, _of_callers(export)) for table in present]
     for rows in parts:
@@ -152,7 +151,7 @@ def _overhead(export: Export, devices: Devices, issues: list[Issue]) -> Iterator
     columns = [array("q", chain.from_iterable(rows.columns[i] for rows in parts)) for i in range(5)]
     yield (
         "overhead",
-        span_table("overhead", _by_start(columns), lambda key: texts.get(key, "profiler"), devices.thread_track),
+        span_table("overhead", Rows(in_order(columns)), lambda key: texts.get(key, "profiler"), devices.thread_track),
     )
 
 

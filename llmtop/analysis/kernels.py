@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from llmtop.analysis import counters as c
 from llmtop.analysis.bounds import Bound, Verdict, bound_by_traffic, kernel_bound, lean
@@ -25,6 +27,7 @@ from llmtop.analysis.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.stalls import stall_tree as _stall_tree
 from llmtop.analysis.traffic import Traffic, dram_traffic
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
+from llmtop.columns import chosen
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
 from llmtop.units import percent
 
@@ -196,6 +199,7 @@ class Kernels:
         self.gpu = trace.origin.gpu
         self._facts: dict[int, KernelFacts] = {}
         self._groups: dict[Grouping, tuple[Row, ...]] = {}
+        self._middles: dict[tuple[int, int, float], int] = {}
 
     @cached_property
     def short_names(self) -> tuple[str, ...]:
@@ -286,13 +290,18 @@ class Kernels:
 
         So neither many short calls nor one outlier speaks for where the time goes.
         """
-        durations = self.table.duration_ns
-        known = sorted((i for i in row.launches if durations[i] == durations[i]), key=lambda i: durations[i])
-        reached = 0.0
-        for i in known:
-            reached += durations[i]
+        key = row.launches[0], row.calls, row.total_ns
+        if key not in self._middles:
+            self._middles[key] = self._middle(row)
+        return self._middles[key]
+
+    def _middle(self, row: Row) -> int:
+        durations, reached = chosen(self.table.duration_ns, row.launches), 0.0
+        for place, ns in enumerate(durations):
+            reached += ns
             if reached >= row.total_ns / 2:
-                return i
+                alike = (i for i in row.launches if self.table.duration_ns[i] == ns)
+                return next(islice(alike, place - bisect_left(durations, ns), None))
         return row.launches[0]
 
     def groups(self, grouping: Grouping = Grouping.SHAPE) -> tuple[Row, ...]:
@@ -336,11 +345,11 @@ def _members(keys: Iterable[object]) -> dict[object, array[int]]:
 
 
 def _row(table: KernelTable, launches: array[int]) -> Row:
-    known = [ns for i in launches if (ns := table.duration_ns[i]) == ns]
+    known = chosen(table.duration_ns, launches)
     if not known:
         return Row(launches, math.nan, math.nan, math.nan, math.nan)
     total = math.fsum(known)
-    return Row(launches, total, total / len(known), min(known), max(known))
+    return Row(launches, total, total / len(known), known[0], known[-1])
 
 
 _NONE: array[int] = array("q")

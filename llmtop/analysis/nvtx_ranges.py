@@ -122,7 +122,7 @@ def range_shares(trace: Trace, *, each: bool = False) -> tuple[RangeShare, ...]:
     for path, ns in zip(full if each else merged_ranges(trace), table.duration_ns, strict=True):
         known = ns if ns == ns else 0.0
         whole_ns += known
-        for name in set(path):
+        for name in dict.fromkeys(path):
             launches[name] += 1
             total_ns[name] += known  # type: ignore[assignment]
     times = _times(trace, each=each)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import columns
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace
+from llmtop.parsers import nsys_export
 from llmtop.parsers.nsys import MAGIC, NsysSqliteParser
 from llmtop.parsers.registry import load
 
@@ -366,3 +369,24 @@ def test_the_llm_capture_has_its_phases() -> None:
 def _phase_counts(spans: SpanTable) -> dict[str, int]:
     names = [spans.names[i] for i in spans.name_id]
     return {name: names.count(name) for name in spans.names}
+
+
+def test_a_long_capture_is_read_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = load(OURS)
+    monkeypatch.setattr(columns, "LONG", 1)
+    monkeypatch.setattr(nsys_export, "_BATCH", 1000)
+    long = load(OURS)
+    assert spans_of(long) == spans_of(short)
+    assert long.kernels is not None
+    assert short.kernels is not None
+    assert [getattr(long.kernels, one.name) for one in fields(long.kernels)] == [
+        getattr(short.kernels, one.name) for one in fields(short.kernels)
+    ]
+    assert (long.start_ns, long.end_ns, long.tracks) == (short.start_ns, short.end_ns, short.tracks)
+
+
+def spans_of(trace: Trace) -> dict[str, list[object]]:
+    return {
+        kind: [getattr(table, one.name) for one in fields(table) if one.name != "amount"]
+        for kind, table in trace.spans.items()
+    }

@@ -1,0 +1,95 @@
+"""Work on columns of numbers: by NumPy where they are long, in plain Python where importing it would take longer."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import le, sub
+
+LONG = 20_000
+"""Rows from which on NumPy saves more than its import takes, 0.1 s."""
+
+
+def integers(text: bytes, rows: int) -> array[int]:
+    """Integers written with commas between.
+
+    Raises:
+        ValueError: They are not that many, or something else than integers.
+    """
+    if text.translate(None, b"0123456789,-"):
+        raise ValueError("something else than integers")
+    try:
+        column = _numbers(text) if rows >= LONG else array("q", map(int, text.split(b",")) if text else ())
+    except (ValueError, OverflowError, DeprecationWarning) as error:  # the latter of what NumPy cannot read to its end
+        raise ValueError("something else than integers") from error
+    if len(column) != rows:
+        raise ValueError("not as many integers as rows")
+    return column
+
+
+def _numbers(text: bytes) -> array[int]:
+    import numpy as np
+
+    return array("q", np.fromstring(text, np.int64, sep=",").tobytes())
+
+
+def is_rising(column: array[int]) -> bool:
+    """Whether no value is less than the one before."""
+    if len(column) < LONG:
+        return all(map(le, column, islice(column, 1, None)))
+    import numpy as np
+
+    values = np.frombuffer(column, np.int64)
+    return bool((values[:-1] <= values[1:]).all())
+
+
+def are_at_most(column: array[int], other: array[int]) -> bool:
+    """Whether no value is above that of the other column."""
+    if len(column) < LONG:
+        return all(map(le, column, other))
+    import numpy as np
+
+    return bool((np.frombuffer(column, np.int64) <= np.frombuffer(other, np.int64)).all())
+
+
+def in_order(columns: Sequence[array[int]]) -> list[array[int]]:
+    """All columns in the order of the first; rows with the same value there stay as they are."""
+    first = columns[0]
+    if is_rising(first):
+        return list(columns)
+    if len(first) < LONG:
+        order = sorted(range(len(first)), key=first.__getitem__)
+        return [array("q", map(column.__getitem__, order)) for column in columns]
+    import numpy as np
+
+    places = np.argsort(np.frombuffer(first, np.int64), kind="stable")
+    return [array("q", np.frombuffer(column, np.int64)[places].tobytes()) for column in columns]
+
+
+def lengths(starts: array[int], ends: array[int]) -> array[float]:
+    """From each start to its end."""
+    if len(starts) < LONG:
+        return array("d", map(sub, ends, starts))
+    import numpy as np
+
+    between = np.frombuffer(ends, np.int64) - np.frombuffer(starts, np.int64)
+    return array("d", between.astype(np.float64).tobytes())
+
+
+def replaced(column: array[int], by_key: Mapping[int, int]) -> array[int]:
+    """What each value stands for; often all stand for the same."""
+    meanings = set(by_key.values())
+    return array("q", meanings) * len(column) if len(meanings) == 1 else array("q", map(by_key.__getitem__, column))
+
+
+def chosen(column: array[float], places: Sequence[int]) -> list[float]:
+    """The values at these places that are numbers, in ascending order."""
+    if len(places) < LONG or not isinstance(places, array):
+        return sorted(value for i in places if not math.isnan(value := column[i]))
+    import numpy as np
+
+    values = np.sort(np.frombuffer(column, np.float64)[np.frombuffer(places, np.int64)])
+    known: list[float] = values[: len(values) - int(np.isnan(values).sum())].tolist()
+    return known

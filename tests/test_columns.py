@@ -1,0 +1,73 @@
+"""Long columns and short ones are worked on in two ways, which must not differ."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop import columns
+
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def both_ways() -> Iterator[None]:
+    """Once as of short columns, once as of long ones."""
+    for long in (columns.LONG, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(columns, "LONG", long)
+            yield
+
+
+PAIRS = st.lists(st.tuples(INTEGERS, st.integers(0, 3)), min_size=1, max_size=30)
+
+
+@given(values=st.lists(INTEGERS, max_size=30))
+def test_integers_are_read_from_text(values: list[int]) -> None:
+    text = ",".join(map(str, values)).encode()
+    for _ in both_ways():
+        assert columns.integers(text, len(values)).tolist() == values
+
+
+@pytest.mark.parametrize("text", [b"1,x", b"1.5,2", b"1", b"1,2,3", b"1-2,3"])
+@pytest.mark.parametrize("long", [1, columns.LONG])
+def test_what_is_no_column_of_integers_is_refused(text: bytes, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "LONG", long)
+    with pytest.raises(ValueError, match="integers"):
+        columns.integers(text, 2)
+
+
+@given(PAIRS)
+def test_rows_are_ordered_by_the_first_column_and_stay_together(pairs: list[tuple[int, int]]) -> None:
+    first, second = (array("q", column) for column in zip(*pairs, strict=True))
+    ordered = sorted(pairs, key=lambda pair: pair[0])
+    for _ in both_ways():
+        assert list(zip(*columns.in_order([first, second]), strict=True)) == ordered
+        assert columns.is_rising(first) == (list(first) == sorted(first))
+        assert columns.are_at_most(first, second) == all(a <= b for a, b in pairs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 40)), max_size=30))
+def test_lengths_are_differences(pairs: list[tuple[int, int]]) -> None:
+    starts, ends = array("q", (a for a, _ in pairs)), array("q", (a + b for a, b in pairs))
+    for _ in both_ways():
+        assert columns.lengths(starts, ends).tolist() == [b for _, b in pairs]
+
+
+@given(st.lists(st.floats(0, 1e12) | st.just(math.nan), min_size=1, max_size=30), st.randoms())
+def test_chosen_values_are_sorted_and_numbers(values: list[float], random: Random) -> None:
+    places = array("q", sorted(random.sample(range(len(values)), len(values) // 2)))
+    expected = sorted(values[i] for i in places if values[i] == values[i])
+    for _ in both_ways():
+        assert columns.chosen(array("d", values), places) == expected
+
+
+def test_values_are_replaced_by_what_they_stand_for() -> None:
+    assert columns.replaced(array("q", [5, 7, 5]), {5: 0, 7: 1}).tolist() == [0, 1, 0]
+    assert columns.replaced(array("q", [5, 7, 5]), {5: 3, 7: 3}).tolist() == [3, 3, 3]
+    assert columns.replaced(array("q"), {}).tolist() == []
