@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.labels import labels
-from llmtop.analysis.rates import increase, increases
+from llmtop.analysis.rates import amounts, increase
 from llmtop.analysis.readings import grown_within, why_absent
 from llmtop.model import Unknown
 from llmtop.units import bounds, two_digits
@@ -144,12 +144,13 @@ def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Di
     if not uppers:
         return why_absent(trace, track, metric)
     series = [trace.get(track, bucket(metric, upper)) for upper in uppers]
-    counts: list[float] = []
-    for each, one in zip(series, increases(series, window_ns, trace.end_ns), strict=True):
-        if isinstance(one, Unknown):
-            why = grown_within(trace, track, each, window_ns)
-            return why if isinstance(why, Unknown) else one
-        counts.append(max(one.amount, counts[-1] if counts else 0.0))
+    grown = amounts(series, window_ns, trace.end_ns)
+    known = [one for one in grown if not isinstance(one, Unknown)]
+    if len(known) < len(grown):
+        each, untold = next((each, one) for each, one in zip(series, grown, strict=True) if isinstance(one, Unknown))
+        why = grown_within(trace, track, each, window_ns)
+        return why if isinstance(why, Unknown) else untold
+    counts = list(accumulate(known, max))
     if not counts[-1]:
         return Unknown("no observations in the window")
     together = increase(trace.get(track, total(metric)), window_ns, trace.end_ns)

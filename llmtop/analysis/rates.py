@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import le, sub, truediv
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.model import NS_PER_S, Unknown
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llmtop.model import Series
+
+Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"
 
 TOO_FEW = Unknown("not enough samples yet", "wait for two polls")
 
@@ -52,24 +54,31 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
     return Increase(amount, (points[-1][0] - points[0][0]) / NS_PER_S)
 
 
-def increases(several: Sequence[Series | None], window_ns: int, now_ns: int) -> list[Increase | Unknown]:
-    """`increase` of counters that are read together and begin anew together, the largest last: a histogram's buckets.
+def amounts(several: Sequence[Series | None], window_ns: int, now_ns: int) -> list[float | Unknown]:
+    """How much counters grew that are read together and begin anew together, the largest last: a histogram's buckets.
 
-    Where the last has neither a gap nor a restart in the window, the others have none: of them two values are read.
+    As `increase` has it. Where the last has neither a gap nor a restart in the window, the others have none: of them
+    two values are read.
     """
     whole = several[-1] if several else None
     told = increase(whole, window_ns, now_ns)
     if whole is None or isinstance(told, Unknown):
-        return [increase(one, window_ns, now_ns) for one in several]
+        return [_amount(one, window_ns, now_ns) for one in several]
     times, values = whole.stretch(now_ns - window_ns, now_ns)
     is_plain = told == Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
     last = whole.from_end(now_ns)
     first = last + len(times) - 1
-    steps = (one.step(first, times[0], last, times[-1]) if one is not None and is_plain else None for one in several)
+    first_ns, last_ns = times[0], times[-1]
+    steps = (one.step(first, first_ns, last, last_ns) if one is not None and is_plain else None for one in several)
     return [
-        Increase(step, told.seconds) if step is not None and step >= 0 else increase(one, window_ns, now_ns)
+        step if step is not None and step >= 0 else _amount(one, window_ns, now_ns)
         for one, step in zip(several, steps, strict=True)
     ]
+
+
+def _amount(series: Series | None, window_ns: int, now_ns: int) -> float | Unknown:
+    grown = increase(series, window_ns, now_ns)
+    return grown if isinstance(grown, Unknown) else grown.amount
 
 
 def rate(series: Series | None, window_ns: int, now_ns: int | None = None) -> float | Unknown:
@@ -78,7 +87,7 @@ def rate(series: Series | None, window_ns: int, now_ns: int | None = None) -> fl
     return grown if isinstance(grown, Unknown) else grown.per_second
 
 
-def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
+def rate_samples(series: Series | None) -> Samples:
     """The rate between each two neighbouring samples, at the later one's time, for graphs.
 
     A restart or a sample without a value leaves a gap (None): a graph shows what was measured, not what was bridged.
@@ -94,6 +103,26 @@ def rate_samples(series: Series | None) -> tuple[tuple[int, float | None], ...]:
         (t, (end - start) * NS_PER_S / (t - t0) if start <= end else None)
         for (t0, start), (t, end) in pairwise(zip(times, values, strict=True))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RateHistory:
+    """The rates between neighbouring samples of a counter, and the stretch that they are of."""
+
+    series: Series
+    samples: Samples
+
+    @classmethod
+    def of(cls, series: Series, before: RateHistory | None = None) -> RateHistory:
+        """As `rate_samples` has it; of `before`, one of the same counter, what is still in the stretch is kept."""
+        if before is None or not before._goes_on_in(series):
+            return cls(series, rate_samples(series))
+        new = series.newest(series.stop - before.series.stop + 1)
+        return cls(series, before.samples[series.start - before.series.start :] + rate_samples(new))
+
+    def _goes_on_in(self, series: Series) -> bool:
+        old = self.series
+        return series.shares_columns(old) and old.start <= series.start < old.stop <= series.stop
 
 
 def step_increase(series: Series | None, start_ns: int, end_ns: int) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis import ages
-from llmtop.analysis.rates import TOO_FEW, Increase, increase, rate_samples
+from llmtop.analysis.rates import TOO_FEW, Increase, RateHistory, increase
 from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
 from llmtop.text import clean
 
@@ -153,7 +153,19 @@ def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int
 def rate_history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """The (t_ns, rate per second) samples of a counter over the last `window_ns`, gaps included."""
     series = trace.get(track, metric)
-    return () if series is None else rate_samples(series.between(trace.end_ns - window_ns, trace.end_ns))
+    if series is None:
+        return ()
+    key = track, metric.name, window_ns
+    if len(_rate_histories) >= _MOST_HISTORIES:
+        _rate_histories.clear()
+    stretch = series.between(trace.end_ns - window_ns, trace.end_ns)
+    known = _rate_histories[key] = RateHistory.of(stretch, _rate_histories.get(key))
+    return known.samples
+
+
+_rate_histories: dict[tuple[str, str, int], RateHistory] = {}
+"""By track, metric and window, as it was last asked for: of hundreds of samples all but one are those of then."""
+_MOST_HISTORIES = 256
 
 
 def source(trace: Trace, track: str, metric: Metric) -> str:

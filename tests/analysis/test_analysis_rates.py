@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.rates import Increase, increase, increases, rate, rate_samples
+from llmtop.analysis import rates
+from llmtop.analysis.rates import Increase, RateHistory, amounts, increase, rate, rate_samples
 from llmtop.model import NS_PER_S, Metric, Series, Unknown
 
 COUNTER = Metric("c", "tokens", counter=True)
@@ -98,4 +99,18 @@ def test_counters_read_together_grow_as_each_alone(
             column.append(None if step is None else value)
     together = [series(*column) for column in columns]
     at = now * NS_PER_S, window * NS_PER_S
-    assert increases(together, at[1], at[0]) == [increase(one, at[1], at[0]) for one in together]
+    alone = [increase(one, at[1], at[0]) for one in together]
+    assert amounts(together, at[1], at[0]) == [one.amount if isinstance(one, Increase) else one for one in alone]
+
+
+def test_of_a_history_that_goes_on_only_what_is_new_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(rates, "rate_samples", lambda one: made.append(len(one)) or rate_samples(one))  # type: ignore[func-returns-value]
+    whole = series(1, 2, 4, None, 8, 9, 1, 5)
+    first = RateHistory.of(whole.between(0, 5 * NS_PER_S))
+    later = whole.between(2 * NS_PER_S, 7 * NS_PER_S)
+    second = RateHistory.of(later, first)
+    assert second.samples == rate_samples(later)
+    assert made == [len(first.series), 3]
+    assert RateHistory.of(first.series, second).samples == first.samples, "back in time"
+    assert RateHistory.of(series(5, 6, 7), second).samples == rate_samples(series(5, 6, 7)), "other columns"
