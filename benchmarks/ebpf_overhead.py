@@ -51,7 +51,7 @@ if "calls" in what:
     part = calls.Calls(sources.wait(calls.SOURCE))
     part.set_mode("counted" if "counted" in what else "timed")
 if "scheduler" in what:
-    part = scheduler.Scheduler(sources.wait(by_registers), symbols.Symbols(), knows_calls=True)
+    part = scheduler.Scheduler(sources.wait(by_registers), symbols.Symbols(), by_registers)
     part.set_on(True)
     every = [word for word in what.split() if word.isdigit()]
     part.set_stacks(int(every[0]) if every else 0, 0)

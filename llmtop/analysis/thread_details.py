@@ -89,6 +89,8 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
         history = rate_history(trace, _track(row), metric, HISTORY_NS)
         yield Detail(label, percent(100 * share), tuple(_share(rate) for _, rate in history), 1.0)
     how = "measured at each sleep" if shares.are_causes_exact else "sampled"
+    if shares.looked is not None:
+        how = f"sampled: each sleep in {percent(100 * shares.looked)} of the time"
     yield Detail("blocked", f"{percent(100 * shares.blocked_total)}: {causes_text(shares) or 'never'} ({how})")
     for label, metric in (("voluntary", v.THREAD_VOLUNTARY), ("involuntary", v.THREAD_INVOLUNTARY)):
         yield Detail(f"{label} switches", _rate(counter_rate(trace, _track(row), metric, WINDOW_NS)))

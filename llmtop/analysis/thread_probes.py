@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import lt
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmtop import vocabulary as v
@@ -28,6 +29,8 @@ NOT_SEEN = "not seen by the probes"
 """Blocked time for which no probe has a cause: sleeps that began before the probes, events that found no room."""
 LEAST_OBSERVED = 0.5
 """Share of the window in which the scheduler's probes must have been attached to speak for all of it."""
+_FEWEST_LOOKS = 4
+"""In a window, to take what threads did while the scheduler's probes were attached for what they do all the time."""
 _STILL_NS = 120 * NS_PER_S
 """How long a thread that was seen polling is taken to go on: a quarter to a half of the probes' longest rest."""
 _POLLING_STEP_NS = 2 * NS_PER_S
@@ -160,6 +163,53 @@ def exact_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int)
     end_ns = max(last_told, trace.end_ns - _LAST_TOLD_NS)
     grown = {cause: step_increase(one, end_ns - window_ns, end_ns) for cause, one in series.items()}
     return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedCauses:
+    """What a thread slept in while the scheduler's probes were attached now and then.
+
+    Attributes:
+        causes: Shares of its sleep, which make 1, the greatest first.
+        looked: The share of the window that was looked at.
+    """
+
+    causes: tuple[tuple[str, float], ...]
+    looked: float
+
+
+def sliced_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int, least: float) -> SlicedCauses | None:
+    """How a thread's sleep divides, by several looks within the window.
+
+    None where there were too few of them, or less than the share `least` of them was slept: it does something else.
+    """
+    process, start_ns = process_of(thread), trace.end_ns - window_ns
+    observed = _observed_ns(trace, process, probes, window_ns)
+    if (
+        not observed
+        or _once(probes, "looks", process, window_ns, lambda: _looks(trace, process, window_ns)) < _FEWEST_LOOKS
+    ):
+        return None
+    grown = {
+        cause: step_increase(trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), start_ns, trace.end_ns)
+        for cause in probes.exact.get(thread, ())
+    }
+    slept = sum(grown.values())
+    if slept <= 0 or slept < least * observed:
+        return None
+    by_share = sorted(
+        ((cause, ns / slept) for cause, ns in grown.items() if ns > 0), key=lambda item: (-item[1], item[0])
+    )
+    return SlicedCauses(tuple(by_share), min(1.0, observed / window_ns))
+
+
+def _looks(trace: Trace, process: str, window_ns: int) -> int:
+    """In how many reports of the window the scheduler's probes had looked since the one before."""
+    watch = trace.get(process, v.SCHEDULER_OBSERVED)
+    if watch is None:
+        return 0
+    _, values = watch.stretch(trace.end_ns - window_ns, trace.end_ns)
+    return sum(map(lt, values, values[1:]))
 
 
 def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:

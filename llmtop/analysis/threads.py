@@ -20,6 +20,7 @@ from llmtop.analysis.thread_probes import (
     exact_causes,
     polling_share,
     probe_series,
+    sliced_causes,
 )
 from llmtop.model import NS_PER_S, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import ThreadCause
@@ -57,6 +58,7 @@ class Shares:
             `on_cpu`) or asleep (then of `blocked`); None where no probe on those libraries tells.
         are_causes_exact: Whether most of `blocked` was measured at each sleep within this window; else its causes
             were sampled.
+        looked: The share of the window in which its sleeps were measured, where causes are sampled by that; else None.
     """
 
     on_cpu: float
@@ -65,6 +67,7 @@ class Shares:
     polling: float | None = None
     in_cuda_sync: float | None = None
     are_causes_exact: bool = False
+    looked: float | None = None
 
     @property
     def blocked_total(self) -> float:
@@ -330,7 +333,10 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
     measured = exact_causes(trace, track, series, window_ns)
     is_exact = measured is not None and (blocked <= _CLOSE or sum(measured.values()) >= _MOSTLY * blocked)
     causes = () if measured is None else _measured(measured, blocked)
-    if not is_exact:  # no probes, or it slept and they did not see in what: they shed what tells
+    looked: float | None = None
+    if measured is None and (split := sliced_causes(trace, track, series, window_ns, _MOSTLY * blocked)):
+        looked, causes = split.looked, tuple((cause, blocked * share) for cause, share in split.causes)
+    elif not is_exact:  # no probes, or it slept and they did not see in what: they shed what tells
         sampled = _sampled(trace, track, window_ns, series.sampled, blocked)
         causes = sampled if not causes or sampled[0][0] != NOT_SAMPLED else causes
     polling = polling_share(trace, track, series, window_ns)
@@ -341,6 +347,7 @@ def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Sh
         None if polling is None else min(running, polling),
         cuda_sync_share(trace, track, series, window_ns),
         are_causes_exact=is_exact,
+        looked=looked,
     )
     if not running and not waiting:
         _remember_sleep(trace, track, window_ns, shares)
@@ -357,14 +364,21 @@ def _measured(causes: dict[str, float], share: float) -> tuple[tuple[str, float]
 
 
 def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow]) -> str:
-    """In words, for the legend: exact where one thread at least has it so."""
-    known = [(row.pid, row.shares.are_causes_exact) for row in rows if isinstance(row.shares, Shares)]
-    sampled = sum(not is_exact for _, is_exact in known)
-    if sampled == len(known):
+    """In words, for the legend: by how most is known first."""
+    known = [(row.pid, row.shares) for row in rows if isinstance(row.shares, Shares)]
+    exact = [pid for pid, shares in known if shares.are_causes_exact]
+    sliced = [(pid, shares.looked) for pid, shares in known if shares.looked is not None]
+    if exact:
+        told = f"measured at each sleep ({source(trace, f'process:{exact[0]}', v.SCHEDULER_OBSERVED)})"
+    elif sliced:
+        pid, looked = sliced[0]
+        told = (
+            f"sampled: each sleep in {looked:.0%} of the time ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
+        )
+    else:
         return SAMPLED
-    pid = next(pid for pid, is_exact in known if is_exact)
-    measured = f"measured at each sleep ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
-    return f"{measured}; of {sampled} threads {SAMPLED}" if sampled else measured
+    others = len(known) - len(exact or sliced)
+    return f"{told}; of {others} threads {SAMPLED}" if others else told
 
 
 @lru_cache(maxsize=256)

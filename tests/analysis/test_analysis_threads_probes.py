@@ -27,6 +27,7 @@ from llmtop.analysis.threads import (
 from llmtop.analysis.threads_table import threads_table
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
+from llmtop.tui.render.threads import how_known
 from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
 
 YIELDS = v.labelled(v.THREAD_SPINS, "sched_yield")
@@ -88,10 +89,33 @@ def test_probes_that_looked_for_half_the_time_speak_for_all_of_it() -> None:
     assert dict(shares.blocked) == pytest.approx({"futex": 0.4})
 
 
-@pytest.mark.parametrize("observed", [None, 0.2])
-def test_without_probes_on_the_scheduler_causes_are_sampled(observed: float | None) -> None:
+def test_looks_in_slices_divide_the_blocked_share_and_say_how_much_was_looked_at() -> None:
     sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
-    trace = Probed(HALF, counters=sampled, probes={blocked("futex"): 0.1}, observed=observed).trace()
+    slept = {blocked("futex"): 0.06, blocked("epoll"): 0.02}
+    trace = Probed(HALF, counters=sampled, probes=slept, observed=0.2).trace()
+    shares = shares_of(trace)
+    assert dict(shares.blocked) == pytest.approx({"futex": 0.3, "epoll": 0.1})
+    assert not shares.are_causes_exact
+    assert shares.looked == pytest.approx(0.2)
+    view = threads_view(trace)
+    assert isinstance(view, ThreadsView)
+    assert view.causes == "sampled: each sleep in 20% of the time (eBPF)"
+    assert how_known(view) == "sampled in 20% of the time (eBPF)"
+
+
+def test_a_look_or_two_do_not_speak_for_the_window() -> None:
+    """As perf looks: now and then: what went on at that moment is not what goes on all the time."""
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
+    slept = {blocked("futex"): lambda s: 0.3 if s % 8 == 0 else 0.0}
+    looked: dict[tuple[str, Metric], Rate] = {(PROCESS, v.SCHEDULER_OBSERVED): lambda s: 0.8 if s % 8 == 0 else 0.0}
+    trace = Probed(HALF, counters=sampled, probes={**slept, **looked}, observed=0.0).trace(20)
+    assert dict(shares_of(trace).blocked) == pytest.approx({"disk": 0.4})
+
+
+@pytest.mark.parametrize("observed", [None, 0.4])
+def test_without_probes_that_saw_its_sleep_causes_are_sampled(observed: float | None) -> None:
+    sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
+    trace = Probed(HALF, counters=sampled, probes={blocked("futex"): 0.05}, observed=observed).trace()
     shares = shares_of(trace)
     assert not shares.are_causes_exact
     assert dict(shares.blocked) == pytest.approx({"disk": 0.4})

@@ -14,6 +14,7 @@ futex      for "partner", which works 4 ms: both are blocked on a futex while th
 pipe       the same over two pipes
 network    the same over a TCP connection within the machine: blocked on a socket
 epoll      in epoll_wait for "partner", which works 5 ms, sleeps 15 ms and then writes to an eventfd
+mixed      for 15 ms in nanosleep ("in_wait"), then for "partner" on a futex: both by turns
 disk       for 256 KiB to be written to the file ARGUMENT and fdatasync: blocked on the disk, if that is slow
 spin       not at all: on CPU, or queued for one
 yield      not at all, in sched_yield: polling; "spins" is how often
@@ -22,6 +23,8 @@ starve     not at all, beside ARGUMENT - 1 "rival N" (up to 4) on the first CPU:
 crowd      beside ARGUMENT threads that sleep half a second, make four calls, and so on; they keep no account
 count      a known number of calls: see test_ebpf_probes.py
 =========  ============================================================================================================
+
+With an ARGUMENT the modes up to mixed do so much faster: 100 makes 50 us of work and 150 us of nanosleep.
 
 Modes of `build_cuda`, MODE [SECONDS [ROUNDS]], on a stand-in for libcuda; a round is 2 ms of work, 8 launches of
 kernels, one of a graph ("launches") and a synchronisation ("in_sync", in ns):

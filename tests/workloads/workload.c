@@ -10,9 +10,17 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define WORK_NS 5000000
-#define WAIT_NS 15000000
-#define PARTNER_NS 4000000
+static long long work_ns = 5000000, wait_ns = 15000000, partner_ns = 4000000;
+
+static void be_faster(int factor)
+{
+	if (factor > 1) {
+		work_ns /= factor;
+		wait_ns /= factor;
+		partner_ns /= factor;
+		prctl(PR_SET_TIMERSLACK, 1);
+	}
+}
 
 static void pin_to_first_cpu(void)
 {
@@ -26,7 +34,7 @@ static void pin_to_first_cpu(void)
  * walked by frame pointers; the one that calls that is. */
 NOINLINE void nap(void)
 {
-	struct timespec wait = {0, WAIT_NS};
+	struct timespec wait = {0, wait_ns};
 	nanosleep(&wait, NULL);
 }
 
@@ -34,7 +42,7 @@ NOINLINE void sleep_here(void) { nap(); }
 
 static void nanosleep_round(struct worker *worker)
 {
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	begin_wait(worker);
 	sleep_here();
 	end_wait(worker);
@@ -42,7 +50,7 @@ static void nanosleep_round(struct worker *worker)
 
 static void spin_round(struct worker *worker)
 {
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	if (over && worker != workers)
 		pause();
 }
@@ -65,7 +73,7 @@ NOINLINE void wait_for_turn(int mine)
 
 static void futex_round(struct worker *worker)
 {
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	hand_over(1);
 	begin_wait(worker);
 	wait_for_turn(0);
@@ -77,8 +85,16 @@ static void futex_partner(struct worker *worker)
 	begin_wait(worker);
 	wait_for_turn(1);
 	end_wait(worker);
-	spin_here(PARTNER_NS);
+	spin_here(partner_ns);
 	hand_over(0);
+}
+
+/* Two kinds of wait by turns: `in_wait` is in nanosleep, what it is blocked for besides is on a futex. */
+static void mixed_round(struct worker *worker)
+{
+	nanosleep_round(worker);
+	hand_over(1);
+	wait_for_turn(0);
 }
 
 static int to_partner[2], from_partner[2];
@@ -103,7 +119,7 @@ static void pipe_round(struct worker *worker)
 {
 	char byte;
 	struct iovec room = {&byte, 1};
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	send_byte(to_partner[1]);
 	begin_wait(worker);
 	if (readv(from_partner[0], &room, 1) != 1)
@@ -116,14 +132,14 @@ static void pipe_partner(struct worker *worker)
 	begin_wait(worker);
 	wait_for_byte(to_partner[0]);
 	end_wait(worker);
-	spin_here(PARTNER_NS);
+	spin_here(partner_ns);
 	send_byte(from_partner[1]);
 }
 
 /* to_partner[0] and [1] are the two ends of one connection. */
 static void network_round(struct worker *worker)
 {
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	send_byte(to_partner[0]);
 	begin_wait(worker);
 	wait_for_byte(to_partner[0]);
@@ -135,7 +151,7 @@ static void network_partner(struct worker *worker)
 	begin_wait(worker);
 	wait_for_byte(to_partner[1]);
 	end_wait(worker);
-	spin_here(PARTNER_NS);
+	spin_here(partner_ns);
 	send_byte(to_partner[1]);
 }
 
@@ -170,7 +186,7 @@ static void epoll_round(struct worker *worker)
 	end_wait(worker);
 	if (read(event, &one, sizeof(one)) != sizeof(one))
 		_exit(0);
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 }
 
 static void epoll_partner(struct worker *worker)
@@ -203,7 +219,7 @@ NOINLINE void write_through(void)
 
 static void disk_round(struct worker *worker)
 {
-	spin_here(WORK_NS);
+	spin_here(work_ns);
 	begin_wait(worker);
 	write_through();
 	end_wait(worker);
@@ -365,7 +381,12 @@ int main(int argc, char **argv)
 		rush_both();
 	if (!strcmp(mode, "exec"))
 		execl(argv[0], argv[0], "count", (char *)NULL);
-	if (!strcmp(mode, "nanosleep")) {
+	if (strcmp(mode, "disk") && strcmp(mode, "starve") && strcmp(mode, "crowd"))
+		be_faster(atoi(argument));
+	if (!strcmp(mode, "mixed")) {
+		add_worker("worker", mixed_round);
+		add_worker("partner", futex_partner);
+	} else if (!strcmp(mode, "nanosleep")) {
 		add_worker("worker", nanosleep_round);
 	} else if (!strcmp(mode, "spin")) {
 		add_worker("worker", spin_round);

@@ -94,7 +94,10 @@ def how_known(view: ThreadsView) -> str:
     exact = [row.shares.are_causes_exact for row in view.rows if isinstance(row.shares, Shares)]
     source = re.search(r"\((.+?)\)", view.causes)
     by = f" ({source[1]})" if source else ""
-    return f"exact{by}" if exact and all(exact) else f"part exact{by}" if any(exact) else "sampled"
+    if any(exact):
+        return f"exact{by}" if all(exact) else f"part exact{by}"
+    looked = [row.shares.looked for row in view.rows if isinstance(row.shares, Shares) and row.shares.looked]
+    return f"sampled in {looked[0]:.0%} of the time{by}" if looked else "sampled"
 
 
 def _fills_in_use(view: ThreadsView) -> set[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from . import calls, lifecycle, protocol, samples, scheduler
 from .calls import WITHOUT_WAIT, Calls
-from .governor import LADDER, LIGHT, Governor, Load
+from .following import Following
+from .governor import LADDER, LIGHT, Governor, Load, in_slices
 from .library import Library
 from .lifecycle import Changes, Lifecycle
 from .programs import Programs, Source
@@ -35,6 +36,7 @@ _ENOUGH_STACKS = 50
 _OF_LIBRARIES = 1 / 3
 """Of the budget: the share of probes on library functions."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
+_SAMPLED = "scheduler.sampled"
 _LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
@@ -46,13 +48,6 @@ class Helper:
         self._symbols = Symbols()
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
-        self._governor = Governor(
-            options.budget if options.light else options.budget - library_budget,
-            stacks=self._stacks,
-            cpus=os.cpu_count() or 1,
-            ladder=LIGHT if options.light else LADDER,
-            is_careful=options.budget < 1,
-        )
         self.missing: dict[str, tuple[str, str]] = {}
         """What cannot be had here, or not yet: (reason, remedy) by part."""
         by_registers = scheduler.source()
@@ -63,7 +58,16 @@ class Helper:
         say(_LIFECYCLE)
         self._lifecycle = Lifecycle(self._programs.wait(lifecycle.SOURCE))
         say(_SCHEDULER)
-        self._scheduler = self._scheduler_of(by_registers)
+        found = self._scheduler_of(by_registers)
+        ladder = LIGHT if options.light else LADDER
+        self._governor = Governor(
+            options.budget if options.light else options.budget - library_budget,
+            stacks=self._stacks,
+            cpus=os.cpu_count() or 1,
+            ladder=in_slices(ladder) if found and found.can_slice else ladder,
+            is_careful=options.budget < 1,
+        )
+        self._scheduler = Following(found, self._lifecycle, self._governor) if found else None
         self._calls: Calls | None = None
         self._samples: Samples | None = None
         self._library = Library(self._programs, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
@@ -80,14 +84,14 @@ class Helper:
     def _scheduler_of(self, source: Source) -> Scheduler | None:
         """By the best program that the kernel takes; a part that cannot be had costs only itself."""
         try:
-            knows_calls = source is scheduler.SOURCE
-            return Scheduler(self._programs.wait(source), self._symbols, knows_calls=knows_calls)
+            return Scheduler(self._programs.wait(source), self._symbols, source)
         except UnavailableError as error:
             if source is scheduler.WITHOUT_CALLS:
                 self.missing["scheduler"] = (error.reason, error.remedy)
                 return None
-        self._programs.ask(scheduler.WITHOUT_CALLS)
-        return self._scheduler_of(scheduler.WITHOUT_CALLS)
+        plainer = scheduler.BY_FIELDS if source is scheduler.SOURCE else scheduler.WITHOUT_CALLS
+        self._programs.ask(plainer)
+        return self._scheduler_of(plainer)
 
     def _add_awaited(self) -> None:
         """Add the parts whose programs are there by now; the others say that they are awaited, and how long already."""
@@ -121,15 +125,16 @@ class Helper:
         if self._lifecycle.unseen and not self._lifecycle.processes:
             raise UnavailableError("the server runs in a PID namespace inside llmtop's", _OUTSIDE)
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
-        self._apply(self._last_ns)
+        self._apply()
 
     def tick(self) -> None:
         """Several times a second: hold the cost to the budget, and add what can wait for the first numbers."""
         self._govern()
+        self._follow()
         if self._awaited:
             self._add_awaited()
             self._observe(time.monotonic_ns())
-            self._apply(time.monotonic_ns())
+            self._apply()
         if self._wants_library:
             self._library.tick(self._lifecycle.processes)
 
@@ -146,17 +151,16 @@ class Helper:
         if self._calls:
             report |= self._calls.read(changes.ended_threads, changes.gone)
             report["names"] = {entry[1]: self._name(entry[1]) for entry in report["calls"]}
-        if self._scheduler and self._scheduler.is_on:
-            report |= self._scheduler.read(now, changes.ended_threads, changes.gone)
+        if self._scheduler and self._scheduler.is_following:
+            report |= self._scheduler.scheduler.read(now, changes.ended_threads, changes.gone)
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
         report["functions"] = self._library.read(now, (*changes.gone, *changes.renewed))
         report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
         report |= self._library.coverage()
         report["hits"] = self._last_hits
         report["shed"] = str(self._governor.effort) if self._governor.shed else ""
-        report["lost"] = sum(
-            part.lost() for part in (self._calls, self._scheduler, self._samples, self._library) if part
-        )
+        following = self._scheduler.scheduler if self._scheduler else None
+        report["lost"] = sum(part.lost() for part in (self._calls, following, self._samples, self._library) if part)
         report["missing"] = self.missing
         for pid in self._lifecycle.unseen:
             self.missing[f"process:{pid}"] = ("it runs in a PID namespace inside llmtop's", _OUTSIDE)
@@ -175,14 +179,15 @@ class Helper:
         elapsed_ns, self._observed_ns = now - self._observed_ns, now
         self._observed["calls"] += elapsed_ns * (mode != "off")
         self._observed["timed"] += elapsed_ns * (mode == "timed")
-        self._observed["scheduler"] += elapsed_ns * bool(self._scheduler and self._scheduler.is_on)
+        if self._scheduler:
+            self._observed["scheduler"] = self._scheduler.observed_ns(now)
 
     def _take_in(self, changes: Changes, now: int) -> None:
         self._symbols.tick()
         for pid in (*changes.gone, *changes.renewed):
             self._symbols.forget(pid)
             if self._scheduler:
-                self._scheduler.forget_names(pid)
+                self._scheduler.scheduler.forget_names(pid)
         if self._samples:
             self._samples.forget_names((*changes.gone, *changes.renewed))
 
@@ -201,9 +206,19 @@ class Helper:
             foreign_switches=rates["foreign_switch"],
             samples=rates["sample"],
         )
+        if self._scheduler:
+            load = self._scheduler.load(load, elapsed_s)
         if self._governor.judge(load, elapsed_s):
             self._observe(now)
-            self._apply(now)
+            self._apply()
+
+    def _follow(self) -> None:
+        """Look in slices, where threads are not followed all the time."""
+        self.missing.pop(_SAMPLED, None)
+        if self._scheduler and not self._allowed("scheduler", partial(self._scheduler.tick, self.processes)):
+            self._scheduler = None
+        if self._scheduler and (why := self._scheduler.why_sampled()):
+            self.missing[_SAMPLED] = (why, "")
 
     def _learn_stacks(self, stacks: int) -> None:
         """What a stack costs depends on how deep it is: tens of frames of Python are dearer than a few of C."""
@@ -213,23 +228,16 @@ class Helper:
             self._governor.learn("stack", spent_ns / walked)
             self._walked = (stacks, stack_ns)
 
-    def _apply(self, now: int) -> None:
+    def _apply(self) -> None:
         """Look as closely as the governor says; a part that the kernel does not let us attach costs only itself."""
         effort = self._governor.effort
-        if self._scheduler and not self._allowed("scheduler", partial(self._apply_scheduler, self._scheduler, now)):
-            self._scheduler = None
+        if self._scheduler:
+            follow = partial(self._scheduler.set_effort, effort, self.processes)
+            self._scheduler = self._scheduler if self._allowed("scheduler", follow) else None
         if self._calls and not self._allowed("syscalls", partial(self._calls.set_mode, effort.calls)):
             self._calls = None
         if self._samples and not self._allowed("samples", partial(self._samples.set_on, effort.stack_every > 0)):
             self._samples = None
-
-    def _apply_scheduler(self, scheduler: Scheduler, now: int) -> None:
-        effort, was_on = self._governor.effort, scheduler.is_on
-        scheduler.set_on(effort.scheduler)
-        scheduler.set_stacks(effort.stack_every, now)
-        if effort.scheduler and not was_on:
-            for pid in self._lifecycle.processes:
-                scheduler.seed(pid, time.monotonic_ns())
 
     def _allowed(self, part: str, attach: Callable[[], None]) -> bool:
         try:
@@ -252,7 +260,7 @@ class Helper:
     @property
     def knows_calls(self) -> bool:
         """Whether sleeps are told by system call."""
-        return bool(self._scheduler and self._scheduler.knows_calls)
+        return bool(self._scheduler and self._scheduler.scheduler.knows_calls)
 
 
 def _look(options: argparse.Namespace, link: Link) -> None:

@@ -28,6 +28,9 @@ LONGEST_REST_S = 1800.0
 CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""
+OUTSIDE_NS = 90.0
+"""What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
+Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""
 FITS = 0.7
 """Of the budget: more is looked at where it will cost less than this, as far as that can be told beforehand."""
 
@@ -40,15 +43,18 @@ class Effort:
         stack_every: One sleep in so many has its stack taken; 0 for none.
         calls: "timed", "counted" or "off".
         scheduler: Whether threads are followed on and off the CPU.
+        sliced: That in slices of the time alone (slices.py), which keep to a budget by themselves.
     """
 
     stack_every: int = 1
     calls: str = "timed"
     scheduler: bool = True
+    sliced: bool = False
 
     def __str__(self) -> str:
         stacks = f"1 stack in {self.stack_every}" if self.stack_every else "no stacks"
-        return f"{stacks}, system calls {self.calls}, scheduler {'on' if self.scheduler else 'off'}"
+        scheduler = "in slices" if self.sliced else "on" if self.scheduler else "off"
+        return f"{stacks}, system calls {self.calls}, scheduler {scheduler}"
 
 
 LIGHT = (
@@ -68,6 +74,11 @@ LADDER = (
 """What is shed first comes first: stacks cost the most and say the same when sampled."""
 
 
+def in_slices(ladder: Sequence[Effort]) -> tuple[Effort, ...]:
+    """The same ladder where the scheduler's probes come and go at once: they are never given up."""
+    return tuple(one if one.scheduler else replace(one, scheduler=True, sliced=True) for one in ladder)
+
+
 @dataclass(frozen=True)
 class Load:
     """Events per second: of the processes looked at, and of all others."""
@@ -81,14 +92,14 @@ class Load:
 
 
 def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
-    """What an effort costs under a load: ns per second of the processes looked at, and of all others."""
+    """What an effort costs under a load, slices apart: ns per second of the processes looked at, and of all others."""
     own = load.samples * ns_per_hit["sample"] + load.library * ns_per_hit["library"]
     foreign = 0.0
     if effort.calls != "off":
         kind = "call" if effort.calls == "timed" else "counted_call"
         own += load.calls * ns_per_hit[kind]
         foreign += load.foreign_calls * ns_per_hit[f"foreign_{kind}"]
-    if effort.scheduler:
+    if effort.scheduler and not effort.sliced:
         own += load.switches * ns_per_hit["switch"]
         foreign += load.foreign_switches * ns_per_hit["foreign_switch"]
         if effort.stack_every:
@@ -141,6 +152,18 @@ class Governor:
     def learn(self, kind: str, ns: float) -> None:
         """What a hit of this kind has cost here."""
         self._ns_per_hit[kind] = ns
+
+    def learn_switches(self, load: Load, ns: float) -> None:
+        """What the scheduler's programs have cost here in a second of such a load, stacks apart: they ran for `ns`."""
+        ratio = NS_PER_HIT["foreign_switch"] / NS_PER_HIT["switch"]
+        ns_per_switch = OUTSIDE_NS + ns / (load.switches + ratio * load.foreign_switches)
+        self.learn("switch", ns_per_switch)
+        self.learn("foreign_switch", ratio * ns_per_switch)
+
+    def cost_of_switches(self, load: Load) -> float:
+        """What it costs to follow threads all the time under a load, in ns per second; stacks apart."""
+        own, foreign = cost(load, Effort(0, "off"), self._ns_per_hit)
+        return max(own, foreign * self.budget_ns / self._foreign_budget_ns)
 
     def judge(self, load: Load, elapsed_s: float) -> bool:
         """Take the load since the last time into account; whether the effort changed."""

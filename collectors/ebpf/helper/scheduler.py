@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import system
-from .kernel import attach_tracepoint, close_all
-from .programs import SLOTS, TRACEPOINT, Module, Source
+from . import btf, system
+from .kernel import attach_raw_tracepoint, attach_tracepoint, close_all
+from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, Source
+from .sleepers import Sleepers
 from .symbols import STACK, StackTable, Symbols
 from .system import UnavailableError
 
-SOURCE = Source("scheduler", ("-DTASK_REGISTERS=1",))
-WITHOUT_CALLS = Source("scheduler", ("-DTASK_REGISTERS=0",))
+SOURCE = Source("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=1"))
+"""On raw tracepoints: the cheapest, and gone at once, where a plain one takes the kernel a tenth of a second."""
+BY_FIELDS = Source("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=0"))
+"""For kernels before 6.0, or of which it is not known where a task has its id."""
+WITHOUT_CALLS = Source("scheduler", ("-DTASK_REGISTERS=0", "-DRAW=0"))
 """For kernels that do not tell a probe the system call that a thread sleeps in: before 5.15, or without the kernel's
 type information."""
 
-_TRACEPOINTS = (
-    ("sched:sched_wakeup", "on_wakeup"),
-    ("sched:sched_waking", "on_waking"),
-    ("sched:sched_switch", "on_switch"),
-)
+_TRACEPOINTS = ("sched_wakeup", "sched_waking", "sched_switch")
 """The dearest comes last and goes first: the kernel takes its time to take each away."""
+_FUNCTIONS = {"sched_wakeup": "on_wakeup", "sched_waking": "on_waking", "sched_switch": "on_switch"}
 _TELLS_CALLS = (5, 15)
+_TELLS_STATE = (6, 0)
+"""From here on sched_switch hands (preempt, prev, next, prev_state) to raw tracepoints."""
 _RUNS = 0xFFFFFFFF
-_NO_CALL = 0xFFFF
-_SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}
-"""State letters as sched_switch reports them."""
 _SWEEP_EVERY = 30
 MANY_THREADS = 300
 """Beyond this many, threads that sleep on and on are told of every fifth time only: nothing has happened to them."""
@@ -72,10 +74,14 @@ _FIELDS = 15
 class Scheduler:
     """The probes on switches and wake-ups."""
 
-    def __init__(self, module: Module, symbols: Symbols, *, knows_calls: bool) -> None:
-        self.knows_calls = knows_calls
+    def __init__(self, module: Module, symbols: Symbols, source: Source) -> None:
+        self.knows_calls = source is not WITHOUT_CALLS
         """Whether it can tell the system call that a thread sleeps in."""
-        self._programs = {function: module.load(function, TRACEPOINT) for _, function in _TRACEPOINTS}
+        self.can_slice = source is SOURCE
+        """Whether its probes come and go at once."""
+        kind = RAW_TRACEPOINT if self.can_slice else TRACEPOINT
+        self.programs = {one: module.load(_FUNCTIONS[one], kind) for one in _TRACEPOINTS}
+        """Descriptors, by tracepoint."""
         self._held: list[int] = []
         self._threads = module.table("threads", "I", _LAYOUT)
         self._waits = module.table("waits", "IHH", "QQII")
@@ -83,6 +89,7 @@ class Scheduler:
         self._stack_times = module.table("stack_times", "IHHiiII", "Q")
         self._stacks = StackTable(module.table("stacks", "I", STACK), symbols)
         self._settings = module.table("settings", "I", "I")
+        self._set(2, place_of_id() or 0)
         self._marks = module.table("marks", "I", "Q")
         self._lost = module.table("lost", "I", "Q")
         self._epoch = 1
@@ -91,6 +98,11 @@ class Scheduler:
         self._last_ns = 0
         self._slept: dict[Place, int] = {}
         """The longest time told of each place: what is told never shrinks."""
+        self._cut: dict[Place, int] = {}
+        """What sleeps had lasted that went on when the probes were taken off."""
+        self._owners: dict[int, int] = {}
+        """Processes by thread."""
+        self._sleepers_now = Sleepers()
         self._descriptors: dict[Place, int] = {}
         self._owed: dict[Place, int] = {}
         """Sleep that no stack has been told for yet."""
@@ -106,15 +118,35 @@ class Scheduler:
         """Attach or detach."""
         if on == self.is_on:
             return
+        now = time.monotonic_ns()
         close_all(self._held)
-        for tracepoint, function in _TRACEPOINTS if on else ():
+        if on:  # a program that still ran when they were taken off the last time may have left something
+            self._threads.entries(take=True)
+        for tracepoint in _TRACEPOINTS if on else ():
             try:
-                self._held.append(attach_tracepoint(tracepoint, self._programs[function]))
+                self._held.append(self._attached(tracepoint))
             except (OSError, ValueError) as error:
                 raise UnavailableError(f"the tracepoint {tracepoint} cannot be used: {error}") from error
         if not on:
-            self._threads.clear()  # where they are now is not seen, so it must not be counted later
+            self._cut_off(now)
         self.is_on = on
+
+    def _attached(self, tracepoint: str) -> int:
+        if self.can_slice:
+            return attach_raw_tracepoint(tracepoint, self.programs[tracepoint])
+        return attach_tracepoint(f"sched:{tracepoint}", self.programs[tracepoint])
+
+    def _cut_off(self, now: int) -> None:
+        """Forget where threads are: what they do from now on is not seen. What they have slept until now counts."""
+        for (tid,), value in self._threads.entries(take=True):
+            thread = _Thread(*value[:_FIELDS])
+            self._owners[tid] = thread.tgid
+            if any(value[_FIELDS:]):
+                _add(self._ended_slots, thread.tgid, value[_FIELDS:])
+            if thread.sleeps:
+                place = (tid, thread.call, thread.state)
+                self._cut[place] = self._cut.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
+                self._descriptors[place] = thread.descriptor
 
     def set_stacks(self, every: int, now: int) -> None:
         """Take the stack of one sleep in `every`; 0 for none."""
@@ -131,11 +163,7 @@ class Scheduler:
         What it has learned itself meanwhile is left as it is. Sleep is counted from now: what came before was
         not measured.
         """
-        for tid in system.threads(tgid):
-            state = _SLEEPING.get(system.thread_state(tgid, tid))
-            if state is None:
-                continue
-            call, descriptor = system.sleeping_in(tgid, tid) or (_NO_CALL, 0)
+        for tid, state, call, descriptor in self._sleepers_now.of(tgid):
             value = (now, 0, 0, 0, 0, tgid, state, call, descriptor, 0, 0, 0, -1, -1, 0, *[0] * SLOTS)
             self._marks.put((tid % self._marks.map.capacity,), (1,))
             self._threads.put((tid,), value, only_new=True)
@@ -147,12 +175,13 @@ class Scheduler:
         dead = {tid for tid, _ in ended} | self._strays()
         for (tid,), value in self._threads.entries():
             thread = threads[tid] = _Thread(*value[:_FIELDS])
+            self._owners[tid] = thread.tgid
             _add(slots, thread.tgid, value[_FIELDS:])
             if tid in dead:
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
         sleepers = self._sleepers(threads)
         waits = self._told(now, sleepers)
-        told = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes(threads)}
+        told = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes()}
         told["stacks"] = self._stack_shares(now, threads, sleepers) if self._every else []
         self._forget(dead, set(gone))
         self._last_ns = now
@@ -182,16 +211,14 @@ class Scheduler:
 
     def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[list[int]]:
         """[tgid, tid, call, state, descriptor, ns]: closed sleeps, and those that go on, up to now."""
-        slept: dict[Place, int] = {}
-        owners: dict[Place, int] = {}
+        slept = dict(self._cut)
         for (tid, call, state), (ns, _, tgid, descriptor) in self._waits.entries():
-            slept[tid, call, state] = ns
-            owners[tid, call, state] = tgid
+            slept[tid, call, state] = slept.get((tid, call, state), 0) + ns
+            self._owners.setdefault(tid, tgid)
             self._descriptors[tid, call, state] = descriptor
         for tid, thread in sleepers.items():
             place = (tid, thread.call, thread.state)
             slept[place] = slept.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
-            owners[place] = thread.tgid
             self._descriptors[place] = thread.descriptor
         told = []
         for place, ns in slept.items():
@@ -199,7 +226,7 @@ class Scheduler:
             if grown > 0:
                 self._slept[place] = ns
                 self._owed[place] = self._owed.get(place, 0) + grown
-                told.append([owners[place], *place, self._descriptors[place], ns])
+                told.append([self._owners[place[0]], *place, self._descriptors[place], ns])
         return told
 
     def _changed_slots(self, slots: dict[int, list[int]]) -> list[list[Any]]:
@@ -207,17 +234,17 @@ class Scheduler:
         self._sent_slots.update(changed)
         return [[tgid, {slot: count for slot, count in enumerate(counts) if count}] for tgid, counts in changed]
 
-    def _changed_wakes(self, threads: dict[int, _Thread]) -> list[list[int]]:
+    def _changed_wakes(self) -> list[list[int]]:
         """[tgid, tid, waker, count] of the wakers that woke a thread most since the last look; 0 is no thread."""
         grown: dict[int, list[tuple[int, int]]] = {}
         for (tid, waker), (count,) in self._wakes.entries(take=True):  # a thread may have thousands of them by and by
-            if tid in threads:
+            if tid in self._owners:
                 grown.setdefault(tid, []).append((count, waker))
         told = []
         for tid, wakers in grown.items():
             for more, waker in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
                 count = self._sent_wakes[tid, waker] = self._sent_wakes.get((tid, waker), 0) + more
-                told.append([threads[tid].tgid, tid, waker, count])
+                told.append([self._owners[tid], tid, waker, count])
         return told
 
     def _stack_shares(self, now: int, threads: dict[int, _Thread], sleepers: dict[int, _Thread]) -> list[list[Any]]:
@@ -279,26 +306,36 @@ class Scheduler:
         """Drop ended threads, here and in the kernel, or its maps would fill."""
         if not dead and not gone:
             return
-        for place in [place for place in self._slept if place[0] in dead]:
-            for book in (self._slept, self._descriptors, self._owed):
+        for place in [place for place in {**self._slept, **self._cut} if place[0] in dead]:
+            for book in (self._slept, self._cut, self._descriptors, self._owed):
                 book.pop(place, None)
             self._waits.remove(*place)
         for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
             del self._sent_wakes[pair]
         for tid in dead:
             self._kernel_stacks.pop(tid, None)
+            self._owners.pop(tid, None)
             self._threads.remove(tid)
         for tgid in gone:
             self._ended_slots.pop(tgid, None)
             self._sent_slots.pop(tgid, None)
+            self._sleepers_now.forget(tgid)
             self._stacks.forget(tgid)
 
 
 def source() -> Source:
     """The program that this kernel can be expected to load."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    is_new = found is not None and (int(found.group(1)), int(found.group(2))) >= _TELLS_CALLS
-    return SOURCE if is_new and Path("/sys/kernel/btf/vmlinux").exists() else WITHOUT_CALLS
+    release = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    if release < _TELLS_CALLS or not Path("/sys/kernel/btf/vmlinux").exists():
+        return WITHOUT_CALLS
+    return SOURCE if release >= _TELLS_STATE and place_of_id() else BY_FIELDS
+
+
+@lru_cache
+def place_of_id() -> int | None:
+    """Where a task has its id; None where the kernel does not tell."""
+    return btf.offset_of("task_struct", "pid")
 
 
 def _add(slots: dict[int, list[int]], tgid: int, counts: Iterable[int]) -> None:

@@ -97,11 +97,16 @@ def bpf_call(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
 
 def read(path: str) -> str:
     """A file of /proc; empty when it is gone."""
+    return read_bytes(path).decode("utf-8", "replace")
+
+
+def read_bytes(path: str) -> bytes:
+    """Likewise, as it is."""
     try:
         with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+            return file.read()
     except OSError:
-        return ""
+        return b""
 
 
 def start_time(pid: int) -> str:

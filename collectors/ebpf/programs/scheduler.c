@@ -60,7 +60,7 @@ BPF_HASH(waits, struct wait_key, struct wait, 16384);
 BPF_HASH(wakes, struct wake_key, u64, 8192);
 BPF_HASH(stack_times, struct stack_key, u64, 8192);
 BPF_STACK_TRACE(stacks, 8192);
-BPF_ARRAY(settings, u32, 2);	/* [0] one stack in so many, 0 for none; [1] the epoch of the stack ids */
+BPF_ARRAY(settings, u32, 3);	/* [0] one stack in so many, 0 for none; [1] the epoch of the stack ids */
 BPF_ARRAY(lost, u64, 1);
 
 #if TASK_REGISTERS
@@ -134,22 +134,32 @@ static __always_inline void add_wait(u32 tid, struct thread *thread, u64 ns)
 	wait->descriptor = thread->descriptor;
 }
 
-static __always_inline void leave(void *args, u32 tgid, u32 tid, u32 state, u64 now)
+/* What is known of the current thread, if it is one of the processes looked at: mostly one look-up tells both. */
+static __always_inline struct thread *leaving(u32 tgid, u32 tid, u32 state)
 {
-	struct thread *thread = threads.lookup(&tid);
-	if (state & ENDED) {	/* the helper may have dropped it already: it must not come back */
-		if (thread)
-			thread->since = 0;
-		return;
+	struct thread *thread = is_marked(tgid) ? threads.lookup(&tid) : 0;
+	if (thread && thread->tgid == tgid)
+		return thread;
+	if (!is_target(tgid)) {
+		count_hit(HIT_FOREIGN_SWITCH);
+		return 0;
 	}
-	if (!thread) {
-		struct thread fresh = {.tgid = tgid, .state = RUNS};
-		thread = threads.lookup_or_try_init(&tid, &fresh);
-		if (!thread) {
-			lost.increment(0);
-			return;
-		}
-		set_mark(tid);
+	if (state & ENDED)	/* the helper may have dropped it already: it must not come back */
+		return 0;
+	struct thread fresh = {.tgid = tgid, .state = RUNS};
+	threads.update(&tid, &fresh);	/* in place of one that ended under the same id, if there is any */
+	set_mark(tid);
+	thread = threads.lookup(&tid);
+	if (!thread)
+		lost.increment(0);
+	return thread;
+}
+
+static __always_inline void leave(void *args, struct thread *thread, u32 tid, u32 state, u64 now)
+{
+	if (state & ENDED) {
+		thread->since = 0;
+		return;
 	}
 	count_hit(HIT_SWITCH);
 	know_current(tid);
@@ -224,23 +234,6 @@ static __always_inline void enter(u32 tid, u64 now)
 	thread->since = now;
 }
 
-int on_switch(struct tracepoint__sched__sched_switch *args)
-{
-	/* The thread that leaves is still the current one. */
-	u64 who = current_ids();
-	u32 tgid = who >> 32, next = own_id(args->next_pid);
-	bool leaves = is_target(tgid);
-	if (!leaves)
-		count_hit(HIT_FOREIGN_SWITCH);
-	if (!leaves && !is_marked(next))
-		return 1;
-	u64 now = bpf_ktime_get_ns();
-	if (leaves)
-		leave(args, tgid, who, args->prev_state & 0xff, now);
-	enter(next, now);
-	return 1;
-}
-
 /* Who wakes: 0 for a timer or an interrupt. One that comes while a thread runs its own code is told from that thread
  * by its registers; one that comes while it is in a system call is not, where it seems to be that thread. */
 static __always_inline u32 waker(void)
@@ -251,27 +244,84 @@ static __always_inline u32 waker(void)
 	return tid ? tid : OUTSIDE;
 }
 
-/* In the context of the waker; `sched_wakeup` may come on the CPU of the one that is woken, by an interrupt. */
-int on_waking(struct tracepoint__sched__sched_waking *args)
+/* The thread that leaves is still the current one. */
+static __always_inline void switched(void *args, u32 state, u32 next)
 {
-	u32 tid = own_id(args->pid);
+	u64 who = current_ids();
+	struct thread *thread = leaving(who >> 32, who, state);
+	if (!thread && !is_marked(next))
+		return;
+	u64 now = bpf_ktime_get_ns();
+	if (thread)
+		leave(args, thread, who, state, now);
+	enter(next, now);
+}
+
+static __always_inline void waking(u32 tid)
+{
 	if (!is_marked(tid))
-		return 1;
+		return;
 	struct thread *thread = threads.lookup(&tid);
 	/* Whatever its state: it may be on its way to sleep, with the switch not seen yet. */
 	if (thread)
 		thread->waker = waker();
+}
+
+static __always_inline void woken(u32 tid)
+{
+	if (!is_marked(tid))
+		return;
+	struct thread *thread = threads.lookup(&tid);
+	if (thread && thread->state != RUNS && thread->state && !thread->runnable)
+		thread->runnable = bpf_ktime_get_ns();
+}
+
+#if RAW
+/* The fields of a task that a raw tracepoint hands out: where they lie differs between kernels. */
+static __always_inline u32 id_of(u64 task)
+{
+	u32 place = 2, *offset = settings.lookup(&place), machine_id = 0;
+	if (offset)
+		bpf_probe_read_kernel(&machine_id, sizeof(machine_id), (void *)task + *offset);
+	return own_id(machine_id);
+}
+
+/* (preempt, prev, next, prev_state), from Linux 6.0 on. */
+int on_switch(struct bpf_raw_tracepoint_args *ctx)
+{
+	switched(ctx, ctx->args[0] ? 0 : ctx->args[3] & 0xff, id_of(ctx->args[2]));
+	return 1;
+}
+
+int on_waking(struct bpf_raw_tracepoint_args *ctx)
+{
+	waking(id_of(ctx->args[0]));
+	return 1;
+}
+
+int on_wakeup(struct bpf_raw_tracepoint_args *ctx)
+{
+	woken(id_of(ctx->args[0]));
+	return 1;
+}
+#else
+int on_switch(struct tracepoint__sched__sched_switch *args)
+{
+	switched(args, args->prev_state & 0xff, own_id(args->next_pid));
+	return 1;
+}
+
+/* In the context of the waker; `sched_wakeup` may come on the CPU of the one that is woken, by an interrupt. */
+int on_waking(struct tracepoint__sched__sched_waking *args)
+{
+	waking(own_id(args->pid));
 	return 1;
 }
 
 int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
 {
-	u32 tid = own_id(args->pid);
-	if (!is_marked(tid))
-		return 1;
-	struct thread *thread = threads.lookup(&tid);
-	if (!thread || thread->state == RUNS || !thread->state || thread->runnable)
-		return 1;
-	thread->runnable = bpf_ktime_get_ns();
+	woken(own_id(args->pid));
 	return 1;
 }
+#endif
+

@@ -18,6 +18,7 @@ from tests.collectors.ebpf.probes import probing
 SOURCES = (
     lifecycle.SOURCE,
     scheduler.SOURCE,
+    scheduler.BY_FIELDS,
     scheduler.WITHOUT_CALLS,
     calls.SOURCE,
     samples.SOURCE,
