@@ -125,8 +125,8 @@ def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str =
         waves=_or(number(metrics, c.WAVES), c.not_collected("waves", c.LAUNCH)),
         stalls=kernel_stalls(metrics),
         traffic=traffic,
-        l1_hits=_or(number(metrics, c.L1_HIT_PERCENT), c.not_collected("L1 hit rate", c.MEMORY)),
-        l2_hits=_or(number(metrics, c.L2_HIT_PERCENT), c.not_collected("L2 hit rate", c.MEMORY)),
+        l1_hits=_hit_rate(number(metrics, c.L1_HIT_PERCENT), "L1 hit rate"),
+        l2_hits=_hit_rate(number(metrics, c.L2_HIT_PERCENT), "L2 hit rate"),
         shared_memory=_or(number(metrics, c.SHARED_MEMORY), c.not_collected("shared memory", c.LAUNCH)),
     )
 
@@ -150,6 +150,17 @@ def sm_count(metrics: Counters, board: Gpu | Unknown) -> float | None:
     """Streaming multiprocessors of the GPU; None where neither the report nor the table of GPUs says."""
     counted = first(metrics, c.SM_COUNT)
     return counted or (None if isinstance(board, Unknown) else float(board.sm) or None)
+
+
+_NOISY_PERCENT = 101.0
+"""A rate above all by less is a rounding of passes that differ."""
+
+
+def _hit_rate(percents: float | None, what: str) -> float | Unknown:
+    """Hits and lookups come from different passes: of hardly any traffic the one can be more than the other."""
+    if percents is not None and percents > _NOISY_PERCENT:
+        return Unknown(f"{what} of {percent(percents)}: hits and lookups are of different passes and do not fit")
+    return _or(percents, c.not_collected(what, c.MEMORY))
 
 
 def _or(value: float | None, why: Unknown) -> float | Unknown:

@@ -41,11 +41,11 @@ _RANGES = 10
 _CLASS_WIDTH = 10
 _CLASS_REST = 36
 """What the other columns of that table take."""
-_CLASS_MEANS = (
+_CLASSES = (
     "A class is the side that a kernel leans to, however little it uses: SM % less DRAM %, above 5 compute, below -5 "
-    "memory. The bound is what limits it: its memory has the caches, and below 60 % of both it is latency. Means count "
-    "each kernel once; by time, as long as it takes."
+    "memory. The bound is what limits it: its memory has the caches, and below 60 % of both it is latency."
 )
+_MEANS = " Means count each kernel once; by time, as long as it takes."
 _REASONS = 4
 _NOTABLE_REASON = 0.01
 """Of the waiting."""
@@ -153,7 +153,8 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
     if not classes:
         return
     yield from _heading("Means by class", style)
-    yield from _wrapped(_CLASS_MEANS, style, "  ")
+    is_one = classes[-1].kernels == 1
+    yield from _wrapped(_CLASSES + ("" if is_one else _MEANS), style, "  ")
     shown_keys = list(COLUMNS)[: max(0, (style.width - _CLASS_REST) // _CLASS_WIDTH)]
     titles = "".join(f"{COLUMNS[key][0]:>{_CLASS_WIDTH}}" for key in shown_keys)
     yield f"  {'class':<9}{'kernels':>8}{'time':>7}{titles}  duration"
@@ -162,7 +163,7 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
         head = f"  {one.name:<9}{one.kernels:>8}{time:>7}"
         mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
         yield f"{head}{_class_cells(one.means, shown_keys)}{mean:>10}"
-    if classes[-1].kernels > 1:
+    if not is_one:
         yield f"  {'all, by time':<24}{_class_cells(classes[-1].by_time, shown_keys)}"
 
 

@@ -117,6 +117,15 @@ def test_facts_say_what_a_basic_report_lacks() -> None:
     assert kernels_of(report(Launch("k", metrics=FULL))).facts(0).missing == ()
 
 
+@pytest.mark.parametrize(("percents", "is_known"), [(99.0, True), (100.4, True), (112.0, False)])
+def test_more_hits_than_lookups_are_no_hit_rate(percents: float, is_known: bool) -> None:
+    facts = kernels_of(report(Launch("k", metrics={"lts__t_sector_hit_rate.pct": percents}))).facts(0)
+    assert isinstance(facts.l2_hits, Unknown) is not is_known
+    if isinstance(facts.l2_hits, Unknown):
+        assert facts.l2_hits.reason.startswith("L2 hit rate of 112 %: hits and lookups are of different passes")
+        assert facts.l2_hits.remedy == "", "nothing that is collected again would settle it"
+
+
 def test_a_timeline_knows_durations_and_how_to_get_the_rest() -> None:
     trace = report(Launch("k", ns=500), Launch("k", ns=1500), counted=False)
     table = kernel_table(trace, "shape")
