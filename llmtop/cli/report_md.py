@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis import profiling
+from llmtop.analysis.bounds import Bound
 from llmtop.analysis.communication import communication, described
 from llmtop.analysis.family_shares import family_shares, other_kinds
 from llmtop.analysis.idle_time.causes import MEANINGS
 from llmtop.analysis.idle_time.view import IdleView, idle_view
 from llmtop.analysis.idle_time.work import gpu_title
-from llmtop.analysis.kernels import Grouping, kernel_table, no_kernels, roofline_view
+from llmtop.analysis.kernels import Grouping, has_counters, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.lacking import lacking
 from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -40,7 +41,8 @@ def _lines(trace: Trace) -> Iterator[str]:
     else:
         yield from _kernels(trace)
         yield from _families(trace)
-        yield from _roofline(roofline_view(trace))
+        if has_counters(trace):
+            yield from _roofline(roofline_view(trace))
     yield from _idle(idle_view(trace))
     yield from _communication(trace)
     yield from _findings(trace)
@@ -73,7 +75,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     parts = (launches, kernel_time(trace), capture_length(trace))
     yield f"{_escaped('; '.join(part for part in parts if part))}."
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
-    if bounds:
+    if set(totals.time_by_bound) - {str(Bound.UNKNOWN)}:
         yield f"Of the time, by what limits it: {bounds}."
     yield ""
 

@@ -388,7 +388,7 @@ def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     groups = lacking(trace)
     if groups or trace.issues:
         yield from _heading("Not in this capture", style)
-    if groups:
+    if groups and not any(finding.next_command for finding in diagnose(trace).findings):
         yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     for group in groups:
         for what, reason in group.parts:

@@ -87,7 +87,9 @@ def test_a_finding_without_a_command_says_why(made: Made, kind: str) -> None:
 
 
 def test_a_timeline_has_no_headings_of_what_only_counters_tell(made: Made) -> None:
-    said = words(made("sleep"), "text")
+    assert "Roofline no point" not in words(made("sleep"), "text")
+    assert "## Roofline" not in "".join(report(made("sleep"), "md"))
+    said = words(made("not traced"), "text")
+    assert said.count("COMMAND stands for") == 1
     assert "Warp stalls" not in said
-    assert "Roofline no point" not in said
     assert "a timeline has no counters" in said

@@ -128,6 +128,7 @@ def finding(
     general: Iterable[str] = (),
     next_command: str = "",
     no_command: str = "",
+    basis: str = "all of this idle time",
     source: str = SOURCE,
     severity: Severity | None = None,
 ) -> Finding:
@@ -150,7 +151,7 @@ def finding(
             *(f"{whose}{one}" for one in evidence),
             *(f"{whose}{one}" for one in _evidence(lost.worst)),
             *_of_others(lost),
-            stakes.in_words(trace, lost.worst.ns, f"all of this idle time{_of_whom(lost)}"),
+            stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}"),
         ),
         action=action,
         next_command=next_command,
@@ -166,7 +167,10 @@ def _whose(lost: Stake) -> str:
 
 
 def _of_whom(lost: Stake) -> str:
-    return "" if len(lost.named) == 1 else f" of {gpu_title(lost.worst.gpu.gpu)}, which loses most"
+    if len(lost.named) == 1:
+        return ""
+    alike = lost.worst.ns == lost.named[-1].ns
+    return " of each GPU" if alike else f" of {gpu_title(lost.worst.gpu.gpu)}, which loses most"
 
 
 def _amounts(trace: Trace, lost: Stake) -> str:

@@ -46,6 +46,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"no work was asked for: the launching thread waits for input ({lost.together[0].name})",
             action=_ACTION,
+            basis="all of this idle time, if there is more work to ask for",
             severity=Severity.INFO,
         )
     yield from _at_the_edges(trace)
