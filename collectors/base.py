@@ -109,6 +109,15 @@ class Starting(Protocol):
 
 
 @runtime_checkable
+class Ahead(Protocol):
+    """A collector that looks in a process of its own, which may start while llmtop itself is still loaded."""
+
+    def prepare(self) -> None:
+        """Start the process, without waiting for it; called once at most, before all else."""
+        ...
+
+
+@runtime_checkable
 class Eager(Protocol):
     """A collector that at times has news sooner than its next poll is due."""
 

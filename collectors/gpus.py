@@ -62,9 +62,14 @@ class GpuCollector:
         self._unpacker = _Unpacker()
         self._why_not: Unknown | None = None
 
+    def prepare(self) -> None:
+        """Let the library be loaded: nvmlInit takes 100 ms, and seconds where nothing keeps the driver loaded."""
+        self._start()
+
     def missing(self) -> Unknown | None:
         """Why there is nothing to poll; None too where that is not known yet, because the driver hangs."""
-        self._start()
+        if self._process is None:
+            self._start()
         self._hear_until(_START_S, lambda: self._is_ready or self._process is None)
         return self._why_not if self._process is None else None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
-from llmtop.collectors.base import Eager, OnDemand, Starting
+from llmtop.collectors.base import Ahead, Eager, OnDemand, Starting
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -386,6 +386,12 @@ class Session:
     def collectors(self) -> tuple[Collector, ...]:
         """All that run now."""
         return (*self._host.collectors, *self._aimed.collectors)
+
+    def prepare(self) -> None:
+        """Start the processes in which collectors look; a session that is never started leaves them to end with it."""
+        for collector in self.collectors:
+            if isinstance(collector, Ahead):
+                collector.prepare()
 
     def start(self) -> None:
         """Start every collector that can run."""

@@ -64,6 +64,15 @@ def duration(ns: float) -> str:
     return f"{number(ns)} ns"
 
 
+def seen(seconds: float) -> str:
+    """For how long was looked: in whole seconds, and less than one in tenths, for what it tells is rough.
+
+    >>> seen(0.27), seen(0.96), seen(9.6), seen(60.0)
+    ('0.3 s', '1 s', '10 s', '60 s')
+    """
+    return f"{seconds:.1f} s" if seconds < 0.95 else f"{seconds:.0f} s"
+
+
 def percent(value: float) -> str:
     """A share given as 0 to 100.
 

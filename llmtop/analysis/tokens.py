@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import counter_increase, counter_rate, history, mean, rate_history, source
+from llmtop.analysis.readings import counter_increase, counter_rate, history, latest, mean, rate_history, source
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ _LEAST_ENDED = 10
 _SHORT = 0.25
 """Requests of a mean length below this share of the window: then what ended in it is what was generated in it, but for
 that share at its two ends."""
+_LEAST_ZERO_S = 1.0
+"""A long prompt takes a good part of a second, in which no request gets a token: none in less time is no rate of 0."""
+_NONE_YET = Unknown("no token was counted yet, in less than a second", "wait for the next poll")
 _BY_STEPS = "estimate: a token per step and running request"
 
 Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"
@@ -50,9 +53,9 @@ class TokenRate:
 
 def output_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unknown:
     """Output tokens a second over the window, by the best that the server (a track id) tells."""
-    counted = counter_rate(trace, server, v.SERVER_OUTPUT_TOKENS, window_ns)
-    if not isinstance(counted, Unknown):
-        return TokenRate(counted, source(trace, server, v.SERVER_OUTPUT_TOKENS))
+    counted = _counted(trace, server, v.SERVER_OUTPUT_TOKENS, window_ns)
+    if isinstance(counted, TokenRate) or counted is _NONE_YET:
+        return counted
     own = mean(trace, server, v.SERVER_OUTPUT_RATE, window_ns, at_least=1)
     if not isinstance(own, Unknown):
         return TokenRate(own, source(trace, server, v.SERVER_OUTPUT_RATE), "the server's own mean")
@@ -64,12 +67,22 @@ def output_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unkn
 
 def prompt_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unknown:
     """Prompt tokens a second over the window, those that a cache held among them."""
-    counted = counter_rate(trace, server, v.SERVER_PROMPT_TOKENS, window_ns)
-    if not isinstance(counted, Unknown):
-        return TokenRate(counted, source(trace, server, v.SERVER_PROMPT_TOKENS))
+    counted = _counted(trace, server, v.SERVER_PROMPT_TOKENS, window_ns)
+    if isinstance(counted, TokenRate) or counted is _NONE_YET:
+        return counted
     if trace.get(server, v.SERVER_PROMPT_TOKENS_ENDED) is None:
         return counted
     return _ended(trace, server, v.SERVER_PROMPT_TOKENS_ENDED, window_ns, counted)
+
+
+def _counted(trace: Trace, server: str, metric: Metric, window_ns: int) -> TokenRate | Unknown:
+    """What a counter that moves with each step tells; of less than a second no 0 while requests run."""
+    grown = counter_increase(trace, server, metric, window_ns)
+    if isinstance(grown, Unknown):
+        return grown
+    if not grown.amount and grown.seconds < _LEAST_ZERO_S and latest(trace, server, v.SERVER_RUNNING) != 0:
+        return _NONE_YET
+    return TokenRate(grown.per_second, source(trace, server, metric))
 
 
 def output_history(trace: Trace, server: str, window_ns: int) -> tuple[Samples, str]:

@@ -192,11 +192,12 @@ def watch(
         objectives: What `objectives` made of the command line.
     """
     refuse_unfit_terminal()
-    from llmtop.tui.screens.live import watch_session
-
     session = live_session(
         target, interval, launched=launched, dtype=dtype, endpoint=endpoint, probes=probes, objectives=objectives
     )
+    session.prepare()  # threads would take turns with the loading of the screen; a process is on a core of its own
+    from llmtop.tui.screens.live import watch_session
+
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 

@@ -46,6 +46,36 @@ def test_two_long_requests_are_not_0_tokens_a_second() -> None:
     assert "estimate" in where
 
 
+@pytest.mark.parametrize("rate_of", [output_tokens, prompt_tokens])
+@pytest.mark.parametrize(
+    ("running", "tokens", "apart_s", "per_second"),
+    [
+        (2.0, 5.0, 0.25, 20.0),  # counted: a rate, of a quarter of a second
+        (2.0, 0.0, 0.25, None),  # the server is at work on something
+        (2.0, 0.0, 1.0, 0.0),
+        (0.0, 0.0, 0.25, 0.0),  # nothing runs
+    ],
+)
+def test_the_first_quarter_of_a_second_tells_no_0_while_requests_run(
+    rate_of: Callable[[Trace, str, int], TokenRate | Unknown],
+    running: float,
+    tokens: float,
+    apart_s: float,
+    per_second: float | None,
+) -> None:
+    end_ns = int(apart_s * NS_PER_S) + 1
+    grown = {v.SERVER_OUTPUT_TOKENS: tokens, v.SERVER_PROMPT_TOKENS: tokens}
+    series = {
+        (SERVER, metric.name): Series.of(SERVER, metric, "m", [(1, 70.0), (end_ns, 70.0 + by)])
+        for metric, by in grown.items()
+    }
+    series[SERVER, v.SERVER_RUNNING.name] = Series.of(SERVER, v.SERVER_RUNNING, "m", [(1, running), (end_ns, running)])
+    tracks = {SERVER: Track(SERVER, TrackKind.SERVER, "server")}
+    told = rate_of(Trace(Origin("live"), 1, end_ns, tracks=tracks, series=series), SERVER, WINDOW_NS)
+    assert (told.per_second if isinstance(told, TokenRate) else None) == per_second
+    assert isinstance(told, TokenRate) or "no token was counted yet" in told.reason
+
+
 def test_without_steps_it_is_unknown_with_the_reason() -> None:
     told = {metric: of for metric, of in TWO_LONG_REQUESTS.items() if metric is not v.SERVER_STEPS}
     rate = output_tokens(trace(told), SERVER, WINDOW_NS)

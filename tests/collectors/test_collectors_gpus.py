@@ -55,6 +55,15 @@ def test_what_it_reads_arrives(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
     assert 0 < again.end_ns - trace.end_ns < 10 * NS_PER_S, "one clock"
 
 
+def test_a_process_that_was_started_ahead_is_the_one_that_is_asked(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
+    gpus.prepare()
+    ahead = gpus._process
+    assert ahead is not None
+    assert gpus.missing() is None
+    assert gpus._process is ahead
+    assert values(poll_until(gpus, "gpu:0", v.GPU_DRAM.name), "gpu:0")["gpu.dram"] == 84.3
+
+
 def test_without_a_driver_it_says_so_and_is_gone(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
     fake_nvml.set(**{"fail.nvmlInitWithFlags": 9})
     assert gpus.missing() == Unknown(

@@ -81,6 +81,27 @@ def test_a_collector_with_a_first_number_is_polled_again_soon() -> None:
     assert max(second - first, third - second) < 1_500_000_000
 
 
+class Aside(FakeCollector):
+    """Looks in a process of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.prepared = 0
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+
+def test_processes_are_started_before_the_session_and_nothing_else_is() -> None:
+    aside, plain = Aside("aside"), FakeCollector("plain")
+    session, _ = session_of(aside, plain)
+    session.prepare()
+    assert aside.prepared == 1
+    assert not aside.entered
+    assert not plain.entered
+    assert session.unready == ("aside", "plain")
+
+
 def test_a_gpm_window_fits_between_the_first_two_looks_however_late_one_is() -> None:
     """A shorter one reads idle (collectors/nvml_gpm.py): the rates that come first are to be right ones."""
     assert SECOND_LOOK_S * NS_PER_S >= 2 * MIN_WINDOW_NS

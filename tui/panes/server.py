@@ -16,6 +16,7 @@ from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.lanes import draw_lanes
 from llmtop.tui.render.lines import blank, width_of
 from llmtop.tui.render.server import draw_server
+from llmtop.units import seen
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -58,19 +59,10 @@ class ServerPane(Pane[ServerView]):
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
-        parts = [_endpoint(view), f"avg / p99 of {window_text(view.window_s)}{past}"]
+        parts = [_endpoint(view), f"avg / p99 of {seen(view.window_s)}{past}"]
         room = self.size.width - len(f"{self.number} {self.title}  {self._age}  ") - _BORDER_LEAD
         # Where one of them is cut, that is not what explains the numbers.
         return Content("  ".join(parts if width_of("  ".join(parts)) <= room else parts[::-1]))
-
-
-def window_text(seconds: float) -> str:
-    """How long was looked: at first in tenths of a second, for a rate of a quarter of one is rough.
-
-    >>> window_text(0.27), window_text(9.6), window_text(60.0)
-    ('0.3 s', '10 s', '60 s')
-    """
-    return f"{seconds:.1f} s" if seconds < 3 else f"{seconds:.0f} s"
 
 
 def _endpoint(view: ServerView) -> str:

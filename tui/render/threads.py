@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.threads import RoleTotal, Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, cut, line, pad, stacked_bar, width_of
-from llmtop.units import binary_bytes
+from llmtop.units import binary_bytes, seen
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _left_out(awake: int, asleep: Sequence[ThreadRow], unread: int) -> str:
 
 def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
     """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border."""
-    count, window, known = str(len(view.rows)), f", last {view.window_s:.0f} s", how_known(view)
+    count, window, known = str(len(view.rows)), f", last {seen(view.window_s)}", how_known(view)
     used = _fills_in_use(view)
     full, short = (_legend(used, names, look) for names in _NAMES)
     choices: tuple[list[Part], ...] = (
