@@ -18,7 +18,7 @@ def test_a_timeline_lacks_counters_and_what_of_the_cpu_was_not_sampled() -> None
     ((what, why),) = of_kernels.parts
     assert why == "a timeline has no counters"
     assert what.startswith("bound, roofline, occupancy")
-    assert all(f"--section {section} " in of_kernels.command for section in ("SpeedOfLight", "WarpStateStats"))
+    assert " --set full " in of_kernels.command, "which has throughputs, occupancy and stalls"
 
 
 @pytest.mark.parametrize("path", [LADDER, LLAMA], ids=lambda path: path.name)
