@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.rates import step_increase
 from llmtop.analysis.readings import counter_rate, latest, rate_history
 from llmtop.analysis.stall_times import RUN_QUEUE, timed_stacks
+from llmtop.analysis.thread_probes import LEAST_OBSERVED, process_of
 from llmtop.analysis.threads import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
 from llmtop.units import percent, quantity
@@ -88,9 +90,7 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     ):
         history = rate_history(trace, _track(row), metric, HISTORY_NS)
         yield Detail(label, percent(100 * share), tuple(_share(rate) for _, rate in history), 1.0)
-    how = "measured at each sleep" if shares.are_causes_exact else "sampled"
-    if shares.looked is not None:
-        how = f"sampled: each sleep in {percent(100 * shares.looked)} of the time"
+    how = shares.how_causes_are_known
     yield Detail("blocked", f"{percent(100 * shares.blocked_total)}: {causes_text(shares) or 'never'} ({how})")
     for label, metric in (("voluntary", v.THREAD_VOLUNTARY), ("involuntary", v.THREAD_INVOLUNTARY)):
         yield Detail(f"{label} switches", _rate(counter_rate(trace, _track(row), metric, WINDOW_NS)))
@@ -98,8 +98,10 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
 
 def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     rates = _labelled_rates(trace, _track(row), v.THREAD_WAKES)
-    for label, rate in rates:
-        yield Detail(_waker(trace, label), quantity(rate, "/s"))
+    watch = trace.get(process_of(_track(row)), v.SCHEDULER_OBSERVED)
+    looked = step_increase(watch, trace.end_ns - WINDOW_NS, trace.end_ns) / WINDOW_NS
+    for label, rate in rates:  # as often while nobody looked
+        yield Detail(_waker(trace, label), quantity(rate / looked if 0 < looked < LEAST_OBSERVED else rate, "/s"))
     if not rates:
         yield Detail("", trace.why_missing(*v.WHY_NO_PROBES) or _NO_WAKES)
 

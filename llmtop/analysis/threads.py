@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WINDOW_NS = 10 * NS_PER_S
 NOT_SAMPLED = "not sampled"
 SAMPLED = "sampled at each poll"
+EXACT = "measured at each sleep"
 _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
 _MOSTLY = 0.5
@@ -68,6 +69,13 @@ class Shares:
     in_cuda_sync: float | None = None
     are_causes_exact: bool = False
     looked: float | None = None
+
+    @property
+    def how_causes_are_known(self) -> str:
+        """In words."""
+        if self.are_causes_exact:
+            return EXACT
+        return SAMPLED if self.looked is None else f"sampled: each sleep in {self.looked:.0%} of the time"
 
     @property
     def blocked_total(self) -> float:
@@ -366,18 +374,13 @@ def _measured(causes: dict[str, float], share: float) -> tuple[tuple[str, float]
 def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow]) -> str:
     """In words, for the legend: by how most is known first."""
     known = [(row.pid, row.shares) for row in rows if isinstance(row.shares, Shares)]
-    exact = [pid for pid, shares in known if shares.are_causes_exact]
-    sliced = [(pid, shares.looked) for pid, shares in known if shares.looked is not None]
-    if exact:
-        told = f"measured at each sleep ({source(trace, f'process:{exact[0]}', v.SCHEDULER_OBSERVED)})"
-    elif sliced:
-        pid, looked = sliced[0]
-        told = (
-            f"sampled: each sleep in {looked:.0%} of the time ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
-        )
-    else:
+    exact = [(pid, shares) for pid, shares in known if shares.are_causes_exact]
+    measured = exact or [(pid, shares) for pid, shares in known if shares.looked is not None]
+    if not measured:
         return SAMPLED
-    others = len(known) - len(exact or sliced)
+    pid, shares = measured[0]
+    told = f"{shares.how_causes_are_known} ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
+    others = len(known) - len(measured)
     return f"{told}; of {others} threads {SAMPLED}" if others else told
 
 

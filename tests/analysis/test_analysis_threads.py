@@ -164,6 +164,20 @@ def test_details_of_a_thread_say_what_is_known_and_why_the_rest_is_not() -> None
     assert len(history) > 50
 
 
+def test_wakers_seen_in_slices_stand_for_all_the_time() -> None:
+    trace = live_trace()
+    woken, process = v.labelled(v.THREAD_WAKES, "4250"), f"process:{MAIN.removeprefix('thread:').partition('/')[0]}"
+    times = [trace.end_ns - NS_PER_S * i for i in range(20, -1, -1)]
+    seen = Series.of(MAIN, woken, "eBPF", [(t, 10.0 * i) for i, t in enumerate(times)])
+    looked = Series.of(process, v.SCHEDULER_OBSERVED, "eBPF", [(t, 0.1 * NS_PER_S * i) for i, t in enumerate(times)])
+    series = {**trace.series, (MAIN, woken.name): seen, (process, v.SCHEDULER_OBSERVED.name): looked}
+    details = thread_details(replace(trace, series=series), [(4300, 4300)])
+    assert isinstance(details, ThreadDetails)
+    told = {title: {row.label: row.text for row in rows} for title, rows in details.parts}
+    assert told["Woken by"] == {"ZMQbg/IO/0 (tid 4250)": "100 /s"}
+    assert "sampled" in str(told["The last 10 s"]["blocked"])
+
+
 def test_details_of_threads_that_have_ended_say_so() -> None:
     assert thread_details(live_trace(), [(1, 1)]) == Unknown("it has ended")
     details = thread_details(live_trace(), [(4300, 4311), (4300, 4312)])

@@ -370,14 +370,14 @@ def spent_text(thread: Watched, most: int = 3) -> str:
 
 def says_spent(trace: Trace, thread: Watched) -> str:
     """The line of evidence of where all of a thread's time goes."""
-    causes = "causes measured at each sleep" if thread.shares.are_causes_exact else "causes sampled at each poll"
-    return f"{thread.name}: {spent_text(thread, most=6)} ({_clock(trace, thread)}, {causes})"
+    how = thread.shares.how_causes_are_known
+    return f"{thread.name}: {spent_text(thread, most=6)} ({_clock(trace, thread)}, causes {how})"
 
 
 def says_blocked(thread: Watched) -> str:
     """The line of evidence that a thread sleeps, and on what."""
     causes = ", ".join(f"{cause} {percent(100 * share)}" for cause, share in thread.shares.blocked if share >= 0.01)
-    how = "measured at each sleep" if thread.shares.are_causes_exact else "sampled at each poll"
+    how = thread.shares.how_causes_are_known
     return f"{thread.name}: blocked {percent(100 * thread.shares.blocked_total)}: {causes} ({how})"
 
 
