@@ -16,14 +16,16 @@ import pytest
 from llmtop.analysis.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
+from llmtop.parsers.registry import load
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
+from llmtop.tui.panes.findings_report import FindingsReportPane
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.screens.kernel import KernelScreen
-from tests.kernel_traces import spans
+from tests.kernel_traces import LADDER, spans
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -64,6 +66,24 @@ async def test_every_view_opens_at_every_size(size: tuple[int, int]) -> None:
             assert f"[{i} {name}]" in app.screen_text()
             assert "failed" not in app.screen_text()
         assert app.issues == []
+
+
+async def test_enter_gives_a_findings_details_more_room_and_takes_it_back() -> None:
+    app = ExploreApp([read(load(LADDER))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("5")
+        await settle(pilot)
+        pane = app.screen.query_one(FindingsReportPane)
+        usual = pane.text.size.height
+        assert "do: " in app.screen_text(), "what to do shows without a key"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert pane.text.size.height > usual + 2
+        assert pane.listing.size.height >= 4
+        await pilot.press("enter")
+        await settle(pilot)
+        assert pane.text.size.height == usual
 
 
 async def test_hostile_names_are_only_text() -> None:

@@ -48,13 +48,13 @@ class FindingsReportPane(ListPane):
 
 
 def finding_text(finding: Finding, directory: str = "") -> tuple[tuple[str, str], ...]:
-    """A finding as paragraphs: what, how we know, what to do, and in which directory."""
+    """A finding as paragraphs, as on the live screen: what, what to do, in which directory, and how we know."""
     where = f", in {directory}" if directory else ""
     return (
         (f"{finding.subject}: {finding.message}", "title"),
-        *((f"evidence: {one}", "text") for one in finding.evidence),
         (f"do: {finding.action}", "value"),
         *(((f"next{where}: {finding.next_command}", "accent"),) if finding.next_command else ()),
         *(((f"no command: {finding.no_command}", "dim"),) if finding.no_command else ()),
+        *((f"evidence: {one}", "text") for one in finding.evidence),
         (f"rule {finding.rule}; source: {finding.source or 'not named'}", "dim"),
     )

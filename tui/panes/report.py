@@ -171,9 +171,9 @@ class ListPane(Vertical):
 
     DEFAULT_CSS = """
     ListPane TablePane { height: 1fr; }
-    ListPane TextPane { height: 40%; max-height: 12; }
+    ListPane TextPane { max-height: 12; }
     ListPane.-low TextPane, ListPane.-empty TextPane { display: none; }
-    ListPane.-open TextPane { display: block; height: 2fr; max-height: 100%; }
+    ListPane.-open TextPane { display: block; max-height: 100%; }
     """
     title: ClassVar[str] = ""
     number: ClassVar[int] = 0
