@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MIN_INTERVAL_S = 0.25
 _MOST_NAMED = 4
+_MOST_PID = 1 << 22
+"""PID_MAX_LIMIT of include/linux/threads.h: a larger number is a container's id."""
 TOKEN_VARIABLE = "LLMTOP_METRICS_TOKEN"
 """Where the key of a metrics endpoint is looked for: command lines can be read by everyone, environments cannot."""
 
@@ -31,7 +33,11 @@ TOKEN_VARIABLE = "LLMTOP_METRICS_TOKEN"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the live screen."""
     parser.add_argument(
-        "-p", "--attach", metavar="PID", type=process_id, help="watch the server this process belongs to"
+        "-p",
+        "--attach",
+        metavar="PID",
+        type=process_id,
+        help="watch the server that this process belongs to, or this container, by its name or id",
     )
     add_dtype_argument(parser)
     add_watch_arguments(parser)
@@ -344,14 +350,21 @@ def refuse_unfit_terminal() -> None:
 
 
 def process_id(text: str) -> int:
-    """An argparse type: a process id.
+    """An argparse type: a process id, or a container, which stands for its first process.
+
+    Raises:
+        TargetError: No such container runs here.
 
     >>> process_id("42")
     42
     """
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
-    return int(text)
+    from llmtop.servers.containers import first_process, is_name
+
+    if text.isdecimal() and 0 < int(text) <= _MOST_PID:
+        return int(text)
+    if not is_name(text) or not text.strip("0"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a process id nor a container's name or id")
+    return first_process(text)
 
 
 def dtype(text: str) -> str:

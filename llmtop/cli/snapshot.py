@@ -40,7 +40,9 @@ _LOOKS_EVERY_S = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
-    parser.add_argument("-p", "--attach", metavar="PID", type=process_id, help="the server this process belongs to")
+    parser.add_argument(
+        "-p", "--attach", metavar="PID", type=process_id, help="the server of this process or container"
+    )
     add_dtype_argument(parser)
     add_probes_argument(parser)
     add_header_argument(parser)

@@ -87,9 +87,11 @@ class Follower:
         self._asked_ns = clock()
         self._supervisor = launched.supervisor_pid if launched is not None else None
         """Adopts what the launched command leaves behind, so that all of it is found below."""
-        self._client = _client(launched.argv) if launched is not None else ""
-        """The launched command where it has others start what it is told to: "docker"; else empty."""
-        self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS
+        command = procfs.arguments(target.root_pid, proc) if target.kind == PLAIN else ()
+        self._client = _client(command if launched is None else launched.argv)
+        """The command, launched or attached to, where it has others start what it is told to: "docker"; else empty."""
+        state = procfs.stat(target.root_pid, proc) if launched is None and self._client else None
+        self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS if state is None else state.start_ticks
         self._alive_ticks = self._since_ticks
         self._searched_ns = 0
         self._take(target)

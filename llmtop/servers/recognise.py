@@ -113,7 +113,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
 
 def _elsewhere(pid: int, proc: Path) -> str:
     """Where a PID that is no server's here may come from."""
-    return _inside(pid, proc) or "a container has PIDs of its own: `docker top CONTAINER` shows the host's"
+    return _inside(pid, proc) or "a container has PIDs of its own: --attach takes its name or id too"
 
 
 def _inside(pid: int, proc: Path) -> str:

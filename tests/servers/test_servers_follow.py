@@ -199,6 +199,23 @@ def test_a_replica_that_takes_any_port_is_not_followed_unless_its_starter_is_the
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_containers_client_that_runs_already_stands_for_what_it_has_started(
+    programs: Programs, port: int, tmp_path: Path
+) -> None:
+    client = tmp_path / "podman"
+    client.write_text("#!/bin/sh\nread line\n")
+    client.chmod(0o755)
+    podman = subprocess.Popen([str(client), "run", "image"], stdin=subprocess.PIPE)
+    inside = subprocess.Popen(["unshare", "-m", *programs.command(port)])
+    programs.running += (podman, inside)
+    eventually(lambda: find_target(inside.pid).ports == (port,), "its port")
+    [move] = seen(Follower(find_target(podman.pid), clock=Clock()))
+    assert podman.stdin is not None
+    podman.stdin.close()
+    assert move.target.root_pid == inside.pid
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 def test_what_a_containers_client_has_started_is_in_a_file_system_of_its_own(
     programs: Programs, port: int, tmp_path: Path
 ) -> None:
