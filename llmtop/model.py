@@ -442,6 +442,11 @@ class Missing:
     what: str
     why: Unknown
 
+    @property
+    def document(self) -> dict[str, str]:
+        """As JSON documents have it."""
+        return {"what": self.what, "reason": self.why.reason, "remedy": self.why.remedy}
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import time
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.helper.protocol import WAIT
+from llmtop.collectors.ebpf.helper.system import kernel_release
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 from llmtop.collectors.ebpf.reports import SOURCE
 from llmtop.collectors.helped import SUDO_REMEDY, HelpedCollector, News, Processes, Words
@@ -93,16 +93,11 @@ def why_not() -> Unknown | None:
     """Why probes cannot be loaded here, as far as can be told without trying."""
     if os.environ.get(OFF):
         return Unknown(f"switched off by {OFF}", f"unset {OFF}")
-    if (release := _kernel()) < OLDEST_KERNEL:
+    if (release := kernel_release()) < OLDEST_KERNEL:
         return Unknown(f"Linux {release[0]}.{release[1]} is too old for the probes", "Linux 5.8 or newer")
     if not SYSTEM_PYTHON.exists():
         return Unknown(f"{SYSTEM_PYTHON} is not there, so bcc is not", _INSTALL)
     return None if through_sudo() else why_no_probes(own_rights())
-
-
-def _kernel() -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def checks() -> tuple[Check, ...]:

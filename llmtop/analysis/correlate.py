@@ -222,7 +222,7 @@ _THREAD_TITLES = {
 
 def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]:
     """What the GPU's thread did, instant by instant."""
-    track, name = f"thread:{row.pid}/{row.tid}", thread_label(row)
+    track, name = row.track, thread_label(row)
     did = thread_cells(trace, track, grid)
     where, step_ns = source(trace, track, v.THREAD_ON_CPU), usual_step_ns(trace.get(track, v.THREAD_ON_CPU))
     how = "" if did.are_causes_exact else ", sampled"
@@ -306,7 +306,7 @@ def _candidate(title: str, series: Series, steps: list[Step], grid: Grid) -> _Ca
 
 def _summed(trace: Trace, title: str, rows: Iterable[ThreadRow], metric: Metric, grid: Grid) -> Iterator[_Candidate]:
     """A clock over several threads together; a cell is known where one of them is."""
-    found = [series for row in rows if (series := trace.get(f"thread:{row.pid}/{row.tid}", metric)) is not None]
+    found = [series for row in rows if (series := trace.get(row.track, metric)) is not None]
     if not found:
         return
     columns = [on_grid(counter_steps(series, grid.start_ns, grid.end_ns), grid) for series in found]

@@ -51,7 +51,6 @@ class Gpu:
     boost_mhz: int
     peaks: Mapping[str, float]
     dram: float
-    l2_bytes: int
     checks: tuple[Check, ...]
     source: str
     practical: Mapping[str, float] = field(default_factory=dict)
@@ -66,40 +65,40 @@ PRACTICAL_SOURCE = "largest matrix-multiplication rate reported in stas00/ml-eng
 _H100_DRAM_SHARE = 0.915
 """A reduction, which only reads, on an H100 SXM: 3068 of 3352 GB/s (docs/gpu-checks.md)."""
 
-# Columns: name | NVML names | architecture | SMs | boost MHz | TFLOP/s | GB/s | L2 MB | check | source.
+# Columns: name | NVML names | architecture | SMs | boost MHz | TFLOP/s | GB/s | check | source.
 # TFLOP/s (TOP/s for integers) are of fp32, bf16, fp16, fp8, int8, fp4; fp16 and bf16 accumulate in fp32.
 # The boost clocks of GB200 and B300 are what their bf16 peak needs at 8192 FLOP per clock and SM.
 # "-" is "has none, or no source".
 _TABLE = """
-V100 SXM2        | Tesla V100-SXM2;Tesla V100-SXM3  | Volta     |  80 | 1530 | 15.7     - 125    -      62.8   -     |  900 |   6 | A+S | NVIDIA V100 datasheet
-V100 PCIe        | Tesla V100-PCIE                  | Volta     |  80 | 1380 | 14       - 112    -      56     -     |  900 |   6 | A   | NVIDIA V100 datasheet
-T4               | Tesla T4                         | Turing    |  40 | 1590 | 8.1      - 65     -      130    -     |  320 |   4 | A+S | NVIDIA T4 datasheet
-A10              | A10                              | Ampere    |  72 | 1695 | 31.2   125 125    -      250    -     |  600 |   6 | A   | NVIDIA A10 datasheet
-A30              | A30                              | Ampere    |  56 | 1440 | 10.3   165 165    -      330    -     |  933 |  24 | A+U | NVIDIA A30 datasheet
-A40              | A40                              | Ampere    |  84 | 1740 | 37.4 149.7 149.7  -      299.3  -     |  696 |   6 | A+U | NVIDIA A40 datasheet
-A100 40GB        | A100-SXM4-40GB;A100-PCIE-40GB    | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 1555 |  40 | A+S | NVIDIA A100 page
-A100 80GB SXM    | A100-SXM4-80GB;A100-SXM-80GB     | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 2039 |  40 | A+S | NVIDIA A100 page
-A100 80GB PCIe   | A100 80GB PCIe                   | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 1935 |  40 | A+S | NVIDIA A100 page
-RTX A6000        | RTX A6000                        | Ampere    |  84 | 1800 | 38.7 154.8 154.8  -      309.7  -     |  768 |   6 | A+S | NVIDIA RTX A6000 datasheet
-RTX 3090         | GeForce RTX 3090                 | Ampere    |  82 | 1695 | 35.6  71.2 71.2   -      284.7  -     |  936 |   6 | A+S | NVIDIA GA102 whitepaper
-L4               | L4                               | Ada       |  58 | 2040 | 30.3   121 121    242.5  242.5  -     |  300 |  48 | A+S | NVIDIA L4 datasheet, sparse figures halved
-L40S             | L40S                             | Ada       | 142 | 2490 | 91.6   362 362    733    733    -     |  864 |  96 | A+S | NVIDIA L40S datasheet
-RTX 6000 Ada     | RTX 6000 Ada                     | Ada       | 142 | 2505 | 91.1 364.2 364.2  728.5  728.5  -     |  960 |  96 | A+U | NVIDIA RTX 6000 Ada datasheet
-RTX 4090         | GeForce RTX 4090                 | Ada       | 128 | 2520 | 82.6 165.2 165.2  330.3  660.6  -     | 1008 |  72 | A+S | NVIDIA Ada whitepaper
-RTX 5090         | GeForce RTX 5090                 | Blackwell | 170 | 2407 | 104.8 209.5 209.5 419    838    1676  | 1792 |  96 | A+S | NVIDIA RTX Blackwell whitepaper, sparse figures halved
-RTX PRO 6000     | RTX PRO 6000 Blackwell Workstation Edition | Blackwell | 188 | 2617 | 125 503.8 503.8 1007 1007 2015 | 1792 | 128 | A+S | NVIDIA RTX PRO 6000 Blackwell datasheet, sparse fp4 (4000) halved, the others by 188 SMs x 1024 FLOP at 2617 MHz
-H100 PCIe        | H100 PCIe                        | Hopper    | 114 | 1620 | 51.2 756.5 756.5  1513   1513   -     | 2000 |  50 | A+S | NVIDIA H100 page
-H100 SXM         | H100 80GB HBM3                   | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 3350 |  50 | A+S | NVIDIA H100 page
-H100 NVL         | H100 NVL                         | Hopper    | 132 | 1545 | 60   835.5 835.5  1671   1671   -     | 3938 |  50 | A+S | NVIDIA H100 page
-H200 SXM         | H200                             | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4800 |  50 | A+S | NVIDIA H200 page
-H200 NVL         | H200 NVL                         | Hopper    | 132 | 1545 | 60   835.5 835.5  1671   1671   -     | 4800 |  50 | A+U | NVIDIA H200 page
-GH200 96GB       | GH200 480GB;GH200 96GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4000 |  50 | A+S | NVIDIA GH200 page
-GH200 144GB      | GH200 144G;GH200 144GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4900 |  50 | S+U | NVIDIA GH200 page
-B100             | B100                             | Blackwell |   - |    - | 60    1750 1750   3500   3500   7000  | 8000 | 126 | S   | announced figures
-B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7672 | 126 | A+S+C | NVIDIA Blackwell brief (HGX B200, DRAM 7.7 TB/s); DRAM by what its driver says, 7680 bit x 3996 MHz x 2 (pytorch/ao pull request 4002); NVIDIA's HGX page says 8
-GB200            | GB200                            | Blackwell | 152 | 2008 | 80    2500 2500   5000   5000   10000 | 8000 | 126 | A+S+C | NVIDIA GB200 NVL72 page; others give the HGX B200's 2250 for bf16 and 7.7 TB/s
-B300             | B300                             | Blackwell | 148 | 1856 | 75    2250 2250   4500   150    13125 | 8000 | 126 | S+C | NVIDIA Blackwell brief; fp4 (13 to 15 PFLOP/s), int8 (150 or 4500) and DRAM (7.7 or 8 TB/s) differ by source
-GB300            | GB300                            | Blackwell |   - |    - | 80    2500 2500   5000   165    15000 | 8000 | 126 | S+U | NVIDIA GB300 NVL72 page
+V100 SXM2        | Tesla V100-SXM2;Tesla V100-SXM3  | Volta     |  80 | 1530 | 15.7     - 125    -      62.8   -     |  900 | A+S | NVIDIA V100 datasheet
+V100 PCIe        | Tesla V100-PCIE                  | Volta     |  80 | 1380 | 14       - 112    -      56     -     |  900 | A   | NVIDIA V100 datasheet
+T4               | Tesla T4                         | Turing    |  40 | 1590 | 8.1      - 65     -      130    -     |  320 | A+S | NVIDIA T4 datasheet
+A10              | A10                              | Ampere    |  72 | 1695 | 31.2   125 125    -      250    -     |  600 | A   | NVIDIA A10 datasheet
+A30              | A30                              | Ampere    |  56 | 1440 | 10.3   165 165    -      330    -     |  933 | A+U | NVIDIA A30 datasheet
+A40              | A40                              | Ampere    |  84 | 1740 | 37.4 149.7 149.7  -      299.3  -     |  696 | A+U | NVIDIA A40 datasheet
+A100 40GB        | A100-SXM4-40GB;A100-PCIE-40GB    | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 1555 | A+S | NVIDIA A100 page
+A100 80GB SXM    | A100-SXM4-80GB;A100-SXM-80GB     | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 2039 | A+S | NVIDIA A100 page
+A100 80GB PCIe   | A100 80GB PCIe                   | Ampere    | 108 | 1410 | 19.5   312 312    -      624    -     | 1935 | A+S | NVIDIA A100 page
+RTX A6000        | RTX A6000                        | Ampere    |  84 | 1800 | 38.7 154.8 154.8  -      309.7  -     |  768 | A+S | NVIDIA RTX A6000 datasheet
+RTX 3090         | GeForce RTX 3090                 | Ampere    |  82 | 1695 | 35.6  71.2 71.2   -      284.7  -     |  936 | A+S | NVIDIA GA102 whitepaper
+L4               | L4                               | Ada       |  58 | 2040 | 30.3   121 121    242.5  242.5  -     |  300 | A+S | NVIDIA L4 datasheet, sparse figures halved
+L40S             | L40S                             | Ada       | 142 | 2490 | 91.6   362 362    733    733    -     |  864 | A+S | NVIDIA L40S datasheet
+RTX 6000 Ada     | RTX 6000 Ada                     | Ada       | 142 | 2505 | 91.1 364.2 364.2  728.5  728.5  -     |  960 | A+U | NVIDIA RTX 6000 Ada datasheet
+RTX 4090         | GeForce RTX 4090                 | Ada       | 128 | 2520 | 82.6 165.2 165.2  330.3  660.6  -     | 1008 | A+S | NVIDIA Ada whitepaper
+RTX 5090         | GeForce RTX 5090                 | Blackwell | 170 | 2407 | 104.8 209.5 209.5 419    838    1676  | 1792 | A+S | NVIDIA RTX Blackwell whitepaper, sparse figures halved
+RTX PRO 6000     | RTX PRO 6000 Blackwell Workstation Edition | Blackwell | 188 | 2617 | 125 503.8 503.8 1007 1007 2015 | 1792 | A+S | NVIDIA RTX PRO 6000 Blackwell datasheet, sparse fp4 (4000) halved, the others by 188 SMs x 1024 FLOP at 2617 MHz
+H100 PCIe        | H100 PCIe                        | Hopper    | 114 | 1620 | 51.2 756.5 756.5  1513   1513   -     | 2000 | A+S | NVIDIA H100 page
+H100 SXM         | H100 80GB HBM3                   | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 3350 | A+S | NVIDIA H100 page
+H100 NVL         | H100 NVL                         | Hopper    | 132 | 1545 | 60   835.5 835.5  1671   1671   -     | 3938 | A+S | NVIDIA H100 page
+H200 SXM         | H200                             | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4800 | A+S | NVIDIA H200 page
+H200 NVL         | H200 NVL                         | Hopper    | 132 | 1545 | 60   835.5 835.5  1671   1671   -     | 4800 | A+U | NVIDIA H200 page
+GH200 96GB       | GH200 480GB;GH200 96GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4000 | A+S | NVIDIA GH200 page
+GH200 144GB      | GH200 144G;GH200 144GB           | Hopper    | 132 | 1830 | 66.9 989.4 989.4  1978.9 1978.9 -     | 4900 | S+U | NVIDIA GH200 page
+B100             | B100                             | Blackwell |   - |    - | 60    1750 1750   3500   3500   7000  | 8000 | S   | announced figures
+B200             | B200                             | Blackwell | 148 | 1850 | 75    2250 2250   4500   4500   9000  | 7672 | A+S+C | NVIDIA Blackwell brief (HGX B200, DRAM 7.7 TB/s); DRAM by what its driver says, 7680 bit x 3996 MHz x 2 (pytorch/ao pull request 4002); NVIDIA's HGX page says 8
+GB200            | GB200                            | Blackwell | 152 | 2008 | 80    2500 2500   5000   5000   10000 | 8000 | A+S+C | NVIDIA GB200 NVL72 page; others give the HGX B200's 2250 for bf16 and 7.7 TB/s
+B300             | B300                             | Blackwell | 148 | 1856 | 75    2250 2250   4500   150    13125 | 8000 | S+C | NVIDIA Blackwell brief; fp4 (13 to 15 PFLOP/s), int8 (150 or 4500) and DRAM (7.7 or 8 TB/s) differ by source
+GB300            | GB300                            | Blackwell |   - |    - | 80    2500 2500   5000   165    15000 | 8000 | S+U | NVIDIA GB300 NVL72 page
 """  # noqa: E501  (one row a line reads as the table that it is)
 _COLUMNS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MARKS = {"A": Check.ARITHMETIC, "S": Check.COPY, "C": Check.CONFLICT, "U": Check.UNVERIFIED}
@@ -117,7 +116,7 @@ _FP64_PER_FP32 = {"Volta": 1 / 2, "Hopper": 1 / 2}
 
 
 def _row(line: str) -> Gpu:
-    name, match, architecture, sm, boost, peaks, dram, l2, marks, source = (cell.strip() for cell in line.split("|"))
+    name, match, architecture, sm, boost, peaks, dram, marks, source = (cell.strip() for cell in line.split("|"))
     published = {
         precision: float(value) * 1e12 for precision, value in zip(_COLUMNS, peaks.split(), strict=True) if value != "-"
     }
@@ -129,7 +128,6 @@ def _row(line: str) -> Gpu:
         0 if boost == "-" else int(boost),
         published | _derived(architecture, published),
         float(dram) * 1e9,
-        int(l2) << 20,
         tuple(_MARKS[mark] for mark in marks.split("+")),
         source,
         _PRACTICAL.get(name, {}),

@@ -136,7 +136,7 @@ def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS
     drivers = _drivers(trace, idle.gpu)
     if isinstance(drivers, Unknown):
         return drivers
-    threads = [thread_cells(trace, f"thread:{row.pid}/{row.tid}", idle.grid) for row in drivers]
+    threads = [thread_cells(trace, row.track, idle.grid) for row in drivers]
     names = [thread_label(row) for row in drivers]
     demand = _is_without_request(trace, idle.grid)
     seconds: dict[tuple[str, str], float] = defaultdict(float)

@@ -174,17 +174,9 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         seconds: The window that rates, shares and latencies are taken over.
     """
     window_ns = int(seconds * NS_PER_S)
-    server: ServerView | Unknown = NO_TARGET
-    threads: ThreadsView | Unknown = NO_TARGET
-    syscalls: SyscallsView | Unknown = NO_TARGET
-    if target is not None:
-        syscalls = syscalls_view(trace, window_ns)
-        server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
-        threads = threads_view(trace, window_ns)
+    server, threads, syscalls = _of_server(trace, window_ns) if target is not None else (NO_TARGET,) * 3
     gpus = [track.id for track in target_gpus(trace, target)] if target else []
     tracks = gpu_tracks(trace)
-    rooflines = {track.id: _roofline(trace, target, track.id, mine=track.id in gpus) for track in tracks}
-    points = {track.id: mean_point(trace, track.id, header_dtype(target), window_ns) for track in tracks}
     diagnosed = diagnose(trace)
     return {
         "schema": SNAPSHOT_SCHEMA,
@@ -194,7 +186,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "window_s": seconds,
         "gpus": [_gpu(trace, track, window_ns) for track in tracks],
         "gpu_totals": _gpu_totals(trace, tracks, window_ns),
-        "roofline": [point for track, view in rooflines.items() for point in _points(track, view, points[track])],
+        "roofline": [point for track in tracks for point in _roofline_of(trace, target, track.id, gpus, window_ns)],
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else _fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
@@ -207,15 +199,31 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "correlation": [_correlations(gpu, correlations(trace, gpu, window_ns)) for gpu in gpus],
         "verdict": _verdict(diagnosed),
         "findings": [_finding(finding) for finding in diagnosed.findings],
-        "missing": [_missing(missing) for missing in _all_missing(trace, server, threads, syscalls)],
-        "self": {
-            "cpu": _fact(own_cpu(trace, window_ns)),
-            "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
-            "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
-            "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
-            "probes": _fact(_probe_hits(trace, window_ns)),
-        },
+        "missing": [missing.document for missing in _all_missing(trace, server, threads, syscalls)],
+        "self": _self(trace, window_ns),
     }
+
+
+def _of_server(
+    trace: Trace, window_ns: int
+) -> tuple[ServerView | Unknown, ThreadsView | Unknown, SyscallsView | Unknown]:
+    server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
+    return server, threads_view(trace, window_ns), syscalls_view(trace, window_ns)
+
+
+def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
+    return {
+        "cpu": _fact(own_cpu(trace, window_ns)),
+        "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
+        "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
+        "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
+        "probes": _fact(_probe_hits(trace, window_ns)),
+    }
+
+
+def _roofline_of(trace: Trace, target: Target | None, gpu: str, own: Sequence[str], window_ns: int) -> Iterable[Json]:
+    view = _roofline(trace, target, gpu, mine=gpu in own)
+    return _points(gpu, view, mean_point(trace, gpu, header_dtype(target), window_ns))
 
 
 def _roofline(trace: Trace, target: Target | None, gpu: str, *, mine: bool) -> RooflineView:
@@ -573,10 +581,6 @@ def _why_no_stacks(trace: Trace) -> Unknown:
     return trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown(
         "no stack was sampled in the window", "look for longer: --seconds 5"
     )
-
-
-def _missing(missing: Missing) -> dict[str, Json]:
-    return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
 
 
 def _syscalls(view: SyscallsView) -> list[Json]:

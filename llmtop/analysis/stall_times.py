@@ -46,7 +46,7 @@ def timed_stacks(trace: Trace) -> tuple[Stack, ...]:
     """
     view = threads_view(trace)
     rows = () if isinstance(view, Unknown) else view.rows
-    clocks = {f"thread:{row.pid}/{row.tid}": row.shares for row in rows if isinstance(row.shares, Shares)}
+    clocks = {row.track: row.shares for row in rows if isinstance(row.shares, Shares)}
     if not clocks:
         return trace.stacks
     by_thread = _native_by_thread(trace.stacks)

@@ -66,7 +66,7 @@ def thread_details(trace: Trace, threads: Sequence[tuple[int, int]]) -> ThreadDe
 
 
 def _identity(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
-    facts = trace.tracks[_track(row)].facts
+    facts = trace.tracks[row.track].facts
     yield Detail("name", row.name)
     yield Detail("process", f"{row.role} (pid {row.pid})")
     yield Detail("tid", str(row.tid))
@@ -88,17 +88,17 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
         ("on-CPU", shares.on_cpu, v.THREAD_ON_CPU),
         ("run queue", shares.run_queue, v.THREAD_RUN_QUEUE),
     ):
-        history = rate_history(trace, _track(row), metric, HISTORY_NS)
+        history = rate_history(trace, row.track, metric, HISTORY_NS)
         yield Detail(label, percent(100 * share), tuple(_share(rate) for _, rate in history), 1.0)
     how = shares.how_causes_are_known
     yield Detail("blocked", f"{percent(100 * shares.blocked_total)}: {causes_text(shares) or 'never'} ({how})")
     for label, metric in (("voluntary", v.THREAD_VOLUNTARY), ("involuntary", v.THREAD_INVOLUNTARY)):
-        yield Detail(f"{label} switches", _rate(counter_rate(trace, _track(row), metric, WINDOW_NS)))
+        yield Detail(f"{label} switches", _rate(counter_rate(trace, row.track, metric, WINDOW_NS)))
 
 
 def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
-    rates = _labelled_rates(trace, _track(row), v.THREAD_WAKES)
-    watch = trace.get(process_of(_track(row)), v.SCHEDULER_OBSERVED)
+    rates = _labelled_rates(trace, row.track, v.THREAD_WAKES)
+    watch = trace.get(process_of(row.track), v.SCHEDULER_OBSERVED)
     looked = step_increase(watch, trace.end_ns - WINDOW_NS, trace.end_ns) / WINDOW_NS
     for label, rate in rates:  # as often while nobody looked
         yield Detail(_waker(trace, label), quantity(rate / looked if 0 < looked < LEAST_OBSERVED else rate, "/s"))
@@ -126,7 +126,7 @@ def _waker(trace: Trace, label: str) -> str:
 
 
 def _stacks(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
-    stacks = sorted((one for one in timed_stacks(trace) if one.track == _track(row)), key=lambda one: -one.weight)
+    stacks = sorted((one for one in timed_stacks(trace) if one.track == row.track), key=lambda one: -one.weight)
     total = sum(one.weight for one in stacks if one.unit == "ns")
     for one in [one for one in stacks if one.unit == "ns"][:_MOST]:
         where = " > ".join(one.frames) or ("ready, no CPU was free" if one.state == RUN_QUEUE else "no stack seen")
@@ -151,10 +151,6 @@ def _others(rows: Sequence[ThreadRow]) -> Iterator[Detail]:
             yield Detail(f"tid {row.tid}", used)
         else:
             yield Detail(f"tid {row.tid}", shares)
-
-
-def _track(row: ThreadRow) -> str:
-    return f"thread:{row.pid}/{row.tid}"
 
 
 def _said(fact: Fact | None) -> str | Unknown:

@@ -116,6 +116,11 @@ class ThreadRow:
     shares: Shares | Unknown
     state: str = ""
 
+    @property
+    def track(self) -> str:
+        """The id of its track."""
+        return f"thread:{self.pid}/{self.tid}"
+
 
 @dataclass(frozen=True, slots=True)
 class RoleTotal:

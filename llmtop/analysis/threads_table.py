@@ -84,7 +84,7 @@ def _cells(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
     yield first.role
     yield first.pid
     yield first.tid if is_one else _SEVERAL
-    facts = trace.tracks[_track(first)].facts if _track(first) in trace.tracks else {}
+    facts = trace.tracks[first.track].facts if first.track in trace.tracks else {}
     cpu = facts.get("cpu", _NOT_READ)
     yield cpu if is_one else _SEVERAL
     yield from _shares_cells([row.shares for row in rows])
@@ -112,10 +112,6 @@ def _shares_cells(shares: Sequence[Shares | Unknown]) -> Iterator[Cell]:
 
 
 def _rate(trace: Trace, rows: Sequence[ThreadRow], metric: Metric) -> float | Unknown:
-    rates = [counter_rate(trace, _track(row), metric, WINDOW_NS) for row in rows]
+    rates = [counter_rate(trace, row.track, metric, WINDOW_NS) for row in rows]
     known = [rate for rate in rates if not isinstance(rate, Unknown)]
     return round(sum(known), 1) if known else rates[0]
-
-
-def _track(row: ThreadRow) -> str:
-    return f"thread:{row.pid}/{row.tid}"

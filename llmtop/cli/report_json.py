@@ -21,7 +21,7 @@ from llmtop.analysis.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.traffic import Traffic
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Fact, Finding, Issue, Missing, Trace, Unknown, Value
+from llmtop.model import Fact, Finding, Issue, Trace, Unknown, Value
 
 SCHEMA = "llmtop.report/1"
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -121,7 +121,7 @@ def _kernel(entry: Entry) -> Json:
         "dram": None if isinstance(entry.facts.traffic, Unknown) else _traffic(entry.facts.traffic),
         "roofline": None if isinstance(entry.roofline, Unknown) else _point(entry.roofline),
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
-        "missing": [_missing(missing) for missing in entry.missing],
+        "missing": [missing.document for missing in entry.missing],
     }
 
 
@@ -174,10 +174,6 @@ def _point(point: RooflinePoint) -> Json:
     }
 
 
-def _missing(missing: Missing) -> Json:
-    return {"what": missing.what, "reason": missing.why.reason, "remedy": missing.why.remedy}
-
-
 def _finding(finding: Finding) -> Json:
     return {
         "rule": finding.rule,
@@ -211,7 +207,7 @@ def _timeline(trace: Trace, totals: Summary) -> Json:
         "spans": {kind: {"count": count, "total_ns": total} for kind, (count, total) in totals.spans.items()},
         "gpus": [_gpu(gpu) for gpu in totals.idle.gpus],
         "communication": [_communication(gpu) for gpu in communication(trace)],
-        "idle_unknown": [_missing(missing) for missing in totals.idle.unknown],
+        "idle_unknown": [missing.document for missing in totals.idle.unknown],
     }
 
 

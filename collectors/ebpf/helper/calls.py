@@ -110,7 +110,7 @@ class Calls:
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
-        return int((self._lost.get(0) or (0,))[0])
+        return self._lost.count()
 
     def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[list[Any]]:
         """[tgid, tid, kind, count]."""

@@ -88,6 +88,10 @@ class Table:
         value = ctypes.create_string_buffer(self.value.size)
         return self.value.unpack(value.raw) if self._entry(_MAP_LOOKUP, key, value) else None
 
+    def count(self) -> int:
+        """The number of a map that holds but one; 0 before there is any."""
+        return int((self.get(0) or (0,))[0])
+
     def put(self, key: tuple[Any, ...], value: tuple[Any, ...], *, only_new: bool = False) -> None:
         """Set an entry; with `only_new` unless there is one under this key already, or no room for it.
 

@@ -285,7 +285,7 @@ class Library:
 
     def lost(self) -> int:
         """Calls that found no room in the maps."""
-        return int((self._lost.get(0) or (0,))[0]) if self._uprobes else 0
+        return self._lost.count() if self._uprobes else 0
 
     def _drop(self, pid: int) -> None:
         process = self._processes.pop(pid, None)

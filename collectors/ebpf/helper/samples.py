@@ -56,7 +56,7 @@ class Samples:
 
     def lost(self) -> int:
         """Samples that found no room in the map."""
-        return int((self._lost.get(0) or (0,))[0])
+        return self._lost.count()
 
     def forget_names(self, tgids: Iterable[int]) -> None:
         """These processes ended or became other programs."""

@@ -198,7 +198,7 @@ class Scheduler:
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
-        return int((self._lost.get(0) or (0,))[0])
+        return self._lost.count()
 
     def _sleepers(self, threads: dict[int, _Thread]) -> dict[int, _Thread]:
         """The threads that sleep now and are worth telling of."""

@@ -33,6 +33,12 @@ class UnavailableError(Exception):
         self.remedy = remedy
 
 
+def kernel_release() -> tuple[int, int]:
+    """Major and minor number of the running kernel; (0, 0) where it has an unusual name."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; what it attached ends with it."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

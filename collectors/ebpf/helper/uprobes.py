@@ -7,14 +7,13 @@ server of eight processes.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from typing import Protocol
 
 from .functions import LAUNCHES, NUMBERS, SYNCHRONISING
 from .kernel import attach_uprobe, close_all, link_uprobes
 from .programs import KPROBE, Module, Source
+from .system import kernel_release
 
 _TAKES_MANY = (6, 10)
 """Linux 6.6 has links of many functions, but took only one thread of the process: commit 46ba0e49b642 mended that."""
@@ -89,7 +88,7 @@ WITHOUT_COOKIES = Source("library", ("-DWITH_COOKIES=0",), _PAIRS)
 
 def source() -> Source:
     """The program that this kernel can be expected to load."""
-    return WITH_COOKIES if _kernel() >= _TELLS_COOKIES else WITHOUT_COOKIES
+    return WITH_COOKIES if kernel_release() >= _TELLS_COOKIES else WITHOUT_COOKIES
 
 
 def make_uprobes(source: Source, module: Module) -> Uprobes:
@@ -103,7 +102,7 @@ def make_uprobes(source: Source, module: Module) -> Uprobes:
             name: (module.load(f"leave_{n}", KPROBE), module.load(f"enter_{n}", KPROBE)) for name, n in NUMBERS.items()
         }
         return SingleUprobes(pairs, have_cookies=False)
-    if _kernel() >= _TAKES_MANY:
+    if kernel_release() >= _TAKES_MANY:
         return LinkedUprobes(module)
     pair = (module.load("leave_any", KPROBE), module.load("enter_any", KPROBE))
     return SingleUprobes(dict.fromkeys(NUMBERS, pair), have_cookies=True)
@@ -112,8 +111,3 @@ def make_uprobes(source: Source, module: Module) -> Uprobes:
 def cookie_of(name: str) -> int:
     """What tells the program for all functions which one it runs for."""
     return NUMBERS[name] | _kind(name) << 8
-
-
-def _kernel() -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)

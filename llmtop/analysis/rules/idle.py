@@ -137,8 +137,7 @@ def finding(
     `evidence` is of the GPU that loses most, `general` of none. Where the rule names no command and gives no reason
     for that, it is the one that collects what threads do, if the capture lacks any of this.
     """
-    usual = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)
-    whose = _whose(lost)
+    usual, whose = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns), _whose(lost)
     if not next_command and not no_command:
         next_command, no_command = profiling.of_threads(trace)
     return Finding(

@@ -69,13 +69,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.WARNING,
             subject=late.name,
-            message=(
-                f"{late.row.role or late.name} is short of CPUs: its threads wait {wait.value:.1f} s in each second"
-                if is_front and late.shares.run_queue < _ONE_OF_THEM * wait.value
-                else f"{late.name} waits for a CPU {100 * wait.value:.0f} % of the time"
-            )
-            + (f": {who}" if (who := _who(trace, late)) else "")
-            + _idle(trace, waiting),
+            message=_message(trace, late, wait.value, is_front=is_front) + _idle(trace, waiting),
             evidence=(
                 wait.text,
                 says_spent(trace, late),
@@ -91,6 +85,16 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             source=source,
             share=max(0.0, min(1.0, wait.value) - throttled_share(trace)),  # a throttled thread counts as queued
         )
+
+
+def _message(trace: Trace, late: Watched, waits: float, *, is_front: bool) -> str:
+    who = _who(trace, late)
+    said = (
+        f"{late.row.role or late.name} is short of CPUs: its threads wait {waits:.1f} s in each second"
+        if is_front and late.shares.run_queue < _ONE_OF_THEM * waits
+        else f"{late.name} waits for a CPU {100 * waits:.0f} % of the time"
+    )
+    return f"{said}: {who}" if who else said
 
 
 def _late(trace: Trace, short: ShortFront | None) -> Watched | None:

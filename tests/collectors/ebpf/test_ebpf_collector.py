@@ -34,7 +34,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_kernel", lambda: (5, 4))
+    monkeypatch.setattr(module, "kernel_release", lambda: (5, 4))
     assert reason(why_not()) == "Linux 5.4 is too old for the probes"
 
 
