@@ -511,7 +511,26 @@ async def test_without_news_nobody_looks() -> None:
         app.on_news(News())
         await wait_until(pilot, lambda: len(frames) == 1)
         assert [timer for timer in app._timers if timer._callback == app._frame_if_due] == []
-        assert app._is_waiting is False
+        assert app._look is None
+
+
+async def test_a_fault_in_a_frame_that_was_waited_for_ends_the_program() -> None:
+    clock = Clock()
+    app, frames = timed(clock)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async with app.run_test() as pilot:
+        app.on_news(News())
+        await wait_until(pilot, lambda: len(frames) == 1)
+        app.live.refresh_trace = fail  # type: ignore[method-assign]
+        app.on_news(News())
+        assert app._look is not None
+        clock.now += 5.0
+        app._look_now()
+        assert isinstance(app._exception, ZeroDivisionError)
+        app._exception = None
 
 
 async def test_panes_of_one_pace_come_to_be_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,7 +63,9 @@ class LiveApp(LlmtopApp):
         self.session = session
         self.live = LiveScreen(session, target, launched)
         self._seconds = seconds
-        self._is_news = self._is_waiting = False
+        self._is_news = False
+        self._look: asyncio.TimerHandle | None = None
+        """When it is looked again whether a frame is due."""
         self._last_news_s = self._last_frame_s = float("-inf")
         self._started_s = clock()
 
@@ -78,6 +81,8 @@ class LiveApp(LlmtopApp):
 
     async def on_unmount(self) -> None:
         self.session.on_news = None
+        if self._look is not None:
+            self._look.cancel()
         self.session.stop()
 
     def _tell(self) -> None:
@@ -96,7 +101,7 @@ class LiveApp(LlmtopApp):
 
         Without news nobody looks: the next report says that there is some.
         """
-        if not self._is_news:
+        if not self._is_news or not self.is_running:
             return
         now, above = self._clock(), self._above
         wait_s = self._wait_s(now, above)
@@ -139,13 +144,16 @@ class LiveApp(LlmtopApp):
         return None if full is self.live else full
 
     def _look_again(self, after_s: float) -> None:
-        def look() -> None:
-            self._is_waiting = False
-            self._frame_if_due()
+        """By the loop's own clock: a timer of Textual's is a task, and takes as long as the look."""
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(after_s, self._look_now)
 
-        if not self._is_waiting:
-            self._is_waiting = True
-            self.set_timer(after_s, look)
+    def _look_now(self) -> None:
+        self._look = None
+        try:
+            self._frame_if_due()
+        except Exception as error:  # the loop would only log it; Textual ends with it
+            self._handle_exception(error)
 
 
 def watch_session(
