@@ -42,10 +42,9 @@ if TYPE_CHECKING:
 
 _GIVE_BACK_S = 60.0
 """How often freed memory goes back to the system: a fifth of all, after half an hour without."""
-_GARBAGE = (100_000, 20, 20)
-"""After how many new objects Python looks for cycles among them (gc.set_threshold): about what half a minute makes of
-those that stay, and `give_back_memory` looks at all each minute. At the usual 700 an eighth of the screen's time was
-spent looking, at 20,000 a thirtieth."""
+_GARBAGE = (20_000, 20, 20)
+"""After how many new objects Python looks for cycles among them (gc.set_threshold). A frame makes thousands that are
+freed without: at the usual 700 an eighth of the screen's time was spent looking, and the largest frame makes 15,000."""
 
 # Backgrounds from the 256-colour cube's greys: 256-colour terminals turn others into navy.
 _THEME = Theme(
