@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -10,7 +11,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.live_rules import CAUSES, HEALTHY, LIVENESS, RULES, silenced_by
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import Finding, Severity
+from llmtop.model import NS_PER_S, Finding, Severity
 from tests.analysis.verdict_scenes import SITUATIONS, Scene
 
 
@@ -64,6 +65,15 @@ def test_nothing_is_said_of_a_single_look(situation: str) -> None:
     said = diagnose(SITUATIONS[situation][0].but(seconds=0).trace()).findings
     facts = {rule.id for rule in LIVENESS} - {"process-hung", "engine-hung", "endpoint-slow"}
     assert {finding.rule for finding in said} <= facts, "a state, and no measurement"
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_nothing_is_said_of_a_share_of_less_than_a_second(situation: str) -> None:
+    trace = SITUATIONS[situation][0].trace()
+    short = replace(trace, start_ns=trace.end_ns - NS_PER_S + 1)
+    states = {rule.id for rule in LIVENESS}
+    assert [one for one in diagnose(short).findings if one.rule not in states] == []
+    assert {one.rule for one in diagnose(short).findings} == {one.rule for one in findings(situation)} & states
 
 
 def test_every_live_verdict_has_a_situation() -> None:

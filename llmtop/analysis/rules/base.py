@@ -59,6 +59,10 @@ class RuleBook(Protocol):
 
     RULES: tuple[Rule, ...]
 
+    def asked(self, trace: Trace) -> tuple[Rule, ...]:
+        """Those of `RULES` that this trace is long enough for."""
+        ...
+
     def heard(self, rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
         """What is said in the end, by rule and in order, of what each of `rules` has found by itself.
 

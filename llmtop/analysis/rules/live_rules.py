@@ -41,12 +41,13 @@ from llmtop.analysis.rules import (
     straggler,
 )
 from llmtop.analysis.rules.base import grave_rules
+from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llmtop.analysis.rules.base import Rule
-    from llmtop.model import Finding
+    from llmtop.model import Finding, Trace
 
 LIFELESS: tuple[Rule, ...] = (process_gone, process_stopped, process_hung, engine_hung)
 """The server, or what it cannot do without, does not work at all: why it is slow is no question then."""
@@ -140,6 +141,11 @@ def silenced_by(rule: Rule) -> tuple[Rule, ...]:
         return FAULTS
     mute = MUTE if rule in _OF_ITS_NUMBERS else ()
     return (*LIFELESS, *mute, *_EXPLAINED.get(rule.id, ()))
+
+
+def asked(trace: Trace) -> tuple[Rule, ...]:
+    """In the first second those on what is so at once: a share of a quarter of a second is no verdict."""
+    return RULES if trace.end_ns - trace.start_ns >= NS_PER_S else LIVENESS
 
 
 def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:

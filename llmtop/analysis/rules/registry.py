@@ -82,7 +82,7 @@ def diagnose(trace: Trace, rules: Sequence[Rule] | None = None) -> Diagnosis:
 
     Kept for the newest traces: header, panes and screens ask for the same frame.
     """
-    return _diagnose(trace, rule_book(trace).RULES if rules is None else tuple(rules))
+    return _diagnose(trace, rule_book(trace).asked(trace) if rules is None else tuple(rules))
 
 
 @lru_cache(maxsize=4)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llmtop.analysis.rules.base import Rule
-    from llmtop.model import Finding
+    from llmtop.model import Finding, Trace
 
 RULES: tuple[Rule, ...] = (
     host_code,
@@ -86,6 +86,11 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     short_kernels.id: (launch_gaps, graph_gaps, kernel_turnaround),  # these say what the shortness costs
 }
 """By rule, those that say why it is so where they fire."""
+
+
+def asked(trace: Trace) -> tuple[Rule, ...]:
+    """All: a report is of what it is of, however short."""
+    return RULES
 
 
 def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
