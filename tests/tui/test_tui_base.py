@@ -181,6 +181,24 @@ async def test_a_calm_pane_follows_only_traces_that_are_newer_by_enough(monkeypa
     assert one.views == 3
 
 
+async def test_a_calm_pane_shows_the_moment_at_which_the_screen_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumberPane, "least_ns", 100)
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, _ = panes(app)
+        held = trace(STARTING_NS + 20)
+        one.show(trace(STARTING_NS))
+        one.beat.is_still = True
+        for _ in range(2):
+            one.show(held)
+            await pilot.pause()
+        assert one._view == STARTING_NS + 20
+        assert one.views == 2, "the same one is drawn once"
+        one.beat.is_still = False
+        one.show(trace(STARTING_NS + 70))
+        assert one._view == STARTING_NS + 20
+
+
 async def test_a_calm_pane_follows_every_trace_at_the_start_and_out_of_the_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

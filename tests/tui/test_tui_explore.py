@@ -23,7 +23,7 @@ from llmtop.tui.panes.findings_report import FindingsReportPane
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
-from llmtop.tui.screens.help import HelpScreen
+from llmtop.tui.screens.help import HelpScreen, active_keys
 from llmtop.tui.screens.kernel import KernelScreen
 from tests.kernel_traces import LADDER, spans
 from tests.tui.report_traces import HOSTILE, report
@@ -412,6 +412,9 @@ async def test_a_timeline_has_its_spans_where_a_report_has_sections() -> None:
         await settle(pilot)
         text = app.screen_text()
         assert "[4 Spans]" in text
+        keys = active_keys(app.screen)
+        assert ("4", "Spans") in keys
+        assert "Sections" not in {what for _, what in keys}
         assert "NVTX range" in text
         assert "launched in it: 1,242, 7.49 ms of GPU time" in text
         await pilot.press("slash", *"cuda call", "enter")

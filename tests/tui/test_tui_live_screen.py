@@ -17,6 +17,7 @@ from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKin
 from llmtop.session import Session
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.panes.lanes import LanesPane
+from llmtop.tui.panes.server import ServerPane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.base import Dialog, FullScreen
@@ -187,6 +188,22 @@ async def test_pause_stops_drawing_not_collecting() -> None:
         await press(pilot, "space")
         assert "live 1 Hz" in app.screen_text()
         assert app.screen_text() != before
+
+
+async def test_what_is_held_is_one_moment_in_every_pane() -> None:
+    """The server's pane has a pace of its own, and would lag behind the header by it."""
+    app = fixed_app()
+    async with running(app) as pilot:
+        session = session_of(app)
+        newest = session.now = replace(session.now, end_ns=session.now.end_ns + NS_PER_S // 2)
+        await press(pilot, "space")
+        panes = {pane.id: pane._trace for pane in app.live.query(Pane) if pane.is_seen}
+        assert {id for id, shown in panes.items() if shown is not newest} == set()
+        assert {"header", "server"} <= panes.keys()
+        await press(pilot, "space")
+        session.now = replace(newest, end_ns=newest.end_ns + NS_PER_S // 2)
+        app.live.refresh_trace()
+        assert app.live.pane(ServerPane)._trace is newest, "live it keeps its pace"
 
 
 async def test_arrows_scrub_back_and_escape_returns() -> None:

@@ -158,6 +158,8 @@ class Beat:
 
     def __init__(self) -> None:
         self._drawn_ns: dict[int, int] = {}
+        self.is_still = False
+        """One moment is shown for a while: then by every pane the same, whatever its pace."""
 
     def note(self, pace_ns: int, t_ns: int) -> None:
         """A pane that is drawn every `pace_ns` draws the trace of this moment."""
@@ -243,6 +245,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         is_starting = trace.end_ns - trace.start_ns < STARTING_NS
         if self._trace is None or self._stale or is_starting or isinstance(self._view, Unknown):
             return False
+        if self.beat.is_still:
+            return trace is self._trace
         pace_ns = self._pace_ns
         return 0 < trace.end_ns - self._trace.end_ns < pace_ns and not self.beat.is_on(pace_ns, trace.end_ns)
 

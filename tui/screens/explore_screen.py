@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
@@ -124,6 +125,15 @@ class ExploreScreen(FullScreen):
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
         Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
     ]
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """Textual's, with the names of the views that the file on the screen has."""
+        found = super().active_bindings
+        for i, (name, _) in enumerate(views_of(self.loadings[self.active].trace), 1):
+            if (one := found.get(str(i))) is not None and one.node is self:
+                found[str(i)] = one._replace(binding=replace(one.binding, description=name))
+        return found
 
     class Loaded(Message):
         """A file was read or refused."""

@@ -185,6 +185,7 @@ class LiveScreen(FullScreen):
         """Give all parts of the screen the same moment; those with a time axis also what came after."""
         self._latest = newest
         trace = self._shown = self.time.shown(newest)
+        self.beat.is_still = self.time.is_held or self.time.at_ns is not None
         self._gpus = gpu_lines(trace)
         if self.is_mounted and self._find_of_use() != self._of_use:
             self._arrange()
