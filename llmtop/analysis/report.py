@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from llmtop.analysis.counters import Counters
 from llmtop.analysis.idle_time.account import IdleAccount, idle_account
+from llmtop.analysis.idle_time.work import gpus_at_work
 from llmtop.analysis.kernel_family import Family
 from llmtop.analysis.kernels import (
     Dim3,
@@ -143,7 +144,7 @@ def capture_length(trace: Trace) -> str:
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
-    each = ", for one GPU" if len(idle_account(trace).gpus) > 1 else ""
+    each = ", for one GPU" if len(gpus_at_work(trace)) > 1 else ""
     return f'the capture lasts {duration(length)}, first event to last: "of the capture" is a share of this{each}'
 
 

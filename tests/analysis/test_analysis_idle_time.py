@@ -22,6 +22,7 @@ from llmtop.analysis.idle_time.account import (
 )
 from llmtop.analysis.idle_time.causes import TITLES, Cause
 from llmtop.analysis.idle_time.view import ASCII_LEVELS, idle_view, picture
+from llmtop.analysis.idle_time.work import gpus_at_work
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
@@ -390,7 +391,9 @@ def busy_by_sql(path: Path) -> dict[int, int]:
 def test_busy_time_of_public_captures_equals_plain_sql(path: Path | None) -> None:
     if path is None:
         pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
-    account = idle_account(load(path))
+    trace = load(path)
+    account = idle_account(trace)
+    assert gpus_at_work(trace) == {gpu.gpu for gpu in account.gpus}
     assert {int(gpu.gpu.split(":")[1]): gpu.busy_ns for gpu in account.gpus} == busy_by_sql(path)
     for gpu in account.gpus:
         assert sum(part.ns for part in gpu.parts) == gpu.idle_ns

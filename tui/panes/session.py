@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ _ROLES = {Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad"}
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A trace, and what it does not hold."""
+    """A trace, what it does not hold, and the facts to show: made once, as they look at every launch."""
 
     trace: Trace
     lacking: tuple[Lacking, ...]
+    facts: Mapping[str, Fact]
 
 
 class SessionPane(PagedPane[SessionView]):
@@ -38,7 +40,7 @@ class SessionPane(PagedPane[SessionView]):
         self._lines = 0
 
     def view(self, trace: Trace) -> SessionView | Unknown:
-        return SessionView(trace, lacking(trace))
+        return SessionView(trace, lacking(trace), session_facts(trace))
 
     def draw(self, view: SessionView, width: int, height: int, look: Look) -> list[Strip]:
         lines = session_lines(view, width, look)
@@ -68,7 +70,7 @@ def session_facts(trace: Trace) -> dict[str, Fact]:
 def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
     """Facts, then faults of the data, then what is missing with the command that collects it."""
     trace = view.trace
-    facts = session_facts(trace)
+    facts = view.facts
     strips: list[Strip] = []
     key_width = min(24, width // 3, max(len(key) for key in facts))
     for key, value in facts.items():

@@ -62,6 +62,11 @@ def work_by_gpu(trace: Trace) -> dict[str, Work]:
     return {gpu: _joined(parts[gpu]) for gpu in sorted(parts, key=lambda gpu: (len(gpu), gpu))}
 
 
+def gpus_at_work(trace: Trace) -> frozenset[str]:
+    """The GPUs of a timeline that had any work; without looking at each of it."""
+    return frozenset(gpu_of(track) for kind in GPU_WORK if kind in trace.spans for track in trace.spans[kind].tracks)
+
+
 def gpu_by_join(trace: Trace) -> dict[int, str]:
     """The GPU of each work by its join key, of those processes alone that give work to several GPUs."""
     spans = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
