@@ -20,8 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench import cpu_ms
-from llmtop.analysis.flame_diff import diff_trees
-from llmtop.analysis.stall_tree import Wanted, stall_tree
+from llmtop.analysis.threads.flame_diff import diff_trees
+from llmtop.analysis.threads.stall_tree import Wanted, stall_tree
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Stack
 from llmtop.tui.panes.stall_flame import StallFlamePane

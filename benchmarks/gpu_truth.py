@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import gpu_tracks, latest
-from llmtop.analysis.roofline_live import live_view
-from llmtop.analysis.roofline_rates import Rates, newest_rates
+from llmtop.analysis.roofline.live import live_view
+from llmtop.analysis.roofline.rates import Rates, newest_rates
+from llmtop.analysis.series.readings import gpu_tracks, latest
 from llmtop.collectors.nvml import NvmlCollector
 from llmtop.model import NS_PER_S, Origin, Trace, Unknown
 from llmtop.session import Session

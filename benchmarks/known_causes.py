@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from llmtop.analysis.nvtx_ranges import only_launches
+from llmtop.analysis.kernels.nvtx_ranges import only_launches
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Finding, Severity, Trace
 from llmtop.parsers.nsys import NsysSqliteParser

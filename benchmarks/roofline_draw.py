@@ -15,9 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench import cpu_ms
-from llmtop.analysis.efficiency import efficiency_view
-from llmtop.analysis.roofline_server import server_roofline
-from llmtop.analysis.stragglers import stragglers
+from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.roofline.efficiency import efficiency_view
+from llmtop.analysis.roofline.server import server_roofline
 from llmtop.model import TrackKind
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.roofline import draw_roofline

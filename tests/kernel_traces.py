@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmtop.analysis.stalls import REASONS
+from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.model import (
     Instances,
     KernelTable,

@@ -32,7 +32,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     [
         "import llmtop.parsers.registry",
         "import llmtop.session",
-        "import llmtop.cli.snapshot, llmtop.analysis.live_summary, llmtop.collectors.registry",
+        "import llmtop.cli.snapshot, llmtop.analysis.pages.live_summary, llmtop.collectors.registry",
         "import llmtop.cli.report",
         "import llmtop.cli.doctor",
     ],
@@ -49,13 +49,13 @@ def test_live_screen_loads_no_numpy_and_no_charts() -> None:
 
 
 RULES = "llmtop.analysis.rules"
-OF_LIVE = {f"{RULES}.live_rules", f"{RULES}.thread_signals", "llmtop.analysis.liveness.view"}
+OF_LIVE = {f"{RULES}.live_rules", f"{RULES}.thread_signals", "llmtop.analysis.server.liveness"}
 OF_REPORTS = {
     f"{RULES}.report_rules",
-    "llmtop.analysis.kernels",
-    "llmtop.analysis.idle_time.view",
-    "llmtop.analysis.nvtx_ranges",
-    "llmtop.analysis.communication",
+    "llmtop.analysis.kernels.table",
+    "llmtop.analysis.timeline.idle_view",
+    "llmtop.analysis.kernels.nvtx_ranges",
+    "llmtop.analysis.kernels.communication",
     "llmtop.parsers.registry",
 }
 """What a server under observation has none of: kernels, a timeline, ranges, files."""

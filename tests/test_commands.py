@@ -19,10 +19,10 @@ from typing import cast
 
 import pytest
 
-from llmtop.analysis import profiling
-from llmtop.analysis.lacking import lacking
-from llmtop.analysis.ncu_command import FLAGS, VALUED, parse
-from llmtop.analysis.rules.commands import queueing
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.commands.live import queueing
+from llmtop.analysis.commands.ncu import FLAGS, VALUED, parse
+from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Fact, KernelDetails, Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.histograms import Quantile
+    from llmtop.analysis.series.histograms import Quantile
 
 Cell: TypeAlias = "str | float | int | Unknown | None"
 """A table cell. Numbers are formatted by their column's unit; Unknown shows as "–" with its reason in the status line;

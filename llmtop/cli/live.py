@@ -74,7 +74,7 @@ def add_objective_arguments(parser: argparse.ArgumentParser) -> None:
 
 def objectives(args: argparse.Namespace) -> dict[str, Fact]:
     """What the user said of objectives, as facts of a trace's origin."""
-    from llmtop.analysis.objectives import FACT
+    from llmtop.analysis.server.objectives import FACT
 
     told = {key: getattr(args, f"{key}_slo") for key in ("ttft", "itl")}
     return {
@@ -373,7 +373,7 @@ def dtype(text: str) -> str:
     >>> dtype("bfloat16")
     'bf16'
     """
-    from llmtop.analysis.gpus import precision_of
+    from llmtop.analysis.gpus.models import precision_of
 
     precision = precision_of(text)
     if isinstance(precision, Unknown):

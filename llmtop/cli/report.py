@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _in_range(trace: Trace, name: str) -> Trace:
-    from llmtop.analysis.nvtx_ranges import only_range
+    from llmtop.analysis.kernels.nvtx_ranges import only_range
     from llmtop.model import Unknown
 
     chosen = only_range(trace, name)

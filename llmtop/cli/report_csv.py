@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from llmtop.analysis.report import Entry, entries
+from llmtop.analysis.pages.report import Entry, entries
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Trace, Unknown
 

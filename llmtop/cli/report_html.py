@@ -9,16 +9,14 @@ from html import escape
 from pathlib import PurePath
 
 from llmtop import __version__
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import Bound
-from llmtop.analysis.communication import communication, described
-from llmtop.analysis.family_shares import family_shares, other_kinds
-from llmtop.analysis.idle_time.causes import MEANINGS
-from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, IdleView, idle_view
-from llmtop.analysis.idle_time.work import gpu_title
-from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
-from llmtop.analysis.kernels import (
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.bounds import Bound
+from llmtop.analysis.kernels.communication import communication, described
+from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
+from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
+from llmtop.analysis.kernels.lacking import COUNTERS, lacking
+from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED, StallBar
+from llmtop.analysis.kernels.table import (
     Grouping,
     has_counters,
     kernel_table,
@@ -27,11 +25,13 @@ from llmtop.analysis.kernels import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.lacking import COUNTERS, lacking
-from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
+from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.analysis.span_rows import span_cells, span_rows
-from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED, StallBar
+from llmtop.analysis.timeline.causes import MEANINGS
+from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
+from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view
+from llmtop.analysis.timeline.span_rows import span_cells, span_rows
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.report_page import SCRIPT, STYLE
 from llmtop.cli.report_rows import cell_text, counted

@@ -8,18 +8,18 @@ from functools import lru_cache, partial
 from math import isfinite
 from typing import TypeAlias
 
-from llmtop.analysis import profiling
-from llmtop.analysis.communication import Communication, communication
-from llmtop.analysis.family_shares import FamilyShare, family_shares
-from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
-from llmtop.analysis.idle_time.view import merged
-from llmtop.analysis.kernel_classes import COLUMNS, KernelClass, kernel_classes
-from llmtop.analysis.kernels import kernels_of
-from llmtop.analysis.lacking import lacking
-from llmtop.analysis.nvtx_ranges import RangeShare, range_shares
-from llmtop.analysis.report import Entry, Summary, entries, summary
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.classes import COLUMNS, KernelClass, kernel_classes
+from llmtop.analysis.kernels.communication import Communication, communication
+from llmtop.analysis.kernels.family_shares import FamilyShare, family_shares
+from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.nvtx_ranges import RangeShare, range_shares
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.kernels.traffic import Traffic
+from llmtop.analysis.pages.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.traffic import Traffic
+from llmtop.analysis.timeline.account import GpuIdle, IdlePart
+from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Fact, Finding, Issue, Trace, Unknown, Value
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import Bound
-from llmtop.analysis.communication import communication, described
-from llmtop.analysis.family_shares import family_shares, other_kinds
-from llmtop.analysis.idle_time.causes import MEANINGS
-from llmtop.analysis.idle_time.view import IdleView, idle_view
-from llmtop.analysis.idle_time.work import gpu_title
-from llmtop.analysis.kernels import Grouping, has_counters, kernel_table, no_kernels, roofline_view
-from llmtop.analysis.lacking import lacking
-from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.bounds import Bound
+from llmtop.analysis.kernels.communication import communication, described
+from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
+from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, no_kernels, roofline_view
+from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.causes import MEANINGS
+from llmtop.analysis.timeline.idle_view import IdleView, idle_view
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace

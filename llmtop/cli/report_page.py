@@ -5,8 +5,8 @@ All that the page says is there without the script.
 
 from __future__ import annotations
 
-from llmtop.analysis.idle_time.causes import PALETTE as IDLE_PALETTE
-from llmtop.analysis.stalls import PALETTE, UNNAMED
+from llmtop.analysis.kernels.stalls import PALETTE, UNNAMED
+from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
 
 _HUES = {1: (0, 75), 2: (28, 85), 3: (48, 80), 4: (125, 45), 5: (178, 50), 6: (212, 75), 7: (268, 60), 8: (215, 6)}
 """Hue and saturation of the eight colours of stall reasons and causes of idle time: red, orange, yellow, green ..."""

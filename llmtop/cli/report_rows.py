@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmtop.analysis.kernels import KernelRows
+from llmtop.analysis.kernels.table import KernelRows
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.units import quantity

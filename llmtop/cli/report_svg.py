@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from llmtop.analysis.kernel_histograms import Histogram
+from llmtop.analysis.kernels.duration_histograms import Histogram
 from llmtop.analysis.views import Roof, RooflinePoint, RooflineView
 from llmtop.units import number, percent, si
 

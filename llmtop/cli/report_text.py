@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import Bound
-from llmtop.analysis.communication import communication, described
-from llmtop.analysis.family_shares import family_shares, other_kinds
-from llmtop.analysis.idle_time.causes import MEANINGS
-from llmtop.analysis.idle_time.view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
-from llmtop.analysis.idle_time.work import gpu_title
-from llmtop.analysis.kernel_classes import COLUMNS, kernel_classes
-from llmtop.analysis.kernels import (
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.bounds import Bound
+from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
+from llmtop.analysis.kernels.communication import communication, described
+from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
+from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.nvtx_ranges import range_shares
+from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
+from llmtop.analysis.kernels.table import (
     Grouping,
     KernelRows,
     has_counters,
@@ -23,12 +23,12 @@ from llmtop.analysis.kernels import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.lacking import lacking
-from llmtop.analysis.nvtx_ranges import range_shares
-from llmtop.analysis.report import Summary, capture_length, kernel_time, summary
+from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.span_rows import TITLES
-from llmtop.analysis.stalls import REASONS, StallBar, costliest
+from llmtop.analysis.timeline.causes import MEANINGS
+from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
+from llmtop.analysis.timeline.span_rows import TITLES
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Column
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown

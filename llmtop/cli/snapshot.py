@@ -25,7 +25,7 @@ from llmtop.model import Missing, Unknown
 from llmtop.vocabulary import PYTHON_FRAMES
 
 if TYPE_CHECKING:
-    from llmtop.analysis.liveness.fault import Fault
+    from llmtop.analysis.server.fault import Fault
     from llmtop.session import Session
 
 _MIN_WINDOW_S = 0.3
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0; or 1 where the server, or a part of it, is dead, stopped, hung or failing: the document says what.
     """
-    from llmtop.analysis.live_summary import snapshot_document
-    from llmtop.analysis.liveness.view import liveness
+    from llmtop.analysis.pages.live_summary import snapshot_document
+    from llmtop.analysis.server.liveness import liveness
 
     target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)

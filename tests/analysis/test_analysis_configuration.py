@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llmtop.analysis.configuration import Setting, change, configuration, is_on, number, setting, switch_on
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.server.configuration import Setting, change, configuration, is_on, number, setting, switch_on
 from llmtop.model import Fact, Feature, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.servers.registry import BY_KIND
 from llmtop.settings import facts, told

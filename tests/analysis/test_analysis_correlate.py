@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.correlate import Correlation, Correlations, correlations
+from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.model import NS_PER_S, Trace, Unknown
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed
 from tests.live_traces import NO_GPU, live_trace

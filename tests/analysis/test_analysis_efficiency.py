@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.efficiency import EfficiencyView, efficiency_view, kv_bytes_in_use
-from llmtop.analysis.model_facts import ModelSize, model_size
+from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view, kv_bytes_in_use
+from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.model import (
     NS_PER_S,
     Metric,

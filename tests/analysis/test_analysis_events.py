@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.events import Episode, clock_episodes, events, events_table, falls, growths
+from llmtop.analysis.pages.events import Episode, clock_episodes, events, events_table, falls, growths
 from llmtop.model import NS_PER_S, Mark, Series, Severity
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import START_NS, Scene, live_trace

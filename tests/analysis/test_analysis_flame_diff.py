@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.flame_diff import DiffNode, diff_trees, moved_points
+from llmtop.analysis.threads.flame_diff import DiffNode, diff_trees, moved_points
 from llmtop.analysis.views import StackNode
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.gpus import (
+from llmtop.analysis.gpus.models import (
     GPUS,
     Check,
     Gpu,

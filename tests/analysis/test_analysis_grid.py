@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.grid import (
+from llmtop.analysis.series.grid import (
     Grid,
     counter_steps,
     gauge_steps,

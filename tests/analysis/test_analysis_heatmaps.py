@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from llmtop import vocabulary as v
-from llmtop.analysis.heatmaps import run_queue_heatmap, syscall_heatmap
-from llmtop.analysis.histograms import Quantile
+from llmtop.analysis.series.histograms import Quantile
+from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.collectors.ebpf.reports import Reports
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Unknown

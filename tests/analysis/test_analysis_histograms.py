@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.histograms import Distribution, Quantile, distribution, in_order, quantile, within
+from llmtop.analysis.series.histograms import Distribution, Quantile, distribution, in_order, quantile, within
 from llmtop.model import NS_PER_S, Missing, Origin, Series, Trace, Unknown
 from llmtop.vocabulary import SERVER_TTFT, bucket, total
 

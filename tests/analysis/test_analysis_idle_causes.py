@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.idle_causes import ESTIMATE, IdleCauses, idle_causes
+from llmtop.analysis.threads.idle_causes import ESTIMATE, IdleCauses, idle_causes
 from llmtop.model import Metric, Trace, Track, TrackKind, Unknown
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed, Rate
 from tests.live_traces import AMPERE, NO_GPU, Scene, live_trace

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.idle_time.account import (
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.account import (
     AFTER,
     BEFORE,
     GRAPHS_UNTRACED,
@@ -20,10 +21,9 @@ from llmtop.analysis.idle_time.account import (
     GpuIdle,
     idle_account,
 )
-from llmtop.analysis.idle_time.causes import TITLES, Cause
-from llmtop.analysis.idle_time.view import ASCII_LEVELS, idle_view, picture
-from llmtop.analysis.idle_time.work import gpus_at_work
-from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.causes import TITLES, Cause
+from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
+from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from llmtop.analysis.kernel_classes import kernel_classes
+from llmtop.analysis.kernels.classes import kernel_classes
 from llmtop.parsers.registry import load
 from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, SAMPLES, TIMELINE, Launch, report
 

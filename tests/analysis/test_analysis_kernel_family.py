@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.kernel_family import Family, kernel_kind
+from llmtop.analysis.kernels.family import Family, kernel_kind
+from llmtop.analysis.kernels.family_shares import family_shares
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, LLAMA, TIMELINE
 

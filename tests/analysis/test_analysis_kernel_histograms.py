@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.counters import COMPUTE_PERCENT
-from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
+from llmtop.analysis.kernels.counters import COMPUTE_PERCENT
+from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, TIMELINE, Launch
 from tests.kernel_traces import report as made

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.bounds import Bound, Verdict, kernel_bound, lean
-from llmtop.analysis.kernel_names import base_name, short_names
-from llmtop.analysis.kernels import (
+from llmtop.analysis.kernels.bounds import Bound, Verdict, kernel_bound, lean
+from llmtop.analysis.kernels.names import base_name, short_names
+from llmtop.analysis.kernels.table import (
     Grouping,
     Totals,
     kernel_table,

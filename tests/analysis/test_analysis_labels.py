@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmtop.analysis.labels import labelled, labels
+from llmtop.analysis.series.labels import labelled, labels
 from llmtop.model import Metric, Origin, Series, Trace
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.lacking import lacking
+from llmtop.analysis.kernels.lacking import lacking
 from llmtop.parsers.registry import load
 from tests.kernel_traces import COMPUTE, LADDER, LLAMA, MEMORY, TIMELINE, Launch, report
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.grid import Cells
-from llmtop.analysis.lag import Lagged, Ranks, best_lag, holm, n_effective, ranked
+from llmtop.analysis.series.grid import Cells
+from llmtop.analysis.series.lag import Lagged, Ranks, best_lag, holm, n_effective, ranked
 from llmtop.model import Unknown
 
 MOST = 5

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.lanes import lane_behind, lanes_at, lanes_view
-from llmtop.analysis.readings import as_of, gpu_tracks, latest, mean
+from llmtop.analysis.pages.lanes import lane_behind, lanes_at, lanes_view
+from llmtop.analysis.series.readings import as_of, gpu_tracks, latest, mean
 from llmtop.analysis.views import Lane, Lanes
 from llmtop.model import NS_PER_S, Series, Unknown
 from llmtop.vocabulary import (

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from llmtop.analysis.live_summary import header, snapshot_document
-from llmtop.analysis.server import ServerView
+from llmtop.analysis.pages.live_summary import header, snapshot_document
+from llmtop.analysis.server.view import ServerView
 from llmtop.model import (
     NS_PER_S,
     Issue,

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis import ages
-from llmtop.analysis.liveness.fault import said_of
-from llmtop.analysis.liveness.view import Life, Liveness, liveness
-from llmtop.analysis.readings import as_of, counter_rate
 from llmtop.analysis.rules.live_rules import LIVENESS, RULES, silenced_by
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.server import ServerView, server_load
+from llmtop.analysis.series import ages
+from llmtop.analysis.series.readings import as_of, counter_rate
+from llmtop.analysis.server.fault import said_of
+from llmtop.analysis.server.liveness import Life, Liveness, liveness
+from llmtop.analysis.server.view import ServerView, server_load
 from llmtop.model import NS_PER_S, Origin, Reading, Series, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from llmtop.vocabulary import Answer, ProcessState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.model_facts import ModelSize, decode_intensity, model_size
+from llmtop.analysis.roofline.model_facts import ModelSize, decode_intensity, model_size
 from llmtop.model import Target, Unknown
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.ncu_command import FLAGS, SHORT, VALUED, NcuCommand, Option, parse
+from llmtop.analysis.commands.ncu import FLAGS, SHORT, VALUED, NcuCommand, Option, parse
 
 
 def told(command_line: str) -> NcuCommand:

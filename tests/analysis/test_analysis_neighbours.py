@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.neighbours import neighbours
-from llmtop.analysis.rules import commands, cpu_bound, run_queue_starvation
+from llmtop.analysis.commands import live as commands
+from llmtop.analysis.rules import cpu_bound, run_queue_starvation
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackKind
 from tests.analysis.verdict_scenes import API, CPU_BOUND, STARVED, THROTTLED, Thread, findings_of
 

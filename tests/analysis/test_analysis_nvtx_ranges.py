@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.kernels import Grouping, kernel_table
-from llmtop.analysis.nvtx_ranges import has_ranges, launch_ranges, only_range, range_shares
+from llmtop.analysis.kernels.nvtx_ranges import has_ranges, launch_ranges, only_range, range_shares
+from llmtop.analysis.kernels.table import Grouping, kernel_table
 from llmtop.cli import main
 from llmtop.model import KernelTable, SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.objectives import NEWEST_NS, judged, missed, objectives
 from llmtop.analysis.rules import objective_missed
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.server.objectives import NEWEST_NS, judged, missed, objectives
 from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.efficiency import efficiency_view
-from llmtop.analysis.lanes import lanes_view
-from llmtop.analysis.live_summary import header
-from llmtop.analysis.readings import own_gpus, target_gpus, why_no_gpu
-from llmtop.analysis.stragglers import stragglers
+from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.pages.lanes import lanes_view
+from llmtop.analysis.pages.live_summary import header
+from llmtop.analysis.roofline.efficiency import efficiency_view
+from llmtop.analysis.series.readings import own_gpus, target_gpus, why_no_gpu
 from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown
 from tests.analysis.verdict_scenes import ALIVE
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.phases import CLEAR_SHARE, Phase, phase_now, phase_of, together
-from llmtop.analysis.roofline_ceilings import Ceilings, ceilings_of
-from llmtop.analysis.roofline_rates import Rates
+from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
+from llmtop.analysis.roofline.phases import CLEAR_SHARE, Phase, phase_now, phase_of, together
+from llmtop.analysis.roofline.rates import Rates
 from llmtop.model import NS_PER_S, Metric, Origin, Quantity, Series, Trace, Track, TrackKind, Unknown
 
 SAMPLE = Path(__file__).parent / "data" / "h100_phases.csv"

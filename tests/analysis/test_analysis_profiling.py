@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis import profiling
-from llmtop.analysis.lacking import lacking
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load

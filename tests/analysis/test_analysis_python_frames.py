@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.python_frames import called_by_python, join_python, python_only
+from llmtop.analysis.threads.python_frames import called_by_python, join_python, python_only
 from llmtop.model import Stack
 
 EVAL = "_PyEval_EvalFrameDefault"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis import rates
-from llmtop.analysis.rates import Increase, RateHistory, amounts, increase, rate, rate_samples
+from llmtop.analysis.series import rates
+from llmtop.analysis.series.rates import Increase, RateHistory, amounts, increase, rate, rate_samples
 from llmtop.model import NS_PER_S, Metric, Series, Unknown
 
 COUNTER = Metric("c", "tokens", counter=True)

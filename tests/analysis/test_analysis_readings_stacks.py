@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmtop.analysis.readings import as_of
+from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S, Origin, Stack, StackWindow, Trace
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from llmtop.analysis.roofline_kernels import KernelRoofline, kernel_roofline
+from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
 from llmtop.analysis.views import Quality
 from llmtop.model import Value
 from tests.kernel_traces import CLOCKS, COMPUTE, DRAM_COUNTERS, GHZ, MEMORY, TENSOR, fp32_counters

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.roofline_live import live_view
-from llmtop.analysis.roofline_rates import dram_bytes_per_s, newest_rates
+from llmtop.analysis.roofline.live import live_view
+from llmtop.analysis.roofline.rates import dram_bytes_per_s, newest_rates
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder

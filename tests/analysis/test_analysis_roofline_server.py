@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.roofline_server import server_roofline
+from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Target, Trace, Track, TrackKind, Unknown
 

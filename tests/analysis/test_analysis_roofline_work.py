@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis import roofline_server
-from llmtop.analysis.liveness.view import Life, Liveness
-from llmtop.analysis.model_facts import model_size
-from llmtop.analysis.roofline_server import server_roofline
-from llmtop.analysis.roofline_work import COUNTED, WORK, work_flops_per_s
+from llmtop.analysis.roofline import server as roofline_server
+from llmtop.analysis.roofline.model_facts import model_size
+from llmtop.analysis.roofline.server import server_roofline
+from llmtop.analysis.roofline.work import COUNTED, WORK, work_flops_per_s
+from llmtop.analysis.server.liveness import Life, Liveness
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Trace, Unknown
 from tests.analysis.test_analysis_roofline_server import ACTIVE, DECODE, DRAM_PEAK, TARGET, TOKENS, trace_of

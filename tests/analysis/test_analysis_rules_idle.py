@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.communication import communication
-from llmtop.analysis.idle_time.account import AFTER, BEFORE, idle_account
-from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.account import AFTER, BEFORE, idle_account
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Finding, Severity, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import ROOT, SAMPLES

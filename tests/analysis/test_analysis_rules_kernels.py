@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.double_precision import OPCODES
-from llmtop.analysis.fusion import fusion_chains
+from llmtop.analysis.kernels.double_precision import OPCODES
+from llmtop.analysis.kernels.fusion import fusion_chains
 from llmtop.analysis.rules import (
     attention_variant,
     fusion_chances,

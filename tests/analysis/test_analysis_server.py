@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.server import ServerView, server_load, server_view
+from llmtop.analysis.server.view import ServerView, server_load, server_view
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown
 from tests.live_traces import NOTHING, START_NS, Scene, live_trace, without
 

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.server_history import server_history
+from llmtop.analysis.server.history import server_history
 from llmtop.model import NS_PER_S, Metric, Series, Trace
 from tests.live_traces import NOTHING, START_NS, live_trace
 

@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from llmtop.analysis.span_rows import SpanRow, span_rows
+from llmtop.analysis.timeline.span_rows import SpanRow, span_rows
 from llmtop.model import Origin, SpanTable, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE, Launch, report

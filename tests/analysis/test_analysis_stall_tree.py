@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop.analysis.stall_times import leading_thread, resting_threads
-from llmtop.analysis.stall_tree import ENDED_THREADS, MergedNode, Order, Wanted, stall_tree
+from llmtop.analysis.threads.stall_times import leading_thread, resting_threads
+from llmtop.analysis.threads.stall_tree import ENDED_THREADS, MergedNode, Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import PythonState

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from llmtop.analysis.stalls import REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.analysis.kernels.stalls import REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
 from llmtop.model import Unknown, Value
 from tests.kernel_traces import STALL, stall_ratios
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
+from llmtop.analysis.gpus.stragglers import server_gpus, stragglers
 from llmtop.analysis.rules import straggler
-from llmtop.analysis.stragglers import server_gpus, stragglers
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackKind
 from tests.analysis.verdict_scenes import findings_of
 

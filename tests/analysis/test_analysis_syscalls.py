@@ -7,8 +7,8 @@ import math
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import Quantile
-from llmtop.analysis.syscalls import NOT_TIMED, Category, category_of, syscalls_table, syscalls_view
+from llmtop.analysis.series.histograms import Quantile
+from llmtop.analysis.threads.syscalls import NOT_TIMED, Category, category_of, syscalls_table, syscalls_view
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Unknown
 
 NOW = 100 * NS_PER_S

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.grid import Grid
-from llmtop.analysis.thread_cells import NOT_SAMPLED, ThreadCells, thread_cells
-from llmtop.analysis.thread_probes import NOT_SEEN
+from llmtop.analysis.series.grid import Grid
+from llmtop.analysis.threads.cells import NOT_SAMPLED, ThreadCells, thread_cells
+from llmtop.analysis.threads.probes import NOT_SEEN
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackKind
 from tests.analysis.probe_traces import PROCESS, START_NS, THREAD, Probed, Rate
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.stall_times import resting_threads, timed_stacks
-from llmtop.analysis.thread_details import ThreadDetails, thread_details
-from llmtop.analysis.threads import (
+from llmtop.analysis.threads.details import ThreadDetails, thread_details
+from llmtop.analysis.threads.shares import (
     NOT_SAMPLED,
     Shares,
     ThreadRow,
@@ -20,7 +19,8 @@ from llmtop.analysis.threads import (
     engine_thread,
     threads_view,
 )
-from llmtop.analysis.threads_table import threads_of, threads_table
+from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
+from llmtop.analysis.threads.table import threads_of, threads_table
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING

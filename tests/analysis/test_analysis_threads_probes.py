@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.thread_probes import NOT_SEEN, launch_rate
-from llmtop.analysis.threads import (
+from llmtop.analysis.threads.probes import NOT_SEEN, launch_rate
+from llmtop.analysis.threads.shares import (
     SAMPLED,
     WINDOW_NS,
     Shares,
@@ -24,7 +24,7 @@ from llmtop.analysis.threads import (
     threads_of_role,
     threads_view,
 )
-from llmtop.analysis.threads_table import threads_table
+from llmtop.analysis.threads.table import threads_table
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from llmtop.tui.render.threads import how_known

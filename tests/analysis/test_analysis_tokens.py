@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.tokens import TokenRate, output_history, output_tokens, prompt_tokens
+from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Track, TrackKind, Unknown
 
 SERVER = "server:8080"

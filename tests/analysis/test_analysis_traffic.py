@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.kernels import KernelFacts, kernel_table, kernels_of
-from llmtop.analysis.traffic import Traffic, dram_traffic
+from llmtop.analysis.kernels.bounds import Bound, Verdict
+from llmtop.analysis.kernels.table import KernelFacts, kernel_table, kernels_of
+from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
 from llmtop.model import Unknown, Value
 from tests.kernel_traces import DRAM, Launch, report
 

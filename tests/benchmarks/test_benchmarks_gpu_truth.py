@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_truth import Looks, Row, Work, Workload, _said, judge, run_idle
-from llmtop.analysis.roofline_rates import Rates
+from llmtop.analysis.roofline.rates import Rates
 from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
 from llmtop.collectors.nvml import NvmlCollector
 from llmtop.model import Origin

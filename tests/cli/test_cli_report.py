@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from llmtop.analysis.kernels.stalls import PALETTE, REASONS
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.stalls import PALETTE, REASONS
 from llmtop.cli import main
 from llmtop.cli.report import FORMATS, report
 from llmtop.cli.report_page import SCRIPT

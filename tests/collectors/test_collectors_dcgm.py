@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import vocabulary as v
-from llmtop.analysis.roofline_live import live_view
+from llmtop.analysis.roofline.live import live_view
 from llmtop.collectors.dcgm import DcgmCollector, KnownGpu, gpus_of_nvml
 from llmtop.collectors.metrics_http import Page
 from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackKind

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_rate, latest
+from llmtop.analysis.series.readings import counter_rate, latest
 from llmtop.model import NS_PER_S, Origin, Trace, TrackKind, Unknown
 from llmtop.session import Session
 from tests.collectors.nvml_looks import nvml_collector, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.idle_time.account import idle_account
+from llmtop.analysis.timeline.account import idle_account
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.nvidia_tools import tools

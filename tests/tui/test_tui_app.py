@@ -18,7 +18,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widgets import Static
 
-from llmtop.analysis.stall_tree import Order
+from llmtop.analysis.threads.stall_tree import Order
 from llmtop.tui.app import LlmtopApp, give_back_memory
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.render.look import ROLES, Look

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.analysis.stalls import REASONS, StallBar
+from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.analysis.stalls import StallBar
+from llmtop.analysis.kernels.stalls import StallBar
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.app import LlmtopApp

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpu_health import health
-from llmtop.analysis.gpu_view import GpusView, gpu_processes_table, gpus_view
+from llmtop.analysis.gpus.health import health
+from llmtop.analysis.pages.gpus import GpusView, gpu_processes_table, gpus_view
 from llmtop.model import NS_PER_S, Fact, Mark, Metric, Missing, Series, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
-from llmtop.analysis.histograms import Quantile
+from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Missing, Unknown
 from llmtop.tui.panes import time_axis

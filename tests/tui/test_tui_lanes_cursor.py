@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.lanes import lanes_view
+from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.model import NS_PER_S
 from llmtop.tui.panes import time_axis
 from llmtop.tui.panes.lanes import LanesPane

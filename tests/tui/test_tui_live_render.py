@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.strip import Strip
 
-from llmtop.analysis.gpu_view import gpus_view
-from llmtop.analysis.lanes import lane_behind, lanes_view
-from llmtop.analysis.live_summary import header
+from llmtop.analysis.pages.gpus import gpus_view
+from llmtop.analysis.pages.lanes import lane_behind, lanes_view
+from llmtop.analysis.pages.live_summary import header
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.analysis.server import ServerView, server_view
-from llmtop.analysis.threads import Shares, ThreadRow, ThreadsView, threads_view
+from llmtop.analysis.server.view import ServerView, server_view
+from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown
 from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.findings import draw_findings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmtop.analysis.correlate import Correlation, Correlations
-from llmtop.analysis.idle_causes import IdleCause, IdleCauses
+from llmtop.analysis.pages.correlate import Correlation, Correlations
+from llmtop.analysis.threads.idle_causes import IdleCause, IdleCauses
 from llmtop.model import NS_PER_S, Trace, Unknown
 from llmtop.tui.panes import time_axis
 from llmtop.tui.panes.lanes import LanesPane

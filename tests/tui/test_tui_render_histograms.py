@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmtop.analysis.kernel_histograms import Histogram
+from llmtop.analysis.kernels.duration_histograms import Histogram
 from llmtop.model import Unknown
 from llmtop.tui.render.histograms import ROWS, draw_histograms
 from llmtop.tui.render.look import ASCII, Look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.strip import Strip
 
-from llmtop.analysis.stalls import REASONS, StallBar
+from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.analysis.views import Column
 from llmtop.model import Unknown
 from llmtop.tui.render.bars import bar_rows, draw_stall_bars, ranked_reasons, reason_fill, reason_role

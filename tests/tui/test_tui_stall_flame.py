@@ -9,8 +9,8 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from llmtop.analysis.python_frames import ON_CPU
-from llmtop.analysis.stall_tree import stall_tree
+from llmtop.analysis.threads.python_frames import ON_CPU
+from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane

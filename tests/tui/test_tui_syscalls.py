@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 
-from llmtop.analysis.histograms import Quantile
-from llmtop.analysis.stall_tree import Order, stall_tree
-from llmtop.analysis.syscalls import NOT_TIMED, Syscall, SyscallsView
+from llmtop.analysis.series.histograms import Quantile
+from llmtop.analysis.threads.stall_tree import Order, stall_tree
+from llmtop.analysis.threads.syscalls import NOT_TIMED, Syscall, SyscallsView
 from llmtop.model import Missing, Origin, Stack, Trace, Unknown
 from llmtop.tui.panes.stall_flame import StallFlamePane, found_share, names_of, path_of
 from llmtop.tui.render.look import ASCII, Look

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler
 import psutil
 import pytest
 
-from llmtop.analysis.liveness.fault import Fault
-from llmtop.analysis.liveness.view import liveness
+from llmtop.analysis.server.fault import Fault
+from llmtop.analysis.server.liveness import liveness
 from llmtop.cli.live import find, live_session
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.prometheus import PrometheusCollector

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from llmtop.analysis.readings import counter_increase
-from llmtop.analysis.threads import Shares, threads_view
+from llmtop.analysis.series.readings import counter_increase
+from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.proc import ProcCollector

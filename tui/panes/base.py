@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.style import Style as Colours
 from textual.widget import Widget
 
-from llmtop.analysis.ages import age_text, old_s
+from llmtop.analysis.series.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Issue, Severity, Unknown
 from llmtop.text import clean
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of

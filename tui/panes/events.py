@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.message import Message
 
-from llmtop.analysis.events import NOTHING_HAPPENED, events, events_table
+from llmtop.analysis.pages.events import NOTHING_HAPPENED, events, events_table
 from llmtop.tui.panes.table import TablePane, VirtualTable
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.liveness.view import liveness
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.server.liveness import liveness
 from llmtop.model import Severity
 from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.render.lines import Part, cut_words, line, spelled, width_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import Column
 from llmtop.model import Finding, Trace, Unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.readings import why_no_gpu
+from llmtop.analysis.series.readings import why_no_gpu
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.lines import line

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.ages import age_text
-from llmtop.analysis.gpus import precision_of
-from llmtop.analysis.live_summary import HUNG, Header, header
-from llmtop.analysis.readings import UNUSED
-from llmtop.analysis.server import ServerView
+from llmtop.analysis.gpus.models import precision_of
+from llmtop.analysis.pages.live_summary import HUNG, Header, header
+from llmtop.analysis.series.ages import age_text
+from llmtop.analysis.series.readings import UNUSED
+from llmtop.analysis.server.view import ServerView
 from llmtop.model import Unknown
 from llmtop.text import clean, shorten
 from llmtop.tui.panes.base import Pane

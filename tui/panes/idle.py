@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from llmtop.analysis.idle_time.causes import MEANINGS
-from llmtop.analysis.idle_time.view import IdleOfGpu, IdleRow, idle_view, picture
+from llmtop.analysis.timeline.causes import MEANINGS
+from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, idle_view, picture
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of

@@ -9,15 +9,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 
-from llmtop.analysis.kernel_histograms import Histogram, kernel_histograms
-from llmtop.analysis.kernels import (
+from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
+from llmtop.analysis.kernels.nvtx_ranges import has_numbered, has_ranges
+from llmtop.analysis.kernels.table import (
     Grouping,
     KernelRows,
     Totals,
     kernel_table,
     no_kernels,
 )
-from llmtop.analysis.nvtx_ranges import has_numbered, has_ranges
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, PagedPane

@@ -12,11 +12,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
-from llmtop.analysis.correlate import Correlations, correlations
-from llmtop.analysis.idle_causes import IdleCauses, idle_causes
-from llmtop.analysis.lanes import lane_behind, lanes_view
-from llmtop.analysis.readings import as_of, target_gpus, why_no_gpu
+from llmtop.analysis.pages.correlate import Correlations, correlations
+from llmtop.analysis.pages.lanes import lane_behind, lanes_view
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.series.readings import as_of, target_gpus, why_no_gpu
+from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.views import Lanes
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import SLOW_NS, look_of

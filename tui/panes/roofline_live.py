@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from llmtop.analysis.live_summary import short_gpu_name
-from llmtop.analysis.readings import target_gpus, why_kind_missing, why_no_gpu
-from llmtop.analysis.roofline_server import server_roofline
+from llmtop.analysis.pages.live_summary import short_gpu_name
+from llmtop.analysis.roofline.server import server_roofline
+from llmtop.analysis.series.readings import target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.views import RooflineView
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane

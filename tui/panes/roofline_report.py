@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from llmtop.analysis.kernels import roofline_view
+from llmtop.analysis.kernels.table import roofline_view
 from llmtop.analysis.views import RooflineView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import PagedPane

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
-from llmtop.analysis.kernels import Grouping, kernels_of, no_kernels
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.table import Grouping, kernels_of, no_kernels
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, ListPane, table_of

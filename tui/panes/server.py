@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from textual.content import Content
 
-from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.server import ServerView, server_view
-from llmtop.analysis.server_history import WINDOW_NS, server_history
+from llmtop.analysis.pages.live_summary import NO_TARGET
+from llmtop.analysis.server.history import WINDOW_NS, server_history
+from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.lacking import Lacking, lacking
-from llmtop.analysis.report import capture_length, kernel_time
+from llmtop.analysis.kernels.lacking import Lacking, lacking
+from llmtop.analysis.pages.report import capture_length, kernel_time
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.render.lines import columns, line, pad, prose

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from llmtop.analysis.span_rows import TITLES, SpanRow, span_cells, span_rows
+from llmtop.analysis.timeline.span_rows import TITLES, SpanRow, span_cells, span_rows
 from llmtop.analysis.views import Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import ListPane, table_of

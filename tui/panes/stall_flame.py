@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from llmtop.analysis.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
-from llmtop.analysis.live_summary import NO_TARGET
-from llmtop.analysis.stall_times import resting_threads, timed_stacks
-from llmtop.analysis.stall_tree import MergedNode, Order, StallTree, Wanted, stall_tree, why_no_times
-from llmtop.analysis.threads import WINDOW_NS
+from llmtop.analysis.pages.live_summary import NO_TARGET
+from llmtop.analysis.threads.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
+from llmtop.analysis.threads.shares import WINDOW_NS
+from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
+from llmtop.analysis.threads.stall_tree import MergedNode, Order, StallTree, Wanted, stall_tree, why_no_times
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.remedies import each_once

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from llmtop.analysis.kernels import no_kernels, stall_bars
-from llmtop.analysis.stalls import StallBar, stall_tree
+from llmtop.analysis.kernels.stalls import StallBar, stall_tree
+from llmtop.analysis.kernels.table import no_kernels, stall_bars
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, PagedPane

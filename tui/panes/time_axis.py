@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from llmtop.analysis.readings import as_of
+from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.look import Look

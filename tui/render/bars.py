@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.stalls import PALETTE, REASONS, UNNAMED
+from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED
 from llmtop.tui.render.lines import Part, cut_middle, fill, line, pad, stacked_bar, width_of
 from llmtop.tui.render.look import STALLS, Look
 from llmtop.units import percent
@@ -13,7 +13,7 @@ from llmtop.units import percent
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.analysis.stalls import StallBar
+    from llmtop.analysis.kernels.stalls import StallBar
     from llmtop.analysis.views import StackTree
 
 REST = "the rest"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from textual.strip import Strip
 
-from llmtop.analysis.correlate import Correlation
+from llmtop.analysis.pages.correlate import Correlation
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, bar, blank, line, pad, prose
 from llmtop.units import duration, percent
@@ -16,8 +16,8 @@ from llmtop.units import duration, percent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llmtop.analysis.correlate import Correlations
-    from llmtop.analysis.idle_causes import IdleCause, IdleCauses
+    from llmtop.analysis.pages.correlate import Correlations
+    from llmtop.analysis.threads.idle_causes import IdleCause, IdleCauses
     from llmtop.tui.render.look import Look
 
 _BESIDE = 110

@@ -13,9 +13,9 @@ from llmtop.tui.render.lines import Part, bar, blank, columns, cut, line, pad, p
 from llmtop.units import binary_bytes, percent, quantity
 
 if TYPE_CHECKING:
-    from llmtop.analysis.efficiency import EfficiencyView
-    from llmtop.analysis.gpu_health import HealthFact
-    from llmtop.analysis.gpu_view import Gauge, GpuProcess, GpuRow, GpusView
+    from llmtop.analysis.gpus.health import HealthFact
+    from llmtop.analysis.pages.gpus import Gauge, GpuProcess, GpuRow, GpusView
+    from llmtop.analysis.roofline.efficiency import EfficiencyView
     from llmtop.tui.render.look import Look
 
 _GIB = 1 << 30

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.gpu_view import Gauge, GpuRow
+from llmtop.analysis.pages.gpus import Gauge, GpuRow
 from llmtop.model import Severity, Unknown
 from llmtop.tui.render.lines import Part, line, pad, prose, spark
 from llmtop.tui.render.table import Sort

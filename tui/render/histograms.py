@@ -10,7 +10,7 @@ from textual.strip import Strip
 from llmtop.tui.render.lines import Part, blank, cut, fill, line, pad, prose, width_of
 
 if TYPE_CHECKING:
-    from llmtop.analysis.kernel_histograms import Histogram
+    from llmtop.analysis.kernels.duration_histograms import Histogram
     from llmtop.tui.render.look import Look
 
 _CELL = 38

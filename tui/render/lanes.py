@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.grid import usual_distance
-from llmtop.analysis.lanes import HOLD, lanes_at
+from llmtop.analysis.pages.lanes import HOLD, lanes_at
+from llmtop.analysis.series.grid import usual_distance
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.axis import Axis, axis_line, with_cursor
 from llmtop.tui.render.lines import Part, line, pad, spark

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.bounds import LATENCY_PERCENT, MARGIN_PERCENT, Bound
-from llmtop.analysis.kernels import dimensions
-from llmtop.analysis.stalls import REASONS
+from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT, Bound
+from llmtop.analysis.kernels.stalls import REASONS
+from llmtop.analysis.kernels.table import dimensions
 from llmtop.model import Unknown
 from llmtop.tui.render.bars import reason_fill, reason_role
 from llmtop.tui.render.lines import Part, bar, line, pad, prose, width_of
@@ -16,8 +16,8 @@ from llmtop.units import binary_bytes, duration, number, percent, quantity, si
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.analysis.launch import LaunchView
-    from llmtop.analysis.occupancy import Occupancy
+    from llmtop.analysis.kernels.occupancy import Occupancy
+    from llmtop.analysis.pages.launch import LaunchView
     from llmtop.analysis.views import RooflinePoint
     from llmtop.tui.render.look import Look
 

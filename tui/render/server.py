@@ -13,9 +13,9 @@ from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_
 from llmtop.units import bounds, count, two_digits
 
 if TYPE_CHECKING:
-    from llmtop.analysis.configuration import Setting
-    from llmtop.analysis.histograms import Quantile
-    from llmtop.analysis.server import ServerView, Stat
+    from llmtop.analysis.series.histograms import Quantile
+    from llmtop.analysis.server.configuration import Setting
+    from llmtop.analysis.server.view import ServerView, Stat
     from llmtop.tui.render.look import Look
 
 _GAP = 2

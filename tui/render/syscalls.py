@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.syscalls import longest
+from llmtop.analysis.threads.syscalls import longest
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.lines import Part, line, pad
 from llmtop.units import duration, si
@@ -12,7 +12,7 @@ from llmtop.units import duration, si
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.analysis.syscalls import Syscall, SyscallsView
+    from llmtop.analysis.threads.syscalls import Syscall, SyscallsView
     from llmtop.tui.render.look import Look
 
 _NAME = 22

@@ -10,7 +10,7 @@ from llmtop.tui.render.lines import Part, pad, spark, width_of, wrap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llmtop.analysis.thread_details import Detail, ThreadDetails
+    from llmtop.analysis.threads.details import Detail, ThreadDetails
     from llmtop.tui.render.look import Look
 
 _LABEL = 24

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.threads import RoleTotal, Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
+from llmtop.analysis.threads.shares import RoleTotal, Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, cut, line, pad, stacked_bar, width_of
 from llmtop.units import binary_bytes, seen

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from llmtop.analysis.idle_time.causes import MEANINGS, TITLES
+from llmtop.analysis.timeline.causes import MEANINGS, TITLES
 from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.panes.session import fact_lines
 from llmtop.tui.screens.base import Dialog

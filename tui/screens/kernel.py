@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 
-from llmtop.analysis.kernels import kernels_of
-from llmtop.analysis.launch import LaunchView, launch_view
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.pages.launch import LaunchView, launch_view
 from llmtop.analysis.views import Column, RooflineView, TableView
 from llmtop.model import Trace, Unknown, Value
 from llmtop.tui.panes.bar import KeyBar

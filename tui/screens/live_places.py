@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from llmtop.analysis.gpu_view import gpu_processes_table, gpu_rows
-from llmtop.analysis.heatmaps import run_queue_heatmap, syscall_heatmap
-from llmtop.analysis.readings import gpu_tracks, why_no_gpu
-from llmtop.analysis.syscalls import syscalls_table, syscalls_view
-from llmtop.analysis.threads import threads_view
-from llmtop.analysis.threads_table import threads_table
+from llmtop.analysis.pages.gpus import gpu_processes_table, gpu_rows
+from llmtop.analysis.series.readings import gpu_tracks, why_no_gpu
+from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
+from llmtop.analysis.threads.shares import threads_view
+from llmtop.analysis.threads.syscalls import syscalls_table, syscalls_view
+from llmtop.analysis.threads.table import threads_table
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.heatmap import HeatSource

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from llmtop.analysis.liveness.fault import said_of
-from llmtop.analysis.liveness.view import liveness
-from llmtop.analysis.readings import target_gpus
-from llmtop.analysis.thread_details import thread_details
-from llmtop.analysis.threads import threads_view
-from llmtop.analysis.threads_table import threads_of
+from llmtop.analysis.series.readings import target_gpus
+from llmtop.analysis.server.fault import said_of
+from llmtop.analysis.server.liveness import liveness
+from llmtop.analysis.threads.details import thread_details
+from llmtop.analysis.threads.shares import threads_view
+from llmtop.analysis.threads.table import threads_of
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar

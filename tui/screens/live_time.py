@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.readings import as_of
+from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S
 from llmtop.tui.panes.time_axis import WINDOWS_NS
 

@@ -17,7 +17,7 @@ from llmtop.tui.screens.base import Dialog
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from llmtop.analysis.thread_details import ThreadDetails
+    from llmtop.analysis.threads.details import ThreadDetails
 
 _BORDER = 4
 """Cells of the border and of the scrollbar."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, is_on, one_of, switch_on
-from llmtop.analysis.objectives import missed
-from llmtop.analysis.readings import own_gpus, server_track
 from llmtop.analysis.rules.evidence import recent_mean
+from llmtop.analysis.series.readings import own_gpus, server_track
+from llmtop.analysis.server.configuration import change, is_on, one_of, switch_on
+from llmtop.analysis.server.objectives import missed
 from llmtop.model import Feature
 
 if TYPE_CHECKING:

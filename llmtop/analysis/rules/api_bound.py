@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, one_of
-from llmtop.analysis.readings import source as read_by
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
@@ -24,6 +22,8 @@ from llmtop.analysis.rules.thread_signals import (
     says_spent,
     tireless_front,
 )
+from llmtop.analysis.series.readings import source as read_by
+from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace
 from llmtop.units import percent
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis.gpus import Gpu, find_gpu
-from llmtop.analysis.kernel_family import Family
+from llmtop.analysis.gpus.models import Gpu, find_gpu
+from llmtop.analysis.kernels.family import Family
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
 

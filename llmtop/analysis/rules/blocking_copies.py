@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:

@@ -6,9 +6,6 @@ import shlex
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import one_of
-from llmtop.analysis.rates import Increase
-from llmtop.analysis.readings import counter_increase, counter_rate
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, says
@@ -16,6 +13,9 @@ from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, slower
 from llmtop.analysis.rules.thread_signals import drivers, held_off
+from llmtop.analysis.series.rates import Increase
+from llmtop.analysis.series.readings import counter_increase, counter_rate
+from llmtop.analysis.server.configuration import one_of
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.text import group_name
 

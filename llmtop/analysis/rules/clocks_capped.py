@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import history, mean, own_gpus
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
+from llmtop.analysis.series.readings import history, mean, own_gpus
 from llmtop.model import Finding, Metric, Severity, Trace
 from llmtop.units import quantity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis import profiling
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, on_gpus

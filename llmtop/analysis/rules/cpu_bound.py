@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import one_of, switch_on
-from llmtop.analysis.readings import counter_rate, own_gpus, server_track
-from llmtop.analysis.readings import source as source_of
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.needs import lacks_activity, lacks_requests, lacks_threads
@@ -37,6 +34,9 @@ from llmtop.analysis.rules.thread_signals import (
     says_own_cost,
     spins,
 )
+from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.analysis.server.configuration import one_of, switch_on
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 

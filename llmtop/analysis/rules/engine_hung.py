@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.liveness.progress import STALLED
-from llmtop.analysis.liveness.view import findings_of
+from llmtop.analysis.server.liveness import findings_of
+from llmtop.analysis.server.progress import STALLED
 from llmtop.model import Finding, Trace
 
 id = STALLED

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import latest, mean, own_gpus, source, span_s
+from llmtop.analysis.series.readings import latest, mean, own_gpus, source, span_s
 from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
 from llmtop.units import quantity
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
-from llmtop.analysis.communication import Communication, communication, described
-from llmtop.analysis.idle_time.account import idle_account
-from llmtop.analysis.idle_time.work import gpu_title
-from llmtop.analysis.kernel_family import kernel_kind
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.communication import Communication, communication, described
+from llmtop.analysis.kernels.family import kernel_kind
 from llmtop.analysis.rules import idle, stakes
+from llmtop.analysis.timeline.account import idle_account
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Finding
 from llmtop.units import count, duration, percent
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llmtop.analysis import counters, profiling
-from llmtop.analysis.fusion import Chain, fusion_chains
-from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters
+from llmtop.analysis.kernels.fusion import Chain, fusion_chains
+from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace
 from llmtop.units import duration, percent, si

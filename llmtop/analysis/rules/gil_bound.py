@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, one_of
-from llmtop.analysis.rates import step_increase
-from llmtop.analysis.readings import source as read_by
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_waits, threads
+from llmtop.analysis.series.rates import step_increase
+from llmtop.analysis.series.readings import source as read_by
+from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import percent, quantity
 

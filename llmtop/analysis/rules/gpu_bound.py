@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis import profiling
-from llmtop.analysis.configuration import one_of
-from llmtop.analysis.objectives import missed
-from llmtop.analysis.readings import own_gpus
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
@@ -24,6 +21,9 @@ from llmtop.analysis.rules.thread_signals import (
     says_in_sync,
     says_run_queue,
 )
+from llmtop.analysis.series.readings import own_gpus
+from llmtop.analysis.server.configuration import one_of
+from llmtop.analysis.server.objectives import missed
 from llmtop.model import Finding, Metric, Severity, Trace
 
 id = "gpu-bound"

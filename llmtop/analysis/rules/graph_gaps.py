@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.causes import Cause
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.idle_time.account import IdlePart
+    from llmtop.analysis.timeline.account import IdlePart
     from llmtop.model import Finding, Trace
 
 id = "host-code"

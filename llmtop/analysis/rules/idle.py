@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
-from llmtop.analysis.idle_time.account import AFTER, BEFORE, NOT_TRACED, GpuIdle, IdlePart, idle_account
-from llmtop.analysis.idle_time.causes import TITLES, Cause
-from llmtop.analysis.idle_time.view import merged
-from llmtop.analysis.idle_time.work import gpu_title, gpu_titles
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import stakes
+from llmtop.analysis.timeline.account import AFTER, BEFORE, NOT_TRACED, GpuIdle, IdlePart, idle_account
+from llmtop.analysis.timeline.causes import TITLES, Cause
+from llmtop.analysis.timeline.idle_view import merged
+from llmtop.analysis.timeline.work import gpu_title, gpu_titles
 from llmtop.model import Finding, Severity
 from llmtop.units import count, duration, percent
 

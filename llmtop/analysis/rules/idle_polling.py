@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import switch_on
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, Signal, gpu_activity, is_loaded, no_requests
 from llmtop.analysis.rules.thread_signals import Watched, drivers, says_on_cpu, says_spent, threads
-from llmtop.analysis.thread_probes import AWAKE
+from llmtop.analysis.server.configuration import switch_on
+from llmtop.analysis.threads.probes import AWAKE
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown
 
 id = "idle-polling"

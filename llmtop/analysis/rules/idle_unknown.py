@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
-from llmtop.analysis.idle_time.account import GRAPHS_UNTRACED, idle_account
-from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.account import GRAPHS_UNTRACED, idle_account
+from llmtop.analysis.timeline.causes import Cause
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace

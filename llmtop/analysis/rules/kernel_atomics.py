@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.counters import quotient
+from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, busy_share, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si

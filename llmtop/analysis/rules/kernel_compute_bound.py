@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis import counters as c
-from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.double_precision import OPCODES, Divisions, fp64_divisions, fp64_rate
-from llmtop.analysis.roofline_kernels import KernelRoofline, Rate
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import Bound, Verdict
+from llmtop.analysis.kernels.double_precision import OPCODES, Divisions, fp64_divisions, fp64_rate
+from llmtop.analysis.kernels.roofline import KernelRoofline, Rate
 from llmtop.analysis.rules import kernel_enough_warps
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis import counters as c
+from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from llmtop.analysis import counters as c
-from llmtop.analysis.bounds import LATENCY_PERCENT
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import LATENCY_PERCENT
+from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
     HIGH_USE_PERCENT,
@@ -18,7 +19,6 @@ from llmtop.analysis.rules.kernel_evidence import (
     occupancy_text,
 )
 from llmtop.analysis.rules.kernel_waits import is_waiting
-from llmtop.analysis.stalls import REASONS
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import number as text
 from llmtop.units import percent

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llmtop.analysis import counters as c
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import Bound, Verdict
-from llmtop.analysis.counters import Counters, number
-from llmtop.analysis.fusion import chained_launches
-from llmtop.analysis.kernel_family import KernelKind
-from llmtop.analysis.kernels import KernelFacts, Kernels, Row, has_counters, kernels_of
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import Bound, Verdict
+from llmtop.analysis.kernels.counters import Counters, number
+from llmtop.analysis.kernels.family import KernelKind
+from llmtop.analysis.kernels.fusion import chained_launches
+from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, percent

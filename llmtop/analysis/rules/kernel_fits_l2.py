@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis import counters as c
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import LATENCY_PERCENT, MARGIN_PERCENT
-from llmtop.analysis.counters import total
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
+from llmtop.analysis.kernels.counters import total
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import Judged, heavy
 from llmtop.model import Finding, Severity, Trace

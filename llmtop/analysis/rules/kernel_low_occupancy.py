@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from llmtop.analysis import counters as c
-from llmtop.analysis.bounds import Bound
-from llmtop.analysis.occupancy import occupancy
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import Bound
+from llmtop.analysis.kernels.occupancy import occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown

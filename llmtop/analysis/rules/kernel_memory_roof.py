@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.bounds import MARGIN_PERCENT, Bound, Verdict
-from llmtop.analysis.kernel_family import Family, KernelKind
+from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
+from llmtop.analysis.kernels.family import Family, KernelKind
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy

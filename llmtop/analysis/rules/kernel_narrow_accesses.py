@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.counters import quotient
+from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.rules import kernel_atomics
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
 from llmtop.analysis.rules.kernel_uncoalesced import excessive_share

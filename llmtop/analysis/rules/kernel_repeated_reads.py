@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis import counters as c
-from llmtop.analysis import profiling
-from llmtop.analysis.bounds import LATENCY_PERCENT, MARGIN_PERCENT
-from llmtop.analysis.counters import first, quotient
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
+from llmtop.analysis.kernels.counters import first, quotient
 from llmtop.analysis.rules import kernel_atomics, kernel_spills, kernel_uncoalesced
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace

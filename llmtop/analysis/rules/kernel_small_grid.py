@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis import counters as c
-from llmtop.analysis.gpus import find_gpu
-from llmtop.analysis.kernel_family import Family
-from llmtop.analysis.kernels import dimensions, sm_count
+from llmtop.analysis.gpus.models import find_gpu
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.table import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace

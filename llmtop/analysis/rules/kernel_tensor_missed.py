@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llmtop.analysis import counters as c
-from llmtop.analysis.counters import first
-from llmtop.analysis.gpus import find_gpu
-from llmtop.analysis.kernel_family import Family
-from llmtop.analysis.kernels import has_counters
+from llmtop.analysis.gpus.models import find_gpu
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.counters import first
+from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.table import has_counters
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si

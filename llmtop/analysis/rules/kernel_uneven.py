@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from llmtop.analysis.counters import quotient
+from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent

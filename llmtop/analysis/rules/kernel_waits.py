@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, Judged, findings, heavy, occupancy_text
-from llmtop.analysis.stalls import REASONS
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import history, server_track
 from llmtop.analysis.rules.advice import more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, metrics_command, recent_mean, says
@@ -13,6 +12,7 @@ from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.needs import lacks_server
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.scope import is_watched
+from llmtop.analysis.series.readings import history, server_track
 from llmtop.model import Finding, Metric, Severity, Trace, Track, Unknown
 from llmtop.units import percent
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.causes import Cause
-from llmtop.analysis.idle_time.work import gpu_title
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Severity
 from llmtop.units import count, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.idle_time.account import GpuIdle, IdlePart
+    from llmtop.analysis.timeline.account import GpuIdle, IdlePart
     from llmtop.model import Finding, Trace
 
 id = "launch-gaps"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis import profiling
-from llmtop.analysis.readings import latest, server_track
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, larger_batches
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
+from llmtop.analysis.series.readings import latest, server_track
 from llmtop.model import Finding, Severity, Trace
 
 id = "memory-bound-decode"

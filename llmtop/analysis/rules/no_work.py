@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.idle_time.account import AFTER, BEFORE
-from llmtop.analysis.idle_time.causes import Cause
 from llmtop.analysis.rules import idle, stakes
+from llmtop.analysis.timeline.account import AFTER, BEFORE
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Severity
 
 if TYPE_CHECKING:
-    from llmtop.analysis.idle_time.account import IdlePart
+    from llmtop.analysis.timeline.account import IdlePart
     from llmtop.model import Finding, Trace
 
 id = "no-work"

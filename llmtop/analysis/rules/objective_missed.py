@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, one_of, switch_on
-from llmtop.analysis.histograms import distribution
-from llmtop.analysis.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
-from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import mean, server_track
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.prompts import prompts_between
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
+from llmtop.analysis.series.histograms import distribution
+from llmtop.analysis.series.rates import increase
+from llmtop.analysis.series.readings import mean, server_track
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.analysis.server.configuration import change, one_of, switch_on
+from llmtop.analysis.server.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, Unknown
 from llmtop.units import two_digits
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_rate, latest
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.signals import requests
 from llmtop.analysis.rules.thread_signals import Watched, loops, says_spent
+from llmtop.analysis.series.readings import counter_rate, latest
+from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import binary_bytes, percent, quantity
 

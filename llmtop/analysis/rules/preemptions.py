@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import counter_increase, source
 from llmtop.analysis.rules.evidence import WINDOW_NS
+from llmtop.analysis.series.readings import counter_increase, source
 from llmtop.model import NS_PER_S, Metric, Trace, Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.rates import Increase
+    from llmtop.analysis.series.rates import Increase
 
 _WINDOW_NS = 60 * NS_PER_S
 """Preemptions come in bursts: a minute catches them."""

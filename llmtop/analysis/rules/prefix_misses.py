@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import is_on, one_of
-from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import server_track
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.advice import room_in_kv
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import metrics_command, recent_mean, says
+from llmtop.analysis.series.rates import increase
+from llmtop.analysis.series.readings import server_track
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.analysis.server.configuration import is_on, one_of
 from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, Unknown
 
 id = "prefix-misses"

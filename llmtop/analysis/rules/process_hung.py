@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.liveness.processes import HUNG
-from llmtop.analysis.liveness.view import findings_of
+from llmtop.analysis.server.liveness import findings_of
+from llmtop.analysis.server.processes import HUNG
 from llmtop.model import Finding, Trace
 
 id = HUNG

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis import profiling
-from llmtop.analysis.idle_time.causes import Cause
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Severity
 
 if TYPE_CHECKING:

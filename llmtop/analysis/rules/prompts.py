@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.rates import increase
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.signals import Signal
+from llmtop.analysis.series.rates import increase
+from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import history, server_track
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import metrics_command
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
+from llmtop.analysis.series.readings import history, server_track
+from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, Unknown
 
 id = "queue-growth"

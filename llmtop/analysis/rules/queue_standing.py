@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import distribution
-from llmtop.analysis.readings import counter_rate, history, latest, server_track
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal
+from llmtop.analysis.series.histograms import distribution
+from llmtop.analysis.series.readings import counter_rate, history, latest, server_track
+from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
 from llmtop.units import quantity
 

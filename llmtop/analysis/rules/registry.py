@@ -7,9 +7,9 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from llmtop.analysis import profiling
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.commands.live import is_root
 from llmtop.analysis.rules.base import Unjudged, grave_rules
-from llmtop.analysis.rules.commands import is_root
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
 from llmtop.model import NS_PER_S, Finding, Severity, TrackKind

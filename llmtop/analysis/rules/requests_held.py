@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import server_track
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import metrics_command, recent_mean, says
+from llmtop.analysis.series.readings import server_track
 from llmtop.model import Finding, Metric, Severity, Trace
 
 id = "requests-held"

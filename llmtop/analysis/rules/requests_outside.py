@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import change, one_of
-from llmtop.analysis.readings import server_track
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean, says
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Outside, outside
 from llmtop.analysis.rules.thread_signals import Watched, fronts
+from llmtop.analysis.series.readings import server_track
+from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace, Track
 
 id = "requests-outside"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.liveness.fault import for_s
+from llmtop.analysis.server.fault import for_s
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind
 
 if TYPE_CHECKING:

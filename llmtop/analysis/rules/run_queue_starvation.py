@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import one_of
-from llmtop.analysis.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
-from llmtop.analysis.readings import own_gpus
-from llmtop.analysis.readings import source as source_of
-from llmtop.analysis.rules import commands
+from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
@@ -28,6 +24,10 @@ from llmtop.analysis.rules.thread_signals import (
     threads,
     tireless_front,
 )
+from llmtop.analysis.series.readings import own_gpus
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.analysis.server.configuration import one_of
+from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.model import Finding, Severity, Trace, Unknown
 
 id = "run-queue-starvation"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis import counters, profiling
-from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.kernels import has_counters, kernels_of
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters
+from llmtop.analysis.kernels.family_shares import family_shares
+from llmtop.analysis.kernels.table import has_counters, kernels_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import duration, percent
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llmtop.analysis.fusion import is_chosen
-from llmtop.analysis.kernel_family import Family, KernelKind
-from llmtop.analysis.kernels import Row, kernels_of
+from llmtop.analysis.kernels.family import Family, KernelKind
+from llmtop.analysis.kernels.fusion import is_chosen
+from llmtop.analysis.kernels.table import Row, kernels_of
 from llmtop.analysis.rules import kernel_memory_roof, stakes
 from llmtop.analysis.rules.kernel_evidence import heavy
 from llmtop.model import Finding, Trace

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.configuration import Setting, setting
-from llmtop.analysis.readings import counter_increase, latest, server_track
-from llmtop.analysis.readings import source as source_of
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.signals import Signal
+from llmtop.analysis.series.readings import counter_increase, latest, server_track
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.analysis.server.configuration import Setting, setting
 from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, Unknown
 from llmtop.units import percent
 

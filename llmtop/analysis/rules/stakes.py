@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Severity
 from llmtop.units import duration, percent
 

@@ -9,21 +9,21 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.histograms import Distribution
-from llmtop.analysis.labels import labels
-from llmtop.analysis.rates import increase, step_increase
-from llmtop.analysis.readings import counter_rate, source
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, recent_mean, says
 from llmtop.analysis.rules.signals import Signal
-from llmtop.analysis.thread_probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
-from llmtop.analysis.threads import Shares, api_threads, engine_thread, threads_view
+from llmtop.analysis.series.histograms import Distribution
+from llmtop.analysis.series.labels import labels
+from llmtop.analysis.series.rates import increase, step_increase
+from llmtop.analysis.series.readings import counter_rate, source
+from llmtop.analysis.threads.probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
+from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, threads_view
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from llmtop.analysis.threads import ThreadRow
+    from llmtop.analysis.threads.shares import ThreadRow
     from llmtop.model import Trace
 
 ALL_THE_TIME = 0.9

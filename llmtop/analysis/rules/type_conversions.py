@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from llmtop.analysis import counters, profiling
-from llmtop.analysis.family_shares import family_shares
-from llmtop.analysis.fusion import chained_launches, is_chosen
-from llmtop.analysis.kernel_family import Family
-from llmtop.analysis.kernels import kernels_of
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counters
+from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family_shares import family_shares
+from llmtop.analysis.kernels.fusion import chained_launches, is_chosen
+from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace
 from llmtop.units import duration, percent

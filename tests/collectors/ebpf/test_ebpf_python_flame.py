@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from llmtop.analysis.stall_tree import Order, StallTree, Wanted, stall_tree
+from llmtop.analysis.threads.stall_tree import Order, StallTree, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.pyspy import PySpyCollector

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llmtop import vocabulary as v
-from llmtop.analysis.readings import latest
+from llmtop.analysis.series.readings import latest
 from llmtop.demo.limits import cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from llmtop.vocabulary import ThreadCause
 from tests.workloads.noise import a_cpu_for_the_first, put_first, put_on

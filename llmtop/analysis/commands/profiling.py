@@ -1,0 +1,210 @@
+"""The commands that profile a program once more, for what a capture does not have: complete, and as shells take them.
+
+They suit Nsight Compute 2024.1 to 2026 and Nsight Systems 2023.4 to 2026: no `--` before the program, which the older
+ones refuse. None writes over a file: `%i` in the name of a report is the first number that is free (Nsight Compute
+2020.1 and newer), and Nsight Systems counts up by itself (report1, report2, ...).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
+from llmtop.model import TrackKind
+from llmtop.remedies import PROGRAM, TIMELINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llmtop.model import Finding, Trace
+
+TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
+_WHOLE = (Option("set", "full"), Option("section", TENSOR_ROOFLINE))
+"""All that views and rules read of a launch, so that the report of one launch can be judged alone.
+
+What is missing of it alone would be less to collect, and a report that says nothing: why a kernel waits shows only
+beside how busy it keeps the GPU. One launch is replayed some 40 times for it, which takes seconds.
+"""
+FULL_SET = frozenset(
+    (
+        "ComputeWorkloadAnalysis", "InstructionStats", "LaunchStats", "MemoryWorkloadAnalysis",
+        "MemoryWorkloadAnalysis_Chart", "MemoryWorkloadAnalysis_Tables", "Occupancy", "SchedulerStats",
+        "SourceCounters", "SpeedOfLight", "SpeedOfLight_RooflineChart", "WarpStateStats",
+        "WorkloadDistribution",
+    )
+)  # fmt: skip
+"""What the set "full" has, of what a version knows (`ncu --list-sets` of 2022.3 and 2024.1)."""
+_WARM = Option("cache-control", "none")
+_SERVER_STARTS_S = 120
+"""Loading weights and capturing graphs; a larger model takes longer."""
+_LOOK_S = 10
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_SINCE = {"WorkloadDistribution": (2024, 1)}
+"""Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
+_OF_THREADS = ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples")
+"""What a timeline may lack of the CPU side."""
+_PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
+
+
+def program(trace: Trace) -> str:
+    """The command line of what was profiled or is watched, secrets hidden; `COMMAND` where it is not known."""
+    if trace.origin.kind == "live":
+        return _server(trace) or PROGRAM
+    command = trace.origin.facts.get("command", "")
+    if not isinstance(command, str) or not command:
+        return PROGRAM
+    return (_ncu(trace).program or PROGRAM) if _is_ncu(trace) else command
+
+
+def directory(trace: Trace) -> str:
+    """Where the program ran, in which its command line is to be given again; empty where the capture does not say."""
+    where = trace.origin.facts.get("directory", "")
+    return where if isinstance(where, str) and program(trace) != PROGRAM else ""
+
+
+def where_to_run(trace: Trace) -> str:
+    """What to know of the commands before one pastes them: where they run, or what `COMMAND` stands for."""
+    if program(trace) == PROGRAM:
+        return f"{PROGRAM} stands for the program's command line, which the capture does not name"
+    where = directory(trace)
+    return f"commands are to run in {where}, as the program did" if where else ""
+
+
+def filled(trace: Trace, remedy: str) -> str:
+    """A remedy with the program's command line in the place of `COMMAND`."""
+    return _PLACEHOLDER.sub(lambda _: program(trace), remedy)
+
+
+def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
+    """The command that collects sections of one launch and all else it is judged by; empty where all are there.
+
+    Args:
+        trace: A capture with kernels.
+        launch: The launch's number in it.
+        sections: Names of Nsight Compute's sections.
+    """
+    table = trace.kernels
+    lacking = absent(trace, launch, sections)
+    if table is None or not lacking:
+        return ""
+    function = table.functions[table.name_id[launch]]
+    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    others = (Option("section", section) for section in lacking if section not in FULL_SET)
+    return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
+
+
+def of_launch_as_run(trace: Trace, launch: int) -> str:
+    """The command that measures one launch with the caches as the program leaves them."""
+    table = trace.kernels
+    if table is None:
+        return ""
+    function = table.functions[table.name_id[launch]]
+    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    as_run = _ncu(trace).without("cache-control")
+    return _collect(trace, (_WARM, *as_run.only(launch, function, before)), _WHOLE, "kernel", as_run)
+
+
+def empties_caches(trace: Trace) -> bool:
+    """Whether caches were emptied before each pass: Nsight Compute does so unless it is told not to."""
+    return _is_ncu(trace) and _WARM not in _ncu(trace).options
+
+
+def of_report(trace: Trace, sections: Iterable[str]) -> str:
+    """The command that collects sections of all launches that a report has."""
+    wanted = (Option("section", section) for section in dict.fromkeys(sections))
+    return _collect(trace, _ncu(trace).choice, wanted, "report")
+
+
+def of_heaviest(trace: Trace) -> str:
+    """The command that collects counters of the kernel that takes most of a timeline's time, of its first launch."""
+    table = trace.kernels
+    if table is None or not len(table):
+        return ""
+    total = [0.0] * len(table.names)
+    for name, ns in zip(table.name_id, table.duration_ns, strict=True):
+        total[name] += ns
+    function = table.functions[total.index(max(total))]
+    return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _WHOLE, "kernel")
+
+
+def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...]:
+    """Those of the sections that were not collected of a launch, as far as this version of the tool has them."""
+    details = trace.kernels.details if trace.kernels is not None else None
+    there = () if details is None else details.sections(launch)
+    return tuple(section for section in dict.fromkeys(sections) if section not in there and _is_known(trace, section))
+
+
+def _is_known(trace: Trace, section: str) -> bool:
+    """Whether the version that made a report has the section: it refuses what it does not know."""
+    version = _VERSION.match(trace.origin.tool_version) if _is_ncu(trace) else None
+    return version is None or (int(version[1]), int(version[2])) >= _SINCE.get(section, (0, 0))
+
+
+def timeline(trace: Trace) -> str:
+    """The command that shows when each kernel ran and who launched it."""
+    return filled(trace, TIMELINE)
+
+
+def timeline_with_threads(trace: Trace) -> str:
+    """The same with where threads stood, and when they had a CPU."""
+    return _timeline(trace, "--sample=process-tree --cpuctxsw=process-tree")
+
+
+def timeline_of_server(trace: Trace) -> str:
+    """The same of a server, once it has started, for some seconds; the server goes on."""
+    return _timeline(trace, f"--delay={_SERVER_STARTS_S} --duration={_LOOK_S} --kill=none")
+
+
+def explained(trace: Trace, finding: Finding) -> Finding:
+    """A finding that names no command with why: its rule's reason, or that the report has all that it rests on."""
+    if finding.next_command or finding.no_command:
+        return finding
+    what = "counters" if _is_ncu(trace) else "times and names"
+    return replace(finding, no_command=f"this capture has all {what} that this rests on")
+
+
+def of_threads(trace: Trace) -> tuple[str, str]:
+    """The command that collects what threads did, if the capture lacks any of it; else none, and why."""
+    if any(trace.why_missing(what) is not None for what in _OF_THREADS):
+        return timeline_with_threads(trace), ""
+    return "", "what nsys records of threads is in this capture: their calls, OS calls, samples and CPU times"
+
+
+def lightest_timeline(trace: Trace) -> str:
+    """The command for a timeline that costs the program least: GPU work and CUDA calls alone."""
+    light = TIMELINE.replace("--trace=cuda,nvtx,osrt", "--trace=cuda --sample=none --cpuctxsw=none")
+    return filled(trace, light)
+
+
+def _timeline(trace: Trace, options: str) -> str:
+    return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}"))
+
+
+def _collect(
+    trace: Trace, choice: Iterable[Option], wanted: Iterable[Option], name: str, made: NcuCommand | None = None
+) -> str:
+    circumstances = (made or _ncu(trace)).circumstances
+    words = ("ncu", *map(str, (*circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
+    return " ".join(words)
+
+
+def _ncu(trace: Trace) -> NcuCommand:
+    """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
+    command = trace.origin.facts.get("command", "")
+    known = parse(command) if _is_ncu(trace) and isinstance(command, str) else None
+    return known or UNKNOWN_PROGRAM
+
+
+def _is_ncu(trace: Trace) -> bool:
+    return trace.origin.kind.startswith("ncu")
+
+
+def _server(trace: Trace) -> str:
+    """The command line of the server's root process."""
+    for track in trace.tracks_of(TrackKind.PROCESS):
+        command = track.facts.get("cmdline")
+        if isinstance(command, str) and track.id == f"process:{track.facts.get('root')}":
+            return command
+    return ""

@@ -1,0 +1,1 @@
+"""GPUs: their models' peaks, health, idle time, who lags behind whom."""

@@ -1,0 +1,1 @@
+"""Kernels of captures: counters, families, bounds, stalls, rows."""

@@ -1,0 +1,76 @@
+"""What kinds of work the kernels' time goes into."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.nvtx_ranges import range_shares
+from llmtop.analysis.kernels.table import Grouping, kernels_of
+
+if TYPE_CHECKING:
+    from llmtop.analysis.kernels.table import Row
+    from llmtop.model import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyShare:
+    """The kernels of one family.
+
+    Attributes:
+        kernels: How many names.
+        total_ns: Time of the launches that have one; kernels that ran side by side count twice.
+        share: Of all kernels' time, 0 to 1.
+        longest: Short names of its kernels with the most time, at most three.
+    """
+
+    family: Family
+    kernels: int
+    launches: int
+    total_ns: float
+    share: float
+    longest: tuple[str, ...]
+
+
+_SHOWN = 3
+OTHER_NOTABLE = 0.1
+"""Of the kernels' time: with so much in no family the table of families says less, and how to tell more of it."""
+
+
+def other_kinds(trace: Trace) -> str:
+    """What "other" stands for, and what tells more, where much of the time is in it; else empty."""
+    share = next((one.share for one in family_shares(trace) if one.family is Family.OTHER), 0.0)
+    if share < OTHER_NOTABLE:
+        return ""
+    ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK
+    return (
+        "other: kernels with names of no library that llmtop knows, mostly the program's own: the table of kernels has "
+        f"each of them; {ranges}"
+    )
+
+
+_MARK = "to have them by what they are for, mark phases with NVTX ranges (torch.cuda.nvtx.range, nvtxRangePush)"
+
+
+@lru_cache(maxsize=8)
+def family_shares(trace: Trace) -> tuple[FamilyShare, ...]:
+    """The families of a trace's kernels, the one with the most time first. Needs names and times alone."""
+    kernels = kernels_of(trace)
+    rows: dict[Family, list[Row]] = defaultdict(list)
+    for row in kernels.groups(Grouping.NAME):
+        rows[kernels.kind(row.launches[0]).family].append(row)
+    shares = [
+        FamilyShare(
+            family,
+            len(members),
+            sum(row.calls for row in members),
+            total := sum(row.total_ns for row in members if row.total_ns == row.total_ns),
+            kernels.share(total) or 0.0,
+            tuple(kernels.short_name(row.launches[0]) for row in members[:_SHOWN]),
+        )
+        for family, members in rows.items()
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.total_ns))

@@ -1,0 +1,101 @@
+"""What a capture does not hold, with the one command for each of the two tools that would collect all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.model import Missing, Trace
+
+COUNTERS = "counters of kernels"
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "bound": (c.SPEED_OF_LIGHT,),
+    "roofline": (c.ROOFLINE, TENSOR_ROOFLINE),
+    "occupancy": (c.OCCUPANCY,),
+    "registers": (c.LAUNCH,),
+    "waves": (c.LAUNCH,),
+    "stalls": (c.WARP_STATE,),
+    "DRAM traffic": (c.MEMORY,),
+    "L1 hit rate": (c.MEMORY,),
+    "L2 hit rate": (c.MEMORY,),
+}
+"""What brings each part of `KernelFacts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Parts that one command would bring.
+
+    Attributes:
+        title: What they are of.
+        parts: (what, why it is not there).
+        command: Complete, with the program's own command line where the capture has it.
+    """
+
+    title: str
+    parts: tuple[tuple[str, str], ...]
+    command: str
+
+
+def lacking(trace: Trace) -> tuple[Lacking, ...]:
+    """Of the timeline and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
+
+    Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
+    place in the roofline.
+    """
+    return (*_of_time(trace), *_of_kernels(trace))
+
+
+def missing_of_launch(trace: Trace, launch: int) -> str:
+    """The command that collects what is not known of one launch; empty where nothing is missing that can be had."""
+    facts = kernels_of(trace).facts(launch)
+    wanted = [section for one in facts.missing if one.why.remedy for section in _SECTIONS[one.what]]
+    return profiling.of_launch(trace, launch, wanted) if wanted else ""
+
+
+def _of_time(trace: Trace) -> Iterator[Lacking]:
+    parts = [(missing.what, missing.why.reason) for missing in trace.missing if not _is_of_kernels(missing)]
+    if parts:
+        command = profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace)
+        yield Lacking("timeline and CPU", _merged(parts), command)
+
+
+def _of_kernels(trace: Trace) -> Iterator[Lacking]:
+    kernels = kernels_of(trace)
+    facts = [kernels.facts(kernels.middle(row)) for row in kernels.groups()]
+    lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
+    count = Counter(missing.what for missing in lacks)
+    reasons = {missing.what: missing.why.reason.split(";")[0] for missing in reversed(lacks)}
+    parts = [(missing.what, missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
+    parts += [
+        (what if count[what] == len(facts) else f"{what} of {count[what]} of {len(facts)} kernels", reasons[what])
+        for what in _SECTIONS
+        if what in count
+    ]
+    if parts:
+        yield Lacking(COUNTERS, _merged(parts), _collect(trace, count))
+
+
+def _collect(trace: Trace, parts: Collection[str]) -> str:
+    """Of a timeline the counters of one kernel: those of all launches would take a day."""
+    if trace.kernels is None or trace.kernels.details is None:
+        return profiling.of_heaviest(trace)
+    sections = [section for what in _SECTIONS if what in parts for section in _SECTIONS[what]] or [c.SPEED_OF_LIGHT]
+    return profiling.of_report(trace, profiling.absent(trace, 0, sections) or sections)
+
+
+def _is_of_kernels(missing: Missing) -> bool:
+    return missing.why.remedy.startswith("add --section ")
+
+
+def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """What is missing for one reason, together."""
+    whats: dict[str, list[str]] = {}
+    for what, reason in parts:
+        whats.setdefault(reason, []).append(what)
+    return tuple((", ".join(names), reason) for reason, names in whats.items())

@@ -1,0 +1,254 @@
+"""NVTX ranges as a way to look at kernels: which ranges a launch lies in, what each takes, and one range alone."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.timeline.causes import range_name
+from llmtop.model import Missing, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import (
+        Instances,
+        KernelDetails,
+        KernelTable,
+        Origin,
+        RuleResult,
+        SectionTable,
+        SpanTable,
+        Trace,
+        Value,
+    )
+
+Path = tuple[str, ...]
+"""Ranges that are open at a launch, the outermost first."""
+
+
+@lru_cache(maxsize=4)
+def launch_ranges(trace: Trace) -> Sequence[Path]:
+    """Of each launch; () where none is open, or the launch is not in the capture.
+
+    A report of Nsight Compute says so of each launch. On a timeline a kernel belongs to the ranges that were open on
+    the thread that launched it as it did so (those of the thread that launched the graph, for kernels of a graph).
+    """
+    table = trace.kernels
+    if table is None:
+        return ()
+    if table.details is not None:
+        return [table.details.ranges(i) for i in range(len(table))]
+    kernels, launches, ranges = (trace.spans.get(kind) for kind in ("kernel", "launch", "nvtx"))
+    if kernels is None or launches is None or ranges is None or len(kernels) != len(table):
+        return _none(table)
+    open_at = dict(_open_at(launches, ranges))
+    return [open_at.get(join, ()) for join in kernels.correlation]
+
+
+def merged_ranges(trace: Trace) -> Sequence[Path]:
+    """The same with names that differ by numbers or addresses only made one (`range_name`)."""
+    made: dict[Path, Path] = {}
+    for path in (paths := launch_ranges(trace)):
+        if path not in made:
+            made[path] = tuple(map(range_name, path))
+    return [made[path] for path in paths]
+
+
+def _none(table: KernelTable) -> Sequence[Path]:
+    return [()] * len(table)
+
+
+def _open_at(launches: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path]]:
+    """By join key of a launch, the ranges open on its thread when it began."""
+    by_thread = _by_track(ranges)
+    for track, calls in _by_track(launches).items():
+        pending, stack = iter(by_thread.get(track, ())), list[int]()
+        following = next(pending, None)
+        for call in sorted(calls, key=lambda i: launches.start_ns[i]):
+            now = launches.start_ns[call]
+            while following is not None and ranges.start_ns[following] <= now:
+                stack.append(following)
+                following = next(pending, None)
+            stack = [i for i in stack if ranges.end_ns[i] >= now]
+            if launches.correlation[call] >= 0:
+                yield launches.correlation[call], tuple(ranges.names[ranges.name_id[i]] for i in stack)
+
+
+def _by_track(spans: SpanTable) -> Mapping[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for i, track in enumerate(spans.track_id):
+        found[spans.tracks[track]].append(i)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RangeShare:
+    """What one range takes on the GPU.
+
+    Attributes:
+        name: Ranges of one name are one, unless each is wanted those too whose names differ by numbers or addresses
+            only (`range_name`); a range within another counts in both.
+        names: How many full names it stands for.
+        times: How often it was open with a kernel launched in it; None where a report does not tell.
+        total_ns: Time of its kernels that have one.
+        share: Of all kernels' time, 0 to 1.
+    """
+
+    name: str
+    names: int
+    times: int | None
+    launches: int
+    total_ns: float
+    share: float
+
+
+def range_shares(trace: Trace, *, each: bool = False) -> tuple[RangeShare, ...]:
+    """The ranges in which kernels were launched, the one with the most time first.
+
+    Args:
+        trace: Any trace.
+        each: Keep apart what differs by numbers or addresses only: "step 1", "step 2".
+    """
+    table = trace.kernels
+    if table is None:
+        return ()
+    launches: Counter[str] = Counter()
+    total_ns: Counter[str] = Counter()
+    whole_ns = 0.0
+    full = launch_ranges(trace)
+    for path, ns in zip(full if each else merged_ranges(trace), table.duration_ns, strict=True):
+        known = ns if ns == ns else 0.0
+        whole_ns += known
+        for name in dict.fromkeys(path):
+            launches[name] += 1
+            total_ns[name] += known  # type: ignore[assignment]
+    times = _times(trace, each=each)
+    names = Counter(name if each else range_name(name) for name in {one for path in set(full) for one in path})
+    return tuple(
+        RangeShare(name, names[name], times.get(name), launches[name], ns, ns / whole_ns if whole_ns else 0.0)
+        for name, ns in total_ns.most_common()
+    )
+
+
+def _times(trace: Trace, *, each: bool) -> Mapping[str, int]:
+    ranges = trace.spans.get("nvtx")
+    if ranges is None:
+        return {}
+    times: Counter[str] = Counter()
+    for i, count in Counter(ranges.name_id).items():
+        times[ranges.names[i] if each else range_name(ranges.names[i])] += count
+    return times
+
+
+def has_ranges(trace: Trace) -> bool:
+    """Whether any kernel was launched in one."""
+    return any(launch_ranges(trace))
+
+
+def has_numbered(trace: Trace) -> bool:
+    """Whether names of ranges differ by numbers or addresses only."""
+    return any(share.names > 1 for share in range_shares(trace))
+
+
+def launches_in(trace: Trace, wanted: str) -> list[int]:
+    """Launches in a range of this name (a slash at its end, as Nsight Compute writes it, is none of it).
+
+    Where no range has exactly this name, those of which it is the name without numbers and addresses ("step #"); where
+    there are none either, those with it anywhere in their name, ignoring case.
+    """
+    name = wanted.strip().rstrip("/")
+    paths = launch_ranges(trace)
+    exact = [i for i, path in enumerate(paths) if name in path]
+    alike = exact or [i for i, path in enumerate(merged_ranges(trace)) if name in path]
+    folded = name.casefold()
+    return alike or [i for i, path in enumerate(paths) if any(folded in one.casefold() for one in path)]
+
+
+def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
+    """A trace with the kernels of one range alone; why not, with the ranges that there are, where it has none.
+
+    Idle time belongs to no range: the result has no timeline.
+    """
+    chosen = launches_in(trace, wanted)
+    if trace.kernels is None or not chosen:
+        names = [share.name for share in range_shares(trace)[:_NAMED]]
+        if not names:
+            remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
+            return Unknown("no kernel was launched in an NVTX range", remedy)
+        return Unknown(f'no kernel was launched in an NVTX range "{wanted}"', f"there are: {', '.join(names)}")
+    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at')
+    return replace(
+        trace,
+        kernels=only_launches(trace.kernels, chosen),
+        spans={},
+        origin=_origin(trace.origin, wanted),
+        missing=(*trace.missing, Missing("timeline", why)),
+    )
+
+
+_NAMED = 8
+
+
+def _origin(origin: Origin, wanted: str) -> Origin:
+    """The command that made the report, for this range: what chooses a launch counts those of the range."""
+    command = origin.facts.get("command", "")
+    if not origin.kind.startswith("ncu") or not isinstance(command, str) or not command:
+        return origin
+    profiler, _, rest = command.partition(" ")
+    nvtx = "" if "--nvtx " in rest else "--nvtx "
+    include = f'{nvtx}--nvtx-include "{wanted.rstrip("/")}/"' if "--nvtx-include" not in rest else ""
+    words = " ".join(part for part in (profiler, include, rest) if part)
+    return replace(origin, facts={**origin.facts, "command": words})
+
+
+def only_launches(table: KernelTable, launches: Sequence[int]) -> KernelTable:
+    """A table of these launches, numbered anew."""
+
+    def column(values: array[int]) -> array[int]:
+        return array("q", (values[i] for i in launches))
+
+    gx, gy, gz = (column(axis) for axis in table.grid)
+    bx, by, bz = (column(axis) for axis in table.block)
+    return replace(
+        table,
+        name_id=column(table.name_id),
+        grid=(gx, gy, gz),
+        block=(bx, by, bz),
+        start_ns=column(table.start_ns),
+        duration_ns=array("d", (table.duration_ns[i] for i in launches)),
+        device=column(table.device),
+        stream=column(table.stream),
+        details=None if table.details is None else _ChosenDetails(table.details, launches),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ChosenDetails:
+    """The details of some launches, by their new numbers."""
+
+    whole: KernelDetails
+    launches: Sequence[int]
+
+    def metrics(self, i: int) -> Mapping[str, Value]:
+        return self.whole.metrics(self.launches[i])
+
+    def unit(self, metric: str) -> str:
+        return self.whole.unit(metric)
+
+    def instances(self, i: int, metric: str) -> Instances | Unknown:
+        return self.whole.instances(self.launches[i], metric)
+
+    def rules(self, i: int) -> tuple[RuleResult, ...]:
+        return self.whole.rules(self.launches[i])
+
+    def ranges(self, i: int) -> tuple[str, ...]:
+        return self.whole.ranges(self.launches[i])
+
+    def sections(self, i: int) -> tuple[str, ...]:
+        return self.whole.sections(self.launches[i])
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        return self.whole.tables(self.launches[i])

@@ -1,0 +1,53 @@
+"""How full a launch makes the SMs, and what allows no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.counters import Counters, number
+from llmtop.model import Unknown
+
+_LIMITS = (
+    ("blocks of an SM", "launch__occupancy_limit_blocks"),
+    ("registers", "launch__occupancy_limit_registers"),
+    ("shared memory", "launch__occupancy_limit_shared_mem"),
+    ("warps", "launch__occupancy_limit_warps"),
+    ("barriers", "launch__occupancy_limit_barriers"),
+)
+"""How many blocks fit on an SM by each resource: the least of them is what limits the theoretical occupancy.
+
+Of several that allow equally few the first is named first: the driver's own shared memory, 1 KiB a block from compute
+capability 8.0 on, allows about as many blocks as an SM takes at all.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How full the SMs are.
+
+    Attributes:
+        achieved: % of the warps an SM can hold.
+        theoretical: What the launch's resources allow.
+        limits: (resource, blocks of this kernel that fit on an SM by it), the tightest first.
+    """
+
+    achieved: float | Unknown
+    theoretical: float | Unknown
+    limits: tuple[tuple[str, int], ...]
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """The resources that allow the fewest blocks."""
+        return tuple(name for name, blocks in self.limits if blocks == self.limits[0][1])
+
+
+def occupancy(metrics: Counters) -> Occupancy:
+    """Of one launch, from its counters."""
+    achieved, theoretical = number(metrics, c.OCCUPANCY_PERCENT), number(metrics, c.THEORETICAL_OCCUPANCY_PERCENT)
+    limits = [(title, int(blocks)) for title, name in _LIMITS if (blocks := number(metrics, name)) is not None]
+    return Occupancy(
+        c.not_collected("occupancy", c.OCCUPANCY) if achieved is None else achieved,
+        c.not_collected("theoretical occupancy", c.OCCUPANCY) if theoretical is None else theoretical,
+        tuple(sorted(limits, key=lambda pair: pair[1])),
+    )

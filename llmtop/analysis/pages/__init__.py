@@ -1,0 +1,1 @@
+"""What joins several subjects for a screen or a document."""

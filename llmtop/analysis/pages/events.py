@@ -1,0 +1,254 @@
+"""What happened, as a list: marks on the time axis, clock limits that came and went, what counters tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.gpus.models import clock_reasons
+from llmtop.analysis.rules.advice import fewer_preempted
+from llmtop.analysis.rules.clocks_capped import advice
+from llmtop.analysis.series.readings import gpu_tracks
+from llmtop.analysis.server.liveness import liveness
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.views import Column
+from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from llmtop.model import Track
+
+NOTHING_HAPPENED = Unknown("nothing has happened since llmtop began to look")
+HOLD_NS = 10 * NS_PER_S
+"""A clock limit that is back within this time never went: a power cap comes and goes with every batch."""
+_NO_LIMITS = 0x1 | 0x2 | 0x100
+"""Clock reasons that hold nothing down: idle, and clocks that somebody asked for (NVML's bits)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        where: "GPU 0", "EngineCore (pid 4300)", "vLLM" ...
+        what: In two or three words: "XID 79", "GPU lost", "power cap".
+        action: What to do about it; empty when nothing needs to be done.
+    """
+
+    t_ns: int
+    where: str
+    what: str
+    meaning: str
+    action: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A time in which one clock limit stood.
+
+    Attributes:
+        bit: NVML's clock event reason.
+        is_ongoing: It stands at the end of the series.
+        began_before: It stood at the first sample already.
+    """
+
+    bit: int
+    start_ns: int
+    last_ns: int
+    is_ongoing: bool
+    began_before: bool
+
+
+def events(trace: Trace) -> tuple[Event, ...]:
+    """Everything that happened in the window, newest first."""
+    found, limits = [_of_mark(trace, mark) for mark in trace.marks], list[Event]()
+    for track in gpu_tracks(trace):
+        series = trace.get(track.id, v.GPU_CLOCK_REASONS)
+        if series is not None:
+            where = _where(trace, track.id)
+            limits += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+    found += _together(limits)
+    found += _of_life(trace)
+    for track in trace.tracks_of(TrackKind.SERVER):
+        found += _of_server(trace, track)
+    return tuple(sorted(found, key=lambda event: -event.t_ns))
+
+
+def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
+    """One row an event; keys are (t_ns, where, what), so that a choice tells the moment."""
+    columns = (
+        Column("ago", "s ago", "1", width=6, help="seconds before now"),
+        Column("severity", "level", width=7, shrink=4),
+        Column("where", "where", width=15, shrink=2),
+        Column("what", "what", width=14),
+        Column("meaning", "meaning"),
+        Column("action", "what to do", width=34, shrink=3),
+    )
+    listed = tuple(found)
+    rows = tuple(
+        (
+            *(max(0, (now_ns - event.t_ns) // NS_PER_S), event.severity.value, event.where),
+            *(event.what, event.meaning, event.action),
+        )
+        for event in listed
+    )
+    return RowTable(columns, rows, tuple((event.t_ns, event.where, event.what) for event in listed))
+
+
+# Clock limits
+
+
+def clock_episodes(series: Series, end_ns: int, hold_ns: int = HOLD_NS) -> Iterator[Episode]:
+    """The times in which something held the clock down, by reason, as they end.
+
+    Args:
+        series: GPU_CLOCK_REASONS of one GPU.
+        end_ns: Now.
+        hold_ns: A shorter break does not end an episode.
+    """
+    standing: dict[int, tuple[int, int]] = {}
+    first_ns = None
+    for t, value in series:
+        first_ns = t if first_ns is None else first_ns
+        for bit in _bits(0 if value is None else int(value)):
+            start, last = standing.get(bit, (t, t))
+            if t - last > hold_ns:
+                yield Episode(bit, start, last, is_ongoing=False, began_before=start == first_ns)
+                start = t
+            standing[bit] = (start, t)
+    for bit, (start, last) in standing.items():
+        yield Episode(bit, start, last, is_ongoing=end_ns - last <= hold_ns, began_before=start == first_ns)
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    limits = mask & ~_NO_LIMITS
+    return tuple(1 << i for i in range(limits.bit_length()) if limits >> i & 1)
+
+
+def _together(limits: Iterable[Event]) -> Iterator[Event]:
+    """What happened to several GPUs at one moment as one event: eight that reach their power cap are one thing."""
+    groups: dict[tuple[int, str, str], list[Event]] = {}
+    for event in limits:
+        groups.setdefault((event.t_ns, event.what, event.meaning), []).append(event)
+    for members in groups.values():
+        numbers = " ".join(event.where.removeprefix("GPU ") for event in members)
+        yield members[0] if len(members) == 1 else replace(members[0], where=f"GPUs {numbers}")
+
+
+def _of_episode(episode: Episode, where: str) -> Event:
+    seconds = (episode.last_ns - episode.start_ns) / NS_PER_S
+    length = f"{seconds:.0f} s" if seconds >= 1 else "under a second"
+    more = " or more" if episode.began_before else ""
+    meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
+    severity, action = advice(episode.bit)
+    return Event(episode.start_ns, where, " ".join(clock_reasons(episode.bit)), meaning, action, severity)
+
+
+# What does not live
+
+
+def _of_life(trace: Trace) -> Iterator[Event]:
+    """Faults that nothing else has marked: what was so when llmtop came, what is stopped or hangs."""
+    for fault in liveness(trace).faults:
+        is_marked = any(abs(mark.t_ns - fault.since_ns) <= _AT_ONCE_NS for mark in trace.marks)
+        if fault.severity is Severity.ERROR and not is_marked:
+            yield Event(fault.since_ns, fault.subject, fault.state.lower(), fault.message, fault.action, fault.severity)
+
+
+_AT_ONCE_NS = 2 * NS_PER_S
+
+
+# What a server's counters tell
+
+
+def falls(series: Series) -> Iterator[int]:
+    """When a counter began again: its owner was restarted."""
+    last: float | None = None
+    for t, value in series:
+        if value is not None:
+            if last is not None and value < last:
+                yield t
+            last = value
+
+
+def growths(series: Series, hold_ns: int = HOLD_NS) -> Iterator[tuple[int, int, float]]:
+    """(start, end, amount) of the times in which a counter grew; a pause shorter than `hold_ns` does not end one."""
+    current: tuple[int, int, float] | None = None
+    last: float | None = None
+    for t, value in series:
+        grown = 0.0 if value is None or last is None else value - last
+        last = last if value is None else value
+        if grown <= 0:
+            continue
+        if current is not None and t - current[1] <= hold_ns:
+            current = (current[0], t, current[2] + grown)
+            continue
+        if current is not None:
+            yield current
+        current = (t, t, grown)
+    if current is not None:
+        yield current
+
+
+def _of_server(trace: Trace, track: Track) -> Iterator[Event]:
+    tokens = trace.get(track.id, v.SERVER_OUTPUT_TOKENS) or trace.get(track.id, v.SERVER_OUTPUT_TOKENS_ENDED)
+    preemptions = trace.get(track.id, v.SERVER_PREEMPTIONS)
+    for t in falls(tokens) if tokens is not None else ():
+        yield Event(t, track.name, "restarted", "its counters began again", "", Severity.WARNING)
+    for start, end, amount in growths(preemptions) if preemptions is not None else ():
+        meaning = f"{amount:.0f} {'request' if amount == 1 else 'requests'} preempted for want of KV cache"
+        span = f", in {(end - start) / NS_PER_S:.0f} s" if end - start >= NS_PER_S else ""
+        yield Event(start, track.name, "preemption", meaning + span, fewer_preempted(trace), Severity.WARNING)
+
+
+# Marks
+
+_XID = re.compile(
+    r"(?P<what>XID \d+)(?:: (?P<meaning>.*?)(?:; (?P<action>.*?))?(?P<said> \(.*\))?(?P<times>, \d+ times)?)?"
+)
+"""What the collector writes: "XID 13: meaning; action (process; the driver's words), 3 times"."""
+_PROCESS = re.compile(r".* \(pid \d+\)(?= )")
+"""How what happened to one process begins: "EngineCore (pid 4300) exited"."""
+_XID_HELP = "look the code up in NVIDIA's XID catalogue"
+_ACTIONS = {
+    "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
+    "gpu-hung": "sudo dmesg | grep -iE 'nvrm|xid' says why; it goes on by itself when the driver's call returns",
+    "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
+}
+_WHAT = {
+    "gpu-lost": "GPU lost",
+    "gpu-back": "GPU back",
+    "gpu-hung": "GPU hangs",
+    "stuck": "collector hangs",
+    "gpu-event": "GPU event",
+}
+
+
+def _of_mark(trace: Trace, mark: Mark) -> Event:
+    where = _where(trace, mark.track)
+    if mark.kind == "process" and (named := _PROCESS.match(mark.text)):
+        where = named[0]  # its track has gone with it
+    if mark.kind == "xid" and (xid := _XID.fullmatch(mark.text)):
+        meaning = "".join(xid[part] or "" for part in ("meaning", "said", "times"))
+        action = xid["action"] or ("" if meaning else _XID_HELP)
+        return Event(mark.t_ns, where, xid["what"], meaning, action, mark.severity)
+    what = _WHAT.get(mark.kind, mark.kind)
+    meaning = mark.text.removeprefix(where).lstrip(": ") if mark.text != what else ""
+    is_good = mark.severity is Severity.INFO
+    return Event(mark.t_ns, where, what, meaning, "" if is_good else _ACTIONS.get(mark.kind, ""), mark.severity)
+
+
+def _where(trace: Trace, track_id: str) -> str:
+    """What people call a track: "GPU 0", "EngineCore (pid 4300)", "vLLM"."""
+    kind, _, rest = track_id.partition(":")
+    if kind == "gpu":
+        index, _, part = rest.partition("/")
+        return " ".join(("GPU", index, part.replace(":", " ").replace("mig", "MIG"))).strip()
+    track = trace.tracks.get(track_id)
+    if kind == "process":
+        return f"{track.name} (pid {rest})" if track else f"pid {rest}"
+    return track.name if track else track_id

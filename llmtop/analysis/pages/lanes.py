@@ -1,0 +1,232 @@
+"""CPU and GPU on one time axis: what the chip did, what the server delivered, and whether its engine got a CPU.
+
+Where probes are attached there are more lanes: what the engine's thread slept in, its waits for the GPU, its launches,
+and waits for the GIL.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from llmtop import vocabulary as v
+from llmtop.analysis.series.grid import grid_of, on_grid, probe_steps, usual_distance, usual_step_ns
+from llmtop.analysis.series.readings import (
+    counter_increase,
+    gpu_tracks,
+    history,
+    rate_history,
+    server_track,
+    source,
+    why_absent,
+    why_kind_missing,
+    why_no_gpu,
+)
+from llmtop.analysis.server.tokens import output_history
+from llmtop.analysis.threads.probes import library_watch
+from llmtop.analysis.threads.shares import Shares, ThreadRow, engine_thread
+from llmtop.analysis.views import Lane, LaneMark, Lanes
+from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from llmtop.model import Series
+
+WINDOW_NS = 60 * NS_PER_S
+RUN_QUEUE_TOP = 25.0
+"""Top of the run-queue lane in %, where all of it fits: on a scale to 100 the few per cent that already hurt would not
+show. Above it the scale is that of other shares, so that a third never looks fuller than two thirds."""
+_BEHIND = {
+    "cgroup-throttled": ("engine CPU",),
+    "run-queue-starvation": ("engine run-q",),
+    "gil-bound": ("GIL waits", "in "),
+    "api-bound": ("in ", "engine CPU"),
+    "cpu-bound": ("engine CPU",),
+    "engine-starved": ("in ", "engine CPU"),
+    "idle-polling": ("engine CPU",),
+    "kv-bound": ("KV cache",),
+    "queue-growth": ("waiting",),
+    "queue-standing": ("waiting",),
+    "requests-held": ("waiting",),
+    "process-stopped": ("engine CPU",),
+    "process-hung": ("engine CPU",),
+    "engine-hung": ("engine CPU",),
+    "gpu-bound": ("SM",),
+    "clocks-capped": ("SM",),
+    "straggler": ("SM",),
+    "memory-bound-decode": ("DRAM",),
+    "compute-bound": ("tensor",),
+    "launch-gaps": ("launches",),
+}
+"""By rule: what the titles of the lanes begin with that its verdict rests on, the best first."""
+
+_NO_PROBES = Unknown(
+    "its probes were taken off in this window: they would cost too much", "it is tried again by itself"
+)
+HOLD = 2.5
+"""A sample stands for this many of the usual distances between samples; after that there is a gap."""
+
+
+class LaneValue(NamedTuple):
+    """What a lane shows at an instant; `age_ns` is how old the sample is that stands there, 0 where none does."""
+
+    title: str
+    value: float | Unknown
+    unit: str
+    age_ns: int
+
+
+def lanes_at(lanes: Lanes, t_ns: int) -> tuple[LaneValue, ...]:
+    """Every lane's value at one instant of the axis: the last sample until then, unless it stands no longer."""
+    return tuple(LaneValue(lane.title, *_value_at(lane, t_ns)) for lane in lanes.lanes)
+
+
+def _value_at(lane: Lane, t_ns: int) -> tuple[float | Unknown, str, int]:
+    if lane.why_not is not None:
+        return lane.why_not, lane.unit, 0
+    place = bisect_right(lane.samples, t_ns, key=lambda sample: sample[0]) - 1
+    if place < 0:
+        return Unknown("not read yet at this moment"), lane.unit, 0
+    t, value = lane.samples[place]
+    if value is None:
+        return Unknown("the source had no value at this moment"), lane.unit, 0
+    usual_ns = usual_distance(sample[0] for sample in lane.samples) or NS_PER_S
+    if t_ns - t > HOLD * usual_ns:
+        return Unknown(f"not read for {(t_ns - t) / NS_PER_S:.0f} s at this moment"), lane.unit, 0
+    return value, lane.unit, t_ns - t
+
+
+def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS, *, has_server: bool = True) -> Lanes:
+    """The lanes of one GPU (a track id; the first where None), of the server, and of its engine thread.
+
+    Without a server under observation (`has_server` False) there are only those of the GPU.
+    """
+    start_ns = trace.end_ns - window_ns
+    lanes = tuple(_gpu_lanes(trace, gpu, window_ns))
+    if has_server:
+        lanes = (*lanes, *_server_lanes(trace, window_ns), *_engine_lanes(trace, window_ns))
+    marks = (mark for mark in trace.marks if start_ns <= mark.t_ns <= trace.end_ns)
+    return Lanes(start_ns, trace.end_ns, lanes, tuple(LaneMark(m.t_ns, m.text, m.severity.value) for m in marks))
+
+
+def lane_behind(lanes: Lanes, rule: str) -> str:
+    """The title of the lane that shows what a rule's finding is about; that of the tokens for all other rules.
+
+    Empty without a rule.
+    """
+    drawn = [lane.title for lane in lanes.lanes if lane.why_not is None]
+    wanted = (*_BEHIND.get(rule, ()), *(("tokens",) if rule else ()))
+    return next((title for head in wanted for title in drawn if title.startswith(head)), "")
+
+
+def _gpu_lanes(trace: Trace, gpu: str | None, window_ns: int) -> Iterator[Lane]:
+    unused = why_no_gpu(trace)
+    tracks = gpu_tracks(trace) if unused is None else ()
+    track = gpu or (tracks[0].id if tracks else None)
+    for metric in (v.GPU_DRAM, v.GPU_TENSOR, v.GPU_SM):
+        if track is None:
+            yield _absent(metric.title, "%", unused or why_kind_missing(trace, TrackKind.GPU))
+        else:
+            title = metric.title if len(tracks) < 2 else f"{metric.title} {track.replace(':', '')}"
+            yield _gauge_lane(trace, track, metric, title, window_ns, high=100.0)
+
+
+def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
+    track = server_track(trace)
+    if track is None:
+        why = why_kind_missing(trace, TrackKind.SERVER)
+        yield _absent("tokens", "tok/s", why)
+        yield _absent("waiting", "requests", why)
+        return
+    samples, where = output_history(trace, track.id, window_ns)
+    why_not = None if samples else why_absent(trace, track.id, v.SERVER_OUTPUT_TOKENS)
+    yield Lane("tokens", "tok/s", where, samples, why_not=why_not)
+    yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns)
+    kv = _gauge_lane(trace, track.id, v.SERVER_KV_USAGE, "KV cache", window_ns, high=1.0)
+    if kv.why_not is None:  # the server's own pane says why
+        yield kv
+
+
+def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
+    engine = engine_thread(trace)
+    for title, metric, high in (
+        ("engine CPU", v.THREAD_ON_CPU, 100.0),
+        ("engine run-q", v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP),
+    ):
+        if isinstance(engine, Unknown):
+            yield _absent(title, "%", engine)
+            continue
+        track = f"thread:{engine.pid}/{engine.tid}"
+        # ns of CPU time per second of wall time, as a percentage of one core
+        samples = tuple(
+            (t, None if rate is None else rate * 100 / NS_PER_S)
+            for t, rate in rate_history(trace, track, metric, window_ns)
+        )
+        highest = max((value for _, value in samples if value is not None), default=0.0)
+        yield Lane(title, "%", source(trace, track, metric), samples, high=high if highest <= high else 100.0)
+    if not isinstance(engine, Unknown):
+        yield from _probe_lanes(trace, engine, window_ns)
+
+
+def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[Lane]:
+    """Lanes of what only probes see; none where there is nothing of it, because their absence has no news."""
+    thread, process = f"thread:{engine.pid}/{engine.tid}", f"process:{engine.pid}"
+    of_time = 100 / NS_PER_S  # ns a second as a percentage
+    scheduler, calls = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
+    library = library_watch(trace, process)
+    in_sync = trace.get(thread, v.THREAD_CUDA_SYNC)
+    cause = _longest_sleep(trace, engine, window_ns, but=() if in_sync is None else (v.ThreadCause.CUDA_SYNC,))
+    for title, unit, series, observed, scale in (
+        (f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
+        ("CUDA sync", "%", in_sync, library, of_time),
+        ("launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
+        ("GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
+    ):
+        if series is not None and observed is not None:
+            samples = _probe_samples(trace, series, observed, window_ns, scale)
+            why_not = None if any(value is not None for _, value in samples) else _NO_PROBES
+            high = 100.0 if unit == "%" else None
+            yield Lane(title, unit, source(trace, series.track, series.metric), samples, high=high, why_not=why_not)
+
+
+def _longest_sleep(trace: Trace, engine: ThreadRow, window_ns: int, but: Collection[str]) -> str:
+    """What the thread slept in longest over the window, measured at each sleep; what has a lane of its own left out.
+
+    Not of the last seconds: a lane that is another one each time is none.
+    """
+    if not isinstance(engine.shares, Shares) or not engine.shares.are_causes_exact:
+        return ""
+    thread = f"thread:{engine.pid}/{engine.tid}"
+    slept = {
+        cause: counter_increase(trace, thread, v.labelled(v.THREAD_BLOCKED, cause), window_ns)
+        for cause, _ in engine.shares.blocked
+        if cause not in but
+    }
+    known = {cause: grown.amount for cause, grown in slept.items() if not isinstance(grown, Unknown)}
+    return max(known, key=lambda cause: known[cause], default="")
+
+
+def _probe_samples(
+    trace: Trace, series: Series, observed: Series, window_ns: int, scale: float
+) -> tuple[tuple[int, float | None], ...]:
+    """A sample at each report of the probes: their counters have one only where they moved."""
+    step_ns = usual_step_ns(observed) or NS_PER_S
+    first_ns = observed.times[0] if len(observed) else trace.end_ns
+    grid = grid_of(max(first_ns, trace.end_ns - window_ns), observed.last_t_ns or trace.end_ns, step_ns)
+    cells = on_grid(probe_steps(series, observed, grid.start_ns, grid.end_ns), grid)
+    return tuple(
+        (grid.start_ns + (i + 1) * step_ns, None if value is None else value * scale) for i, value in enumerate(cells)
+    )
+
+
+def _gauge_lane(
+    trace: Trace, track: str, metric: Metric, title: str, window_ns: int, high: float | None = None
+) -> Lane:
+    samples = history(trace, track, metric, window_ns)
+    why_not = None if any(value is not None for _, value in samples) else why_absent(trace, track, metric)
+    return Lane(title, metric.unit, source(trace, track, metric), samples, high=high, why_not=why_not)
+
+
+def _absent(title: str, unit: str, why: Unknown) -> Lane:
+    return Lane(title, unit, "", (), why_not=why)

@@ -1,0 +1,640 @@
+"""The live picture in short: the header's facts, and the whole of it as one JSON document (docs/json-snapshot.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop import vocabulary as v
+from llmtop.analysis.gpus.models import clock_reasons
+from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
+from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
+from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
+from llmtop.analysis.roofline.live import live_view, mean_point
+from llmtop.analysis.roofline.rates import dram_bytes_per_s
+from llmtop.analysis.roofline.server import FROM_TOKENS, server_roofline
+from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.rules.signals import is_awaited, is_starting
+from llmtop.analysis.series.readings import counter_rate, gpu_tracks, latest, mean, why_kind_missing, why_no_gpu
+from llmtop.analysis.series.readings import target_gpus as target_gpus
+from llmtop.analysis.server.configuration import Setting, configuration
+from llmtop.analysis.server.liveness import Life, liveness
+from llmtop.analysis.server.objectives import Judged, judged
+from llmtop.analysis.server.view import ServerView, Stat, server_load, server_view
+from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
+from llmtop.analysis.threads.neighbours import host, neighbours
+from llmtop.analysis.threads.python_frames import is_python, join_python
+from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
+from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
+from llmtop.analysis.views import Quality
+from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from llmtop.analysis.series.histograms import Quantile
+    from llmtop.analysis.views import RooflinePoint, RooflineView
+    from llmtop.model import Metric, Quantity, Target, TargetProcess
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
+NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
+HUNG = "hung:"
+"""How the reason of a GPU begins whose driver call does not return."""
+_SELF_WINDOW_NS = 10 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands above all panes.
+
+    Attributes:
+        others: How many processes the server has besides `pid`.
+        gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU, None while
+            nobody has looked yet.
+        gpus_hung: How many of them hang.
+        gpus_lost: How many of them do not answer for another reason.
+        self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
+        probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
+        probes: "light" or "off" where the user has asked for fewer.
+        is_starting: The server lives and has not answered yet: it loads, compiles, or captures graphs.
+        is_awaited: Its first answer is, for too short a time to say more.
+    """
+
+    title: str
+    model: Fact
+    dtype: Fact
+    pid: int | None
+    others: int
+    gpus: tuple[str, int] | Unknown | None
+    server: ServerView | Unknown
+    self_cpu: float | Unknown
+    self_rss: float | Unknown
+    probe_hits: float | Unknown = 0.0
+    probes: str = ""
+    gpus_hung: int = 0
+    gpus_lost: int = 0
+    is_starting: bool = False
+    is_awaited: bool = False
+    objectives: tuple[tuple[str, bool], ...] = ()
+    """"TTFT" and "ITL", as far as the last minute tells whether all that was promised of it was kept."""
+
+
+def header(trace: Trace, target: Target | None) -> Header:
+    """The header's facts; without a target only GPUs and llmtop's own cost are known."""
+    why_silent = [trace.why_missing(gpu.id) for gpu in target_gpus(trace, target)]
+    hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
+    # Of a program that is no known server nobody knows what it loads.
+    is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
+    return Header(
+        title=_title(trace, target) if target else "GPUs",
+        model=model_of(trace, target),
+        dtype=target.dtype if target else NO_TARGET,
+        pid=target.root_pid if target else None,
+        others=max(0, len(_processes(trace, target)) - 1),
+        gpus=_gpu_summary(trace, target),
+        server=server_load(trace) if target else NO_TARGET,
+        self_cpu=own_cpu(trace),
+        self_rss=latest(trace, "self", v.SELF_RSS),
+        probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
+        probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
+        gpus_hung=len(hung),
+        gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
+        is_starting=is_server and is_starting(trace),
+        is_awaited=is_server and is_awaited(trace),
+        objectives=tuple(_kept(judged(trace))) if target else (),
+    )
+
+
+def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:
+    """One that is missed is known though others are not."""
+    by_name: dict[str, list[bool | Unknown]] = {}
+    for one in verdicts:
+        by_name.setdefault(one.objective.title.partition(" ")[0], []).append(one.is_met)
+    for name, several in by_name.items():
+        if False in several or all(one is True for one in several):
+            yield name, False not in several
+
+
+def model_of(trace: Trace, target: Target | None) -> Fact:
+    """The model's name: from the command line, or else what the server's own metrics say."""
+    if target is None:
+        return NO_TARGET
+    if not isinstance(target.model, Unknown):
+        return target.model
+    facts = (track.facts.get("model", target.model) for track in trace.tracks_of(TrackKind.SERVER))
+    return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
+
+
+def version_of(trace: Trace, target: Target | None) -> Fact:
+    """The server's version, as it says it over HTTP."""
+    if target is None:
+        return NO_TARGET
+    told = (track.facts.get("version") for track in trace.tracks_of(TrackKind.SERVER))
+    return next((version for version in told if version is not None), Unknown("the server does not tell its version"))
+
+
+def _title(trace: Trace, target: Target) -> str:
+    """The server with its version: what is known of it, and what is amiss, depends on that."""
+    version = version_of(trace, target)
+    return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
+
+
+def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS, part: Metric = v.SELF_CPU) -> float | Unknown:
+    """CPU time of llmtop itself per second, or of a part of it, as a share of one core."""
+    used = counter_rate(trace, "self", part, window_ns)
+    return used if isinstance(used, Unknown) else used / NS_PER_S
+
+
+def _cpu_until(trace: Trace, t_ns: int) -> float | Unknown:
+    """CPU seconds that llmtop had used by then: what its start takes, most of it the compiler of the probes."""
+    series = trace.get("self", v.SELF_CPU)
+    used = None if series is None else series.at(t_ns)
+    return Unknown("it was not read by then") if used is None else round(used / NS_PER_S, 3)
+
+
+def short_gpu_name(name: str) -> str:
+    """The part of a GPU's name that tells it from others.
+
+    >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name("NVIDIA GeForce RTX 4090")
+    ('H100 80GB HBM3', 'RTX 4090')
+    """
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> dict[str, Json]:
+    """One look as strict JSON, schema `llmtop.snapshot/1`: what is not known is an object that says why.
+
+    Args:
+        trace: What the collectors saw.
+        target: The server, or None for the GPUs alone.
+        seconds: The window that rates, shares and latencies are taken over.
+    """
+    window_ns = int(seconds * NS_PER_S)
+    server, threads, syscalls = _of_server(trace, window_ns) if target is not None else (NO_TARGET,) * 3
+    gpus = [track.id for track in target_gpus(trace, target)] if target else []
+    tracks = gpu_tracks(trace)
+    diagnosed = diagnose(trace)
+    return {
+        "schema": SNAPSHOT_SCHEMA,
+        "host": _host(trace, target),
+        "target": _target(trace, target, window_ns),
+        "liveness": _liveness(trace) if target is not None else _fact(NO_TARGET),
+        "window_s": seconds,
+        "gpus": [_gpu(trace, track, window_ns) for track in tracks],
+        "gpu_totals": _gpu_totals(trace, tracks, window_ns),
+        "roofline": [point for track in tracks for point in _roofline_of(trace, target, track.id, gpus, window_ns)],
+        "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else _fact(NO_TARGET),
+        "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
+        "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
+        "connections": list(_connections(trace)),
+        "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
+        "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
+        "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
+        "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
+        "idle_causes": [_idle_causes(gpu, idle_causes(trace, gpu, window_ns)) for gpu in gpus],
+        "correlation": [_correlations(gpu, correlations(trace, gpu, window_ns)) for gpu in gpus],
+        "verdict": _verdict(diagnosed),
+        "findings": [_finding(finding) for finding in diagnosed.findings],
+        "missing": [missing.document for missing in _all_missing(trace, server, threads, syscalls)],
+        "self": _self(trace, window_ns),
+    }
+
+
+def _of_server(
+    trace: Trace, window_ns: int
+) -> tuple[ServerView | Unknown, ThreadsView | Unknown, SyscallsView | Unknown]:
+    server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
+    return server, threads_view(trace, window_ns), syscalls_view(trace, window_ns)
+
+
+def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
+    return {
+        "cpu": _fact(own_cpu(trace, window_ns)),
+        "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
+        "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
+        "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
+        "probes": _fact(_probe_hits(trace, window_ns)),
+    }
+
+
+def _roofline_of(trace: Trace, target: Target | None, gpu: str, own: Sequence[str], window_ns: int) -> Iterable[Json]:
+    view = _roofline(trace, target, gpu, mine=gpu in own)
+    return _points(gpu, view, mean_point(trace, gpu, header_dtype(target), window_ns))
+
+
+def _roofline(trace: Trace, target: Target | None, gpu: str, *, mine: bool) -> RooflineView:
+    """A GPU of the server's is led by the server's work, where the counters only bound it."""
+    return server_roofline(trace, target, gpu) if mine else live_view(trace, gpu, header_dtype(target))
+
+
+def header_dtype(target: Target | None) -> Fact:
+    """The dtype that the roofline is drawn for."""
+    return target.dtype if target else NO_TARGET
+
+
+def _processes(trace: Trace, target: Target | None) -> tuple[Track, ...]:
+    return trace.tracks_of(TrackKind.PROCESS) if target else ()
+
+
+def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown | None:
+    tracks = target_gpus(trace, target)
+    if not tracks:
+        return why_no_gpu(trace)
+    name = tracks[0].facts.get("name", tracks[0].name)
+    return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
+
+
+# -- the JSON document -----------------------------------------------------------------------------------------
+
+
+def _fact(value: Fact) -> Json:
+    """A value, or the object that stands for one that is not known; never NaN."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason, "remedy": value.remedy}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"unknown": "not a finite number", "remedy": ""}
+    return value
+
+
+def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
+    facts = {key: _fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
+    for key, metric in (("cpu_pressure_percent", v.HOST_CPU_PRESSURE), ("load_1min", v.HOST_LOAD)):
+        is_read = trace.get("host", metric) is not None
+        facts[key] = _fact(latest(trace, "host", metric) if is_read or target else NO_TARGET)
+    if target is not None:
+        facts["cpu_consumers"] = [
+            {"name": one.name, "pids": list(one.pids), "cgroup": one.group, "cores": round(one.cores, 3)}
+            for one in neighbours(trace)
+        ]
+        for key, metric in (("steal_percent", v.HOST_STEAL), ("cpu_in_use_cores", v.HOST_CPU)):
+            facts[key] = _fact(host(trace, metric))
+    return facts
+
+
+def _target(trace: Trace, target: Target | None, window_ns: int) -> Json:
+    if target is None:
+        return _fact(NO_TARGET)
+    return {
+        "pid": target.pid,
+        "root_pid": target.root_pid,
+        "kind": target.kind,
+        "version": _fact(version_of(trace, target)),
+        "model": _fact(model_of(trace, target)),
+        "dtype": _fact(target.dtype),
+        "ports": list(target.ports),
+        "config": {str(feature): _setting(found) for feature, found in configuration(trace).items()},
+        "processes": [_process(trace, one, window_ns) for one in target.processes],
+    }
+
+
+def _process(trace: Trace, one: TargetProcess, window_ns: int) -> dict[str, Json]:
+    track = f"process:{one.pid}"
+    used = counter_rate(trace, track, v.PROCESS_CPU, window_ns)
+    return {
+        "pid": one.pid,
+        "role": one.role,
+        "name": one.name,
+        "cpu_cores": _fact(used if isinstance(used, Unknown) else used / NS_PER_S),
+        "rss_bytes": _fact(latest(trace, track, v.PROCESS_RSS)),
+    }
+
+
+def _setting(found: Setting | Unknown) -> Json:
+    return _fact(found) if isinstance(found, Unknown) else {"value": _fact(found.value), "source": found.source}
+
+
+def _liveness(trace: Trace) -> Json:
+    """Whether the server lives, and what of it does not."""
+    verdict = liveness(trace)
+    return {
+        "state": verdict.life.value,
+        "is_serving": not verdict.is_over and verdict.life is not Life.UNKNOWN,
+        "faults": [
+            {
+                "rule": fault.rule,
+                "state": fault.state,
+                "severity": fault.severity.value,
+                "subject": fault.subject,
+                "message": fault.message,
+                "is_whole": fault.is_whole,
+                "since_s": round((trace.end_ns - fault.since_ns) / NS_PER_S, 1),
+            }
+            for fault in verdict.faults
+        ],
+    }
+
+
+def _gpu_totals(trace: Trace, tracks: Sequence[Track], window_ns: int) -> dict[str, Json]:
+    """Sums over all GPUs, means over the window; unknown where one GPU's part is."""
+    means = {
+        "power_w": [mean(trace, one.id, v.GPU_POWER, window_ns, at_least=1) for one in tracks],
+        "memory_used_bytes": [latest(trace, one.id, v.GPU_MEMORY_USED) for one in tracks],
+        "dram_bytes_per_s": [dram_bytes_per_s(trace, one.id, window_ns) for one in tracks],
+    }
+    activity = [mean(trace, one.id, v.GPU_SM, window_ns, at_least=1) for one in tracks]
+    return {
+        "count": len(tracks),
+        "sm": _fact(_sum(activity, len(tracks))),
+        **{key: _fact(_sum(values)) for key, values in means.items()},
+    }
+
+
+def _sum(values: Sequence[float | Unknown], divided_by: int = 1) -> float | Unknown:
+    known = [value for value in values if not isinstance(value, Unknown)]
+    if len(known) < len(values):
+        return next(value for value in values if isinstance(value, Unknown))
+    return sum(known) / divided_by if known else Unknown("no GPU is seen")
+
+
+def _efficiency(view: EfficiencyView) -> dict[str, Json]:
+    numbers = {
+        "mfu": view.mfu,
+        "mbu": view.mbu,
+        "joules_per_token": view.joules_per_token,
+        "phase": view.phase,
+        "flops_share": view.flops_share,
+        "dram_share": view.dram_share,
+    }
+    return {key: _quantity(number) for key, number in numbers.items()} | {"notes": list(view.notes)}
+
+
+def _quantity(number: Quantity | Unknown) -> dict[str, Json]:
+    if isinstance(number, Unknown):
+        return {"value": _fact(number), "unit": "", "source": ""}
+    return {"value": _fact(number.value), "unit": number.unit, "source": number.source}
+
+
+def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
+    def over_window(metric: Metric) -> Json:
+        return _fact(mean(trace, track.id, metric, window_ns, at_least=1))
+
+    reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
+    return {
+        "index": int(track.id.removeprefix("gpu:")),
+        "uuid": _fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
+        "name": _fact(track.facts.get("name", track.name)),
+        "sm": over_window(v.GPU_SM),
+        "dram": over_window(v.GPU_DRAM),
+        "tensor": over_window(v.GPU_TENSOR),
+        "occupancy": over_window(v.GPU_OCCUPANCY),
+        "dram_bytes_per_s": _fact(dram_bytes_per_s(trace, track.id, window_ns)),
+        "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
+        "power_w": over_window(v.GPU_POWER),
+        "sm_mhz": over_window(v.GPU_SM_CLOCK),
+        "sm_mhz_true": over_window(v.GPU_SM_CLOCK_TRUE),
+        "throttle": _fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
+        "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
+    }
+
+
+def _gpu_process(one: GpuProcess) -> dict[str, Json]:
+    return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
+
+
+def _points(gpu: str, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
+    """The window's mean where it was measured, and the estimates: the work done, and the server's own."""
+    measured = () if isinstance(mean, Unknown) else (mean,)
+    stood_in = FROM_TOKENS if measured else ""
+    for point in (*measured, *view.points):
+        is_estimate = point.age_s == 0 and point.quality is Quality.ESTIMATE and point.label != stood_in
+        if point in measured or is_estimate:
+            yield {
+                "gpu": int(gpu.removeprefix("gpu:")),
+                "label": point.label,
+                "intensity": _fact(point.intensity),
+                "flops_per_s": _fact(point.flops_per_s),
+                "bytes_per_s": _fact(point.bytes_per_s),
+                "precision": point.precision,
+                "source": point.source,
+                "quality": point.quality.value,
+            }
+
+
+def _stat(stat: Stat) -> dict[str, Json]:
+    shown: dict[str, Json] = {"value": _fact(stat.value), "unit": stat.unit, "source": stat.source}
+    if stat.note:
+        shown["note"] = stat.note
+    if stat.mean is not None:
+        shown["mean"] = _fact(stat.mean)
+    if stat.bounds is not None:
+        shown |= _bounds(stat.bounds)
+    return shown
+
+
+def _bounds(bounds: Quantile) -> dict[str, Json]:
+    """Between what a quantile lies, and whether only one side of that is known."""
+    shown: dict[str, Json] = {**_sides(bounds)}
+    flags = (("is_upper_bound", bounds.is_upper_bound), ("is_lower_bound", bounds.is_lower_bound))
+    return shown | {key: True for key, is_so in flags if is_so}
+
+
+def _sides(bounds: Quantile) -> dict[str, float]:
+    """Its bounds; a side without one is left out."""
+    return {key: side for key, side in (("low", bounds.low), ("high", bounds.high)) if math.isfinite(side)}
+
+
+def _objective(one: Judged) -> dict[str, Json]:
+    limits: dict[str, Json] = {"objective": one.objective.title, "limit_s": one.objective.limit_s}
+    met = _fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
+    if one.seen is None:
+        return limits | {"is_met": met}
+    high = one.seen.high if math.isfinite(one.seen.high) else None
+    seen: dict[str, Json] = {"low_s": one.seen.low, "high_s": high, "observations": round(one.observations)}
+    return limits | {"is_met": met, **seen, "source": one.source}
+
+
+def _connections(trace: Trace) -> Iterator[Json]:
+    for track in trace.tracks_of(TrackKind.ENDPOINT):
+        values = {key: latest(trace, track.id, metric) for key, metric in _OF_CONNECTIONS.items()}
+        if not isinstance(values["established"], Unknown):
+            yield {"port": int(track.id.partition(":")[2])} | {key: _fact(value) for key, value in values.items()}
+
+
+_OF_CONNECTIONS = {
+    "established": v.ENDPOINT_CONNECTIONS,
+    "unanswered": v.ENDPOINT_UNANSWERED,
+    "longest_wait_s": v.ENDPOINT_LONGEST_WAIT,
+}
+
+
+def _thread(row: ThreadRow) -> dict[str, Json]:
+    shares = row.shares
+    named: dict[str, Json] = {"pid": row.pid, "tid": row.tid, "name": row.name, "role": row.role}
+    if not isinstance(shares, Shares):
+        return named | {"on_cpu": _fact(shares), "run_queue": _fact(shares), "blocked": {}}
+    blocked = {cause: round(share, 4) for cause, share in shares.blocked}
+    named |= {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
+    parts = (("polling", shares.polling), ("in_cuda_sync", shares.in_cuda_sync))
+    named |= {key: round(share, 4) for key, share in parts if share is not None}
+    return named | {"is_blocked_exact": shares.are_causes_exact}
+
+
+def _idle_causes(gpu: str, causes: IdleCauses | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+    if isinstance(causes, Unknown):
+        return numbered | {"unknown": causes.reason, "remedy": causes.remedy}
+    numbered |= {
+        key: round(value, 4)
+        for key, value in (
+            ("idle_share", causes.idle_share),
+            ("idle_s", causes.idle_s),
+            ("observed_s", causes.observed_s),
+            ("covered_s", causes.covered_s),
+        )
+    }
+    rows: list[Json] = [
+        {
+            "cause": row.cause,
+            "thread": row.thread,
+            "idle_s": round(row.idle_s, 4),
+            "of_idle": round(row.of_idle, 4),
+            "of_window": round(row.of_window, 4),
+        }
+        for row in causes.rows
+    ]
+    return numbered | {
+        "quality": "estimate",
+        "sources": list(causes.sources),
+        "notes": list(causes.notes),
+        "causes": rows,
+    }
+
+
+def _correlations(gpu: str, found: Correlations | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+    if isinstance(found, Unknown):
+        return numbered | {"unknown": found.reason, "remedy": found.remedy}
+    series = [_correlation(title, one) for title, one in found.rows]
+    return numbered | {"against": found.against, "step_s": found.step_s, "series": series}
+
+
+def _correlation(title: str, one: Correlation | Unknown) -> dict[str, Json]:
+    if isinstance(one, Unknown):
+        return {"title": title, "unknown": one.reason, "remedy": one.remedy}
+    return {
+        "title": title,
+        "source": one.source,
+        "lag_ns": one.lag_ns,
+        "lag_resolution_ns": one.resolution_ns,
+        "r": round(one.r, 4),
+        "p": one.p,
+        "n_effective": round(one.n_effective, 1),
+        "samples": one.samples,
+        "is_significant": one.is_significant,
+        "is_control": one.is_control,
+    }
+
+
+def _stack(stack: Stack) -> dict[str, Json]:
+    return {"frames": list(stack.frames), "weight_ns": stack.weight, "state": stack.state}
+
+
+def _of_time(trace: Trace) -> list[Stack]:
+    """Stacks whose weight is a time, and the looks at interpreters that it is divided by."""
+    return [stack for stack in trace.stacks if stack.unit == "ns" or is_python(stack)]
+
+
+def _python_stack(stack: Stack) -> dict[str, Json]:
+    pid, _, tid = stack.track.removeprefix("thread:").partition("/")
+    state = stack.state.removeprefix("python ")
+    return {
+        "pid": int(pid),
+        "tid": int(tid),
+        "frames": list(stack.frames),
+        "looks": round(stack.weight),
+        "state": state,
+    }
+
+
+def _verdict(diagnosed: Diagnosis) -> dict[str, Json]:
+    unjudged: list[Json] = [
+        {"rule": one.rule, "reason": one.why.reason, "remedy": one.why.remedy} for one in diagnosed.unjudged
+    ]
+    seen: Json = None if diagnosed.seen_s is None else round(diagnosed.seen_s, 3)
+    return {
+        "text": diagnosed.verdict,
+        "is_clear": diagnosed.is_clear,
+        "seen_s": seen,
+        "window_s": diagnosed.window_s,
+        "unjudged": unjudged,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "message": finding.message,
+        "evidence": list(finding.evidence),
+        "action": finding.action,
+        "next_command": finding.next_command,
+        "source": finding.source,
+    }
+
+
+def _why_no_stacks(trace: Trace) -> Unknown:
+    return trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown(
+        "no stack was sampled in the window", "look for longer: --seconds 5"
+    )
+
+
+def _syscalls(view: SyscallsView) -> list[Json]:
+    return [_syscall(call, view.observed_s) for call in view.calls]
+
+
+def _syscall(call: Syscall, observed_s: float) -> dict[str, Json]:
+    shown: dict[str, Json] = {
+        "name": call.name,
+        "count": call.count,
+        "observed_s": round(observed_s, 3),
+        "per_second": round(call.per_second, 3),
+        "errors": _fact(call.errors),
+        "total_ns": _fact(call.total_ns),
+    }
+    for name, found in (("p50_ns", call.p50), ("p99_ns", call.p99)):
+        shown[name] = _fact(found if isinstance(found, Unknown) else _value_of(found, "ns"))
+        if not isinstance(found, Unknown):
+            shown |= {f"{name.removesuffix('_ns')}_{key}_ns": side for key, side in _sides(found).items()}
+    return shown
+
+
+def _value_of(found: Quantile, unit: str) -> float | Unknown:
+    return Unknown(f"{found.text(unit)}: the buckets tell no more") if found.value is None else found.value
+
+
+def _probe_hits(trace: Trace, window_ns: int) -> float | Unknown:
+    """How often a probe ran in a second; truly 0 where none was ever attached."""
+    return (
+        0.0
+        if trace.get("self", v.SELF_PROBE_HITS) is None
+        else counter_rate(trace, "self", v.SELF_PROBE_HITS, window_ns)
+    )
+
+
+def _all_missing(
+    trace: Trace, server: ServerView | Unknown, threads: ThreadsView | Unknown, syscalls: SyscallsView | Unknown
+) -> Iterator[Missing]:
+    """What collectors listed, then the whole sections that are empty, then collectors that failed."""
+    yield from trace.missing
+    if not gpu_tracks(trace):
+        yield Missing("gpus", why_kind_missing(trace, TrackKind.GPU))
+    if isinstance(server, Unknown):
+        yield Missing("server", server)
+    if isinstance(threads, Unknown):
+        yield Missing("threads", threads)
+    if isinstance(syscalls, Unknown):
+        yield Missing("syscalls", syscalls)
+    if isinstance(threads, Unknown) or not gpu_tracks(trace):
+        why = threads if isinstance(threads, Unknown) else why_kind_missing(trace, TrackKind.GPU)
+        yield Missing("idle_causes", why)
+        yield Missing("correlation", why)
+    if not trace.stacks:
+        yield Missing("stacks", _why_no_stacks(trace))
+    for issue in trace.issues:
+        if issue.code.startswith("collector-"):
+            yield Missing(issue.code.removeprefix("collector-"), Unknown(issue.message))

@@ -1,0 +1,1 @@
+"""Series of readings over time: rates, histograms, ages, a common grid."""

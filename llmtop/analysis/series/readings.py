@@ -1,0 +1,280 @@
+"""What a trace knows of one metric now, or why it does not."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.series import ages
+from llmtop.analysis.series.rates import TOO_FEW, Increase, RateHistory, increase
+from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from llmtop.model import Metric, Target, Track
+
+FRESH_NS = 15 * NS_PER_S
+"""A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
+
+_WORKING_PERCENT = 5.0
+"""Below this nothing but housekeeping runs on a GPU."""
+UNUSED = "the server does not use"
+"""How the reason begins of a GPU that is there, and not the server's."""
+_SLOW_PAGE_MS = 300.0
+"""The shortest look that a snapshot takes: within it two pages of a server that answers at once have come."""
+_PAGES = 4
+_NO_STACKS_THEN = Unknown("no stacks are kept from that moment", "they begin later, or were older than the window")
+
+_COLLECTORS = {
+    "gpu": ("nvml",),
+    "server": ("prometheus",),
+    "process": ("proc",),
+    "thread": ("proc",),
+    "host": ("proc",),
+}
+_GPM_ACTIVITY = (v.GPU_SM, v.GPU_OCCUPANCY, v.GPU_INTEGER, v.GPU_FP64, v.GPU_FP32, v.GPU_FP16, v.GPU_DRAM)
+_GPM_TENSOR = (v.GPU_TENSOR, v.GPU_TENSOR_HMMA, v.GPU_TENSOR_IMMA, v.GPU_TENSOR_DFMA)
+_GPM_LINKS = (v.GPU_PCIE_TX, v.GPU_PCIE_RX, v.GPU_NVLINK_TX, v.GPU_NVLINK_RX, v.GPU_C2C_TX, v.GPU_C2C_RX)
+_GPM = frozenset(metric.name for metric in (*_GPM_ACTIVITY, *_GPM_TENSOR, *_GPM_LINKS))
+"""What only GPM reads, so that one reason ("gpu:0/gpm") explains them all."""
+
+
+def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
+    """Why there is no track of a kind at all: what the collector of that kind said, in the order it said it."""
+    return told_why_kind_missing(trace, kind) or Unknown(f"no {kind.value.replace('_', ' ')} seen yet")
+
+
+def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
+    """What the collector of a kind said of why there is none; None while it has said nothing."""
+    names = (kind.value, *_COLLECTORS.get(kind.value, ()))
+    for missing in trace.missing:
+        if missing.what.split(":")[0].split("/")[0].split(".")[0] in names:
+            return missing.why
+    failed = next((issue for issue in trace.issues if issue.code.removeprefix("collector-") in names), None)
+    return None if failed is None else Unknown(failed.message)
+
+
+def why_no_gpu(trace: Trace) -> Unknown | None:
+    """Why there is no GPU to look at: the machine shows none, or the server has answered and uses none of them.
+
+    None where there is one, and while that is not known yet: a server that loads opens its GPUs late.
+    """
+    tracks = gpu_tracks(trace)
+    if not tracks:
+        return told_why_kind_missing(trace, TrackKind.GPU)
+    if server_track(trace) is None or own_gpus(trace):
+        return None
+    of_machine = "this machine's GPU" if len(tracks) == 1 else f"this machine's {len(tracks)} GPUs"
+    return Unknown(f"{UNUSED} {of_machine}: no process of it has one open")
+
+
+def why_absent(trace: Trace, track: str, metric: Metric) -> Unknown:
+    """Why a metric has no value on a track: the most specific reason that was listed."""
+    candidates = [f"{track}/{metric.name}", f"{track}/{metric.name.split('|')[0]}"]
+    if metric.name in _GPM:
+        candidates.append(f"{track}/gpm")
+    candidates += [metric.name, track, track.split(":")[0], *_COLLECTORS.get(track.split(":")[0], ())]
+    return trace.why_missing(*candidates) or Unknown(f"no reading of {metric.title or metric.name} yet")
+
+
+def latest(trace: Trace, track: str, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
+    """The newest value of a gauge, unless it is too old to be called "now" or the source had none."""
+    series = trace.get(track, metric)
+    if series is None or not len(series):
+        return why_absent(trace, track, metric)
+    if age := _staleness(series, trace.end_ns, max_age_ns):
+        return age
+    value = series.last
+    return why_absent(trace, track, metric) if value is None else value
+
+
+def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int = 2) -> float | Unknown:
+    """The mean of a gauge's samples over the last `window_ns`; unknown with fewer than `at_least` of them."""
+    series = trace.get(track, metric)
+    if series is None:
+        return why_absent(trace, track, metric)
+    values = [value for _, value in series.between(trace.end_ns - window_ns, trace.end_ns).known]
+    if len(values) < at_least:
+        return Unknown(f"fewer than {at_least} readings of {metric.title or metric.name} in the window")
+    return sum(values) / len(values)
+
+
+def span_s(trace: Trace, track: str, metric: Metric, window_ns: int) -> float:
+    """How much of the last `window_ns` the samples of a metric really cover, in seconds: of a new one less than all."""
+    series = trace.get(track, metric)
+    times = () if series is None else series.between(trace.end_ns - window_ns, trace.end_ns).times
+    return (trace.end_ns - times[0]) / NS_PER_S if times else 0.0
+
+
+def history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+    """The (t_ns, value) samples of the last `window_ns`, gaps included; empty when it was never read."""
+    series = trace.get(track, metric)
+    return () if series is None else tuple(series.between(trace.end_ns - window_ns, trace.end_ns))
+
+
+def counter_rate(trace: Trace, track: str, metric: Metric, window_ns: int) -> float | Unknown:
+    """Growth per second of a counter over the last `window_ns`, in its unit per second."""
+    grown = counter_increase(trace, track, metric, window_ns)
+    return grown if isinstance(grown, Unknown) else grown.per_second
+
+
+def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -> Increase | Unknown:
+    """How much a counter grew over the last `window_ns`; unknown where it was never read or is not read any more.
+
+    Samples without a value are bridged, for the counter went on counting; but not one after which nothing has come for
+    two intervals: what a source that has gone counted before is not of now.
+    """
+    series = trace.get(track, metric)
+    if series is None or not len(series):
+        return why_absent(trace, track, metric)
+    if series.last is None and trace.end_ns - (ages.known_ns(series) or 0) > ages.limit_ns(trace):
+        return why_absent(trace, track, metric)
+    stale = _staleness(series, trace.end_ns, max(window_ns, FRESH_NS))
+    return stale or grown_within(trace, track, series, window_ns)
+
+
+def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int) -> Increase | Unknown:
+    """Like `rates.increase`; where too little of a server's page has come for a rate, it says how long one takes."""
+    grown = increase(series, window_ns, trace.end_ns)
+    if grown is not TOO_FEW:
+        return grown
+    page_ms = trace.tracks[track].facts.get("scrape_ms") if track in trace.tracks else None
+    if not isinstance(page_ms, int | float) or page_ms < _SLOW_PAGE_MS:
+        return grown
+    page_s = page_ms / 1000
+    return Unknown(
+        f"one page of metrics has come in this time, for a page takes {page_s:.1f} s: a rate needs two",
+        f"wait for the next; snapshot: look for longer, --seconds {_PAGES * page_s:.0f}",
+    )
+
+
+def rate_history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+    """The (t_ns, rate per second) samples of a counter over the last `window_ns`, gaps included."""
+    series = trace.get(track, metric)
+    if series is None:
+        return ()
+    key = track, metric.name, window_ns
+    if len(_rate_histories) >= _MOST_HISTORIES:
+        _rate_histories.clear()
+    stretch = series.between(trace.end_ns - window_ns, trace.end_ns)
+    known = _rate_histories[key] = RateHistory.of(stretch, _rate_histories.get(key))
+    return known.samples
+
+
+_rate_histories: dict[tuple[str, str, int], RateHistory] = {}
+"""By track, metric and window, as it was last asked for: of hundreds of samples all but one are those of then."""
+_MOST_HISTORIES = 256
+
+
+def source(trace: Trace, track: str, metric: Metric) -> str:
+    """Who read it: "GPM", "NVML", "vLLM metrics" ...; empty when nobody did."""
+    series = trace.get(track, metric)
+    return "" if series is None else clean(series.source)
+
+
+def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
+    """GPUs by index."""
+    return tuple(sorted(trace.tracks_of(TrackKind.GPU), key=lambda track: (len(track.id), track.id)))
+
+
+def own_gpus(trace: Trace) -> tuple[Track, ...]:
+    """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there.
+
+    The driver's list of processes tells, and its own files; where neither can be read, all may be.
+    """
+    processes = trace.tracks_of(TrackKind.PROCESS)
+    tracks = gpu_tracks(trace)
+    if held := _held_gpus(trace):
+        return tuple(track for track in tracks if track.id in held) or tracks
+    if not processes:
+        return tracks
+    counts = [track.facts["gpus_open"] for track in processes if "gpus_open" in track.facts]
+    known = [count for count in counts if isinstance(count, int)]
+    if any(known) or not counts:
+        return tracks
+    return () if known or _are_users_listed(trace, tracks) else tracks
+
+
+def _held_gpus(trace: Trace) -> frozenset[str]:
+    """The GPUs on which the driver lists a process of the server."""
+    own = {track.id for track in trace.tracks_of(TrackKind.PROCESS)}
+    users = trace.tracks_of(TrackKind.GPU_PROCESS)
+    return frozenset(one.parent for one in users if one.parent and f"process:{one.id.rpartition(':')[2]}" in own)
+
+
+def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
+    """Whether the driver's list of each GPU is read, and is of our PID namespace: who works on one is in its list."""
+    users = trace.tracks_of(TrackKind.GPU_PROCESS)
+    if any(isinstance(one.facts.get("container_pid"), Unknown) for one in users):
+        return False
+    are_read = all(trace.why_missing(f"{one.id}/processes", one.id) is None for one in tracks)
+    idle = (one.id for one in tracks if one.id not in {user.parent for user in users})
+    return are_read and not any(_works(trace, gpu) for gpu in idle)
+
+
+def _works(trace: Trace, gpu: str) -> bool:
+    busy = latest(trace, gpu, v.GPU_UTIL) if trace.get(gpu, v.GPU_SM) is None else latest(trace, gpu, v.GPU_SM)
+    return not isinstance(busy, Unknown) and busy >= _WORKING_PERCENT
+
+
+def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
+    """The GPUs that the server holds memory on, of those that it has open: CUDA opens all that it sees.
+
+    Without a server, and until it has answered, all of them: it opens its GPUs late.
+    """
+    tracks = gpu_tracks(trace)
+    if target is None:
+        return tracks
+    opened, used = frozenset(f"gpu:{index}" for index in target.gpus), _held_gpus(trace)
+    ids = opened & used or used or opened
+    held = tuple(track for track in tracks if track.id in ids)
+    return held or (tracks if server_track(trace) is None else own_gpus(trace))
+
+
+def server_track(trace: Trace) -> Track | None:
+    """The server under observation; the first one where several endpoints are read."""
+    return next(iter(trace.tracks_of(TrackKind.SERVER)), None)
+
+
+def as_of(trace: Trace, t_ns: int) -> Trace:
+    """The trace as it stood at `t_ns`: every series and mark cut there, nothing copied.
+
+    Tracks and reasons stay those of the newest moment: only what is measured has a history. Of stacks some moments
+    are kept; those of the last one before `t_ns` are taken.
+    """
+    if t_ns >= trace.end_ns:
+        return trace
+    past = trace.past_stacks[: bisect_right(trace.past_stacks, t_ns, key=attrgetter("end_ns"))]
+    then = _stacks_then(trace, past, t_ns)
+    missing = trace.missing if then.stacks or not trace.stacks else (Missing("stacks", _NO_STACKS_THEN), *trace.missing)
+    return Trace(
+        origin=trace.origin,
+        start_ns=trace.start_ns,
+        end_ns=t_ns,
+        tracks=trace.tracks,
+        series={key: series.between(-(2**62), t_ns) for key, series in trace.series.items()},
+        spans=trace.spans,
+        stacks=then.stacks,
+        kernels=trace.kernels,
+        marks=tuple(mark for mark in trace.marks if mark.t_ns <= t_ns),
+        issues=trace.issues,
+        missing=missing,
+        stacks_end_ns=then.end_ns,
+        past_stacks=past,
+    )
+
+
+def _stacks_then(trace: Trace, past: tuple[StackWindow, ...], t_ns: int) -> StackWindow:
+    """The last stacks up to a moment; those of a file, which have no time of their own, are of every moment."""
+    if trace.stacks_end_ns <= t_ns:
+        return StackWindow(trace.stacks_end_ns, trace.stacks)
+    return past[-1] if past else StackWindow(0, ())
+
+
+def _staleness(series: Series, now_ns: int, max_age_ns: int) -> Unknown | None:
+    age_ns = now_ns - (series.last_t_ns or 0)
+    if age_ns <= max_age_ns:
+        return None
+    return Unknown(f"the last reading is {age_ns / NS_PER_S:.0f} s old")

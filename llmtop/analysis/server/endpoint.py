@@ -1,0 +1,239 @@
+"""The metrics endpoint: dead, failing, hanging or slow, of a server whose processes live."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.series.readings import FRESH_NS
+from llmtop.analysis.server.configuration import change, one_of
+from llmtop.analysis.server.ending import is_recent
+from llmtop.analysis.server.fault import Fault, for_s
+from llmtop.analysis.server.processes import parts
+from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
+from llmtop.text import quoted
+from llmtop.vocabulary import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.model import Series, Trace, Track
+
+DEAD, FAILING, SLOW = "endpoint-dead", "endpoint-failing", "endpoint-slow"
+SILENT_S = 0.85
+"""Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds. Just under a
+second, so that the poll after the one that asked says so, within two seconds at 1 Hz."""
+_LONGER = 3.0
+STARTING_S = 60.0
+"""A server that was seen to start may take connections long before it can answer: its model is loaded meanwhile."""
+SLOW_S = 1.0
+"""A page that takes so long, three times in a row, waits its turn behind requests that do too."""
+_LOOKS = 3
+_OWN = 0.8
+"""Share of its time by which a page is slower than a request for next to nothing, from which it is slow by itself."""
+_FIRST_HTTP = 100
+_SERVER_ERROR = 500
+_NOT_READY = (501, 503)
+"""llama-server answers 501 without --metrics, and servers that load their model 503."""
+_LOST = {
+    Answer.REFUSED: "nothing listens at {url} any more, though {who} lives",
+    Answer.NOT_HTTP: "{url} does not answer in HTTP any more",
+    Answer.UNREACHABLE: "{url} cannot be reached any more, though {who} lives",
+    Answer.STRANGE: "{url} answers, and not with metrics any more",
+}
+
+
+_REFUSED = "it shuts down, or its front end failed: its log says which; clients get no connection"
+
+
+def endpoint_faults(trace: Trace) -> tuple[Fault, ...]:
+    """What is wrong with the endpoints of a server that lives; of one that has exited, that says all."""
+    return tuple(fault for track in trace.tracks_of(TrackKind.ENDPOINT) for fault in _faults(trace, track))
+
+
+def _faults(trace: Trace, track: Track) -> Iterator[Fault]:
+    answers, times = trace.get(track.id, v.ENDPOINT_ANSWER), trace.get(track.id, v.ENDPOINT_TIME)
+    if answers is None or answers.last is None or trace.end_ns - (answers.last_t_ns or 0) > FRESH_NS:
+        return
+    answer, since = int(answers.last), _failing_since(answers)
+    asked_ns = _asked_ns(answers, times)
+    if asked_ns is not None:
+        yield from _silent(trace, track, answers, times, min(since, asked_ns) if answer == Answer.SILENT else asked_ns)
+    elif answer == Answer.METRICS:
+        yield from _slow(trace, track, answers, times)
+    elif answer == Answer.SILENT:
+        yield from _silent(trace, track, answers, times, since)
+    elif _has_answered(answers, trace, track) or _is_broken(answers):
+        yield _lost(
+            trace, track, answer, since, is_ending=answer == Answer.REFUSED and is_recent(answers, trace.end_ns)
+        )
+
+
+def _asked_ns(answers: Series, times: Series | None) -> int | None:
+    """When the page was asked for that is waited for now; None where the last one came, or failed."""
+    if times is None or times.last is None or (times.last_t_ns or 0) <= (answers.last_t_ns or 0):
+        return None
+    return (times.last_t_ns or 0) - int(times.last * NS_PER_S)
+
+
+def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
+    """Whether metrics have come from there: a server that starts has nothing to lose yet."""
+    if _is_anew(answers, trace):
+        return False
+    port = track.id.partition(":")[2]
+    return f"server:{port}" in trace.tracks or any(value == Answer.METRICS for value in answers.values)
+
+
+def _is_anew(answers: Series, trace: Trace) -> bool:
+    """Whether the server was started while this was looked at, and has given no metrics since."""
+    seen = [series.times[0] for part in parts(trace) if (series := trace.get(part.track.id, v.PROCESS_STATE))]
+    since = min(seen, default=0)
+    if since - answers.times[0] < FRESH_NS:  # the first looks at both come in any order
+        return False
+    return not any(t >= since and value == Answer.METRICS for t, value in answers.known)
+
+
+def _is_broken(answers: Series) -> bool:
+    """It never gave metrics, and says itself, more than once, that this is an error."""
+    answer = int(answers.last or 0)
+    return answer >= _SERVER_ERROR and answer not in _NOT_READY and _count_last(answers) > 1
+
+
+def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: bool) -> Fault:
+    url, said = _url(track), track.facts.get("said")
+    remedy = said.remedy if isinstance(said, Unknown) else ""
+    living = next((part.name for part in parts(trace)), "the server")
+    if answer >= _FIRST_HTTP:
+        text, rule, state = f"{url} answers with status {answer} instead of metrics", FAILING, "ENDPOINT FAILING"
+    else:
+        is_dead = answer in (Answer.REFUSED, Answer.UNREACHABLE)
+        rule, state = (DEAD, "ENDPOINT DEAD") if is_dead else (FAILING, "ENDPOINT FAILING")
+        text = _LOST[Answer(answer)].format(url=url, who=living)
+    if is_ending:
+        text, state = f"{living} has closed {url}: it shuts down, or its front end has just failed", "SERVER ENDING"
+    return Fault(
+        rule,
+        state,
+        "metrics endpoint",
+        f"{text}, for {for_s(since, trace.end_ns)}",
+        (
+            f"{said.reason if isinstance(said, Unknown) else text} (GET {url})",
+            f"alive: {', '.join(part.name for part in parts(trace)[:3]) or 'not known'} (/proc)",
+        ),
+        _REFUSED if answer == Answer.REFUSED else remedy or "its log says why",
+        f"curl -si {quoted(url)} | head",
+        since,
+        is_whole=False,
+    )
+
+
+def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, since: int) -> Iterator[Fault]:
+    """Named while the answer is still out."""
+    waited = max((times.last or 0.0) if times is not None else 0.0, (trace.end_ns - since) / NS_PER_S)
+    usual = _usual_s(answers, times)
+    has_answered = _has_answered(answers, trace, track)
+    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else _patience_s(answers, trace)):
+        return
+    url = _url(track)
+    yield Fault(
+        DEAD,
+        "ENDPOINT HANGS",
+        "metrics endpoint",
+        f"{url} has not answered for {waited:.0f} s: the front end is stuck, or has far more to do than it can",
+        (
+            f"waited {waited:.1f} s for it so far (GET {url})",
+            f"it took {usual * 1000:.0f} ms before (GET {url})" if has_answered else f"it never answered (GET {url})",
+        ),
+        "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
+        f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {quoted(url)}",
+        since,
+        is_whole=False,
+        severity=Severity.ERROR if has_answered else Severity.WARNING,
+    )
+
+
+def _patience_s(answers: Series, trace: Trace) -> float:
+    return STARTING_S if _is_anew(answers, trace) else FRESH_NS / NS_PER_S
+
+
+def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> Iterator[Fault]:
+    took = _good_times(answers, times)[-_LOOKS:]
+    if len(took) < _LOOKS or min(took) < SLOW_S:
+        return
+    url, own_s = _url(track), track.facts.get("own_s")
+    looks = f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})"
+    if isinstance(own_s, float) and own_s >= _OWN * took[-1]:
+        yield Fault(
+            SLOW,
+            "METRICS SLOW",
+            "metrics endpoint",
+            f"the metrics page takes {took[-1]:.1f} s, and a request for next to nothing {own_s:.1f} s less: "
+            "it is the page that is slow, not the queue before the front end",
+            (looks, f"numbers of the server are as old as that, or older (GET {url})"),
+            "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
+            f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
+            trace.end_ns,
+            is_whole=False,
+            severity=Severity.WARNING,
+        )
+        return
+    yield Fault(
+        SLOW,
+        "ENDPOINT SLOW",
+        "metrics endpoint",
+        f"the front end takes {took[-1]:.1f} s to answer: every request waits as long before it is looked at",
+        (
+            looks,
+            f"numbers of the server are as old as that, or older (GET {url})",
+        ),
+        f"its event loop has no time: {_relieved(trace)}",
+        f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
+        trace.end_ns,
+        is_whole=False,
+        severity=Severity.WARNING,
+    )
+
+
+def _relieved(trace: Trace) -> str:
+    return one_of(change(trace, Feature.API_SERVERS, "add API server processes"), "take load off it")
+
+
+def _good_times(answers: Series, times: Series | None) -> list[float]:
+    """How long the pages took that came, in seconds."""
+    if times is None:
+        return []
+    good = {t for t, answer in answers.newest(_REMEMBERED).known if answer == Answer.METRICS}
+    return [took for t, took in times.newest(_REMEMBERED).known if t in good]
+
+
+_REMEMBERED = 60
+
+
+def _usual_s(answers: Series, times: Series | None) -> float:
+    good = _good_times(answers, times)
+    return median(good) if good else 0.0
+
+
+def _failing_since(answers: Series) -> int:
+    """When the last metrics came, or else the first look."""
+    since = answers.last_t_ns or 0
+    for t, value in zip(reversed(answers.times), reversed(answers.values), strict=True):
+        if value == Answer.METRICS:
+            break
+        since = t
+    return since
+
+
+def _count_last(answers: Series) -> int:
+    """How many looks in a row came to the same."""
+    count = 0
+    for value in reversed(answers.values):
+        if value != answers.last:
+            break
+        count += 1
+    return count
+
+
+def _url(track: Track) -> str:
+    return str(track.facts.get("url", track.name))

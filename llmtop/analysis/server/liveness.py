@@ -1,0 +1,84 @@
+"""The verdict: whether the server lives, and what of it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.server.absent import absent_faults
+from llmtop.analysis.server.endpoint import endpoint_faults
+from llmtop.analysis.server.processes import parts, process_faults, root_end
+from llmtop.analysis.server.progress import progress_faults
+from llmtop.model import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.analysis.server.fault import Fault
+    from llmtop.model import Trace
+
+
+class Life(StrEnum):
+    """In one word."""
+
+    ALIVE = "alive"
+    FAULTY = "faulty"
+    """A part of it is dead, stopped, hung or failing."""
+    DEAD = "dead"
+    """It has exited."""
+    UNKNOWN = "unknown"
+    """No process of it has been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Whether a server lives.
+
+    Attributes:
+        faults: The gravest first; warnings last.
+    """
+
+    life: Life
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def gravest(self) -> Fault | None:
+        """What stands in the header; None while nothing is wrong."""
+        return next((fault for fault in self.faults if fault.severity is Severity.ERROR), None)
+
+    @property
+    def is_over(self) -> bool:
+        """No request can be served: numbers of before are not "now"."""
+        return any(fault.is_whole for fault in self.faults)
+
+
+@lru_cache(maxsize=4)
+def liveness(trace: Trace) -> Liveness:
+    """What is known of a server's life; kept for the newest traces, because header, rules and panes ask for it."""
+    processes = (*process_faults(trace), *absent_faults(trace))
+    if root_end(trace) is not None:
+        return Liveness(Life.DEAD, processes)
+    whole = any(fault.is_whole for fault in processes)
+    others = (*endpoint_faults(trace), *(() if whole else progress_faults(trace)))
+    faults = tuple(sorted((*processes, *others), key=lambda fault: fault.severity is not Severity.ERROR))
+    if any(fault.severity is Severity.ERROR for fault in faults):
+        return Liveness(Life.FAULTY, faults)
+    return Liveness(Life.ALIVE if parts(trace) else Life.UNKNOWN, faults)
+
+
+def findings_of(trace: Trace, rule: str, source: str) -> Iterator[Finding]:
+    """The faults that one rule says, as findings."""
+    for fault in liveness(trace).faults:
+        if fault.rule == rule:
+            yield Finding(
+                rule=rule,
+                severity=fault.severity,
+                subject=fault.subject,
+                message=f"{fault.state}: {fault.message}",
+                evidence=fault.evidence,
+                action=fault.action,
+                next_command=fault.next_command,
+                source=source,
+            )

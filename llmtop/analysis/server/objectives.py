@@ -1,0 +1,136 @@
+"""Objectives of latency: what was promised, and whether the last minute kept it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.series.histograms import distribution
+from llmtop.analysis.series.readings import server_track
+from llmtop.analysis.series.readings import source as source_of
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.units import two_digits
+
+if TYPE_CHECKING:
+    from llmtop.analysis.series.histograms import Distribution, Quantile
+    from llmtop.model import Metric, Trace
+
+WINDOW_NS = 60 * NS_PER_S
+"""A p99 needs observations: a minute of a busy server has hundreds."""
+NEWEST_NS = 15 * NS_PER_S
+"""What has just begun is diluted in a minute of what was before: the newest quarter of it is judged too."""
+LEAST_LATE = 2
+"""Observations beyond the limit: one request alone breaks no promise."""
+DEFAULTS = {"ttft.p99": 0.5, "ttft.p50": 0.2, "itl.p99": 0.05, "itl.p50": 0.025}
+"""Seconds. A first token below 500 ms is generally acceptable and below 200 ms feels responsive; 50 ms between tokens
+supports comfortable reading, real-time speech may require 25 ms (Machine Learning Systems, Performance Engineering,
+table of metrics). The acceptable is asked of nearly all requests, the comfortable of half of them."""
+_LATENCIES = {"ttft": ("TTFT", v.SERVER_TTFT), "itl": ("ITL", v.SERVER_ITL)}
+FACT = "objective"
+"""Those that were told are facts of a trace's origin: "objective.ttft.p99" in seconds; 0 is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What was promised: a share of all observations (`percent`) is no longer than `limit_s`."""
+
+    key: str
+    metric: Metric
+    percent: int
+    limit_s: float
+
+    @property
+    def title(self) -> str:
+        """As people say it: "TTFT p99"."""
+        return f"{_LATENCIES[self.key][0]} p{self.percent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An objective against what was seen.
+
+    Attributes:
+        is_met: Unknown where nothing was seen, or where the server's buckets do not tell.
+        seen: The quantile; None without observations.
+        observations: How many there were.
+        window_ns: Of what time.
+    """
+
+    objective: Objective
+    is_met: bool | Unknown
+    seen: Quantile | None = None
+    observations: float = 0.0
+    source: str = ""
+    window_ns: int = WINDOW_NS
+
+    @property
+    def text(self) -> str:
+        """One line: "TTFT p99 1.3 s, objective 500 ms, of 812 in 60 s"."""
+        seen = "–" if self.seen is None else self.seen.text("s")
+        limit, counted = two_digits(self.objective.limit_s, "s"), f"{self.observations:.0f}"
+        span = f"{self.window_ns / NS_PER_S:.0f} s"
+        return f"{self.objective.title} {seen}, objective {limit}, of {counted} in {span} ({self.source})"
+
+
+def objectives(trace: Trace) -> tuple[Objective, ...]:
+    """Those in force: the defaults, unless the user said otherwise."""
+    told = {name: trace.origin.facts.get(f"{FACT}.{name}", limit) for name, limit in DEFAULTS.items()}
+    made = []
+    for name, limit in told.items():
+        key, _, quantile = name.partition(".p")
+        if isinstance(limit, int | float) and limit > 0:
+            made.append(Objective(key, _LATENCIES[key][1], int(quantile), float(limit)))
+    return tuple(made)
+
+
+def judged(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[Judged, ...]:
+    """All objectives against the last `window_ns`; none without a server. Kept for the newest traces."""
+    return _judged(trace, window_ns)
+
+
+@lru_cache(maxsize=4)
+def _judged(trace: Trace, window_ns: int) -> tuple[Judged, ...]:
+    # Apart, because the cache would take a window that is left out for another one than the same by name.
+    server = server_track(trace)
+    return () if server is None else tuple(_judge(trace, server.id, one, window_ns) for one in objectives(trace))
+
+
+def judged_now(trace: Trace) -> tuple[Judged, ...]:
+    """As `judged`; where the last minute as a whole does not miss an objective, but the newest of it does, that."""
+    newest = judged(trace, NEWEST_NS)
+    return tuple(
+        new if new.is_met is False is not old.is_met else old for old, new in zip(judged(trace), newest, strict=True)
+    )
+
+
+def missed(trace: Trace) -> tuple[Judged, ...]:
+    """Those that were certainly not kept in the last minute, or in the newest of it."""
+    return tuple(one for one in judged_now(trace) if one.is_met is False)
+
+
+def _judge(trace: Trace, track: str, objective: Objective, window_ns: int) -> Judged:
+    seen = distribution(trace, track, objective.metric, window_ns)
+    if isinstance(seen, Unknown):
+        return Judged(objective, seen, window_ns=window_ns)
+    quantile, where = seen.quantile(objective.percent / 100), source_of(trace, track, v.total(objective.metric))
+    return Judged(objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where, window_ns)
+
+
+def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unknown:
+    exceeds = quantile.exceeds(limit)
+    if exceeds is None:
+        return Unknown(f"the server's buckets do not tell: it lies at {quantile.text('s')}")
+    if not exceeds:
+        return True
+    late = _later_than(seen, limit)
+    if late >= LEAST_LATE:
+        return False
+    return Unknown(f"{late:.0f} of {seen.observations:.0f} was later: too few to tell", "look for longer")
+
+
+def _later_than(seen: Distribution, limit: float) -> float:
+    """How many were certainly longer; of those in the bucket of the limit none is counted."""
+    below = next(count for upper, count in zip(seen.uppers, seen.counts, strict=True) if upper >= limit)
+    return seen.observations - below

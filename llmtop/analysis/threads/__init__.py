@@ -1,0 +1,1 @@
+"""Threads of a live server: shares, waits, calls and stacks."""

@@ -1,0 +1,290 @@
+"""What a thread of the CPU did between two moments: the innermost and most telling of all that was recorded."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import compress, islice
+from operator import le
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call, range_name
+from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+LAUNCH_GAP_NS = 200_000
+"""The longest idle time that can be the cost of a launch: ten times the 20 µs of a slow one (Machine Learning
+Systems, Performance Engineering). A longer one is a pause: no request, a synchronisation, Python."""
+
+Label: TypeAlias = tuple[Cause, str]
+"""A cause, and the name of the call or range."""
+Piece: TypeAlias = tuple[Label, int, int]
+"""What a thread did from when to when."""
+
+KERNELS_IN_GRAPHS = "kernels in CUDA graphs"
+"""What a capture lacks that traced graphs as a whole, or not at all."""
+DRAINING = frozenset({Cause.SYNC, Cause.COPY, Cause.ALLOCATION})
+"""Calls that can keep a thread until the GPU has done all it was given: then it runs dry."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """Spans of one thread that do not overlap, in columns by start; `labels` has one for each."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    labels: Sequence[Label]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def at(self, t_ns: int) -> Label | None:
+        """What spans this moment, its end included and its start not."""
+        i = bisect_left(self.starts, t_ns) - 1
+        return self.labels[i] if i >= 0 and self.ends[i] >= t_ns else None
+
+    def cut(self, free: Iterable[tuple[int, int]], pieces: list[Piece]) -> list[tuple[int, int]]:
+        """Add what lies in the free stretches of time to the pieces; what remains free."""
+        starts, ends = self.starts, self.ends
+        rest = []
+        for start, end in free:
+            i = bisect_right(starts, start)
+            if i and ends[i - 1] > start:
+                i -= 1
+            while i < len(starts) and starts[i] < end:
+                since, until = max(starts[i], start), min(ends[i], end)
+                if since > start:
+                    rest.append((start, since))
+                if until > since:
+                    pieces.append((self.labels[i], since, until))
+                start = until
+                i += 1
+            if start < end:
+                rest.append((start, end))
+        return rest
+
+
+@dataclass(slots=True)
+class HostThread:
+    """All that is known of one thread.
+
+    Attributes:
+        waits: Calls that keep it waiting: where the GPU runs dry under one, that is why.
+        layers: What it did, the most telling first: the profiler's cost, calls that wait, OS calls, being off the
+            CPU, quick calls.
+        ranges: The innermost NVTX ranges.
+        outside: What to call time in which it did none of this.
+        sampled_ns, functions: When it was sampled, and where it stood.
+        untraced_ns: When it launched graphs whose work the capture does not have.
+    """
+
+    outside: Label
+    waits: Layer | None = None
+    layers: list[Layer] = field(default_factory=list)
+    ranges: Layer | None = None
+    sampled_ns: Sequence[int] = ()
+    functions: Sequence[str] = ()
+    untraced_ns: Sequence[int] = ()
+
+    def pieces(self, start: int, end: int) -> list[Piece]:
+        """What it did in this time, without a rest."""
+        pieces: list[Piece] = []
+        free = [(start, end)]
+        for layer in self.layers:
+            free = layer.cut(free, pieces)
+            if not free:
+                return pieces
+        if self.ranges is not None:
+            free = self.ranges.cut(free, pieces)
+        for since, until in free:
+            pieces.append((self.outside, since, until))
+        return pieces
+
+    def drained_by(self, t_ns: int) -> Cause | None:
+        """The kind of call in which it waited for the GPU when that ran out of work."""
+        label = self.waits.at(t_ns) if self.waits is not None else None
+        return label[0] if label is not None and label[0] in DRAINING else None
+
+    def range_at(self, t_ns: int) -> str:
+        """The innermost NVTX range that is open at this moment; empty where none is."""
+        if self.ranges is None:
+            return ""
+        i = bisect_right(self.ranges.starts, t_ns) - 1
+        return self.ranges.labels[i][1] if i >= 0 and self.ranges.ends[i] > t_ns else ""
+
+    def untraced_graph(self, after: int, before: int) -> int | None:
+        """When it launched, between these moments, the first graph whose work the capture does not have."""
+        i = bisect_left(self.untraced_ns, after)
+        return next((at for at in self.untraced_ns[i : i + 1] if at < before), None)
+
+    def functions_in(self, start: int, end: int) -> Sequence[str]:
+        """Where it stood when it was sampled in this time."""
+        return self.functions[bisect_left(self.sampled_ns, start) : bisect_right(self.sampled_ns, end)]
+
+
+def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
+    """What is known of the threads that call CUDA, by the id of their track.
+
+    `outside` is what to call time of which nothing was recorded.
+    """
+    gpus = gpu_by_join(trace)
+    launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus)
+    overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
+    off_cpu, ranges = _layers(trace, "off-cpu", _off_cpu), _layers(trace, "nvtx", _range)
+    samples, untraced = _layers(trace, "sample", _sample), _untraced_graphs(trace)
+    threads = {}
+    for track in dict.fromkeys((*launches, *calls)):
+        waits, quick = _parted(calls.get(track, _EMPTY))
+        told = (overhead.get(track), waits, os_calls.get(track), off_cpu.get(track))
+        sampled = samples.get(track, _EMPTY)
+        threads[track] = HostThread(
+            outside,
+            waits,
+            [_flat(layer) for layer in (*told, _timed(_merged(launches.get(track, _EMPTY), quick))) if layer],
+            _flat(ranges[track]) if track in ranges else None,
+            sampled.starts,
+            [name for _, name in sampled.labels],
+            untraced.get(track, ()),
+        )
+    return threads
+
+
+def is_graph_launch(call: str) -> bool:
+    """Whether a call launches a CUDA graph, by its name."""
+    return "GraphLaunch" in call
+
+
+def _untraced_graphs(trace: Trace) -> Mapping[str, Sequence[int]]:
+    """When graphs were launched that left no work, by thread; only of captures that say that they lack it."""
+    spans = trace.spans.get("launch")
+    if spans is None or trace.why_missing(KERNELS_IN_GRAPHS) is None:
+        return {}
+    are_graphs = [is_graph_launch(name) for name in spans.names]
+    row_by_join = {join: i for i, join in enumerate(spans.correlation) if are_graphs[spans.name_id[i]]}
+    for table in (trace.spans[kind] for kind in GPU_WORK if kind in trace.spans):
+        for join in row_by_join.keys() & table.correlation:
+            del row_by_join[join]
+    found: dict[str, list[int]] = defaultdict(list)
+    for i in row_by_join.values():
+        found[spans.tracks[spans.track_id[i]]].append(spans.start_ns[i])
+    return found
+
+
+_EMPTY = Layer((), (), ())
+
+
+def _layers(
+    trace: Trace, kind: str, label_of: Callable[[str], Label], gpus: Mapping[int, str] = MappingProxyType({})
+) -> dict[str, Layer]:
+    """The spans of a kind by track; calls whose work is in `gpus` are told apart by GPU."""
+    spans = trace.spans.get(kind)
+    if spans is None:
+        return {}
+    by_name = [label_of(name) for name in spans.names]
+    labels = list(map(by_name.__getitem__, spans.name_id))
+    if gpus:
+        labels = [_at(label, gpus.get(join)) for label, join in zip(labels, spans.correlation, strict=True)]
+    if len(spans.tracks) == 1:
+        return {spans.tracks[0]: Layer(spans.start_ns, spans.end_ns, labels)}
+    layer = Layer(spans.start_ns, spans.end_ns, labels)
+    return {track: _only(layer, [i == own for i in spans.track_id]) for own, track in enumerate(spans.tracks)}
+
+
+@lru_cache(maxsize=1024)
+def _at(label: Label, gpu: str | None) -> Label:
+    """The label of a call that gives work to this GPU."""
+    return label if gpu is None else (label[0], f"{label[1]} on {gpu_title(gpu)}")
+
+
+def _only(layer: Layer, chosen: Sequence[bool]) -> Layer:
+    starts, ends = (array("q", compress(column, chosen)) for column in (layer.starts, layer.ends))
+    return Layer(starts, ends, list(compress(layer.labels, chosen)))
+
+
+_QUICK = frozenset({Cause.LAUNCH, Cause.CALL})
+
+
+def _parted(calls: Layer) -> tuple[Layer, Layer]:
+    """Calls that wait, and quick ones."""
+    is_quick = [cause in _QUICK for cause, _ in calls.labels]
+    return _flat(_only(calls, [not quick for quick in is_quick])), _only(calls, is_quick)
+
+
+def _timed(calls: Layer) -> Layer:
+    """A launch call that lasts is told apart: it waited for something. A launch of a graph may last."""
+    lasts = [end - start > LAUNCH_GAP_NS for start, end in zip(calls.starts, calls.ends, strict=True)]
+    labels = [
+        (Cause.SLOW_LAUNCH, label[1]) if long and label[0] is Cause.LAUNCH and "Graph" not in label[1] else label
+        for label, long in zip(calls.labels, lasts, strict=True)
+    ]
+    return Layer(calls.starts, calls.ends, labels)
+
+
+def _merged(one: Layer, other: Layer) -> Layer:
+    if not one or not other:
+        return one or other
+    starts, ends = ([*first, *second] for first, second in ((one.starts, other.starts), (one.ends, other.ends)))
+    labels = [*one.labels, *other.labels]
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+    starts, ends = ([column[i] for i in order] for column in (starts, ends))
+    return Layer(starts, ends, [labels[i] for i in order])
+
+
+def _flat(layer: Layer) -> Layer:
+    """Of spans within each other the innermost."""
+    if all(map(le, layer.ends, islice(layer.starts, 1, None))):
+        return layer
+    segments = list(_innermost(layer))
+    return Layer([start for start, *_ in segments], [end for _, end, _ in segments], [label for *_, label in segments])
+
+
+def _innermost(layer: Layer) -> Iterator[tuple[int, int, Label]]:
+    stack: list[tuple[int, Label]] = []
+    since = 0
+    finish = max(layer.ends)
+    rows = zip(layer.starts, layer.ends, layer.labels, strict=True)
+    for start, end, label in (*rows, (finish, finish, (Cause.UNKNOWN, ""))):
+        while stack and stack[-1][0] <= start:
+            until, outer = stack.pop()
+            if until > since:
+                yield since, until, outer
+                since = until
+        if stack and start > since:
+            yield since, start, stack[-1][1]
+        stack.append((end, label))
+        since = start
+
+
+def _launch(name: str) -> Label:
+    return Cause.LAUNCH, name
+
+
+def _call(name: str) -> Label:
+    return cause_of_call(name), name
+
+
+def _overhead(name: str) -> Label:
+    return Cause.LOADING if name in DRIVER_WORK else Cause.PROFILER, name
+
+
+def _os_call(name: str) -> Label:
+    return cause_of_os_call(name), name
+
+
+def _off_cpu(name: str) -> Label:
+    return Cause.DESCHEDULED, name
+
+
+def _range(name: str) -> Label:
+    return Cause.OWN_CODE, range_name(name)
+
+
+def _sample(name: str) -> Label:
+    return Cause.OWN_CODE, name

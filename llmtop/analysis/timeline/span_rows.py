@@ -1,0 +1,134 @@
+"""What a timeline holds besides kernels, by kind and name: NVTX ranges, copies, CUDA calls, OS calls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from llmtop.analysis.timeline.causes import range_name
+from llmtop.analysis.timeline.work import GPU_WORK
+from llmtop.analysis.views import Cell
+from llmtop.model import NS_PER_S, SpanTable, Trace
+
+TITLES: Mapping[str, str] = {
+    "nvtx": "NVTX range",
+    "memcpy": "copy",
+    "memset": "memset",
+    "graph": "CUDA graph",
+    "launch": "launch call",
+    "call": "CUDA call",
+    "os": "OS call",
+    "off-cpu": "off the CPU",
+    "overhead": "profiler",
+}
+"""The kinds of spans that are listed, in this order; kernels have a table of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """All spans of one kind and name.
+
+    NVTX ranges that differ by numbers or addresses only are one (`range_name`), unless each is wanted.
+
+    Attributes:
+        total_ns: Their time added up; spans within each other, and on several threads, count each.
+        bytes: Moved by those that say; None where none does.
+        gpu_ns: Of an NVTX range the GPU time of what its thread launched in it, and how many launches; None of others.
+    """
+
+    kind: str
+    name: str
+    count: int
+    total_ns: int
+    longest_ns: int
+    bytes: float | None
+    gpu_ns: int | None
+    launches: int | None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """While it ran."""
+        return None if self.bytes is None or not self.total_ns else self.bytes * NS_PER_S / self.total_ns
+
+
+def span_cells(row: SpanRow) -> tuple[Cell, ...]:
+    """As tables show it: kind, name, count; total, mean and longest; GPU time, launches; bytes, bytes a second."""
+    times = row.total_ns, row.total_ns / row.count, row.longest_ns
+    return TITLES[row.kind], row.name, row.count, *times, row.gpu_ns, row.launches, row.bytes, row.bytes_per_s
+
+
+def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
+    """Rows by kind, those with the most time first; with each name of an NVTX range alone where that is wanted."""
+    launched = _Launched(trace) if "nvtx" in trace.spans else None
+    rows = []
+    for kind in TITLES:
+        if (spans := trace.spans.get(kind)) is not None:
+            found = _rows(spans, launched if kind == "nvtx" else None, each=each)
+            rows += sorted(found, key=lambda row: -row.total_ns)
+    return tuple(rows)
+
+
+def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterator[SpanRow]:
+    titles = [range_name(name) if spans.kind == "nvtx" and not each else name for name in spans.names]
+    members: dict[str, list[int]] = defaultdict(list)
+    for i, name_id in enumerate(spans.name_id):
+        members[titles[name_id]].append(i)
+    for name, places in members.items():
+        lengths = [spans.end_ns[i] - spans.start_ns[i] for i in places]
+        moved = [spans.amount[i] for i in places if spans.amount[i] == spans.amount[i]]
+        work = launched.within(spans, places) if launched is not None else None
+        yield SpanRow(
+            kind=spans.kind,
+            name=name,
+            count=len(places),
+            total_ns=sum(lengths),
+            longest_ns=max(lengths),
+            bytes=sum(moved) if moved else None,
+            gpu_ns=work[0] if work else None,
+            launches=work[1] if work else None,
+        )
+
+
+class _Launched:
+    """GPU work by when which thread asked for it."""
+
+    def __init__(self, trace: Trace) -> None:
+        gpu_ns = _gpu_ns_by_join(trace)
+        asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for kind in ("launch", "call"):
+            if (calls := trace.spans.get(kind)) is not None:
+                for track, start, join in zip(calls.track_id, calls.start_ns, calls.correlation, strict=True):
+                    if join in gpu_ns:
+                        asked[calls.tracks[track]].append((start, gpu_ns[join]))
+        self._starts: dict[str, list[int]] = {}
+        self._sums: dict[str, list[int]] = {}
+        for thread, pairs in asked.items():
+            pairs.sort()
+            self._starts[thread] = [start for start, _ in pairs]
+            self._sums[thread] = [0, *accumulate(ns for _, ns in pairs)]
+
+    def within(self, ranges: SpanTable, places: list[int]) -> tuple[int, int]:
+        """GPU time and number of what was launched in these ranges by their threads."""
+        ns = launches = 0
+        for i in places:
+            thread = ranges.tracks[ranges.track_id[i]]
+            starts = self._starts.get(thread)
+            if starts is not None:
+                first, last = bisect_left(starts, ranges.start_ns[i]), bisect_right(starts, ranges.end_ns[i])
+                ns += self._sums[thread][last] - self._sums[thread][first]
+                launches += last - first
+        return ns, launches
+
+
+def _gpu_ns_by_join(trace: Trace) -> dict[int, int]:
+    """The time of what one call launched: of a graph all its kernels."""
+    total: dict[int, int] = defaultdict(int)
+    for kind in GPU_WORK:
+        if (spans := trace.spans.get(kind)) is not None:
+            for join, start, end in zip(spans.correlation, spans.start_ns, spans.end_ns, strict=True):
+                if join >= 0:
+                    total[join] += end - start
+    return total
