@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.model import Engine, Trace, Unknown
+    from llmtop.model import Engine, Mark, Trace, Unknown
 
 Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
@@ -124,6 +124,15 @@ class Eager(Protocol):
     @property
     def is_eager(self) -> bool:
         """Whether the next poll should follow soon: a first number has come, and a rate takes two."""
+        ...
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A collector that sees how its server ends, which may come after its last poll."""
+
+    def last_words(self) -> tuple[Mark, ...]:
+        """What has happened since the last poll; asked for once, when another server has taken the place of its own."""
         ...
 
 

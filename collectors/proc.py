@@ -216,6 +216,9 @@ class ProcCollector:
             gone=tuple(news.gone),
         )
 
+    def last_words(self) -> tuple[Mark, ...]:
+        return self.poll().marks
+
     def _find_processes(self, news: _News, now: int) -> None:
         """Add children that are new. Of the rest of the machine only the PIDs are listed."""
         listed = set(procfs.pids())
@@ -428,7 +431,9 @@ class ProcCollector:
         """The root's end is the server's; of helpers that came and went at once only their number is kept."""
         now = self._clock()
         groups: dict[tuple[str, Severity], list[_Process]] = {}
+        ends: dict[int, int] = {}
         for process in ended:
+            ends[process.pid] = self._exits.ended_ns(process.pid) or now
             if not process.is_announced:
                 self._brief[process.role] = self._brief.get(process.role, 0) + 1
                 continue
@@ -437,7 +442,7 @@ class ProcCollector:
             if not process.is_part:
                 self._exits.forget(process.pid)
         for (what, severity), processes in groups.items():
-            news.marks += _marks(what, processes, now, severity)
+            news.marks += _marks(what, processes, min(ends[one.pid] for one in processes), severity)
 
     def _how_it_ended(self, process: _Process) -> tuple[str, Severity]:
         self._exits.note_zombie(process.pid)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
-from llmtop.collectors.base import Ahead, Eager, OnDemand, Starting
+from llmtop.collectors.base import Ahead, Eager, OnDemand, Starting, Witness
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -542,6 +542,9 @@ class Session:
             due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
             is_first = False
             stop.wait((due - now) / NS_PER_S)
+        if isinstance(collector, Witness) and not self._stop.is_set():
+            for mark in collector.last_words():
+                self.recorder.mark(mark)
 
     def _report(
         self,

@@ -252,6 +252,16 @@ def test_a_part_that_ends_is_remembered_with_how_it_ended(server: tuple[Running,
     assert [mark.text for mark in trace.marks] == [f"EngineCore (pid {core}) exited: killed by SIGKILL"]
 
 
+def test_an_end_after_the_last_poll_is_told_with_its_moment(server: tuple[Running, ProcCollector]) -> None:
+    """Another server takes its place, and this one is not looked at any more."""
+    running, collector = server
+    before_ns = time.monotonic_ns()
+    os.kill(running.pids["core"], signal.SIGKILL)
+    [mark] = eventually(collector.last_words, "the mark of its end")
+    assert mark.text.endswith("exited: killed by SIGKILL")
+    assert before_ns < mark.t_ns < time.monotonic_ns()
+
+
 def test_a_helper_that_ends_is_not(server: tuple[Running, ProcCollector]) -> None:
     running, collector = server
     os.kill(running.pids["helper"], signal.SIGKILL)

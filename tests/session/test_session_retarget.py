@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from llmtop.collectors.base import Collector
 from llmtop.model import (
+    Mark,
     Metric,
     Missing,
     Origin,
@@ -39,6 +40,10 @@ class OfServer(FakeCollector):
 
     def ask(self, what: str, wanted: bool) -> None:
         self.asked[what] = wanted
+
+    def last_words(self) -> tuple[Mark, ...]:
+        text = f"APIServer (pid {self.pid}) exited: exit code 3"
+        return (Mark(time.monotonic_ns(), "process", f"process:{self.pid}", text),)
 
     def poll(self) -> Trace:
         now = time.monotonic_ns()
@@ -95,7 +100,10 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     until(news, lambda: session.trace().get(ENDPOINT, TOKENS) is not None)
     session.retarget(Move(target(2), "vLLM has been started anew: pid 1 is now pid 2", Severity.WARNING))
     before = host.polls
-    until(news, lambda: "process:2" in session.trace().tracks and host.polls > before + 2)
+    until(
+        news,
+        lambda: "process:2" in session.trace().tracks and len(session.trace().marks) > 1 and host.polls > before + 2,
+    )
     session.stop()
     trace = session.trace()
 
@@ -115,7 +123,10 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     assert "ended:1" not in trace.tracks, "how the old one ended is no fault of the new one"
     assert [stack.frames for stack in trace.stacks] == [("of 2",)]
     assert trace.why_missing("of 1") is None
-    assert [mark.text for mark in trace.marks] == ["vLLM has been started anew: pid 1 is now pid 2"]
+    assert sorted(mark.text for mark in trace.marks) == [
+        "APIServer (pid 1) exited: exit code 3",  # which came after its last poll
+        "vLLM has been started anew: pid 1 is now pid 2",
+    ]
 
 
 def test_more_that_is_known_of_the_same_server_exchanges_nothing() -> None:
