@@ -20,8 +20,8 @@ from llmtop import procfs
 from llmtop.collectors import cgroups
 from llmtop.collectors.end_times import EndTimes
 from llmtop.collectors.kernel_log import KernelLog, open_from_start
-from llmtop.collectors.signal_senders import ENDING, Sent
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.collectors.signal_senders import ENDING, OBEYED_NS, Sent
+from llmtop.model import Unknown
 from llmtop.text import shorten
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _NAMED = re.compile(
 """Lines of the kernel's log that name a process it ended: the OOM killer's, a fault's, an NVIDIA driver's XID."""
 _REGULAR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What people and supervisors stop a server with."""
-OBEYED_NS = 120 * NS_PER_S
-"""A server that was told to end may finish the requests that run first; what was sent earlier ended nothing."""
 _NOT_KEPT = Unknown(
     "its exit status is not known: only its parent gets it before Linux 6.15", "see the server's log, and: dmesg -T"
 )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
-from llmtop.model import Unknown
+from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
 """What people, supervisors and servers themselves end a server with."""
+OBEYED_NS = 120 * NS_PER_S
+"""A server that was told to end may finish the requests that run first; what was sent earlier ended nothing."""
 _BY_TERMINAL = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 OWN, OUTSIDE, KERNEL = "own", "outside", "kernel"
 """Where a signal came from: a process of the server, any other, or none."""
@@ -188,6 +190,9 @@ class SignalSenders:
         sender, tid, t_ns, size = _SAMPLED.unpack_from(body)
         raw = body[_SAMPLED.size : _SAMPLED.size + size]
         _, number, code, pid = (struct.unpack_from("=i", raw, self._places[name])[0] for name in _FIELDS)
+        before = self._sent.get((pid, number))
+        if sender == pid and before is not None and t_ns - before.t_ns < OBEYED_NS:
+            return  # Uvicorn sends itself the signal that it was sent, once it has shut down
         name = procfs.name(sender) or self._names.get(tid) or self._names.get(sender, "")
         self._sent[pid, number] = Sent(number, t_ns, sender, clean(name), code == _BY_KERNEL)
         self._sent.move_to_end((pid, number))

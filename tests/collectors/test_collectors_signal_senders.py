@@ -89,6 +89,18 @@ def test_an_exit_in_order_tells_who_asked_for_it(exits: Exits) -> None:
     assert found.is_regular
 
 
+def test_one_that_passes_its_signal_on_to_itself_was_ended_by_whoever_sent_it_first(exits: Exits) -> None:
+    """As Uvicorn does once it has shut down."""
+    ends_by_it = "lambda *_: (signal.signal(15, signal.SIG_DFL), signal.raise_signal(15))"
+    with python(OBEDIENT.replace("lambda *_: sys.exit(0)", ends_by_it)) as program:
+        exits.watch(program.pid)
+        os.kill(program.pid, signal.SIGTERM)
+        eventually(lambda: ended(program.pid), "the zombie")
+        exits.note_zombie(program.pid)
+        how = exits.of(program.pid).how(program.pid, {})
+    assert how == f"killed by SIGTERM from pid {os.getpid()} ({MY_NAME})"
+
+
 def test_one_that_ends_by_itself_was_sent_nothing(exits: Exits) -> None:
     with python(SLEEPER) as program:
         exits.watch(program.pid)
