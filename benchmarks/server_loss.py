@@ -13,9 +13,9 @@ batch, nothing comes or goes, and a loss of 1 % shows within minutes.
 llmtop comes and goes, the kinds of probes (`--modes`) in an order drawn anew in each round; "none" starts nothing and
 shows what the method itself makes of chance. Each time llmtop is there, two windows are taken: the first `--settle`
 seconds from its start ("first"), then `--window` seconds ("after"). Both are compared with half a window just before
-and half a one just after llmtop was there, which takes slow drift out of the sum; no two comparisons share a window,
-so they are independent. "minute" is what both make of the first minute. With `--settle 0` there is one window, its
-start included.
+and half a one just after llmtop was there, by how many tokens had been made: while a batch decodes, a step takes longer
+in proportion to them, for there is more KV cache to read. No two comparisons share a window, so they are independent.
+"minute" is what both make of the first minute. With `--settle 0` there is one window, its start included.
 
 Tokens and steps are the server's own counters (/metrics), read at the edges of the windows and once a second between
 them, with the time halfway between question and answer. CPU time is of all processes of the server, by their CPU
@@ -80,12 +80,19 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was done between some looks. `cpu_us` is of the whole server, per token; `worst` tokens/s of one cell."""
+    """What was done between some looks.
+
+    Attributes:
+        cpu_us: Of the whole server, per token.
+        worst: Tokens/s of one cell.
+        at_tokens: How many tokens had been made in the middle of it.
+    """
 
     tokens_per_s: float
     cpu_us: float
     steps_per_s: float = 0.0
     worst: float = 0.0
+    at_tokens: float = 0.0
 
     @classmethod
     def of(cls, looks: Sequence[Look]) -> Window:
@@ -95,7 +102,7 @@ class Window:
         rate = (last.tokens - first.tokens) / (last.at_s - first.at_s)
         cpu = (last.cpu_ns - first.cpu_ns) / (last.cpu_at_s - first.cpu_at_s) / 1e3
         steps = (last.steps - first.steps) / (last.at_s - first.at_s)
-        return cls(rate, cpu / rate if rate > 0 else math.inf, steps, min(cells))
+        return cls(rate, cpu / rate if rate > 0 else math.inf, steps, min(cells), (first.tokens + last.tokens) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +130,18 @@ class Losses:
 
     def add(self, watched: Window, turn: Turn) -> None:
         """One more comparison."""
-        beside = (turn.before, turn.behind)
-        self.tokens.append(1 - watched.tokens_per_s / statistics.fmean(one.tokens_per_s for one in beside))
-        self.cpu.append(watched.cpu_us / statistics.fmean(one.cpu_us for one in beside) - 1)
-        if all(one.steps_per_s for one in beside):
-            self.steps.append(1 - watched.steps_per_s / statistics.fmean(one.steps_per_s for one in beside))
+        one, other = turn.before, turn.behind
+        made = other.at_tokens - one.at_tokens
+        share = (watched.at_tokens - one.at_tokens) / made if made else 0.5
+
+        def expected(before: float, behind: float) -> float:
+            return (1 - share) * before + share * behind
+
+        token_s = expected(1 / one.tokens_per_s, 1 / other.tokens_per_s)
+        self.tokens.append(1 - watched.tokens_per_s * token_s)
+        self.cpu.append(watched.cpu_us / expected(one.cpu_us, other.cpu_us) - 1)
+        if one.steps_per_s and other.steps_per_s:
+            self.steps.append(1 - watched.steps_per_s * expected(1 / one.steps_per_s, 1 / other.steps_per_s))
 
 
 class Load:
@@ -453,10 +467,11 @@ def measure(server: Server, load: Load, options: argparse.Namespace) -> dict[str
         for mode, turn in turns(server, load, options):
             by_mode[mode].append(turn)
             quiet = (turn.before.tokens_per_s + turn.behind.tokens_per_s) / 2
-            first = f"first {1 - turn.first.tokens_per_s / quiet:+6.1%}, " if turn.first else ""
-            lost = 1 - turn.after.tokens_per_s / quiet
+            lost = Losses()
+            for window in filter(None, (turn.first, turn.after)):
+                lost.add(window, turn)
             print(
-                f"{mode:5} {quiet:8.1f} tokens/s without; lost: {first}after {lost:+6.1%}; "
+                f"{mode:5} {quiet:8.1f} tokens/s without; lost: {' '.join(f'{one:+6.1%}' for one in lost.tokens)}; "
                 f"{turn.after.cpu_us:.0f} us a token",
                 flush=True,
             )

@@ -276,6 +276,20 @@ def test_a_server_that_loses_more_than_it_may_is_told(capsys: pytest.CaptureFixt
     assert re.search(r"full: whole .* beyond", capsys.readouterr().out)
 
 
+def _window(first: float, last: float, *, slower: float = 1.0) -> server_loss.Window:
+    """Of a batch whose token times grow with what it has made: 10 ms and 1 us for each token."""
+    middle = (first + last) / 2
+    return server_loss.Window(1 / ((0.010 + 1e-6 * middle) * slower), 50.0, at_tokens=middle)
+
+
+def test_a_step_that_takes_longer_because_there_is_more_cache_is_no_loss() -> None:
+    before, behind = _window(0, 1000), _window(9000, 10000)
+    lost = server_loss.Losses()
+    for watched in (_window(1000, 4000), _window(4000, 9000), _window(4000, 9000, slower=1.02)):
+        lost.add(watched, server_loss.Turn(before, None, watched, behind))
+    assert lost.tokens == pytest.approx([0.0, 0.0, 1 - 1 / 1.02])
+
+
 def test_too_few_windows_bound_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert server_loss.report({"full": _turns(0.5, 0.5, 0.5, 0.5)}, 0.0, 4.0) == 0
     assert re.search(r"full: whole .* \? \|.* not told apart", capsys.readouterr().out)
