@@ -317,7 +317,7 @@ def test_windows_are_made_of_looks_at_their_own_times() -> None:
         server_loss.Look(12.5, 1200.0, 14.0, 12.6, 7_500_000),
     ]
     window = server_loss.Window.of(looks)
-    assert window == server_loss.Window(80.0, 1e3 / 80.0, 1.6, 50.0)
+    assert window == server_loss.Window(80.0, 1e3 / 80.0, 1.6, 50.0, at_tokens=1100.0)
 
 
 def test_a_process_has_a_clock_of_its_cpu_time() -> None:

@@ -276,7 +276,7 @@ def test_hostile_names_and_secrets() -> None:
 
     pid = running.pids["api"]
     assert trace.tracks[f"thread:{pid}/{pid}"].name == "␛[31mred"
-    assert trace.tracks[f"process:{pid}"].facts["cmdline"] == "vllm serve m --api-key [redacted] '␛[2J[/b]'"
+    assert trace.tracks[f"process:{pid}"].facts["cmdline"] == "vllm serve m --api-key [redacted] $'\\033[2J[/b]'"
 
 
 def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
