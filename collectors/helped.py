@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import procfs
+from llmtop.collectors.ebpf.helper import wire
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
 from llmtop.collectors.ebpf.stacks import StackWindow
@@ -251,7 +252,7 @@ class HelpedCollector:
             case "ready":
                 self._take_ready(report, news)
             case "sample":
-                self._take_sample(report, news)
+                self._take_sample(wire.sample(report), news)
 
     def _take_ready(self, report: dict[str, Any], news: News) -> None:
         assert self._helper is not None
@@ -260,7 +261,7 @@ class HelpedCollector:
             news.marks.append(Mark(self._heard_ns, "probes back", TRACK, f"{self.words.helper} looks again"))
         self._state, self._has_ended, self._early_ends = None, False, 0
 
-    def _take_sample(self, report: dict[str, Any], news: News) -> None:
+    def _take_sample(self, report: wire.Sample, news: News) -> None:
         news.readings += self._reports.readings(report)
         news.gone += gone_tracks(report)
         self._processes.remove(report.get("gone", ()))
@@ -268,7 +269,7 @@ class HelpedCollector:
         self._note_shed(clean(report["shed"]), news)
         self._note_lost(report["lost"], news)
         self._stacks.keep(report)
-        news.stacks = self._stacks_if_due(int(report["t"])) or news.stacks
+        news.stacks = self._stacks_if_due(report["t"]) or news.stacks
 
     def _stacks_if_due(self, t_ns: int) -> tuple[Stack, ...]:
         """The sums are of half a minute: made each second, they cost more than all other readings together."""
@@ -279,7 +280,7 @@ class HelpedCollector:
             self._stacks_due_ns = t_ns + STACKS_EVERY_NS
         return stacks
 
-    def _note_missing(self, missing: dict[str, list[str]]) -> None:
+    def _note_missing(self, missing: Mapping[str, wire.Why]) -> None:
         self._missing = {
             what: Unknown(clean(reason), clean(remedy))
             for part, (reason, remedy) in missing.items()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from llmtop.collectors.bpftrace.output import Key, Look, Slots
 from llmtop.collectors.bpftrace.sums import Sums
+from llmtop.collectors.ebpf.helper import wire
 from llmtop.collectors.ebpf.helper.calls import WITHOUT_WAIT, spin_kind
 from llmtop.collectors.ebpf.helper.functions import FUNCTIONS, LAUNCHES, SYNCHRONISING
 from llmtop.collectors.ebpf.helper.syscall_numbers import syscall_names
@@ -34,7 +34,7 @@ class Calls:
         self._foreign: Sums[int] = Sums()
         self._told: dict[tuple[int, int], int] = {}
 
-    def read(self, look: Look) -> dict[str, Any]:
+    def read(self, look: Look) -> wire.Sample:
         """What changed, as sums since the start."""
         changed = set(self._latency.take(look.histograms("latency", 2)))
         changed |= {*self._time.take(look.table("time", 2)), *self._errors.take(look.table("errors", 2))}
@@ -48,21 +48,23 @@ class Calls:
         return {
             "calls": entries,
             "names": {call: _name(names, call) for _, call in changed},
-            "switch_timeouts": [[pid, self._switch_timeouts.get((pid,)) or 0] for (pid,) in timeouts],
+            "switch_timeouts": [
+                wire.SwitchTimeouts(pid, self._switch_timeouts.get((pid,)) or 0) for (pid,) in timeouts
+            ],
             "spins": [
-                [pid, tid, spin_kind(spun_call(call)), self._spins.get((pid, tid, call)) or 0]
+                wire.SpinTotal(pid, tid, spin_kind(spun_call(call)), self._spins.get((pid, tid, call)) or 0)
                 for pid, tid, call in spins
             ],
         }
 
-    def _entry(self, pid: int, call: int) -> list[Any]:
-        """[pid, call, count, errors, ns, {slot: count}]; what was only counted has neither errors nor time."""
+    def _entry(self, pid: int, call: int) -> wire.CallTotal:
+        """What was only counted has neither errors nor time."""
         key = (pid, call)
         slots = self._latency.get(key) or {}
         spins = sum(count for (of, _, spun), count in self._spins.items() if of == pid and spun_call(spun) == call)
         timed = 0 if self._are_counted else sum(slots.values())
         count = timed + (self._counted.get(key) or 0) + spins
-        return [pid, call, count, self._errors.get(key) or 0, self._time.get(key) or 0, slots]
+        return wire.CallTotal(pid, call, count, self._errors.get(key) or 0, self._time.get(key) or 0, slots)
 
     @property
     def seen(self) -> int:
@@ -123,7 +125,7 @@ class LibraryCalls:
         self._told: dict[tuple[int, int], tuple[int, int]] = {}
         self._dead: set[int] = set()
 
-    def read(self, look: Look) -> dict[str, Any]:
+    def read(self, look: Look) -> wire.Sample:
         """What changed, as sums since the start."""
         functions = set(self._latency.take(look.histograms("library", 2)))
         functions |= set(self._ns.take(look.table("library_ns", 2)))
@@ -148,23 +150,25 @@ class LibraryCalls:
                 waiting[pid, tid] = max(look.t_ns - since, waiting.get((pid, tid), 0))
         return waiting
 
-    def _function(self, pid: int, number: int) -> list[Any]:
+    def _function(self, pid: int, number: int) -> wire.FunctionTotal:
         slots = self._latency.get((pid, number)) or {}
-        return [pid, SYMBOLS[number], self._count(pid, number), self._ns.get((pid, number)) or 0, slots]
+        return wire.FunctionTotal(
+            pid, SYMBOLS[number], self._count(pid, number), self._ns.get((pid, number)) or 0, slots
+        )
 
     def _count(self, pid: int, number: int) -> int:
         if self._are_counted:
             return self._counted.get((pid, number)) or 0
         return sum((self._latency.get((pid, number)) or {}).values())
 
-    def _thread(self, pid: int, tid: int, waiting_ns: int) -> list[int]:
-        """[pid, tid, launches, ns in synchronising calls, up to now]; empty when it has done neither."""
+    def _thread(self, pid: int, tid: int, waiting_ns: int) -> wire.LibraryThread | None:
+        """Up to now; None when it has done neither."""
         launches = self._of_thread(self._calls, pid, tid, LAUNCHES)
         sync_ns = self._of_thread(self._time, pid, tid, SYNCHRONISING) + waiting_ns
         before = self._told.get((pid, tid), (0, 0))
         # A call that ended between two looks was counted a little longer than it took.
         told = self._told[pid, tid] = (launches, max(sync_ns, before[1]))
-        return [pid, tid, *told] if any(told) else []
+        return wire.LibraryThread(pid, tid, *told) if any(told) else None
 
     @staticmethod
     def _of_thread(sums: Sums[int], pid: int, tid: int, names: Iterable[str]) -> int:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Any
 
 from llmtop import procfs
 from llmtop.collectors.bpftrace import runner
@@ -29,10 +28,11 @@ from llmtop.collectors.bpftrace.runner import Bpftrace
 from llmtop.collectors.bpftrace.script import Plan, script
 from llmtop.collectors.bpftrace.sleeps import Sleeps
 from llmtop.collectors.bpftrace.symbols import Symbols
-from llmtop.collectors.ebpf.helper import protocol, system
+from llmtop.collectors.ebpf.helper import protocol, system, wire
 from llmtop.collectors.ebpf.helper.governor import HERTZ, LIGHT, Governor, Load
 from llmtop.collectors.ebpf.helper.protocol import Link
 from llmtop.collectors.ebpf.helper.system import UnavailableError
+from llmtop.collectors.ebpf.helper.wire import Why
 
 ATTACH_S = 60.0
 """How long bpftrace may take to compile and attach; on a busy machine it has taken many seconds."""
@@ -44,7 +44,7 @@ _MOST_ENTRIES, _LEAST_KEYS, _MOST_KEYS = 1 << 21, 4096, 32768
 _NEARLY_FULL = 0.9
 _LEAST_RUN_S = 60.0
 _NAMES = "functions in stacks"
-_NO_NAMES = (
+_NO_NAMES = Why(
     "bpftrace before 0.19 can name the functions of one process of a program only: their libraries are shown",
     "sudo apt install python3-bpfcc, or bpftrace 0.19 or newer",
 )
@@ -83,9 +83,9 @@ class Helper:
         self._calls = Calls(are_counted=self._loses_first)
         self._library_calls = LibraryCalls(are_counted=self._loses_first)
         self._sleeps = Sleeps(self._symbols)
-        self.missing: dict[str, tuple[str, str]] = {}
-        """What cannot be had here: (reason, remedy) by part."""
-        self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        self.missing: dict[str, Why] = {}
+        """What cannot be had here, by part."""
+        self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
         self._samples = 0
         self._lost = 0
         self._last_hits: dict[str, int] = {}
@@ -119,7 +119,7 @@ class Helper:
             left = [part for part in _PARTS if part not in self.missing and self._is_planned(part)]
             if not left:
                 raise UnavailableError(f"bpftrace cannot attach its probes: {words}", runner.INSTALL)
-            self.missing[left[0]] = (f"bpftrace refuses: {words}", "")
+            self.missing[left[0]] = Why(f"bpftrace refuses: {words}", "")
             self._plan = self._next_plan()
 
     def run(self) -> None:
@@ -223,7 +223,7 @@ class Helper:
             if look:
                 yield look
 
-    def _report(self, look: Look) -> dict[str, Any]:
+    def _report(self, look: Look) -> wire.Sample:
         self._looks_taken += 1
         if self._looks_taken % _LOOK_EVERY == 0:
             self._look_for_libraries()
@@ -232,11 +232,12 @@ class Helper:
         self._last_ns = look.t_ns
         self._observe(elapsed_ns)
         born, gone = self._changes(look)
-        ended = [[pid, tid] for (tid,), pid in look.table("ended", 1).items()]
+        ended = [wire.EndedThread(pid, tid) for (tid,), pid in look.table("ended", 1).items()]
         renewed = [pid for (pid,) in look.table("renewed", 1)]
-        report: dict[str, Any] = {"kind": "sample", "t": look.t_ns, "elapsed": elapsed_ns}
-        report |= {"observed": dict(self._observed), "born": born, "gone": gone, "renewed": renewed, "ended": ended}
-        report |= self._calls.read(look) | self._library_calls.read(look)
+        report: wire.Sample = {"kind": "sample", "t": look.t_ns, "elapsed": elapsed_ns}
+        report |= {"observed": self._observed.copy(), "born": born, "gone": gone, "renewed": renewed, "ended": ended}
+        report |= self._calls.read(look)
+        report |= self._library_calls.read(look)
         report |= self._sleeps.read(look)
         report["stacks"] = self._sleeps.stack_shares(look) if look.has_stacks and self._plan.stacks else []
         report["running"] = self._running(look)
@@ -270,8 +271,8 @@ class Helper:
         self._plan = replace(self._plan, pids=tuple(sorted(self._pids)))  # it has seen to that itself
         return born, gone
 
-    def _running(self, look: Look) -> list[list[Any]]:
-        """[pid, tid, frames, ns]; a sample stands for the time between two."""
+    def _running(self, look: Look) -> list[wire.RunStack]:
+        """A sample stands for the time between two."""
         period_ns = 1_000_000_000 // HERTZ
         merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
         for (pid, tid), user, kernel, count in look.stacks("samples", 2):
@@ -280,9 +281,9 @@ class Helper:
         self._samples += sum(merged.values())
         if merged:
             self._symbols.tick()
-        return [[pid, tid, list(frames), count * period_ns] for (pid, tid, frames), count in merged.items()]
+        return [wire.RunStack(*place, count * period_ns) for place, count in merged.items()]
 
-    def _govern(self, elapsed_s: float) -> dict[str, Any]:
+    def _govern(self, elapsed_s: float) -> wire.Sample:
         """Weigh what the last interval cost."""
         hits = self._hits()
         rates = {name: (count - self._last_hits.get(name, 0)) / elapsed_s for name, count in hits.items()}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from llmtop.collectors.bpftrace.counts import NUMBERS
 from llmtop.collectors.bpftrace.script import Function
-from llmtop.collectors.ebpf.helper import exports
+from llmtop.collectors.ebpf.helper import exports, wire
 from llmtop.collectors.ebpf.helper.functions import (
     DUPLICATES,
     LAUNCHES,
@@ -82,7 +81,7 @@ class Libraries:
     def _is_avoided(self, symbol: str) -> bool:
         return self._is_careful and kind_of(symbol) == _LAUNCH
 
-    def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> dict[str, list[list[Any]]]:
+    def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> wire.Sample:
         """As of bcc's helper: `library_observed`, `uncounted` and `unseen`, by process.
 
         Args:
@@ -91,16 +90,16 @@ class Libraries:
             pids: The processes that are still there.
         """
         counted = {function.symbol for function in probed if not self._is_off(function.symbol)}
-        told: dict[str, list[list[Any]]] = {"library_observed": [], "uncounted": [], "unseen": []}
+        observed, uncounted_of, unseen_of = [], [], []
         self._mapped = {pid: files for pid, files in self._mapped.items() if pid in pids}
         for pid, files in self._mapped.items():
             uncounted = {one.function.symbol for file in files for one in self._files[file]} - counted
             unseen = kinds_of(uncounted - self._duplicates)
             self._observed[pid] = self._observed.get(pid, 0) + elapsed_ns * ("sync" not in unseen)
-            told["library_observed"].append([pid, self._observed[pid]])
-            told["uncounted"] += [[pid, sorted(uncounted)]] if uncounted else []
-            told["unseen"] += [[pid, unseen]] if unseen else []
-        return told
+            observed.append(wire.LibraryObserved(pid, self._observed[pid]))
+            uncounted_of += [wire.Uncounted(pid, sorted(uncounted))] if uncounted else []
+            unseen_of += [wire.Unseen(pid, unseen)] if unseen else []
+        return {"library_observed": observed, "uncounted": uncounted_of, "unseen": unseen_of}
 
     def weigh(self, counts: dict[tuple[int, str], int], elapsed_s: float, now_s: float) -> None:
         """Give the costliest functions a rest until the others fit the budget; end rests that have lasted."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from llmtop.collectors.bpftrace.output import Frames, Key, Look, Slots
 from llmtop.collectors.bpftrace.script import FILE_SHIFT, NO_CALL, STATE_SHIFT
 from llmtop.collectors.bpftrace.sums import Sums
 from llmtop.collectors.bpftrace.symbols import Symbols
-from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.ebpf.helper import system, wire
 
 Place: TypeAlias = "tuple[int, int, int]"
 """Where a thread sleeps: (tid, system call, state)."""
@@ -67,7 +67,7 @@ class Sleeps:
                 if sleeper and tid not in self.sleepers:
                     self._seeds[tid] = sleeper
 
-    def read(self, look: Look) -> dict[str, Any]:
+    def read(self, look: Look) -> wire.Sample:
         """What changed, as sums since the start."""
         self._looks += 1
         changed = {_place(key) for key in self._slept.take(look.table("slept", 3))}
@@ -79,7 +79,7 @@ class Sleeps:
         queues = self._queue.take(look.histograms("queue", 1))
         return {
             "waits": self._waits(look.t_ns, changed),
-            "queue": [[pid, self._queue.get((pid,)) or {}] for (pid,) in queues],
+            "queue": [wire.QueueTotal(pid, self._queue.get((pid,)) or {}) for (pid,) in queues],
             "wakes": self._changed_wakes(look),
         }
 
@@ -88,8 +88,8 @@ class Sleeps:
         """How often the threads came back on a CPU, since the start."""
         return sum(sum(slots.values()) for _, slots in self._queue.items())
 
-    def stack_shares(self, look: Look) -> list[list[Any]]:
-        """[pid, tid, call, state, descriptor, frames, ns] of what was slept since the last stacks.
+    def stack_shares(self, look: Look) -> list[wire.SleepStack]:
+        """Of what was slept since the last stacks.
 
         Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
         there. Where none was seen yet, it is owed until one is.
@@ -160,8 +160,8 @@ class Sleeps:
                 self._descriptors[seed.place] = seed.descriptor
                 self._owners[tid] = seed.pid
 
-    def _waits(self, now: int, changed: set[Place]) -> list[list[int]]:
-        """[pid, tid, call, state, descriptor, ns]: closed sleeps, and those that go on, up to now."""
+    def _waits(self, now: int, changed: set[Place]) -> list[wire.SleepTotal]:
+        """Closed sleeps, and those that go on, up to now."""
         slept: dict[Place, int] = {}
         for key, ns in self._slept.items():
             place = _place(key)
@@ -179,25 +179,27 @@ class Sleeps:
             if grown > 0:
                 self._told[place] = ns
                 self._owed[place] = self._owed.get(place, 0) + grown
-                told.append([self._owners[place[0]], *place, self._descriptors.get(place, 0), ns])
+                told.append(wire.SleepTotal(self._owners[place[0]], *place, self._descriptors.get(place, 0), ns))
         return told
 
-    def _changed_wakes(self, look: Look) -> list[list[int]]:
-        """[pid, tid, waker, count] of the wakers that woke a thread most; 0 is no thread: a timer, an interrupt."""
+    def _changed_wakes(self, look: Look) -> list[wire.WakeTotal]:
+        """Of the wakers that woke a thread most."""
         by_thread: dict[int, list[tuple[int, Key]]] = {}
         for key in self._wakes.take(look.table("wakes", 3)):
             by_thread.setdefault(key[1], []).append((self._wakes.get(key) or 0, key))
         return [
-            [*key, count] for wakers in by_thread.values() for count, key in sorted(wakers, reverse=True)[:_MOST_WAKERS]
+            wire.WakeTotal(pid, tid, waker, count)
+            for wakers in by_thread.values()
+            for count, (pid, tid, waker) in sorted(wakers, reverse=True)[:_MOST_WAKERS]
         ]
 
-    def _shares(self, place: Place, weights: Mapping[Frames, int]) -> list[list[Any]]:
+    def _shares(self, place: Place, weights: Mapping[Frames, int]) -> list[wire.SleepStack]:
         owed, total = self._owed.pop(place, 0), sum(weights.values())
         pid = self._owners.get(place[0])
         if not owed or not total or pid is None:
             return []
         descriptor = self._descriptors.get(place, 0)
-        return [[pid, *place, descriptor, list(frames), owed * ns // total] for frames, ns in weights.items()]
+        return [wire.SleepStack(pid, *place, descriptor, frames, owed * ns // total) for frames, ns in weights.items()]
 
 
 def _place(key: Key) -> Place:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from llmtop import procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.helper.protocol import WAIT
 from llmtop.collectors.ebpf.helper.system import kernel_release
+from llmtop.collectors.ebpf.helper.wire import Sample, Why, reasons
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
 from llmtop.collectors.ebpf.reports import SOURCE
 from llmtop.collectors.helped import SUDO_REMEDY, HelpedCollector, News, Processes, Words
@@ -56,9 +57,9 @@ class EbpfCollector(HelpedCollector):
         self._is_settling = not self._is_light
         news.issues += _other_tracers(report["others"])
         self._no_causes = None if report["knows_calls"] else _NO_CAUSES
-        self._note_missing(report["missing"])
+        self._note_missing(reasons(report))
 
-    def _take_sample(self, report: dict[str, Any], news: News) -> None:
+    def _take_sample(self, report: Sample, news: News) -> None:
         shed = self._shed
         super()._take_sample(report, news)
         self._is_settling = bool(report.get("settling"))  # bpftrace counts no library calls
@@ -69,9 +70,9 @@ class EbpfCollector(HelpedCollector):
         for name, why in report["unprobed"].items():
             self._missing[f"library.{name}"] = Unknown(clean(why))
         if "scheduler off" in self._shed and "scheduler off" not in shed:
-            news.readings += self._reports.gaps(int(report["t"]), ("thread.blocked", "process.run_queue_latency"))
+            news.readings += self._reports.gaps(report["t"], ("thread.blocked", "process.run_queue_latency"))
 
-    def _note_missing(self, missing: dict[str, list[str]]) -> None:
+    def _note_missing(self, missing: Mapping[str, Why]) -> None:
         super()._note_missing(missing)
         if self._no_causes is not None:
             self._missing["thread.blocked/cause"] = self._no_causes

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.causes import FileOf, cause_of_sleep, file_of
+from llmtop.collectors.ebpf.helper.wire import (
+    LAST_SLOT,
+    LOWEST_LOG2,
+    CallTotal,
+    CauseTotal,
+    FunctionTotal,
+    Sample,
+    SleepTotal,
+)
 from llmtop.model import Metric
 from llmtop.text import clean
 from llmtop.vocabulary import ThreadCause
 
-LOWEST_LOG2 = 8
-LAST_SLOT = 27
-"""Slots of latencies as programs/common.h has them: below 2^8 ns, 2^9 ns ... and all above."""
 MOST_WAKERS = 16
 """Of so many wakers each thread tells."""
 _OUTSIDE = 0xFFFFFFFF
 """A thread without an id in our PID namespace, as programs/common.h has it."""
-_OBSERVED = {"calls": v.SYSCALL_OBSERVED, "timed": v.SYSCALL_TIMED, "scheduler": v.SCHEDULER_OBSERVED}
 
 
 class Counters:
@@ -39,7 +43,7 @@ class Counters:
         self._slots: dict[tuple[str, str], dict[int, int]] = {}
         self._base_slots: dict[tuple[str, str], dict[int, int]] = {}
 
-    def values(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
+    def values(self, report: Sample) -> Iterator[tuple[str, Metric, float]]:
         """Track, metric and sum."""
         yield from self._system_calls(report)
         yield from self._sleeps(report.get("waits", ()))
@@ -64,8 +68,8 @@ class Counters:
         if hits:
             yield "self", v.SELF_PROBE_HITS, float(sum(hits.values()))
 
-    def _system_calls(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Metric, float]]:
-        names = {int(number): clean(name) for number, name in report.get("names", {}).items()}
+    def _system_calls(self, report: Sample) -> Iterator[tuple[str, Metric, float]]:
+        names = {number: clean(name) for number, name in report.get("names", {}).items()}
         for pid, call, count, errors, ns, slots in report.get("calls", ()):
             track, name = f"process:{pid}", names.get(call, f"syscall_{call}")
             yield track, self._labelled(v.SYSCALL_COUNT, name), float(count)
@@ -74,19 +78,22 @@ class Counters:
                     yield track, self._labelled(v.SYSCALL_ERRORS, name), float(errors)
                 yield track, self._labelled(v.SYSCALL_TIME, name), float(ns)
                 yield from self._distribution(track, self._labelled(v.SYSCALL_LATENCY, name), slots)
-        observed = report.get("observed", {})
-        for pid in {entry[0] for part in ("calls", "waits", "blocked") for entry in report.get(part, ())}:
-            for part, metric in _OBSERVED.items():
-                yield f"process:{pid}", metric, float(observed.get(part, 0))
+        rows: list[CallTotal | SleepTotal | CauseTotal]
+        rows = [*report.get("calls", ()), *report.get("waits", ()), *report.get("blocked", ())]
+        observed = report.get("observed", {"calls": 0, "timed": 0, "scheduler": 0})
+        for pid in {row.pid for row in rows}:
+            yield f"process:{pid}", v.SYSCALL_OBSERVED, float(observed["calls"])
+            yield f"process:{pid}", v.SYSCALL_TIMED, float(observed["timed"])
+            yield f"process:{pid}", v.SCHEDULER_OBSERVED, float(observed["scheduler"])
 
-    def _library_calls(self, functions: Iterable[list[Any]]) -> Iterator[tuple[str, Metric, float]]:
+    def _library_calls(self, functions: Iterable[FunctionTotal]) -> Iterator[tuple[str, Metric, float]]:
         for pid, name, count, ns, slots in functions:
             track, label = f"process:{pid}", clean(name)
             yield track, self._labelled(v.LIBRARY_COUNT, label), float(count)
             yield track, self._labelled(v.LIBRARY_TIME, label), float(ns)
             yield from self._distribution(track, self._labelled(v.LIBRARY_LATENCY, label), slots)
 
-    def _sleeps(self, waits: Iterable[list[int]]) -> Iterator[tuple[str, Metric, float]]:
+    def _sleeps(self, waits: Iterable[SleepTotal]) -> Iterator[tuple[str, Metric, float]]:
         """Sums by cause. Growth is added to today's cause: the same call may sleep on another file tomorrow."""
         grown: set[tuple[str, ThreadCause]] = set()
         for pid, tid, call, state, descriptor, ns in waits:
@@ -100,13 +107,13 @@ class Counters:
             yield track, self._labelled(v.THREAD_BLOCKED, cause.value), float(self._blocked[track, cause])
 
     def _distribution(
-        self, track: str, metric: Metric, slots: Mapping[str, int]
+        self, track: str, metric: Metric, slots: Mapping[int, int]
     ) -> Iterator[tuple[str, Metric, float]]:
         """Counts at or below each bound, from the one below the first slot with any to the last."""
         key = (track, metric.name)
         counts = dict(self._base_slots.get(key, {}))
         for slot, count in slots.items():
-            counts[int(slot)] = counts.get(int(slot), 0) + count
+            counts[slot] = counts.get(slot, 0) + count
         if not counts:
             return
         self._slots[key] = counts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.causes import FileOf, file_of
 from llmtop.collectors.ebpf.counters import Counters
+from llmtop.collectors.ebpf.helper.wire import Observed, Sample
 from llmtop.model import Metric, Reading
 from llmtop.text import clean
 
@@ -36,7 +37,7 @@ class Reports:
         self._counters = Counters(file_of)
         self._source = source
         self._told: dict[tuple[str, str], float] = {}
-        self._observed: Mapping[str, int] = {}
+        self._observed: Observed | None = None
         self._paused: set[str] = set()
         self._uncounted: frozenset[tuple[int, str]] = frozenset()
         """(pid, metric) of library functions without probes; all the series of that name are paused."""
@@ -46,7 +47,7 @@ class Reports:
         """Where counters stood when the helper was last started again."""
         self._is_resumed = False
 
-    def readings(self, report: Mapping[str, Any]) -> tuple[Reading, ...]:
+    def readings(self, report: Sample) -> tuple[Reading, ...]:
         """The readings of one sample.
 
         A counter that has not moved has no reading. One that appears had been 0 while it was looked for, so it is
@@ -87,7 +88,7 @@ class Reports:
             if name.startswith(prefixes)
         )
 
-    def _pauses(self, report: Mapping[str, Any], t_ns: int, before_ns: int) -> list[Reading]:
+    def _pauses(self, report: Sample, t_ns: int, before_ns: int) -> list[Reading]:
         """A gap where a count by thread stops because its probes came off, and where it stood when they are back."""
         paused = self._paused_counts(report)
         stopped, resumed = paused - self._paused, self._paused - paused
@@ -133,13 +134,13 @@ class Reports:
         """
         self._forget({track for track, _ in self._told if not is_kept(track)})
         self._base = {key: self._told[key] for key in self._counters.resume(self._told)}
-        self._observed, self._paused, self._is_resumed = {}, set(), True
+        self._observed, self._paused, self._is_resumed = None, set(), True
         self._uncounted, self._watched = frozenset(), set()
         return self.gaps(t_ns, ("",))
 
-    def _paused_counts(self, report: Mapping[str, Any]) -> set[str]:
-        observed = report.get("observed", {})
-        was_off = "calls" in observed and observed["calls"] == self._observed.get("calls", 0)
+    def _paused_counts(self, report: Sample) -> set[str]:
+        observed = report.get("observed")
+        was_off = observed is not None and observed["calls"] == (self._observed["calls"] if self._observed else 0)
         self._observed = observed
         return {v.THREAD_SPINS.name} if was_off else set()
 
@@ -154,18 +155,18 @@ class Reports:
         self._counters.forget(gone)
 
 
-def gone_tracks(report: Mapping[str, Any]) -> tuple[str, ...]:
+def gone_tracks(report: Sample) -> tuple[str, ...]:
     """The tracks of processes and threads that have ended since the report before."""
     threads = tuple(f"thread:{pid}/{tid}" for pid, tid in report.get("ended", ()))
     return (*threads, *(f"process:{pid}" for pid in report.get("gone", ())))
 
 
-def _uncounted(report: Mapping[str, Any]) -> frozenset[tuple[int, str]]:
+def _uncounted(report: Sample) -> frozenset[tuple[int, str]]:
     """What library calls are not known for lack of probes, as (pid, name of a metric)."""
     return _series(report.get("uncounted", ()), report.get("unseen", ()))
 
 
-def _sampled(report: Mapping[str, Any]) -> frozenset[tuple[int, str]]:
+def _sampled(report: Sample) -> frozenset[tuple[int, str]]:
     """Likewise, what was counted now and then. Waits by thread are never told so."""
     sampled = report.get("sampled", ())
     kinds = ((pid, [kind for kind in kinds if kind == "launches"]) for pid, _, kinds in sampled)

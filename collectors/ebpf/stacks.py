@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from llmtop.collectors.ebpf.causes import FileOf, cause_of_sleep, file_of
+from llmtop.collectors.ebpf.helper.wire import Sample
 from llmtop.model import NS_PER_S, Stack
 from llmtop.text import clean
 
@@ -42,7 +43,7 @@ class StackWindow:
         self._kept: deque[tuple[int, dict[_StackKey, float]]] = deque()
         self._names: dict[str, str] = {}
 
-    def keep(self, report: Mapping[str, Any]) -> None:
+    def keep(self, report: Sample) -> None:
         """Take in the stacks of one more report."""
         self._kept.append((int(report["t"]), self._weights(report)))
 
@@ -58,7 +59,7 @@ class StackWindow:
         heaviest = tuple(Stack(frames, ns, "ns", state, track) for (track, state, frames), ns in ranked[:MOST_STACKS])
         return heaviest + _together(ranked[MOST_STACKS:])
 
-    def _weights(self, report: Mapping[str, Any]) -> dict[_StackKey, float]:
+    def _weights(self, report: Sample) -> dict[_StackKey, float]:
         weights: dict[_StackKey, float] = {}
         for pid, tid, call, state, descriptor, frames, ns in report.get("stacks", ()):
             cause = cause_of_sleep(pid, call, state, descriptor, self._file_of).value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from llmtop.collectors.ebpf.helper import wire
 from llmtop.collectors.perf.sched import Sums
 from llmtop.perf_text import ThreadCalls
 
@@ -14,16 +14,17 @@ class Books:
     """Sums since the start, as reports tell them. `owners` are processes by thread."""
 
     def __init__(self) -> None:
-        self.observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        self.observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
         self.blocked: dict[tuple[int, int, str], int] = defaultdict(int)
         self.queued: dict[int, Counter[int]] = defaultdict(Counter)
         self.wakes: Counter[tuple[int, int, int]] = Counter()
-        self.calls: dict[tuple[int, str], list[Any]] = {}
+        self.calls: dict[tuple[int, str], tuple[int, int | None, int]] = {}
+        """Calls, errors and ns, by process and name."""
         self.hits: Counter[str] = Counter()
         self.lost = 0
         self._names: dict[str, int] = {}
 
-    def add_slice(self, sums: Sums, owners: Mapping[int, int], seconds_ns: int) -> dict[str, Any]:
+    def add_slice(self, sums: Sums, owners: Mapping[int, int], seconds_ns: int) -> wire.Sample:
         """The part of a report that a look at the scheduler gives."""
         self.observed["scheduler"] += seconds_ns
         self.hits["switch"] += sums.events
@@ -35,27 +36,27 @@ class Books:
             self.wakes[owners[tid], tid, waker] += count
         changed = {owners[tid] for tid in sums.queued}
         return {
-            "blocked": [[*key, ns] for key, ns in self.blocked.items()],
-            "queue": [[pid, self.queued[pid]] for pid in changed],
-            "wakes": [[pid, tid, waker, count] for (pid, tid, waker), count in self.wakes.items()],
+            "blocked": [wire.CauseTotal(*key, ns) for key, ns in self.blocked.items()],
+            "queue": [wire.QueueTotal(pid, self.queued[pid]) for pid in changed],
+            "wakes": [wire.WakeTotal(*key, count) for key, count in self.wakes.items()],
         }
 
-    def add_calls(self, tables: Sequence[ThreadCalls], owners: Mapping[int, int], seconds_ns: int) -> dict[str, Any]:
+    def add_calls(self, tables: Sequence[ThreadCalls], owners: Mapping[int, int], seconds_ns: int) -> wire.Sample:
         """The part of a report that a look at the system calls gives."""
         self.observed["calls"] += seconds_ns
         self.observed["timed"] += seconds_ns
         for table in tables:
             pid = owners.get(table.tid, 0)
             for row in table.rows if pid else ():
-                sums = self.calls.setdefault((pid, row.name), [0, 0, 0])
+                calls, errors, ns = self.calls.get((pid, row.name), (0, 0, 0))
                 self.hits["call"] += row.calls
-                sums[0] += row.calls
-                sums[1] = None if row.errors is None or sums[1] is None else sums[1] + row.errors
-                sums[2] += row.total_ns
+                errors = None if row.errors is None or errors is None else errors + row.errors
+                self.calls[pid, row.name] = (calls + row.calls, errors, ns + row.total_ns)
         numbers = self._names
         return {
             "calls": [
-                [pid, numbers.setdefault(name, len(numbers)), *sums, {}] for (pid, name), sums in self.calls.items()
+                wire.CallTotal(pid, numbers.setdefault(name, len(numbers)), *sums, {})
+                for (pid, name), sums in self.calls.items()
             ],
             "names": {number: name for name, number in numbers.items()},
         }

@@ -10,6 +10,7 @@ from typing import Any
 import llmtop
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
+from llmtop.collectors.ebpf.helper.wire import Sample
 from llmtop.collectors.ebpf.process import program_of
 from llmtop.collectors.helped import HelpedCollector, News, Words
 from llmtop.collectors.perf import run as perf_run
@@ -51,7 +52,7 @@ class PerfCollector(HelpedCollector):
         super()._take_ready(report, news)
         self._spent_ns = 0
 
-    def _take_sample(self, report: dict[str, Any], news: News) -> None:
+    def _take_sample(self, report: Sample, news: News) -> None:
         """Each perf runs too briefly to be seen: the helper says what they took."""
         super()._take_sample(report, news)
         children.spend(max(0, report["children_ns"] - self._spent_ns))

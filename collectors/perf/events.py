@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.ebpf.helper.system import UnavailableError
+from llmtop.collectors.ebpf.helper.wire import Why
 from llmtop.collectors.perf import threads as perf_threads
 from llmtop.collectors.perf.run import PerfError, Program, Recording, Wait
 from llmtop.collectors.perf.threads import Server
@@ -24,7 +25,7 @@ USER_PAGES_A_CPU = 64
 """What an ordinary user's buffers may have: half of perf_event_mlock_kb's default of 516 KiB a CPU."""
 _MOST_PASSING = 3
 _OUTSIDE = "run llmtop on the host, or its container with --pid=host"
-_BY_USER = ("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
+_BY_USER = Why("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
 
 
 class Part:
@@ -85,15 +86,15 @@ class Events:
             return None
         return self.parts["samples"].why
 
-    def missing(self) -> dict[str, tuple[str, str]]:
-        """What cannot be had: (reason, remedy)."""
-        found = {name: (part.why.reason, part.why.remedy) for name, part in self.parts.items() if part.why}
+    def missing(self) -> dict[str, Why]:
+        """What cannot be had."""
+        found = {name: Why(part.why.reason, part.why.remedy) for name, part in self.parts.items() if part.why}
         if self._is_users_only:
             found["stacks of the kernel"] = _BY_USER
         left_out = len(self._server.family.threads) - len(self._busiest())
         if left_out > 0:
             which = f"of less than {perf_threads.OLD_S:g} s" if self._only_old else "that did least"
-            found["perf.threads"] = (f"the stacks and calls of {left_out} threads {which} are left out", "")
+            found["perf.threads"] = Why(f"the stacks and calls of {left_out} threads {which} are left out", "")
         return found
 
     def open(self, name: str, opened: ExitStack, *, sleeps: bool) -> Recording | None:

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from llmtop.collectors.ebpf.helper import protocol, system
+from llmtop.collectors.ebpf.helper import protocol, system, wire
 from llmtop.collectors.ebpf.helper.protocol import Link
 from llmtop.collectors.ebpf.helper.system import UnavailableError
+from llmtop.collectors.ebpf.helper.wire import Why
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf import sched as perf_sched
 from llmtop.collectors.perf.books import Books
@@ -35,10 +35,12 @@ from llmtop.model import NS_PER_S, Unknown
 
 _REST_ROUNDS = 8
 _FIRST_PAUSE_S = 1.0
-_NO_LATENCIES = ("perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one")
-_NO_GIL = ("perf does not tell how a wait ended", "sudo apt install python3-bpfcc: bcc counts waits for the GIL")
-_NO_ERRORS = ("this perf counts no errors of system calls", "a newer perf does: sudo apt upgrade")
-_NO_LIBRARIES = ("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
+_NO_LATENCIES = Why(
+    "perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one"
+)
+_NO_GIL = Why("perf does not tell how a wait ended", "sudo apt install python3-bpfcc: bcc counts waits for the GIL")
+_NO_ERRORS = Why("this perf counts no errors of system calls", "a newer perf does: sudo apt upgrade")
+_NO_LIBRARIES = Why("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
 
 
 class Helper:
@@ -70,7 +72,7 @@ class Helper:
         """Why there will never be anything; None while there may be."""
         return self._events.unavailable
 
-    def look_once(self, seconds: float) -> Iterator[dict[str, Any]]:
+    def look_once(self, seconds: float) -> Iterator[wire.Sample]:
         """Look at everything for so long, whatever it costs: for tests and measurements."""
         self._renew()
         self._measure_load()
@@ -78,7 +80,7 @@ class Helper:
         yield self._look_at_threads({})
         yield self._look_at_calls()
 
-    def round(self) -> Iterator[dict[str, Any]]:
+    def round(self) -> Iterator[wire.Sample]:
         """Look at everything once; a report after each look."""
         changes = self._renew()
         if not self._server.family.threads:
@@ -91,10 +93,10 @@ class Helper:
         if not self._events.parts["syscalls"].given_up and self._calls_are_due():
             yield self._look_at_calls()
 
-    def _renew(self) -> dict[str, Any]:
+    def _renew(self) -> wire.Sample:
         ended, gone = self._server.renew()
         self._books.forget(set(ended), gone)
-        return {"gone": sorted(gone), "ended": [[pid, tid] for tid, pid in ended.items()]}
+        return {"gone": sorted(gone), "ended": [wire.EndedThread(pid, tid) for tid, pid in ended.items()]}
 
     def _measure_load(self) -> None:
         switches = self._server.measure()
@@ -107,7 +109,7 @@ class Helper:
         is_seen = bool(self._plan.scheduler_s) and not self._events.parts["scheduler"].given_up
         return self._plan.scheduler_s if is_seen else self._plan.running_s
 
-    def _look_at_threads(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def _look_at_threads(self, changes: wire.Sample) -> wire.Sample:
         """Switches of the whole machine, filtered, and beside them the stacks of the server's threads."""
         family, sleeps = self._server.family, self._plan.stacks
         takes_stacks = self._wants_stacks and bool(self._look_s)
@@ -115,12 +117,13 @@ class Helper:
         with looked(self._events, family, self._link, names, self._look_s, sleeps=sleeps) as look:
             sums, stacks = look.sums(), look.stacks()
         self._books.lost += look.lost
-        report = dict(changes)
+        report = changes.copy()
         if sums is not None:
             report |= self._books.add_slice(sums, family.threads, look.end - look.start)
             if sleeps:
                 stacks = perf_sched.shared_out(_with_sleepers(stacks, sums, family.threads), sums.blocked)
-        return self._report(look.start, look.end, report | _told_stacks(stacks, family.threads))
+        report |= _told_stacks(stacks, family.threads)
+        return self._report(look.start, look.end, report)
 
     def _calls_are_due(self) -> bool:
         """Where calls cost too much to be looked at, it is tried again now and then."""
@@ -132,7 +135,7 @@ class Helper:
             self._load = replace(self._load, calls=None)
         return False
 
-    def _look_at_calls(self) -> dict[str, Any]:
+    def _look_at_calls(self) -> wire.Sample:
         """Entries and returns are recorded and added up afterwards: while it looks, perf trace is woken by each."""
         family = self._server.family
         with looked(self._events, family, self._link, ("syscalls",), self._plan.calls_s) as look:
@@ -145,29 +148,30 @@ class Helper:
         self._load = replace(self._load, calls=count * NS_PER_S / length_ns)
         return self._report(look.start, look.end, self._books.add_calls(tables, family.threads, length_ns))
 
-    def _report(self, start: int, end: int, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _report(self, start: int, end: int, told: wire.Sample) -> wire.Sample:
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return {
+        report: wire.Sample = {
             "kind": "sample",
             "t": end,
             "elapsed": max(1, end - start),
-            "observed": dict(self._books.observed),
+            "observed": self._books.observed.copy(),
             "hits": dict(self._books.hits),
             "lost": self._books.lost,
             "missing": self._missing(),
             "shed": self._shed(),
             "children_ns": round((spent.ru_utime + spent.ru_stime) * 1e9),
-            **told,
         }
+        report |= told
+        return report
 
-    def _missing(self) -> dict[str, tuple[str, str]]:
+    def _missing(self) -> dict[str, Why]:
         found = self._events.missing()
         found["syscall.latency"] = _NO_LATENCIES
         found["library calls"] = _NO_LIBRARIES
         found["process.gil_waits"] = _NO_GIL
         if self._books.lacks_errors:
             found["syscall.errors"] = _NO_ERRORS
-        found["perf.sampled"] = (
+        found["perf.sampled"] = Why(
             f"perf looks {self._look_s:.2g} s of every {self._interval_s:.2g} s",
             "bcc looks all the time: llmtop doctor",
         )
@@ -186,9 +190,15 @@ class Helper:
         return ", ".join(parts)
 
 
-def _told_stacks(stacks: Stacks, owners: Mapping[int, int]) -> dict[str, Any]:
-    running = [[owners[tid], tid, names, ns] for (tid, state, names), ns in stacks.items() if state == ON_CPU]
-    asleep = [[owners[tid], tid, *rest, ns] for (tid, *rest), ns in stacks.items() if rest[0] != ON_CPU]
+def _told_stacks(stacks: Stacks, owners: Mapping[int, int]) -> wire.Sample:
+    running = [
+        wire.RunStack(owners[tid], tid, names, ns) for (tid, state, names), ns in stacks.items() if state == ON_CPU
+    ]
+    asleep = [
+        wire.CauseStack(owners[tid], tid, cause, names, ns)
+        for (tid, cause, names), ns in stacks.items()
+        if cause != ON_CPU
+    ]
     return {"running": running, "asleep": asleep}
 
 

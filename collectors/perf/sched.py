@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from llmtop import perf_text
-from llmtop.collectors.ebpf.counters import LAST_SLOT, LOWEST_LOG2
+from llmtop.collectors.ebpf.helper.wire import LAST_SLOT, LOWEST_LOG2
 from llmtop.collectors.thread_causes import cause_of_wchan
 from llmtop.perf_text import Frame, Sample
 from llmtop.vocabulary import ThreadCause

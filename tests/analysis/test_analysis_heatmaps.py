@@ -9,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.views import HeatColumn, Heatmap
+from llmtop.collectors.ebpf.helper.wire import sample
 from llmtop.collectors.ebpf.reports import Reports
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Unknown
 from llmtop.session import Recorder
@@ -185,9 +186,9 @@ def test_what_the_probes_report_arrives_in_its_rows() -> None:
             "elapsed": NS_PER_S,
             "queue": [[1, slots]],
             "waits": [[1, 1, 202, 1, 0, second]],
-            "observed": {"scheduler": second * NS_PER_S},
+            "observed": {"calls": 0, "timed": 0, "scheduler": second * NS_PER_S},
         }
-        readings = reports.readings(report)
+        readings = reports.readings(sample(report))
         recorder.append("ebpf", Trace(Origin("live"), second * NS_PER_S, second * NS_PER_S, readings=readings))
     made = run_queue_heatmap(recorder.freeze(), 5 * NS_PER_S, 5)
     assert isinstance(made, Heatmap)

@@ -65,17 +65,17 @@ def test_calls_are_told_when_they_change() -> None:
     )
     told = calls.read(look)
     assert sorted(told["calls"]) == [
-        [PID, 24, 50, 0, 0, {}],
-        [PID, FUTEX, 3, 2, 3000, {10: 3}],
-        [PID, 7 | 0x8000, 8, 0, 0, {}],
+        (PID, 24, 50, 0, 0, {}),
+        (PID, FUTEX, 3, 2, 3000, {10: 3}),
+        (PID, 7 | 0x8000, 8, 0, 0, {}),
     ]
     assert told["names"] == {24: "sched_yield", FUTEX: "futex", 7 | 0x8000: "poll (no wait)"}
-    assert sorted(told["spins"]) == [[PID, TID, "poll", 8], [PID, TID, "sched_yield", 50]]
-    assert told["switch_timeouts"] == [[PID, 1]]
+    assert sorted(told["spins"]) == [(PID, TID, "poll", 8), (PID, TID, "sched_yield", 50)]
+    assert told["switch_timeouts"] == [(PID, 1)]
     assert (calls.seen, calls.foreign) == (61, 77)
     assert calls.read(look)["calls"] == []
     calls.begin_again()
-    assert calls.read(Look(S, {"calls": {f"{PID},{FUTEX}": 4}}))["calls"] == [[PID, FUTEX, 7, 2, 3000, {10: 3}]]
+    assert calls.read(Look(S, {"calls": {f"{PID},{FUTEX}": 4}}))["calls"] == [(PID, FUTEX, 7, 2, 3000, {10: 3})]
 
 
 def test_where_calls_are_counted_beside_their_times_the_counts_are_told() -> None:
@@ -88,14 +88,14 @@ def test_where_calls_are_counted_beside_their_times_the_counts_are_told() -> Non
         "library": {f"{PID},{launch}": [bucket(4, 9)]},
         "library_count": {f"{PID},{launch}": 11},
     }
-    assert calls.read(Look(S, maps))["calls"] == [[PID, FUTEX, 4, 0, 0, {10: 3}]]
-    assert library.read(Look(S, maps))["functions"] == [[PID, "cuLaunchKernel", 11, 0, {4: 9}]]
+    assert calls.read(Look(S, maps))["calls"] == [(PID, FUTEX, 4, 0, 0, {10: 3})]
+    assert library.read(Look(S, maps))["functions"] == [(PID, "cuLaunchKernel", 11, 0, {4: 9})]
     assert (calls.seen, library.counts()) == (4, {(PID, "cuLaunchKernel"): 11})
     for part in (calls, library):
         part.begin_again()
     counted = {"calls": {f"{PID},{FUTEX}": 5}, "library_count": {f"{PID},{launch}": 2}}
-    assert calls.read(Look(S, counted))["calls"] == [[PID, FUTEX, 9, 0, 0, {10: 3}]]
-    assert library.read(Look(S, counted))["functions"] == [[PID, "cuLaunchKernel", 13, 0, {4: 9}]]
+    assert calls.read(Look(S, counted))["calls"] == [(PID, FUTEX, 9, 0, 0, {10: 3})]
+    assert library.read(Look(S, counted))["functions"] == [(PID, "cuLaunchKernel", 13, 0, {4: 9})]
 
 
 def test_library_calls_are_told_by_thread_up_to_now() -> None:
@@ -110,13 +110,13 @@ def test_library_calls_are_told_by_thread_up_to_now() -> None:
     }
     told = library.read(Look(S, maps))
     assert sorted(told["functions"]) == [
-        [PID, "cuLaunchKernel", 9, 900, {4: 9}],
-        [PID, "cuStreamSynchronize", 1, 5000, {20: 1}],
+        (PID, "cuLaunchKernel", 9, 900, {4: 9}),
+        (PID, "cuStreamSynchronize", 1, 5000, {20: 1}),
     ]
-    assert told["in_libraries"] == [[PID, TID, 9, 5300]]
+    assert told["in_libraries"] == [(PID, TID, 9, 5300)]
     maps["entered"] = {f"{PID},{TID},{sync}": 0}
     maps["library_time"] = {f"{PID},{TID},{sync}": 5290}
-    assert library.read(Look(2 * S, maps))["in_libraries"] == [[PID, TID, 9, 5300]], "what is told never shrinks"
+    assert library.read(Look(2 * S, maps))["in_libraries"] == [(PID, TID, 9, 5300)], "what is told never shrinks"
 
 
 def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> list[int]:
@@ -134,9 +134,9 @@ def test_sleeps_that_go_on_are_counted_and_not_twice() -> None:
     sleeps = Sleeps(Symbols())
     place = FUTEX | ASLEEP
     told = sleeps.read(Look(10 * S, {"slept": {f"{PID},{TID},{place}": 2 * S}, "off": {f"{TID}": sleeping(9 * S)}}))
-    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 3 * S]]
+    assert told["waits"] == [(PID, TID, FUTEX, 1, 0, 3 * S)]
     told = sleeps.read(Look(11 * S, {"slept": {f"{PID},{TID},{place}": 3 * S + 5}, "off": {f"{TID}": [0, 0, 0, 0]}}))
-    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 3 * S + 5]]
+    assert told["waits"] == [(PID, TID, FUTEX, 1, 0, 3 * S + 5)]
 
 
 @pytest.mark.usefixtures("no_proc")
@@ -152,7 +152,7 @@ def test_a_sleep_over_a_restart_is_whole() -> None:
     sleeps.read(Look(10 * S, {"off": {f"{TID}": sleeping(8 * S)}}))
     sleeps.begin_again(11 * S)
     told = sleeps.read(Look(13 * S, {"off": {f"{TID}": sleeping(12 * S)}}))
-    assert told["waits"] == [[PID, TID, FUTEX, 1, 0, 4 * S]]
+    assert told["waits"] == [(PID, TID, FUTEX, 1, 0, 4 * S)]
 
 
 def test_one_that_slept_before_is_counted_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +161,10 @@ def test_one_that_slept_before_is_counted_while_nothing_changes(monkeypatch: pyt
     monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: Sleeper(pid, place, 0, t_ns))
     sleeps = Sleeps(Symbols())
     sleeps.seed([PID], 10 * S)
-    assert sleeps.read(Look(11 * S, {}))["waits"] == [[PID, TID, FUTEX, 1, 0, S]]
-    assert sleeps.read(Look(12 * S, {}))["waits"] == [[PID, TID, FUTEX, 1, 0, 2 * S]]
+    assert sleeps.read(Look(11 * S, {}))["waits"] == [(PID, TID, FUTEX, 1, 0, S)]
+    assert sleeps.read(Look(12 * S, {}))["waits"] == [(PID, TID, FUTEX, 1, 0, 2 * S)]
     awake = Look(13 * S, {"slept": {f"{PID},{TID},{READ | ASLEEP}": 5}})
-    assert sleeps.read(awake)["waits"] == [[PID, TID, READ, 1, 0, 5]]
+    assert sleeps.read(awake)["waits"] == [(PID, TID, READ, 1, 0, 5)]
     assert sleeps.read(Look(14 * S, {}))["waits"] == []
 
 
@@ -180,10 +180,10 @@ def test_stacks_share_the_exact_time_out() -> None:
         },
     }
     look = Look(10 * S, maps, has_stacks=True)
-    assert sleeps.read(look)["waits"] == [[PID, TID, READ, 1, 7, 8 * S]]
+    assert sleeps.read(look)["waits"] == [(PID, TID, READ, 1, 7, 8 * S)]
     assert sleeps.stack_shares(look) == [
-        [PID, TID, READ, 1, 7, ["hot", "read", "schedule_[k]"], 6 * S],
-        [PID, TID, READ, 1, 7, ["cold", "read", "schedule_[k]"], 2 * S],
+        (PID, TID, READ, 1, 7, ("hot", "read", "schedule_[k]"), 6 * S),
+        (PID, TID, READ, 1, 7, ("cold", "read", "schedule_[k]"), 2 * S),
     ]
 
 
@@ -198,8 +198,8 @@ def test_those_asleep_have_the_stack_they_went_to_sleep_with() -> None:
     look = Look(10 * S, maps, has_stacks=True)
     sleeps.read(look)
     assert sorted(sleeps.stack_shares(look)) == [
-        [PID, 1, FUTEX, 1, 0, ["main", "wait", "schedule_[k]"], S],
-        [PID, 2, FUTEX, 1, 0, ["schedule_[k]"], S],
+        (PID, 1, FUTEX, 1, 0, ("main", "wait", "schedule_[k]"), S),
+        (PID, 2, FUTEX, 1, 0, ("schedule_[k]",), S),
     ]
 
 
@@ -208,8 +208,8 @@ def test_wakers_are_told_the_busiest_first_and_queues_by_process() -> None:
     sleeps = Sleeps(Symbols())
     wakes = {f"{PID},{TID},{waker}": count for waker, count in ((0, 5), (7, 9), (8, 1), (9, 2))}
     told = sleeps.read(Look(S, {"wakes": wakes, "queue": {f"{PID}": [bucket(3, 4)]}}))
-    assert told["wakes"] == [[PID, TID, 7, 9], [PID, TID, 0, 5], [PID, TID, 9, 2]]
-    assert told["queue"] == [[PID, {3: 4}]]
+    assert told["wakes"] == [(PID, TID, 7, 9), (PID, TID, 0, 5), (PID, TID, 9, 2)]
+    assert told["queue"] == [(PID, {3: 4})]
     assert sleeps.switches == 4
 
 
@@ -220,7 +220,7 @@ def test_what_ended_is_forgotten() -> None:
     sleeps.read(Look(S, maps))
     sleeps.forget({TID}, set())
     assert sleeps.read(Look(2 * S, {}))["waits"] == []
-    assert sleeps.read(Look(3 * S, maps))["waits"] == [[PID, TID, FUTEX, 1, 0, S]], "another of the same id"
+    assert sleeps.read(Look(3 * S, maps))["waits"] == [(PID, TID, FUTEX, 1, 0, S)], "another of the same id"
 
 
 def test_addresses_are_put_down_to_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,8 +263,8 @@ def test_with_a_budget_launches_have_no_probes_from_the_first_moment() -> None:
     libraries._mapped[PID] = {(1, 2)}
     assert [one.symbol for one in libraries.functions()] == ["cuStreamSynchronize"]
     covered = libraries.coverage(libraries.functions(), S, {PID})
-    assert covered["unseen"] == [[PID, ["launches"]]]
-    assert covered["library_observed"] == [[PID, S]]
+    assert covered["unseen"] == [(PID, ["launches"])]
+    assert covered["library_observed"] == [(PID, S)]
 
 
 def test_a_function_that_stays_too_costly_rests_ever_longer() -> None:
@@ -290,11 +290,11 @@ def test_duplicates_of_the_driver_go_first_and_waits_stay_known() -> None:
     assert [one.symbol for one in libraries.functions()] == ["cuLaunchKernel", "cuStreamSynchronize"]
     assert list(libraries.notes) == ["runtime"]
     covered = libraries.coverage(functions, S, {PID})
-    assert covered["library_observed"] == [[PID, S]]
-    assert covered["uncounted"] == [[PID, ["cudaLaunchKernel", "cudaStreamSynchronize"]]]
+    assert covered["library_observed"] == [(PID, S)]
+    assert covered["uncounted"] == [(PID, ["cudaLaunchKernel", "cudaStreamSynchronize"])]
     assert covered["unseen"] == []
     libraries.weigh({(PID, name): 2000 + 9000 * (name in names[1:3]) for name in names}, 1.0, 1.0)
-    assert libraries.coverage(functions, S, {PID})["unseen"] == [[PID, ["launches", "sync"]]]
+    assert libraries.coverage(functions, S, {PID})["unseen"] == [(PID, ["launches", "sync"])]
     libraries.weigh({(PID, name): 2000 + 9000 * (name in names[1:3]) for name in names}, 1.0, 1.0 + REST_S)
     assert libraries.coverage(functions, S, {PID})["unseen"] == []
     assert libraries.coverage(functions, S, ())["library_observed"] == []

@@ -10,9 +10,8 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from . import calls, lifecycle, protocol, samples, scheduler
+from . import calls, lifecycle, protocol, samples, scheduler, wire
 from .calls import WITHOUT_WAIT, Calls
 from .following import Following
 from .governor import LADDER, LIGHT, Governor, Load, in_slices
@@ -25,6 +24,7 @@ from .scheduler import Scheduler
 from .symbols import Symbols
 from .syscall_numbers import syscall_names
 from .system import UnavailableError
+from .wire import Why
 
 TICK_S = 0.2
 """How often what the probes cost is looked at: what has come to cost too much goes within this time."""
@@ -48,8 +48,8 @@ class Helper:
         self._symbols = Symbols()
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
-        self.missing: dict[str, tuple[str, str]] = {}
-        """What cannot be had here, or not yet: (reason, remedy) by part."""
+        self.missing: dict[str, Why] = {}
+        """What cannot be had here, or not yet, by part."""
         by_registers = scheduler.source()
         later = {"syscalls": calls.SOURCE} | ({"samples": samples.SOURCE} if self._stacks else {})
         self._programs.ask(lifecycle.SOURCE, by_registers, *later.values())
@@ -77,7 +77,7 @@ class Helper:
         self._last_hits = self._lifecycle.hits()
         self._walked = (0, 0)
         """Stacks walked when their cost was last looked at, and the time that had taken, in ns."""
-        self._observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
         self._add_awaited()
 
@@ -87,7 +87,7 @@ class Helper:
             return Scheduler(self._programs.wait(source), self._symbols, source)
         except UnavailableError as error:
             if source is scheduler.WITHOUT_CALLS:
-                self.missing["scheduler"] = (error.reason, error.remedy)
+                self.missing["scheduler"] = Why(error.reason, error.remedy)
                 return None
         plainer = scheduler.BY_FIELDS if source is scheduler.SOURCE else scheduler.WITHOUT_CALLS
         self._programs.ask(plainer)
@@ -100,7 +100,7 @@ class Helper:
             if self._add(part):
                 del self._awaited[part]
             else:
-                self.missing[part] = (
+                self.missing[part] = Why(
                     f"its probes are being compiled, for {self._programs.waiting_s():.0f} s",
                     protocol.WAIT,
                 )
@@ -114,7 +114,7 @@ class Helper:
             elif module is not None:
                 self._samples = Samples(module, self._symbols)
         except UnavailableError as error:
-            self.missing[part] = (error.reason, error.remedy)
+            self.missing[part] = Why(error.reason, error.remedy)
             return True
         return module is not None
 
@@ -138,19 +138,19 @@ class Helper:
         if self._wants_library:
             self._library.tick(self._lifecycle.processes)
 
-    def look(self) -> dict[str, Any]:
+    def look(self) -> wire.Sample:
         """One report."""
         now = time.monotonic_ns()
         elapsed_ns = max(1, now - self._last_ns)
         self._observe(now)
         changes = self._lifecycle.changes()
         self._take_in(changes, now)
-        report: dict[str, Any] = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": dict(self._observed)}
+        report: wire.Sample = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": self._observed.copy()}
         report |= {"born": changes.born, "gone": changes.gone, "renewed": changes.renewed}
-        report["ended"] = [[tgid, tid] for tid, tgid in changes.ended_threads]
+        report["ended"] = [wire.EndedThread(tgid, tid) for tid, tgid in changes.ended_threads]
         if self._calls:
             report |= self._calls.read(changes.ended_threads, changes.gone)
-            report["names"] = {entry[1]: self._name(entry[1]) for entry in report["calls"]}
+            report["names"] = {entry.call: self._name(entry.call) for entry in report["calls"]}
         if self._scheduler and self._scheduler.is_following:
             report |= self._scheduler.scheduler.read(now, changes.ended_threads, changes.gone)
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
@@ -163,13 +163,13 @@ class Helper:
         report["lost"] = sum(part.lost() for part in (self._calls, following, self._samples, self._library) if part)
         report["missing"] = self.missing
         for pid in self._lifecycle.unseen:
-            self.missing[f"process:{pid}"] = ("it runs in a PID namespace inside llmtop's", _OUTSIDE)
+            self.missing[f"process:{pid}"] = Why("it runs in a PID namespace inside llmtop's", _OUTSIDE)
         if self._library.why_not is not None:
-            self.missing["library calls"] = (self._library.why_not.reason, self._library.why_not.remedy)
+            self.missing["library calls"] = Why(self._library.why_not.reason, self._library.why_not.remedy)
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
-        report["settling"] = self._wants_library and self._library.is_settling(self._lifecycle.processes)
-        report["settling"] |= bool(self._awaited)
+        is_settling = self._wants_library and self._library.is_settling(self._lifecycle.processes)
+        report["settling"] = is_settling or bool(self._awaited)
         self._last_ns = now
         return report
 
@@ -218,7 +218,7 @@ class Helper:
         if self._scheduler and not self._allowed("scheduler", partial(self._scheduler.tick, self.processes)):
             self._scheduler = None
         if self._scheduler and (why := self._scheduler.why_sampled()):
-            self.missing[_SAMPLED] = (why, "a longer window holds more slices: llmtop snapshot --seconds 30")
+            self.missing[_SAMPLED] = Why(why, "a longer window holds more slices: llmtop snapshot --seconds 30")
 
     def _learn_stacks(self, stacks: int) -> None:
         """What a stack costs depends on how deep it is: tens of frames of Python are dearer than a few of C."""
@@ -243,7 +243,7 @@ class Helper:
         try:
             attach()
         except UnavailableError as error:
-            self.missing[part] = (error.reason, error.remedy)
+            self.missing[part] = Why(error.reason, error.remedy)
             return False
         return True
 

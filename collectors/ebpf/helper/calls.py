@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from typing import Any
 
+from . import wire
 from .kernel import attach_raw_tracepoint, close_all
 from .programs import RAW_TRACEPOINT, SLOTS, Module, Source
 from .system import UnavailableError
@@ -65,23 +65,27 @@ class Calls:
         elif not wanted:
             close_all(self._held.pop(tracepoint, []))
 
-    def read(self, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
+    def read(self, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> wire.Sample:
         """What changed: sums since the start, by process and call; spins by thread too."""
         dead, finished = {tid for tid, _ in ended}, set(gone)
         late, self._left = self._left, finished
-        timed: list[list[Any]] = []
+        timed: list[wire.CallTotal] = []
         waits: dict[int, int] = {}
         for (tgid, call), (count, errors, ns, switch_timeouts, *slots) in self._calls.entries():
             if tgid in late:
                 self._calls.remove(tgid, call)
                 continue
             if self._is_news(tgid, call, (count, errors, ns)):
-                timed.append([tgid, call, count, errors, ns, {slot: n for slot, n in enumerate(slots) if n}])
+                timed.append(
+                    wire.CallTotal(tgid, call, count, errors, ns, {slot: n for slot, n in enumerate(slots) if n})
+                )
             if switch_timeouts:
                 waits[tgid] = waits.get(tgid, 0) + switch_timeouts
             if tgid in finished:
                 self._calls.remove(tgid, call)
-        changed_waits = [[tgid, count] for tgid, count in waits.items() if self._sent_waits.get(tgid) != count]
+        changed_waits = [
+            wire.SwitchTimeouts(tgid, count) for tgid, count in waits.items() if self._sent_waits.get(tgid) != count
+        ]
         self._sent_waits.update(waits)
         spun, spins = self._read_spins(dead)
         for tid in dead:
@@ -95,8 +99,8 @@ class Calls:
         self._sent[tgid, call] = state
         return True
 
-    def _read_spins(self, dead: set[int]) -> tuple[list[list[Any]], list[list[Any]]]:
-        """By process and call, as calls that were only counted; and [tgid, tid, kind, count]."""
+    def _read_spins(self, dead: set[int]) -> tuple[list[wire.CallTotal], list[wire.SpinTotal]]:
+        """By process and call, as calls that were only counted; and by thread."""
         sums, threads = dict(self._ended), dict[tuple[int, int, str], int]()
         for (tid, call), (count, tgid) in self._spins.entries():
             sums[tgid, call] = sums.get((tgid, call), 0) + count
@@ -105,20 +109,23 @@ class Calls:
             if tid in dead:
                 self._ended[tgid, call] = self._ended.get((tgid, call), 0) + count
                 self._spins.remove(tid, call)
-        counted = [[*place, count, 0, 0, {}] for place, count in sums.items() if self._is_news(*place, (count, 0, 0))]
+        counted = [
+            wire.CallTotal(*place, count, 0, 0, {})
+            for place, count in sums.items()
+            if self._is_news(*place, (count, 0, 0))
+        ]
         return counted, self._changed_spins(threads, dead)
 
     def lost(self) -> int:
         """Events that found no room in the maps."""
         return self._lost.count()
 
-    def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[list[Any]]:
-        """[tgid, tid, kind, count]."""
-        changed: list[list[Any]] = []
+    def _changed_spins(self, spins: dict[tuple[int, int, str], int], dead: set[int]) -> list[wire.SpinTotal]:
+        changed: list[wire.SpinTotal] = []
         for (tgid, tid, kind), count in spins.items():
             if self._sent_spins.get((tid, kind)) != count:
                 self._sent_spins[tid, kind] = count
-                changed.append([tgid, tid, kind, count])
+                changed.append(wire.SpinTotal(tgid, tid, kind, count))
         for place in [place for place in self._sent_spins if place[0] in dead]:
             del self._sent_spins[place]
         return changed

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from . import exports, probe_cost, system, uprobes
+from . import exports, probe_cost, system, uprobes, wire
 from .estimates import Estimate, work_ns
 from .functions import DUPLICATES, FUNCTIONS, NUMBERS, duplicates, kind_of, kinds_of
 from .governor import NS_PER_HIT
@@ -206,18 +206,18 @@ class Library:
         every = (one for process in self._processes.values() for one in process.functions.values())
         return sum(not one.is_duplicate for one in every)
 
-    def coverage(self) -> dict[str, list[list[Any]]]:
-        """For how long waits were seen, [tgid, ns]; functions without probes; what is not known for lack of them.
+    def coverage(self) -> wire.Sample:
+        """For how long waits were seen; functions without probes; what is not known for lack of them.
 
         And the functions of which samples stand for all calls.
         """
         processes = [(pid, process) for pid, process in self._processes.items() if process.functions or process.refused]
         return {
-            "library_observed": [[pid, process.observed_ns] for pid, process in processes],
-            "uncounted": [[pid, names] for pid, process in processes if (names := process.uncounted)],
-            "unseen": [[pid, kinds] for pid, process in processes if (kinds := process.unseen)],
+            "library_observed": [wire.LibraryObserved(pid, process.observed_ns) for pid, process in processes],
+            "uncounted": [wire.Uncounted(pid, names) for pid, process in processes if (names := process.uncounted)],
+            "unseen": [wire.Unseen(pid, kinds) for pid, process in processes if (kinds := process.unseen)],
             "sampled": [
-                [pid, names, kinds_of(names)]
+                wire.SampledCalls(pid, names, kinds_of(names))
                 for pid, process in processes
                 if (names := _names(process, process.sampled))
             ],
@@ -246,8 +246,8 @@ class Library:
                 break
         self._look(pids)
 
-    def read(self, now: int, gone: Iterable[int]) -> list[list[Any]]:
-        """[tgid, function, count, ns, {slot: count}] of what changed: sums since the start."""
+    def read(self, now: int, gone: Iterable[int]) -> list[wire.FunctionTotal]:
+        """What changed: sums since the start."""
         for process in self._processes.values():
             process.observe(now)
         for pid in gone:
@@ -262,8 +262,8 @@ class Library:
         self._say_what_is_sampled()
         return list(self._changed())
 
-    def read_threads(self, now: int, ended: Iterable[tuple[int, int]]) -> list[list[int]]:
-        """[tgid, tid, launches, ns in synchronising calls, up to now] of what changed: sums since the start."""
+    def read_threads(self, now: int, ended: Iterable[tuple[int, int]]) -> list[wire.LibraryThread]:
+        """What changed, up to now: sums since the start."""
         if self._threads_reader is None:
             return []
         dead = {tid for tid, _ in ended}
@@ -277,7 +277,7 @@ class Library:
             sent = (round(thread.launches), max(ns, thread.sent[1]))
             if sent != thread.sent:
                 thread.sent = sent
-                changed.append([thread.tgid, tid, *sent])
+                changed.append(wire.LibraryThread(thread.tgid, tid, *sent))
             if tid in dead:
                 del self._threads[tid]
                 self._threads_reader.remove(tid)
@@ -613,13 +613,13 @@ class Library:
                 thread.launches += calls.launches - thread.raw
             thread.raw = calls.launches
 
-    def _changed(self) -> Iterator[list[Any]]:
+    def _changed(self) -> Iterator[wire.FunctionTotal]:
         for pid, process in self._processes.items():
             for name, one in process.functions.items():
                 count, ns, *slots = map(round, one.sums)
                 if self._sent.get((pid, name), (0, 0)) != (count, ns):
                     self._sent[pid, name] = (count, ns)
-                    yield [pid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n}]
+                    yield wire.FunctionTotal(pid, name, count, ns, {slot: n for slot, n in enumerate(slots) if n})
 
     def _say_what_is_sampled(self) -> None:
         self.notes.pop(SAMPLED, None)

@@ -1,8 +1,7 @@
 """How a helper speaks to llmtop: a JSON object a line on standard output, until standard input ends.
 
-{"kind": "ready", ...} comes once, then {"kind": "sample", ...} again and again; or {"kind": "unavailable",
-"reason": ..., "remedy": ...} and the end. Lines of other kinds say that it is alive, or what it does now. The helpers
-of bcc, bpftrace and perf all speak so; this module is theirs together, and suits the system's Python as bcc's does.
+What is in these objects is told in wire.py. The helpers of bcc, bpftrace and perf all speak so; this module is theirs
+together, and suits the system's Python as bcc's does.
 """
 
 from __future__ import annotations
@@ -13,12 +12,16 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, Union
 
 from . import system
 from .system import UnavailableError
+from .wire import Attaching, Looking, OtherTracer, Ready, Sample, Unavailable, Why
+
+Message = Union[Attaching, Ready, Unavailable, Looking, Sample]
+"""What a helper may say."""
 
 WAIT = "wait a second"
 """The remedy of what is only awaited."""
@@ -35,7 +38,7 @@ class Link:
         self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def say(self, report: Mapping[str, Any]) -> None:
+    def say(self, report: Message) -> None:
         """Send one line.
 
         Raises:
@@ -79,8 +82,8 @@ class Link:
 class Prober(Protocol):
     """Probes that are attached."""
 
-    missing: dict[str, tuple[str, str]]
-    """What cannot be had here: (reason, remedy) by part."""
+    missing: dict[str, Why]
+    """What cannot be had here, by part."""
 
     @property
     def processes(self) -> Collection[int]:
@@ -112,7 +115,7 @@ def attach(link: Link, start: Callable[[], AnyProber]) -> AnyProber:
             "pid": os.getpid(),
             "processes": list(prober.processes),
             "seconds": round(time.monotonic() - started, 3),
-            "others": others,
+            "others": [OtherTracer(*one) for one in others],
             "missing": prober.missing,
             "knows_calls": prober.knows_calls,
         }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from . import wire
 from .governor import HERTZ
 from .kernel import attach_timer, close_all
 from .programs import PERF_EVENT, Module, Source
@@ -43,8 +43,8 @@ class Samples:
             close_all(self._timers)
         self.is_on = on
 
-    def read(self) -> list[list[Any]]:
-        """[tgid, tid, frames, ns] since the last look; a sample stands for the time between two."""
+    def read(self) -> list[wire.RunStack]:
+        """Since the last look; a sample stands for the time between two."""
         period_ns = 1_000_000_000 // HERTZ
         merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
         for (tid, tgid, user, kernel), (count,) in self._samples.entries(take=True):
@@ -52,7 +52,7 @@ class Samples:
             merged[key] = merged.get(key, 0) + count * period_ns
         if self._stacks.is_full:
             self._stacks.clear()
-        return [[*key, ns] for key, ns in merged.items()]
+        return [wire.RunStack(*key, ns) for key, ns in merged.items()]
 
     def lost(self) -> int:
         """Samples that found no room in the map."""

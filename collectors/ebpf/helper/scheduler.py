@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from . import btf, system
+from . import btf, system, wire
 from .kernel import attach_raw_tracepoint, attach_tracepoint, close_all
 from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, Source
 from .sleepers import Sleepers
@@ -168,7 +168,7 @@ class Scheduler:
             self._marks.put((tid % self._marks.map.capacity,), (1,))
             self._threads.put((tid,), value, only_new=True)
 
-    def read(self, now: int, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> dict[str, Any]:
+    def read(self, now: int, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> wire.Sample:
         """What changed: sums since the start."""
         threads: dict[int, _Thread] = {}
         slots: dict[int, list[int]] = {tgid: list(counts) for tgid, counts in self._ended_slots.items()}
@@ -181,7 +181,7 @@ class Scheduler:
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
         sleepers = self._sleepers(threads)
         waits = self._told(now, sleepers)
-        told = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes()}
+        told: wire.Sample = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes()}
         told["stacks"] = self._stack_shares(now, threads, sleepers) if self._every else []
         self._forget(dead, set(gone))
         self._last_ns = now
@@ -209,8 +209,8 @@ class Scheduler:
             if thread.sleeps and not (brief and thread.since < self._last_ns)
         }
 
-    def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[list[int]]:
-        """[tgid, tid, call, state, descriptor, ns]: closed sleeps, and those that go on, up to now."""
+    def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[wire.SleepTotal]:
+        """Closed sleeps, and those that go on, up to now."""
         slept = dict(self._cut)
         for (tid, call, state), (ns, _, tgid, descriptor) in self._waits.entries():
             slept[tid, call, state] = slept.get((tid, call, state), 0) + ns
@@ -226,16 +226,19 @@ class Scheduler:
             if grown > 0:
                 self._slept[place] = ns
                 self._owed[place] = self._owed.get(place, 0) + grown
-                told.append([self._owners[place[0]], *place, self._descriptors[place], ns])
+                told.append(wire.SleepTotal(self._owners[place[0]], *place, self._descriptors[place], ns))
         return told
 
-    def _changed_slots(self, slots: dict[int, list[int]]) -> list[list[Any]]:
+    def _changed_slots(self, slots: dict[int, list[int]]) -> list[wire.QueueTotal]:
         changed = [(tgid, counts) for tgid, counts in slots.items() if self._sent_slots.get(tgid) != counts]
         self._sent_slots.update(changed)
-        return [[tgid, {slot: count for slot, count in enumerate(counts) if count}] for tgid, counts in changed]
+        return [
+            wire.QueueTotal(tgid, {slot: count for slot, count in enumerate(counts) if count})
+            for tgid, counts in changed
+        ]
 
-    def _changed_wakes(self) -> list[list[int]]:
-        """[tgid, tid, waker, count] of the wakers that woke a thread most since the last look; 0 is no thread."""
+    def _changed_wakes(self) -> list[wire.WakeTotal]:
+        """Of the wakers that woke a thread most since the last look."""
         grown: dict[int, list[tuple[int, int]]] = {}
         for (tid, waker), (count,) in self._wakes.entries(take=True):  # a thread may have thousands of them by and by
             if tid in self._owners:
@@ -244,11 +247,13 @@ class Scheduler:
         for tid, wakers in grown.items():
             for more, waker in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
                 count = self._sent_wakes[tid, waker] = self._sent_wakes.get((tid, waker), 0) + more
-                told.append([self._owners[tid], tid, waker, count])
+                told.append(wire.WakeTotal(self._owners[tid], tid, waker, count))
         return told
 
-    def _stack_shares(self, now: int, threads: dict[int, _Thread], sleepers: dict[int, _Thread]) -> list[list[Any]]:
-        """[tgid, tid, call, state, descriptor, frames, ns] of what was slept since the last look.
+    def _stack_shares(
+        self, now: int, threads: dict[int, _Thread], sleepers: dict[int, _Thread]
+    ) -> list[wire.SleepStack]:
+        """Of what was slept since the last look.
 
         Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
         there. Where none was seen yet, it is owed until one is.
@@ -266,7 +271,8 @@ class Scheduler:
             if owed and total and thread_of:
                 descriptor = self._descriptors.get(place, 0)
                 told += [
-                    [thread_of.tgid, *place, descriptor, frames, owed * ns // total] for frames, ns in weights.items()
+                    wire.SleepStack(thread_of.tgid, *place, descriptor, frames, owed * ns // total)
+                    for frames, ns in weights.items()
                 ]
         if self._stacks.is_full:
             self._clear_stacks()

@@ -17,6 +17,7 @@ import pytest
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import why_not
 from llmtop.collectors.ebpf.process import SYSTEM_PYTHON, HelperProcess
+from tests.collectors.ebpf.wire_types import assert_is_told
 
 DEADLINE_S = 30.0
 
@@ -54,6 +55,7 @@ class Probes:
         while (left := deadline - time.monotonic()) > 0:
             select.select([self.helper], [], [], left)
             for report in self.helper.reports():
+                assert_is_told(report)
                 if report["kind"] == "attaching":
                     continue
                 self.said.append(report)

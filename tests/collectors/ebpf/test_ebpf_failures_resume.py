@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop.collectors.ebpf.helper.wire import Sample, sample
 from llmtop.collectors.ebpf.reports import Reports
 from llmtop.model import NS_PER_S, Reading
 
@@ -14,11 +13,11 @@ T = 100 * NS_PER_S
 slots = st.dictionaries(st.integers(0, 27).map(str), st.integers(1, 100), min_size=1, max_size=5)
 
 
-def report(t_s: int, count: int, latencies: dict[str, int]) -> dict[str, Any]:
+def report(t_s: int, count: int, latencies: dict[str, int]) -> Sample:
     calls = [[7, 0, count, 0, count * 1000, latencies]]
     waits = [[7, 9, 0xFFFF, 2, 0, count * 10]]
     observed = {"calls": count, "timed": count, "scheduler": count}
-    return {
+    said = {
         "kind": "sample",
         "t": T + t_s * NS_PER_S,
         "elapsed": NS_PER_S,
@@ -27,6 +26,7 @@ def report(t_s: int, count: int, latencies: dict[str, int]) -> dict[str, Any]:
         "waits": waits,
         "observed": observed,
     }
+    return sample(said)
 
 
 def series(readings: list[Reading], name: str) -> list[tuple[int, float | None]]:

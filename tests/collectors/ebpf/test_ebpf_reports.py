@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.counters import MOST_WAKERS
+from llmtop.collectors.ebpf.helper.wire import Sample, sample
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
 from llmtop.collectors.ebpf.stacks import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, StackWindow
 from llmtop.model import NS_PER_S, Reading, Stack
@@ -19,11 +20,12 @@ T = 100 * NS_PER_S
 READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
 
 
-def report(t_ns: int = T, **parts: Any) -> dict[str, Any]:
-    return {"kind": "sample", "t": t_ns, "elapsed": NS_PER_S, **parts}
+def report(t_ns: int = T, **parts: Any) -> Sample:
+    observed = {"calls": 0, "timed": 0, "scheduler": 0} | parts.pop("observed", {})
+    return sample({"kind": "sample", "t": t_ns, "elapsed": NS_PER_S, "observed": observed, **parts})
 
 
-def with_one_more(window: StackWindow, report: dict[str, Any]) -> tuple[Stack, ...]:
+def with_one_more(window: StackWindow, report: Sample) -> tuple[Stack, ...]:
     window.keep(report)
     return window.summed(report["t"])
 
