@@ -17,6 +17,7 @@ from llmtop.analysis.rules import (
     kernel_compute_bound,
     kernel_enough_warps,
     kernel_fits_l2,
+    kernel_latency_unknown,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
@@ -60,6 +61,7 @@ REPORT_RULES = (
     kernel_compute_bound,
     kernel_enough_warps,
     kernel_fits_l2,
+    kernel_latency_unknown,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
@@ -104,6 +106,10 @@ FEW_WARPS: Mapping[str, Value] = {
 }  # fmt: skip
 
 FAULTS: dict[str, tuple[Mapping[str, Value], str, str, str]] = {
+    "no reason collected": (
+        LATENCY,
+        "kernel-latency-unknown", "what its warps wait for was not collected", "collect it first",
+    ),
     "uncoalesced": (
         {**CACHES, **COALESCED, BYTES.format("ld"): 4.0},
         "kernel-uncoalesced", "4.00 of the 32 bytes", "neighbouring threads",
@@ -256,6 +262,10 @@ def test_a_fault_is_the_only_finding(metrics: Mapping[str, Value], rule: str, me
         ("enough warps", {MEMORY: 95.0}),
         ("enough warps", {"smsp__thread_inst_executed_per_inst_executed.ratio": 1.0}),
         ("special functions", {COMPUTE: 40.0}),
+        ("no reason collected", stall_ratios(wait=2.0, long_scoreboard=2.0, barrier=2.0)),
+        ("no reason collected", {MEMORY: 62.0}),
+        ("no reason collected", {WAVES: 0.5}),
+        ("no reason collected", {OCCUPANCY: 12.0, THEORETICAL: 12.5}),
     ],
 )  # fmt: skip
 def test_without_its_evidence_a_fault_is_not_said(fault: str, change: Mapping[str, Value]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.rules import (
     kernel_compute_bound,
     kernel_enough_warps,
+    kernel_latency_unknown,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_memory_roof,
@@ -29,6 +30,7 @@ _OVERALL = (
     kernel_memory_roof,
     kernel_compute_bound,
     kernel_enough_warps,
+    kernel_latency_unknown,
     kernel_low_occupancy,
     kernel_memory_latency,
     kernel_waits,
