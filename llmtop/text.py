@@ -50,6 +50,16 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - tail :]}"
 
 
+def listed(items: Iterable[str], last: str = "and") -> str:
+    """Several things in a sentence.
+
+    >>> listed(["a"]), listed("ab", "or"), listed("abc")
+    ('a', 'a or b', 'a, b and c')
+    """
+    *others, final = items
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
 _SECRET_FLAG = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
 )

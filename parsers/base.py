@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,6 +14,16 @@ HEAD_BYTES = 4096
 """How much of a file `sniff` is shown."""
 
 
+class Part(StrEnum):
+    """What a file can hold. The value says so in the table of formats in docs/explorer.md."""
+
+    KERNELS = "kernels"
+    TIMELINE = "a timeline"
+    STACKS = "stacks"
+    GPU = "the GPU's name"
+    TOOL_VERSION = "the version of the tool"
+
+
 class Parser(Protocol):
     """One file format. Formats are told by content, never by name alone."""
 
@@ -21,6 +32,15 @@ class Parser(Protocol):
 
     priority: int
     """Lower sniffs first; unique over all parsers."""
+
+    title: str
+    """What its files are called, in the plural: "Nsight Compute reports"."""
+
+    extensions: tuple[str, ...]
+    """How its files are mostly named, with the dot, the usual one first. Only messages go by it, never `sniff`."""
+
+    holds: frozenset[Part]
+    """What every whole file of it has: the sample tests ask for that and nothing else."""
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Whether this is such a file, judged by its first `HEAD_BYTES`."""

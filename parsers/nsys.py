@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llmtop.columns import lengths, replaced
 from llmtop.errors import FileError
@@ -29,6 +29,7 @@ from llmtop.model import (
     Track,
     Unknown,
 )
+from llmtop.parsers.base import Part
 from llmtop.parsers.nsys_export import (
     TIMED,
     Columns,
@@ -47,6 +48,8 @@ from llmtop.text import clean, redact, shell_command
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
+
+    from llmtop.parsers.base import Parser
 
 MAGIC = b"SQLite format 3\0"
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -72,6 +75,9 @@ class NsysSqliteParser:
 
     name = "nsys-sqlite"
     priority = 30
+    title = "Nsight Systems SQLite exports"
+    extensions: tuple[str, ...] = (".sqlite",)
+    holds = frozenset({Part.KERNELS, Part.TIMELINE, Part.GPU, Part.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Any SQLite database: whether it is an export is known only when it is open."""
@@ -91,6 +97,9 @@ class NsysSqliteParser:
                 return _read(Export(connection), path, others)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for the names of columns
             raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
+
+
+PARSER: Final[Parser] = NsysSqliteParser()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -6,26 +6,43 @@ import stat
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
 from llmtop.parsers.base import HEAD_BYTES
-from llmtop.parsers.compressed import compression_of, unpacked
-from llmtop.parsers.ncu_rep import NcuRepParser
-from llmtop.parsers.nsys import NsysSqliteParser
-from llmtop.text import clean
+from llmtop.parsers.compressed import COMPRESSIONS, compression_of, unpacked
+from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from llmtop.model import Trace
     from llmtop.parsers.base import Parser
 
-PARSERS: tuple[Parser, ...] = tuple(sorted((NcuRepParser(), NsysSqliteParser()), key=lambda parser: parser.priority))
+MODULES = (
+    "ncu_rep",
+    "nsys",
+    "folded_stacks",
+)
+"""The modules beside this one whose `PARSER` reads a format. A new one is one file and one line here."""
+
+
+def _in_order(modules: Iterable[str]) -> tuple[Parser, ...]:
+    parsers: list[Parser] = [import_module(f"llmtop.parsers.{name}").PARSER for name in modules]
+    return tuple(sorted(parsers, key=lambda parser: parser.priority))
+
+
+PARSERS = _in_order(MODULES)
 """All parsers, the first to sniff first."""
 
-SUPPORTED = "Nsight Compute reports (.ncu-rep) and Nsight Systems SQLite exports, each also as .xz, .gz or .zst"
-"""What `load` reads, for messages."""
+
+def supported() -> str:
+    """What `load` reads, for messages."""
+    formats = listed(f"{parser.title} ({parser.extensions[0]})" for parser in PARSERS)
+    return f"{formats}, each also as {listed((kind.suffix for kind in COMPRESSIONS), last='or')}"
+
 
 _STREAM = b"NVIDIA Nsight Systems Stream"
 _STREAM_WITHIN = 64
@@ -38,7 +55,6 @@ _HINTS = (
     (b"QDSTRM", _UNFINISHED),
     (b"\x7fELF", "a program or a GPU core dump, not a report"),
 )
-_NAMED = {".ncu-rep": "Nsight Compute report", ".sqlite": "Nsight Systems export"}
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -120,7 +136,7 @@ def parser_for(head: bytes, path: Path) -> Parser:
     for parser in PARSERS:
         if parser.sniff(head, path):
             return parser
-    raise FileError(f"{path} is {_what_else(head, path)}; llmtop opens {SUPPORTED}")
+    raise FileError(f"{path} is {_what_else(head, path)}; llmtop opens {supported()}")
 
 
 def _what_else(head: bytes, path: Path) -> str:
@@ -132,6 +148,7 @@ def _what_else(head: bytes, path: Path) -> str:
     for magic, hint in _HINTS:
         if head.startswith(magic):
             return hint
-    if expected := _NAMED.get(path.suffix):
-        return f"named like an {expected} but does not start like one: it is damaged or something else"
+    for parser in PARSERS:
+        if path.suffix in parser.extensions:
+            return f"named like {parser.title} but does not start like them: it is damaged or something else"
     return "of no format that llmtop knows"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _ABOUT = """\
 llmtop shows what an LLM server on NVIDIA GPUs is waiting for, and what to do about it: where its work stands on the
 roofline, its queues and latencies, and its threads and GPUs on one time axis, live and without a profiler attached. It
-opens profiles too (.ncu-rep, nsys SQLite), with findings that name the evidence, the cause and the next command.
-It only reads, and sends nothing anywhere. Without a command it finds the servers on this machine; with none, it shows
-the GPUs. In the screen ? lists all keys."""
+opens profiles too (of Nsight Compute, Nsight Systems and other tools), with findings that name the evidence, the cause
+and the next command. It only reads, and sends nothing anywhere. Without a command it finds the servers on this machine;
+with none, it shows the GPUs. In the screen ? lists all keys."""
 _ENVIRONMENT = {
     TOKEN_VARIABLE: "bearer token for the server's metrics",
     "LLMTOP_DCGM_URL": "where the DCGM exporter is (default http://127.0.0.1:9400/metrics)",

@@ -21,7 +21,12 @@ _FALLBACK_SIZE = (100, 24)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", metavar="PATH", type=Path, help="a report: .ncu-rep or an nsys SQLite export")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="a report or a profile: docs/explorer.md lists the formats",
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--nvtx", metavar="RANGE", help="only the kernels that were launched in this NVTX range")
     parser.add_argument(

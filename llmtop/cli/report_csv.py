@@ -1,4 +1,7 @@
-"""`llmtop report --format csv`: one row a kernel, an empty cell where a value is not known."""
+"""`llmtop report --format csv`: one row a kernel, an empty cell where a value is not known.
+
+Of a file that has stacks and no kernels one row a function.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import csv
 import io
 from collections.abc import Iterator
 
+from llmtop.analysis.kernels.table import no_kernels
 from llmtop.analysis.pages.report import Entry, entries
+from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Trace, Unknown
 
@@ -20,9 +25,19 @@ _COLUMNS = (
 
 def report_csv(trace: Trace) -> Iterator[str]:
     """The table, line by line."""
+    if trace.stacks and no_kernels(trace):
+        yield from _functions(trace)
+        return
     yield _line(_COLUMNS)
     for entry in entries(trace):
         yield _line(_cells(entry))
+
+
+def _functions(trace: Trace) -> Iterator[str]:
+    yield _line(("function", "unit", "own", "total", "own_share", "total_share"))
+    for one in functions(trace):
+        for share in one.shares:
+            yield _line((share.name, one.unit, share.own, share.total, share.own_share, share.total_share))
 
 
 def _line(cells: tuple[object, ...]) -> str:

@@ -27,6 +27,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view
@@ -67,6 +68,7 @@ def report_html(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
     else:
         yield from _charts(trace, totals)
         yield from _kernels(trace)
+    yield from _functions(trace)
     yield from _spans(trace, each=each_range)
     yield from _findings(diagnosis.findings[_FIRST:])
     yield from _missing(trace)
@@ -406,6 +408,18 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     if len(rows) > _KERNELS:
         yield f"<p class='why'>{len(rows) - _KERNELS} more are not shown.</p>\n"
     yield "</section>\n"
+
+
+def _functions(trace: Trace) -> Iterator[str]:
+    """Where the stacks of a file end, and what they come through."""
+    columns = (Column("name", "function"), Column("own", "own", "%"), Column("total", "with what it calls", "%"))
+    for one in functions(trace):
+        yield f"<section><h2>Stacks: {escape(one.title)}</h2>\n"
+        shown = one.shares[:_KERNELS]
+        yield from _table(columns, ((share.name, 100 * share.own_share, 100 * share.total_share) for share in shown))
+        if len(one.shares) > _KERNELS:
+            yield f"<p class='why'>{counted(len(one.shares) - _KERNELS, 'more function')}, not shown.</p>\n"
+        yield "</section>\n"
 
 
 def _table(

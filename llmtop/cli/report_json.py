@@ -21,7 +21,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import GpuIdle, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Fact, Finding, Issue, Trace, Unknown, Value
+from llmtop.model import Fact, Finding, Issue, Stack, Trace, Unknown, Value
 
 SCHEMA = "llmtop.report/1"
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -41,6 +41,7 @@ def report_json(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
         "classes": [_class(one) for one in kernel_classes(trace)],
         "ranges": [_range(share) for share in range_shares(trace, each=each_range)],
         "timeline": _timeline(trace, totals),
+        "stacks": [_stack(stack) for stack in trace.stacks],
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],
         "missing": [
@@ -172,6 +173,10 @@ def _point(point: RooflinePoint) -> Json:
         "roof_fraction": point.roof_fraction,
         "quality": str(point.quality),
     }
+
+
+def _stack(stack: Stack) -> Json:
+    return {"frames": stack.frames, "weight": stack.weight, "unit": stack.unit, "state": stack.state}
 
 
 def _finding(finding: Finding) -> Json:

@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
@@ -23,6 +24,7 @@ from llmtop.units import duration, number, percent, si
 
 _KERNELS = 50
 _IDLE_ROWS = 10
+_FUNCTIONS = 50
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
 """What Markdown, its HTML, and the sites that render it could take for more than text: names come from outside."""
 
@@ -37,12 +39,13 @@ def _lines(trace: Trace) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
     if why := no_kernels(trace):
-        yield f"No kernels: {_escaped(str(why))}"
+        yield from (f"No kernels: {_escaped(str(why))}", "")
     else:
         yield from _kernels(trace)
         yield from _families(trace)
         if has_counters(trace):
             yield from _roofline(roofline_view(trace))
+    yield from _functions(trace)
     yield from _idle(idle_view(trace))
     yield from _communication(trace)
     yield from _findings(trace)
@@ -71,6 +74,8 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     yield ""
     yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
     yield ""
+    if not totals.launches:
+        return
     launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
     parts = (launches, kernel_time(trace), capture_length(trace))
     yield f"{_escaped('; '.join(part for part in parts if part))}."
@@ -124,6 +129,16 @@ def _roofline(view: RooflineView) -> Iterator[str]:
         work = si(point.flops_per_s, "FLOP/s")
         yield _row([_escaped(point.label), number(point.intensity), work, point.precision, fraction])
     yield ""
+
+
+def _functions(trace: Trace) -> Iterator[str]:
+    for one in functions(trace):
+        yield from (f"## Stacks: {one.title}", "")
+        yield _row(["own", "with what it calls", "function"])
+        yield _row(["---:", "---:", "---"])
+        for share in one.shares[:_FUNCTIONS]:
+            yield _row([percent(100 * share.own_share), percent(100 * share.total_share), _escaped(share.name)])
+        yield ""
 
 
 def _idle(view: IdleView) -> Iterator[str]:

@@ -25,6 +25,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
@@ -36,6 +37,7 @@ from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 20
+_FUNCTIONS = 20
 _STALLED = 10
 _RANGES = 10
 _CLASS_WIDTH = 10
@@ -103,6 +105,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from _roofline(trace, style)
         yield from _histogram(trace, style)
         yield from _stalls(trace, style)
+    yield from _functions(trace, style)
     yield from _timeline(trace, totals, style)
     yield from _findings(trace, style)
     yield from _missing(trace, style)
@@ -300,6 +303,20 @@ def _glossary(rows: Sequence[StallBar], measured: Sequence[StallBar], style: Tex
     for reason in named:
         if meaning := REASONS.get(reason, ""):
             yield from _wrapped(f"{reason:<{width}}  {meaning}", style, "    ", " " * (width + 6))
+
+
+def _functions(trace: Trace, style: TextStyle) -> Iterator[str]:
+    """Where the stacks of a file end, and what they come through."""
+    for one in functions(trace):
+        yield from _heading(f"Stacks: {one.title}", style)
+        yield "     own   with what it calls"
+        for share in one.shares[:_FUNCTIONS]:
+            yield shorten(
+                f"  {percent(100 * share.own_share):>6}  {percent(100 * share.total_share):>6}  {share.name}",
+                style.width,
+            )
+        if len(one.shares) > _FUNCTIONS:
+            yield f"  and {counted(len(one.shares) - _FUNCTIONS, 'more function')} (--format csv lists all)"
 
 
 def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from llmtop.parsers.base import Part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from llmtop.model import Trace
+    from llmtop.parsers.base import Parser
 
 MAGIC = b"NVR\0"
 
@@ -17,6 +20,9 @@ class NcuRepParser:
 
     name = "ncu-rep"
     priority = 10
+    title = "Nsight Compute reports"
+    extensions: tuple[str, ...] = (".ncu-rep",)
+    holds = frozenset({Part.KERNELS, Part.GPU, Part.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
         return head.startswith(MAGIC)
@@ -26,3 +32,6 @@ class NcuRepParser:
         from llmtop.parsers.ncu_rep.reader import read_report
 
         return read_report(path)
+
+
+PARSER: Final[Parser] = NcuRepParser()

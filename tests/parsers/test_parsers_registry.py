@@ -6,17 +6,22 @@ import gzip
 import os
 import socket
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llmtop import parsers
 from llmtop.errors import FileError
 from llmtop.parsers import compressed
-from llmtop.parsers.registry import PARSERS, SUPPORTED, load
-from tests.parsers.sample_reports import kernel, report
+from llmtop.parsers.base import Parser, Part
+from llmtop.parsers.registry import MODULES, PARSERS, load, supported
+from tests.parsers.sample_reports import ROOT, kernel, report
 
 
 def refusal(path: Path) -> str:
@@ -31,6 +36,32 @@ def test_priorities_and_names_are_unique_and_in_order() -> None:
     priorities = [parser.priority for parser in PARSERS]
     assert priorities == sorted(set(priorities))
     assert len({parser.name for parser in PARSERS}) == len(PARSERS)
+
+
+def test_every_parser_beside_the_registry_is_in_it() -> None:
+    with_parser = {name for _, name, _ in iter_modules(parsers.__path__) if hasattr(_module(name), "PARSER")}
+    assert with_parser == set(MODULES)
+    assert len(MODULES) == len(PARSERS)
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"llmtop.parsers.{name}")
+
+
+def test_messages_and_docs_name_every_format() -> None:
+    lines = (ROOT / "docs" / "explorer.md").read_text().splitlines()
+    for parser in PARSERS:
+        assert f"{parser.title} ({parser.extensions[0]})" in supported()
+        named = ", ".join(f"`{extension}`" for extension in parser.extensions)
+        assert f"| {parser.title} | {named} | {', '.join(part for part in Part if part in parser.holds)} |" in lines
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
+def test_a_file_named_like_a_format_that_it_is_not_says_so(parser: Parser, tmp_path: Path) -> None:
+    for extension in parser.extensions:
+        path = tmp_path / f"x{extension}"
+        path.write_bytes(b"<html>not found")
+        assert f"is named like {parser.title} but does not start like them" in refusal(path)
 
 
 @pytest.mark.parametrize("name", ["report.ncu-rep", "report.sqlite", "no suffix", "x.json"])
@@ -87,8 +118,8 @@ def test_path_that_cannot_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("r.ncu-rep", b"<html>not found", "named like an Nsight Compute report but does not start like one"),
-        ("r.sqlite", b"garbage", "named like an Nsight Systems export but does not start like one"),
+        ("r.ncu-rep", b"<html>not found", "named like Nsight Compute reports but does not start like them"),
+        ("r.sqlite", b"garbage", "named like Nsight Systems SQLite exports but does not start like them"),
         ("r", b"garbage", "of no format that llmtop knows"),
         ("r", bytes(5000), "all zeros"),
         ("r.nsys-rep", b"NVIDIA Tegra Profiler Report 1.\n\x0b", "run `nsys export --type sqlite` on it"),
@@ -100,7 +131,7 @@ def test_unknown_files_are_told_apart(tmp_path: Path, name: str, content: bytes,
     path = tmp_path / name
     path.write_bytes(content)
     assert said in refusal(path)
-    assert refusal(path).endswith(f"llmtop opens {SUPPORTED}")
+    assert refusal(path).endswith(f"llmtop opens {supported()}")
 
 
 def test_hostile_file_names_are_harmless(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Which functions a file's stacks were in: where it was, and what it came through."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llmtop.model import Stack, Trace
+from llmtop.units import number
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionShare:
+    """A function over all stacks of one unit.
+
+    Attributes:
+        own: Weight of the stacks that end in it.
+        total: Weight of the stacks that it is in, however often: recursion counts once.
+        own_share: Of all weight, 0 to 1.
+        total_share: The same of `total`.
+    """
+
+    name: str
+    own: float
+    total: float
+    own_share: float
+    total_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """What stacks of one unit add up to; stacks of several units do not add up.
+
+    Attributes:
+        weight: Of all stacks.
+        shares: Functions, the one with the most weight of its own first.
+    """
+
+    unit: str
+    stacks: int
+    weight: float
+    shares: tuple[FunctionShare, ...]
+
+    @property
+    def title(self) -> str:
+        """How much there is of it."""
+        return f"{number(self.weight)} {self.unit} in {self.stacks} {'stack' if self.stacks == 1 else 'stacks'}"
+
+
+def functions(trace: Trace) -> tuple[Functions, ...]:
+    """The functions of a trace's stacks, by unit; nothing where it has no stacks with weight."""
+    by_unit: dict[str, list[Stack]] = defaultdict(list)
+    for stack in trace.stacks:
+        by_unit[stack.unit].append(stack)
+    return tuple(_functions(unit, stacks) for unit, stacks in by_unit.items() if any(one.weight for one in stacks))
+
+
+def _functions(unit: str, stacks: list[Stack]) -> Functions:
+    weight = sum(stack.weight for stack in stacks)
+    return Functions(unit, len(stacks), weight, tuple(_shares(stacks, weight)))
+
+
+def _shares(stacks: list[Stack], weight: float) -> Iterator[FunctionShare]:
+    own: dict[str, float] = defaultdict(float)
+    total: dict[str, float] = defaultdict(float)
+    for stack in stacks:
+        own[stack.frames[-1]] += stack.weight
+        for name in set(stack.frames):
+            total[name] += stack.weight
+    for name in sorted(total, key=lambda name: (-own[name], -total[name], name)):
+        yield FunctionShare(name, own[name], total[name], own[name] / weight, total[name] / weight)

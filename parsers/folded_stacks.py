@@ -1,0 +1,151 @@
+"""Folded stacks: a stack a line, from the root on, and how often or how long it was seen.
+
+Written by stackcollapse-perf.pl and inferno from `perf script`, by `py-spy record --format raw`, async-profiler
+(collapsed) and the tools of bcc (`-f`); read by flamegraph.pl (https://github.com/brendangregg/FlameGraph). They look
+so, and no two writers say in which unit the number is:
+
+    python3;PyObject_Call;futex_wait_[k] 12
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from llmtop.errors import FileError
+from llmtop.model import Issue, Missing, Origin, Severity, Stack, Trace, Unknown
+from llmtop.parsers.base import HEAD_BYTES, Part
+from llmtop.text import clean, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from llmtop.parsers.base import Parser
+
+_LINE = re.compile(rb"(?P<stack>\S(?:.*\S)?)\s+(?P<weight>\d+(?:\.\d+)?)\s*", re.DOTALL)
+_TWO_COUNTS = re.compile(rb".*;.*\s\d+(?:\.\d+)?\s+\d+(?:\.\d+)?\s*", re.DOTALL)
+"""What difffolded.pl writes: a stack with its counts before and after."""
+_COMMENT = b"#"
+_MOST = 0.9
+"""Of the lines that are to be stacks: names of C++ and of threads may have anything in them, a line's end too."""
+_LONGEST_LINE = 1 << 20
+"""Stacks of a thousand functions of C++ have some 100 kB; what is longer is something else."""
+_NO_KERNELS = Missing("kernels", Unknown("folded stacks tell of functions on CPUs alone"))
+_PROCESS = re.compile(r'process \d+:"')
+"""How py-spy begins a stack: with the command line of its process."""
+
+
+class FoldedStacksParser:
+    """Files of folded stacks, whoever wrote them."""
+
+    name = "folded-stacks"
+    priority = 90  # text with a number at the end of its lines: what has a mark of its own comes before
+    title = "folded stacks"
+    extensions: tuple[str, ...] = (".folded", ".collapsed")
+    holds = frozenset({Part.STACKS})
+
+    def sniff(self, head: bytes, path: Path) -> bool:
+        """Text whose lines are stacks with a number each; at least one has two functions."""
+        if b";" not in head or b"\0" in head:
+            return False
+        *whole, last = head.split(b"\n")
+        if not whole and len(head) >= HEAD_BYTES:
+            return True  # its first stack is longer than that: whether it is one is known at its end
+        lines = [line for line in whole or [last] if line.strip() and not line.startswith(_COMMENT)]
+        stacks = [line for line in lines if _LINE.fullmatch(line)]
+        return any(b";" in line for line in stacks) and len(stacks) >= _MOST * len(lines)
+
+    def parse(self, path: Path) -> Trace:
+        """Sum the stacks up, the heaviest first, in whatever its writer counted: the unit is "samples".
+
+        Raises:
+            FileError: No line is a stack, or the file compares two profiles.
+        """
+        try:
+            with path.open("rb") as file:
+                lines = _Lines(file)
+                weights = lines.weights()
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {error.strerror}") from error
+        if not weights:
+            raise FileError(f"{path} holds no stacks: no line is a stack and a number; fold it again from the capture")
+        if lines.compared == lines.stacks:
+            raise FileError(
+                f"{path} compares two profiles, with two numbers a line; open one of the two it was made of"
+            )
+        return Trace(
+            Origin(self.name, str(path)), stacks=_stacks(weights), issues=tuple(lines.issues()), missing=(_NO_KERNELS,)
+        )
+
+
+PARSER: Final[Parser] = FoldedStacksParser()
+
+
+class _Lines:
+    """The lines of a file, and what is wrong with them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.stacks = 0
+        self.compared = 0
+        self._skipped = 0
+        self._is_ended = True
+
+    def weights(self) -> Mapping[bytes, float]:
+        """Each stack once, with the sum of its numbers."""
+        weights: dict[bytes, float] = {}
+        for line in self._read():
+            found = _LINE.fullmatch(line)
+            weight = float(found["weight"]) if found else math.inf
+            if found is None or not math.isfinite(weights.get(found["stack"], 0.0) + weight):
+                self._skipped += 1
+                continue
+            self.stacks += 1
+            self.compared += _TWO_COUNTS.fullmatch(line) is not None
+            weights[found["stack"]] = weights.get(found["stack"], 0.0) + weight
+        return weights
+
+    def _read(self) -> Iterator[bytes]:
+        """Lines that are not empty; of a longer one than any stack only its beginning, which is none."""
+        while line := self._file.readline(_LONGEST_LINE):
+            self._is_ended = line.endswith(b"\n")
+            if len(line) == _LONGEST_LINE and not self._is_ended:
+                self._to_end_of_line()
+                line = b"too long"
+            if line.strip() and not line.startswith(_COMMENT):
+                yield line
+
+    def _to_end_of_line(self) -> None:
+        while (more := self._file.readline(_LONGEST_LINE)) and not more.endswith(b"\n"):
+            pass
+        self._is_ended = bool(more)
+
+    def issues(self) -> Iterator[Issue]:
+        """What was left out, and what may be wrong."""
+        if self._skipped:
+            message = f"{self._skipped} of {self._skipped + self.stacks} lines are no stack with a number: left out"
+            yield Issue(Severity.WARNING, "rows-skipped", message, self._skipped)
+        if not self._is_ended:
+            message = "the last line has no end: if the file was cut short, its number is too small"
+            yield Issue(Severity.INFO, "no-line-end", message)
+
+
+def _stacks(weights: Mapping[bytes, float]) -> tuple[Stack, ...]:
+    names: dict[bytes, str] = {}
+    heaviest_first = sorted(weights.items(), key=lambda pair: -pair[1])
+    return tuple(
+        Stack(tuple(_named(frame, names) for frame in stack.split(b";")), weight, "samples")
+        for stack, weight in heaviest_first
+    )
+
+
+def _named(frame: bytes, names: dict[bytes, str]) -> str:
+    """A function's name, each of which most stacks share, made once; a command line without its secrets."""
+    name = names.get(frame)
+    if name is None:
+        text = clean(frame.decode("utf-8", "replace").strip()) or "[unknown]"
+        name = names[frame] = redact(text) if _PROCESS.match(text) else text
+    return name
