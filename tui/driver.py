@@ -20,18 +20,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from textual import events
-from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from llmtop.tui.guardian import Guardian
-from llmtop.tui.keyboard import KeyParser
+from llmtop.tui.keyboard import KeyParser, read_keys
 from llmtop.tui.terminal import drawn_on
 
 if TYPE_CHECKING:
     from textual.app import App
     from textual.message import Message
-
-linux_driver.XTermParser = KeyParser  # type: ignore[attr-defined]  # the driver makes one of that name, and has no hook for it
 
 _ASK_CURSOR: Final = "\x1b[6n"
 """Device status report: the terminal answers with the cursor's place when it has shown all before it."""
@@ -59,7 +56,8 @@ class TerminalOutput:
         self._descriptor = _open_again(stream.fileno())
         self._encoding = stream.encoding
         self._pending = bytearray()
-        self._is_gone = False
+        self.is_gone = False
+        """Nobody is at the other end any more."""
         self._patient_until_s: float | None = None
         self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -73,14 +71,14 @@ class TerminalOutput:
     def flush(self) -> None:
         data, self._pending = bytes(self._pending), bytearray()
         try:
-            while data and not self._is_gone:
+            while data and not self.is_gone:
                 data = data[self._send(data) :]
         except (OSError, termios.error):
-            self._is_gone = True
+            self.is_gone = True
 
     def hang_up(self) -> None:
         """Nobody reads any more: drop what is under way and whatever comes."""
-        self._is_gone = True
+        self.is_gone = True
         os.eventfd_write(self._news, 1)
 
     def lose_patience(self, after_s: float) -> None:
@@ -130,14 +128,16 @@ class _Hold:
 
     Args:
         end: Ends the app, with the number of the signal to tell of; may be called in any thread.
-        is_read: When set, the thread that reads keys ends.
+
+    Attributes:
+        unread: A descriptor that can be read once no key shall be read any more.
     """
 
-    def __init__(self, stream: TextIO, keyboard: int, end: Callable[[int], object], is_read: threading.Event) -> None:
+    def __init__(self, stream: TextIO, keyboard: int, end: Callable[[int], object]) -> None:
         self.output = TerminalOutput(stream)
+        self.unread = os.eventfd(0, os.EFD_CLOEXEC)
         self._keyboard = keyboard
         self._end = end
-        self._is_read = is_read
         self._is_over = os.eventfd(0, os.EFD_CLOEXEC)
         self._watch = threading.Thread(target=self._await_hang_up, name="terminal-hang-up", daemon=True)
         self._watch.start()
@@ -148,8 +148,12 @@ class _Hold:
     def hang_up(self) -> None:
         """The terminal is gone."""
         self.output.hang_up()
-        self._is_read.set()  # else that thread reads the end of the file for ever
+        self.leave_keys()
         self._end(signal.SIGHUP)
+
+    def leave_keys(self) -> None:
+        """Have the thread that reads keys end."""
+        os.eventfd_write(self.unread, 1)
 
     def release(self) -> None:
         """Give all of it back; what was written has been sent."""
@@ -160,6 +164,7 @@ class _Hold:
             signal.signal(number, handler)
         self.output.close()
         os.close(self._is_over)
+        os.close(self.unread)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._guardian.alive()
@@ -197,7 +202,7 @@ class TerminalDriver(LinuxDriver):
             loop.call_soon_threadsafe(partial(self._app.exit, return_code=128 + number))
 
         if self._hold is None:  # SIGCONT comes without a stop too: to who leads a session, with the hang-up
-            self._hold = _Hold(self._stream, self.fileno, end, self.exit_event)
+            self._hold = _Hold(self._stream, self.fileno, end)
         self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
         self._may_ask = True
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
@@ -221,8 +226,11 @@ class TerminalDriver(LinuxDriver):
         The terminal does not echo yet: an answer that comes later stands at the shell's prompt.
         """
         self._may_ask = False
-        if self.input_tty and not self.exit_event.is_set():
+        is_there = self._hold is not None and not self._hold.output.is_gone
+        if self.input_tty and is_there:
             self._is_answered.wait(max(0.0, self._asked_at_s + _LONGEST_STAY_S - time.monotonic()))
+        if self._hold is not None:
+            self._hold.leave_keys()
         super().disable_input()
 
     def suspend(self) -> None:
@@ -233,11 +241,15 @@ class TerminalDriver(LinuxDriver):
         os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def run_input_thread(self) -> None:
+        """Textual's own looks ten times a second whether it shall end."""
+        hold = self._hold
+        if hold is None:
+            return
         try:
-            super().run_input_thread()
+            read_keys(self.fileno, hold.unread, KeyParser(self._debug), self.process_message)
         except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
-            if self._hold is not None and not self.exit_event.is_set():  # else it is known, or all is over
-                self._hold.hang_up()
+            if not self.exit_event.is_set():  # else all is over
+                hold.hang_up()
 
     def _expect_answer(self) -> None:
         self._is_answered.clear()
