@@ -1,16 +1,16 @@
-"""Prometheus text into samples, at the cost of a dictionary look-up per line.
+"""Prometheus text into samples, at the cost of a comparison per line.
 
 A server repeats the same few hundred series at every scrape and only their values change. So each series (what
-stands before the value) is taken apart by prometheus_client once, and remembered.
+stands before the value) is taken apart by prometheus_client once, and remembered; so is where it stands.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from llmtop.text import clean
 
@@ -33,18 +33,20 @@ def key(name: str) -> str:
 Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExposedSample:
     """One line of the text: `name` as the server spells it, labels and value clean of what could steer a terminal.
+
+    Held to be frozen by the type checker alone, as `model.Reading` is.
 
     Attributes:
         pairs: The labels in alphabetical order, by which samples are told apart; the same object at each scrape.
     """
 
-    name: str
-    labels: Mapping[str, str]
-    value: float | None
-    pairs: Pairs = ()
+    name: Final[str]
+    labels: Final[Mapping[str, str]]
+    value: Final[float | None]
+    pairs: Final[Pairs] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,49 @@ class Exposition:
         return bool(self.samples)
 
 
+@dataclass(slots=True)
+class _Wanted:
+    """A line that somebody wants: where it stands, how long what names it is, and what it said last."""
+
+    number: int
+    end: int
+    series: _Series
+    line: str
+    sample: ExposedSample
+
+    def read(self, lines: Sequence[str]) -> ExposedSample:
+        """What it says now.
+
+        Raises:
+            ValueError: It is no sample any more.
+        """
+        line = lines[self.number]
+        if line != self.line:
+            self.line, self.sample = line, _sample(self.series, _value(line[self.end :].split()))
+        return self.sample
+
+
+@dataclass(slots=True)
+class _Layout:
+    """What each line of a page begins with: the next page has mostly the same lines, with other values.
+
+    Attributes:
+        heads: Of a sample all that names it; of other lines all of it.
+        blank: Numbers of the lines with nothing in them.
+        wanted: By `key`, in the order of the text.
+    """
+
+    declared: frozenset[str]
+    heads: list[str] = field(default_factory=list)
+    blank: list[int] = field(default_factory=list)
+    wanted: dict[str, list[_Wanted]] = field(default_factory=dict)
+
+    def is_of(self, lines: Sequence[str]) -> bool:
+        """Whether a page has these lines."""
+        is_as_long = len(lines) == len(self.heads)
+        return is_as_long and all(map(str.startswith, lines, self.heads)) and not any(lines[n] for n in self.blank)
+
+
 class TextReader:
     """Reads scrape after scrape of one server."""
 
@@ -80,37 +125,53 @@ class TextReader:
         self._wanted = frozenset(wanted)
         self._series: dict[str, _Series | None] = {}
         """None stands for a series that nobody wants."""
-        self._skipped: dict[int, str] = {}
-        """What lines begin with, by number, that say nothing of what is wanted: of a page nine in ten."""
+        self._layout: _Layout | None = None
+        """That of the last page, where all of it could be read."""
 
     def read(self, text: str) -> Exposition:
         """All wanted samples of a text; a line that cannot be read costs only itself."""
+        lines = text.split("\n")
+        layout = self._layout
+        if layout is not None and layout.is_of(lines):
+            try:
+                samples = {name: tuple(one.read(lines) for one in several) for name, several in layout.wanted.items()}
+            except ValueError:
+                pass
+            else:
+                return Exposition(samples, 0, layout.declared)
+        return self._read_anew(lines)
+
+    def _read_anew(self, lines: Sequence[str]) -> Exposition:
+        """Each line for itself, and what each of them begins with."""
         if len(self._series) > MAX_REMEMBERED:
             self._series.clear()
-            self._skipped.clear()
-        samples: dict[str, list[ExposedSample]] = {}
+        layout = _Layout(frozenset(key(line.split(" ", 3)[2]) for line in lines if line.startswith(_TYPE)))
         unreadable = 0
-        declared = set()
-        for number, line in enumerate(text.split("\n")):
-            skipped = self._skipped.get(number)
-            if skipped is not None and line.startswith(skipped):
-                continue
-            if line.startswith(_TYPE):
-                declared.add(key(line.split(" ", 3)[2]))
-            if not line or line[0] == "#" or line.isspace():
-                continue
+        for number, line in enumerate(lines):
             try:
-                head, value = _split(line)
-                series = self._series[head] if head in self._series else self._take_apart(head)
+                layout.heads.append(self._read_line(layout, number, line))
             except ValueError:
                 unreadable += 1
-                continue
-            if series is not None:
-                sample = ExposedSample(series.name, series.labels, _finite(value), series.pairs)
-                samples.setdefault(series.key, []).append(sample)
-            elif head.endswith("}") and number < MAX_REMEMBERED:
-                self._skipped[number] = head
-        return Exposition({name: tuple(several) for name, several in samples.items()}, unreadable, frozenset(declared))
+        self._layout = None if unreadable or len(lines) > MAX_REMEMBERED else layout
+        samples = {name: tuple(one.sample for one in several) for name, several in layout.wanted.items()}
+        return Exposition(samples, unreadable, layout.declared)
+
+    def _read_line(self, layout: _Layout, number: int, line: str) -> str:
+        """Take one line into a layout; what it begins with.
+
+        Raises:
+            ValueError: It is no sample.
+        """
+        if not line or line[0] == "#" or line.isspace():
+            if not line:
+                layout.blank.append(number)
+            return line
+        name, end, value = _split(line)
+        series = self._series[name] if name in self._series else self._take_apart(name)
+        if series is not None:
+            wanted = _Wanted(number, end, series, line, _sample(series, value))
+            layout.wanted.setdefault(series.key, []).append(wanted)
+        return line[:end]
 
     def _take_apart(self, head: str) -> _Series | None:
         name, _, labelled = head.partition("{")
@@ -141,21 +202,32 @@ def _is_sample(line: str) -> bool:
     return True
 
 
-def _split(line: str) -> tuple[str, float]:
-    """What names the series, and the value; a timestamp behind it is left out.
+def _split(line: str) -> tuple[str, int, float]:
+    """What names the series, where that ends with the space behind it, and the value.
 
     Raises:
         ValueError: It is no sample.
     """
     end = line.rfind("}") + 1
-    if end == 0:
-        name, *rest = line.split()
-        head = name
-    else:
-        head, rest = line[:end], line[end:].split()
-    if not rest or len(rest) > 2:
+    if end:
+        return line[:end], end, _value(line[end:].split())
+    name, *rest = line.split()
+    return name, line.index(name) + len(name) + 1, _value(rest)
+
+
+def _value(words: Sequence[str]) -> float:
+    """The value; a timestamp behind it is left out.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not words or len(words) > 2:
         raise ValueError("no value, or more than a value and a timestamp")
-    return head, float(rest[0])
+    return float(words[0])
+
+
+def _sample(series: _Series, value: float) -> ExposedSample:
+    return ExposedSample(series.name, series.labels, value if math.isfinite(value) else None, series.pairs)
 
 
 def _labels(head: str) -> dict[str, str]:
@@ -171,7 +243,3 @@ def _labels(head: str) -> dict[str, str]:
         return {clean(label): clean(value) for label, value in family.samples[0].labels.items()}
     except (StopIteration, IndexError, KeyError) as error:
         raise ValueError(f"labels that cannot be read in {head!r}") from error
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
@@ -129,14 +130,13 @@ _T = TypeVar("_T")
 
 
 class _Job(Generic[_T]):
-    """Work on a thread of its own, because it may hang with the server."""
+    """Work that another thread does, because it may hang with the server."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
         self._work = work
         self._outcome: list[_T] = []
         self._error: BaseException | None = None
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="llmtop scrape", daemon=True).start()
 
     def wait(self, timeout_s: float) -> bool:
         """Whether it is done by then."""
@@ -149,12 +149,39 @@ class _Job(Generic[_T]):
             raise self._error
         return self._outcome[0]
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Do it."""
         try:
             self._outcome.append(self._work())
         except BaseException as error:  # the border of the thread: `outcome` raises it
             self._error = error
         self._done.set()
+
+
+class _Hand:
+    """A thread that does one job after the other: making one for each page costs as much as a tenth of the page."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[], _T]) -> _Job[_T]:
+        """Have something done as soon as what was asked for before is."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="llmtop scrape", daemon=True)
+            self._thread.start()
+        job = _Job(work)
+        self._jobs.put(job)
+        return job
+
+    def close(self) -> None:
+        """Have the thread end after what it does now."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            del job  # and with it the page, before the next is waited for
 
 
 class PrometheusCollector:
@@ -201,6 +228,7 @@ class PrometheusCollector:
         """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
         self._pace = Pace()
         self._not_before_ns = 0
+        self._hand, self._hand_aside = _Hand(), _Hand()
         self._job: _Job[_Scrape | Failure | Unknown] | None = None
         self._aside: _Job[int | None] | None = None
         """Asks a slow server what its numbers need not wait for, over a connection of its own."""
@@ -235,6 +263,8 @@ class PrometheusCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for hand in (self._hand, self._hand_aside):
+            hand.close()
         # Else its thread has the connection, and leaves it at its deadline.
         if self._job is None:
             self._fetcher.close()
@@ -259,7 +289,7 @@ class PrometheusCollector:
                 return Trace(Origin("live"), now, now, missing=self._missing)
             self._look_again()
             self._asked = None
-            self._job = _Job(self._scrape)
+            self._job = self._hand.start(self._scrape)
         if not self._job.wait(PATIENCE_S):
             return self._waiting(self._clock())
         job, self._job = self._job, None
@@ -348,7 +378,7 @@ class PrometheusCollector:
         """Of a slow server: what it is, not before it has given numbers, and how long it takes for next to nothing."""
         is_settled = scrape.connected.pages >= _SETTLED_PAGES and not scrape.connected.is_introduced
         if self._aside is None and scrape.took_ns > SLOW_NS and (is_settled or self._pace.is_cost_open):
-            self._aside = _Job(lambda: self._look_aside(scrape, is_settled))
+            self._aside = self._hand_aside.start(lambda: self._look_aside(scrape, is_settled))
         if self._aside is not None and self._aside.wait(SLOW_NS / NS_PER_S):  # mostly it is quick
             beside_ns, self._aside = self._aside.outcome, None
             if beside_ns is not None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from llmtop.collectors import metrics_text
 from llmtop.collectors.metrics_text import MAX_REMEMBERED, TextReader, key, names
 
 
@@ -119,3 +121,61 @@ def test_a_page_is_read_alike_whatever_came_before(pages: list[list[str]]) -> No
     for lines in pages:
         read, afresh = reader.read("\n".join(lines)), TextReader({key("a")}).read("\n".join(lines))
         assert (read.samples, read.declared) == (afresh.samples, afresh.declared)
+
+
+PAGE = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} 3.0
+vllm:num_requests_running{engine="1"} 4.0
+# TYPE other_total counter
+other_total 7
+
+vllm:prompt_tokens_total 12 1700000000
+"""
+
+
+def values_of(reader: TextReader, page: str) -> dict[str, list[float | None]]:
+    return {name: [one.value for one in several] for name, several in reader.read(page).samples.items()}
+
+
+def lines_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines that are taken apart from now on."""
+    taken: list[str] = []
+    split = metrics_text._split
+    monkeypatch.setattr(metrics_text, "_split", lambda line: taken.append(line) or split(line))  # type: ignore[func-returns-value]
+    return taken
+
+
+def test_of_a_page_with_the_same_lines_only_the_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = TextReader(("vllm_num_requests_running", "vllm_prompt_tokens"))
+    first = reader.read(PAGE)
+    taken = lines_read(monkeypatch)
+
+    second = reader.read(PAGE.replace("} 4.0", "} 5.0").replace("other_total 7", "other_total 8.5"))
+
+    assert taken == []
+    running, prompts = second.samples["vllm_num_requests_running"], second.samples["vllm_prompt_tokens"]
+    assert [one.value for one in (*running, *prompts)] == [3.0, 5.0, 12.0]
+    assert running[0] is first.samples["vllm_num_requests_running"][0]  # it says what it said
+    assert second.declared == first.declared == {"vllm_num_requests_running", "other"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values"),
+    [
+        ('{engine="1"}', '{engine="2"}', {"running": [3.0, 4.0], "prompt": [12.0]}),
+        ("other_total 7", "vllm:prompt_tokens_total 7", {"running": [3.0, 4.0], "prompt": [7.0, 12.0]}),
+        ("\n\n", "\nvllm:prompt_tokens_total 9\n", {"running": [3.0, 4.0], "prompt": [9.0, 12.0]}),
+        ("other_total 7\n", "", {"running": [3.0, 4.0], "prompt": [12.0]}),
+        ("} 4.0", "} many", {"running": [3.0], "prompt": [12.0]}),
+        ("prompt_tokens_total 12", "prompt_tokens_totals 12", {"running": [3.0, 4.0]}),
+    ],
+)
+def test_a_page_with_other_lines_is_read_as_if_it_were_the_first(
+    monkeypatch: pytest.MonkeyPatch, old: str, new: str, values: dict[str, list[float]]
+) -> None:
+    reader = TextReader(("vllm_num_requests_running", "vllm_prompt_tokens"))
+    assert values_of(reader, PAGE) == {"vllm_num_requests_running": [3.0, 4.0], "vllm_prompt_tokens": [12.0]}
+    taken = lines_read(monkeypatch)
+    long = {"running": "vllm_num_requests_running", "prompt": "vllm_prompt_tokens"}
+    assert values_of(reader, PAGE.replace(old, new)) == {long[name]: told for name, told in values.items()}
+    assert taken

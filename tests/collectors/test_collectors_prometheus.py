@@ -1055,3 +1055,19 @@ def test_settings_are_worked_out_again_only_where_the_page_tells_something_else(
     blocks = [collector.poll().tracks[TRACK].facts["setting.kv_blocks"] for _ in range(3)]
     assert blocks == [27000, 27000, 28000]
     assert len(made) == 2
+
+
+def test_all_pages_are_asked_for_by_one_thread_that_ends_with_the_collector() -> None:
+    askers: list[threading.Thread] = []
+
+    def fetch(url: str) -> Page:
+        askers.append(threading.current_thread())
+        return Page(200, expositions.vllm_v1().encode()) if url == URL else Page(404, b"")
+
+    with PrometheusCollector(target(), ENGINES, fetch=fetch) as collector:
+        for _ in range(3):
+            collector.poll()
+    assert len(askers) >= 3
+    assert len(set(askers)) == 1
+    askers[0].join(5.0)
+    assert not askers[0].is_alive()
