@@ -22,6 +22,16 @@ settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 
+NEED_A_KERNEL = {"kernel_probes", "real_bpftrace", "real_perf"}
+"""Fixtures of the tests that look at what runs here with probes or perf events, which few containers may."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if NEED_A_KERNEL & set(getattr(item, "fixturenames", ())):
+            item.add_marker("kernel")
+
+
 @pytest.fixture(autouse=True)
 def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load no probes into the kernel of the machine, except in the tests that are about them."""

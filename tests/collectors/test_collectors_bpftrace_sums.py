@@ -39,6 +39,19 @@ def test_sums_go_on_after_a_restart() -> None:
     assert sums.items() == []
 
 
+def test_what_one_process_counted_goes_with_it_and_nothing_else() -> None:
+    sums: Sums[int] = Sums()
+    sums.take({(1, 2): 5, (3, 1): 7, (4,): 9})
+    sums.begin_again()
+    sums.take({(1, 2): 1, (3, 2): 2})
+    sums.forget((), 0)
+    assert len(sums.items()) == 4
+    sums.forget({2}, 1)
+    assert sorted(sums.items()) == [((3, 1), 7), ((4,), 9)]
+    sums.forget({3}, 0)
+    assert sums.items() == [((4,), 9)]
+
+
 def test_histograms_are_added_slot_by_slot() -> None:
     sums: Sums[dict[int, int]] = Sums()
     sums.take({(1,): {3: 2, 4: 1}})
@@ -238,6 +251,27 @@ def test_addresses_are_put_down_to_their_file(monkeypatch: pytest.MonkeyPatch) -
         "[unknown]_[k]",
     )
     assert mapped_files("") == ([], [])
+
+
+def test_a_file_is_named_whatever_stands_before_and_in_its_name() -> None:
+    """The path is the sixth field of a line of /proc/PID/maps (proc_pid_maps(5)), blanks and all."""
+    text = (
+        "1000-2000 r-xp 00000000 fd:01 77     /opt/my models/lib run.so (deleted)\n3000-4000 rw-p 00000000 00:00 0 \n"
+    )
+    assert mapped_files(text) == ([0x1000, 0x3000], [(0x2000, "[lib run.so (deleted)]"), (0x4000, "[anon]")])
+
+
+def test_libraries_that_are_mapped_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map of a process is read for its first address, and anew after ten looks with stacks."""
+    maps = ["100000-200000 r-xp 0 00:00 0 /usr/lib/first.so", "100000-200000 r-xp 0 00:00 0 /usr/lib/second.so"]
+    monkeypatch.setattr("llmtop.procfs.read_text", lambda path: maps.pop(0))
+    symbols = Symbols()
+    seen: list[str] = []
+    for _ in range(12):
+        seen += symbols.frames(PID, ("0x100000",), ())
+        symbols.tick()
+    assert seen == ["[first.so]"] * 10 + ["[second.so]"] * 2
+    assert symbols.frames(PID, ("0x1fffff", "0x200000", "0x0fffff"), ()) == ("[second.so]", "[unknown]", "[unknown]")
 
 
 def test_the_costliest_function_rests_for_a_minute() -> None:

@@ -46,7 +46,13 @@ LONG_S = 3.0
 """Once a second the kernel stops programs that come before all else for 50 ms, for the others' sake (the fair server).
 The look and the account may begin and end on different sides of that: 1.7 points of three seconds, 5 of one."""
 
-pytestmark = pytest.mark.skipif(bool(why_not_real()), reason=why_not_real() or "perf works")
+pytestmark = pytest.mark.usefixtures("real_perf")
+
+
+@pytest.fixture(scope="module")
+def real_perf() -> None:
+    if why := why_not_real():
+        pytest.skip(why)
 
 
 class Look(Probes):

@@ -1,0 +1,219 @@
+"""Change the code a little, many times over, and see whether a test notices.
+
+Usage: .venv/bin/python benchmarks/mutants.py [--sample N] [--seed N] [--kernel] [PLACE...]
+
+A PLACE is a folder or a file, of which a sample is tried, or FILE:LINE, of which everything is. Each mutant is made in
+a copy of the tree, and the tests that run its function are run until one fails, one after the other. Which those are is
+recorded once (.mutants.json), and anew for test files that have changed. Tests that need probes in the kernel take no
+part without --kernel. Mutants that change nothing that can be observed are named in mutants.toml with the reason, and
+do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.mutations import Mutant, functions, mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD, KNOWN = ROOT / ".mutants.json", ROOT / "benchmarks" / "mutants.toml"
+PLACES = ("llmtop/analysis", "parsers", "collectors")
+TESTS = ("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/test_perf_text.py")
+PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
+STARTING_S, SLOWER = 30.0, 10.0
+"""What a run may take: a start, and so many times what its tests took when they were recorded."""
+
+
+class Recorder:
+    """A plugin of pytest that notes which functions a test runs, how long it takes, and which tests pass."""
+
+    def __init__(self, with_kernel: bool) -> None:
+        import coverage
+
+        self.with_kernel = with_kernel
+        self.seconds: Counter[str] = Counter()
+        self.not_passed: set[str] = set()
+        self.coverage = coverage.Coverage(data_file=None, source=["llmtop", "collectors", "parsers"], config_file=False)
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if not self.with_kernel:
+            items[:] = [item for item in items if item.get_closest_marker("kernel") is None]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.outcome != "passed":
+            self.not_passed.add(report.nodeid)
+
+    def found(self) -> dict[str, Any]:
+        """By test that passes: seconds, and the functions it runs."""
+        data, root = self.coverage.get_data(), f"{Path.cwd().resolve()}/"
+        tests: dict[str, dict[str, Any]] = {
+            name: {"seconds": s, "runs": set()} for name, s in self.seconds.items() if name not in self.not_passed
+        }
+        for file in data.measured_files():
+            function_at = functions(Path(file).read_text())
+            for line, names in data.contexts_by_lineno(file).items():
+                for name in tests.keys() & set(names):
+                    tests[name]["runs"].add(f"{file.removeprefix(root)}:{function_at.get(line, '')}")
+        return {name: {"seconds": test["seconds"], "runs": sorted(test["runs"])} for name, test in tests.items()}
+
+
+def record(into: str, with_kernel: bool, files: Sequence[str]) -> None:
+    """In a process of its own: run tests and write what each runs."""
+    import pytest
+
+    recorder = Recorder(with_kernel)
+    recorder.coverage.start()
+    pytest.main([*PYTEST, *files], plugins=[recorder])
+    recorder.coverage.stop()
+    Path(into).write_text(json.dumps(recorder.found()))
+
+
+class Tree:
+    """A copy of the tree in which mutants are tried, and what is known of its tests."""
+
+    def __init__(self, folder: Path, with_kernel: bool) -> None:
+        self.folder = folder / "tree"
+        listed = subprocess.run(
+            ["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if os.path.lexists(ROOT / name):
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.folder / name, follow_symlinks=False)
+        self.options = ["--kernel"] if with_kernel else []
+        self.tests = self._recorded()
+
+    def _recorded(self) -> dict[str, Any]:
+        kind = " ".join(["record", *self.options])
+        known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        before = known.get(kind, {"files": {}, "tests": {}})
+        found = [file for place in TESTS for file in sources(self.folder, place) if "/test_" in f"/{file}"]
+        files = {file: hashlib.sha256((self.folder / file).read_bytes()).hexdigest()[:16] for file in found}
+        changed = [file for file, digest in files.items() if before["files"].get(file) != digest]
+        kept = {
+            name: test for name, test in before["tests"].items() if name.split("::")[0] in files.keys() - set(changed)
+        }
+        if changed:
+            print(f"recording what {len(changed)} test files run", flush=True)
+            told = self.folder.parent / "record.json"
+            self.run([__file__, "--record", str(told), *self.options, *changed], timeout_s=None)
+            kept |= json.loads(told.read_text())
+            RECORD.write_text(json.dumps({**known, kind: {"files": files, "tests": kept}}))
+        return kept
+
+    def run(self, command: Sequence[str], timeout_s: float | None) -> int | None:
+        """The exit status of a Python program in the tree; None when it took too long."""
+        env = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        with subprocess.Popen(
+            [sys.executable, *command], cwd=self.folder, env=env, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as program:  # fmt: skip
+            try:
+                return program.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+
+    def fate(self, mutant: Mutant) -> str:
+        """What becomes of a mutant: killed, or why not."""
+        chosen = self.tests_of(mutant)
+        if not chosen:
+            return "no test"
+        timeout_s = STARTING_S + SLOWER * sum(self.tests[name]["seconds"] for name in chosen)
+        file = self.folder / mutant.path
+        whole = file.read_text()
+        file.write_text(mutant.text)
+        try:
+            status = self.run(["-m", "pytest", *PYTEST, "-x", *chosen], timeout_s)
+        finally:
+            file.write_text(whole)
+        return "survived" if status == 0 else "killed"
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that run its function, or anything of its file where it is in none: the quickest first.
+
+        Where there are none, the code runs in another process: then all in the files that import its package or module.
+        """
+        inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
+        runs = f"{mutant.path}:{inside or ''}"
+        chosen = [
+            name
+            for name, test in self.tests.items()
+            if (runs in test["runs"] if inside else any(one.startswith(runs) for one in test["runs"]))
+        ]
+        if not chosen:
+            near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")
+            chosen = [name for name in self.tests if near.search((self.folder / name.split("::")[0]).read_text())]
+        return sorted(chosen, key=lambda name: self.tests[name]["seconds"])
+
+
+def module_of(path: str) -> str:
+    """What tests import of a file: the module at the top of a folder of PLACES, or the package below it."""
+    parts = path.removeprefix("llmtop/").removesuffix(".py").split("/")
+    return ".".join(parts[:2] if parts[0] != "analysis" else parts[:3])
+
+
+def sources(tree: Path, place: str) -> list[str]:
+    """The Python files at a place, but generated ones."""
+    found = [tree / place] if (tree / place).is_file() else sorted((tree / place).rglob("*.py"))
+    return [str(path.relative_to(tree)) for path in found if not path.name.endswith("_pb2.py")]
+
+
+def drawn(tree: Path, place: str, sample: int, seed: int) -> list[Mutant]:
+    """The mutants of a place that are tried."""
+    name, _, line = place.partition(":")
+    every = [one for path in sources(tree, name) for one in mutants(path, (tree / path).read_text())]
+    if line:
+        return [one for one in every if one.line == int(line)]
+    return random.Random(seed).sample(every, min(sample, len(every)))
+
+
+def main() -> None:
+    """Try what is asked for, and tell how many were killed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("places", nargs="*", metavar="PLACE", help=f"a folder, FILE or FILE:LINE ({' '.join(PLACES)})")
+    parser.add_argument("--sample", type=int, default=60, metavar="N", help="mutants of each place (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="other mutants (%(default)s)")
+    parser.add_argument("--kernel", action="store_true", help="with the tests that need probes in the kernel")
+    parser.add_argument("--record", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.record:
+        record(given.record, given.kernel, given.places)
+        return
+    equivalent = {(one["path"], one["was"], one["becomes"]) for one in tomllib.loads(KNOWN.read_text())["equivalent"]}
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder), given.kernel)
+        for place in given.places or PLACES:
+            fates: Counter[str] = Counter()
+            for one in drawn(tree.folder, place, given.sample, given.seed):
+                fate = "equivalent" if (one.path, one.was, one.becomes) in equivalent else tree.fate(one)
+                fates[fate] += 1
+                print(f"{fate:10}  {one}", flush=True)
+            told = ", ".join(f"{number} {fate}" for fate, number in fates.most_common())
+            print(f"{place}: {fates['killed']} of {fates.total() - fates['equivalent']} killed ({told})", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What code is changed into, and whether the tests of a small tree notice."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import mutants as mutants_module
+from benchmarks.mutants import Tree, drawn
+from benchmarks.mutations import functions, mutants
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("a < b", ["(a <= b)"]),
+        ("a and not b", ["(a or not b)", "a and (b)"]),
+        ("a + 3", ["(a - 3)", "a + 4", "a + 2"]),
+        ("a * 0.5", ["(a / 0.5)", "a * 1.0", "a * 0.25"]),
+        ("a is True", ["(a is not True)", "a is False"]),
+        ("a[1:]", ["a[:]", "a[2:]", "a[0:]"]),
+        ("f(a, b)", ["pass", "(f(b, a))"]),
+        ("max(a, b)", ["pass"]),
+        ("f(a, a)", ["pass"]),
+        ("a.b = c", ["pass"]),
+        ("a += b", ["a -= b", "pass"]),
+        ("a: int | str = f'{b + 1}'", []),
+        ("if TYPE_CHECKING: a = 1", []),
+        ("f = dataclass(frozen=True)", []),
+    ],
+)
+def test_what_a_line_may_become(was: str, becomes: list[str]) -> None:
+    made = [(one.line, one.was, one.becomes, one.text) for one in mutants("x.py", f"# é\n{was}\n")]
+    assert sorted(made) == sorted((2, was, text, f"# é\n{text}\n") for text in becomes)
+
+
+def test_a_change_over_several_lines_is_told_in_one() -> None:
+    (one,) = mutants("x.py", "if (\n    a\n    in b\n): pass\n")
+    assert (one.line, one.was, one.becomes) == (2, "a in b", "(a not in b)")
+
+
+def test_the_function_of_a_line() -> None:
+    text = (
+        "A = 1\nclass C:\n    x = 2\n    def f(self, y=3):\n        def g():\n            return 4\n        return g\n"
+    )
+    assert functions(text) == {5: ".C.f", 6: ".C.f.g", 7: ".C.f"}
+
+
+@pytest.fixture
+def small_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """One parser with two functions, of which the tests try one."""
+    root = tmp_path / "root"
+    (root / "parsers").mkdir(parents=True)
+    (root / "tests/parsers").mkdir(parents=True)
+    (root / "parsers/__init__.py").touch()
+    (root / "parsers/x.py").write_text("def is_small(a):\n    return a < 3\n\n\ndef is_large(a):\n    return a > 30\n")
+    (root / "tests/parsers/test_x.py").write_text(
+        "import pytest\nfrom parsers.x import is_small\n\n\ndef test_three_is_not():\n    assert not is_small(3)\n"
+        "\n\n@pytest.mark.kernel\ndef test_two_is():\n    assert is_small(2)\n"
+    )
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    monkeypatch.setattr(mutants_module, "ROOT", root)
+    monkeypatch.setattr(mutants_module, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(mutants_module, "TESTS", ("tests/parsers",))
+    return Tree(tmp_path, with_kernel=False)
+
+
+def test_a_change_that_a_test_notices_is_killed(small_tree: Tree) -> None:
+    """The limit from above is tried, from below only with a kernel, and the other function never."""
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    made = {one.becomes: one for one in drawn(small_tree.folder, "parsers/x.py", 99, 1)}
+    assert len(made) == 6
+    assert small_tree.fate(made["return (a <= 3)"]) == "killed"
+    assert small_tree.fate(made["return a < 2"]) == "survived"
+    assert small_tree.fate(made["return (a >= 30)"]) == "no test"
+    assert (small_tree.folder / "parsers/x.py").read_text() == (mutants_module.ROOT / "parsers/x.py").read_text()
