@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import signature
 from itertools import chain
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 
 import pytest
 
+from llmtop.analysis import rules
 from llmtop.analysis.rules import live_rules, report_rules
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import rule_book
@@ -19,8 +24,8 @@ from tests.nsys_scenes import SCENES
 REPORTS = (LADDER, TIMELINE)
 
 
-def found_by(rules: tuple[Rule, ...], trace: Trace) -> list[Finding]:
-    said = chain.from_iterable(rule.check(trace) for rule in rules)
+def found_by(asked: tuple[Rule, ...], trace: Trace) -> list[Finding]:
+    said = chain.from_iterable(rule.check(trace) for rule in asked)
     return [one for one in said if isinstance(one, Finding)]
 
 
@@ -49,6 +54,32 @@ def test_a_report_without_kernels_is_still_none_of_a_server() -> None:
     assert rule_book(report()) is rule_book(report(Launch("k"))) is report_rules
 
 
+ALL_RULES = (*live_rules.RULES, *report_rules.RULES)
+
+
+CHECKS = ("(trace: 'Trace') -> 'Iterator[Finding]'", "(trace: 'Trace') -> 'Iterator[Finding | Unjudged]'")
+"""What `Rule.check` may look like: rules are loaded by name, where the type checker does not compare them with it."""
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
+def test_a_rule_is_called_what_its_file_is_and_is_what_the_protocol_says(rule: Rule) -> None:
+    assert isinstance(rule, ModuleType)
+    assert rule.__name__ == f"llmtop.analysis.rules.{rule.id.replace('-', '_')}"
+    assert rule.summary.endswith(".")
+    assert rule.source
+    assert str(signature(rule.check)) in CHECKS
+
+
+def test_every_rule_in_the_folder_is_in_a_book() -> None:
+    modules = [import_module(f"llmtop.analysis.rules.{name}") for _, name, _ in iter_modules(rules.__path__)]
+    assert {module for module in modules if hasattr(module, "summary")} == {*ALL_RULES}
+
+
+def test_what_explains_a_rule_is_one() -> None:
+    explained = report_rules._EXPLAINED
+    assert {*explained, *chain.from_iterable(explained.values())} <= {rule.id for rule in ALL_RULES}
+
+
 def test_no_rule_is_in_both_books_and_none_has_the_name_of_another() -> None:
-    ids = [rule.id for rule in (*live_rules.RULES, *report_rules.RULES)]
+    ids = [rule.id for rule in ALL_RULES]
     assert len(ids) == len(set(ids))

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 
-from llmtop import procfs
+from llmtop import procfs, servers
 from llmtop.model import Engine, Metric
 from llmtop.servers.command_line import flag
-from llmtop.servers.registry import BY_KIND, ENGINES
+from llmtop.servers.registry import BY_KIND, ENGINES, MODULES
 
 
 def test_kinds_are_unique() -> None:
     assert len(BY_KIND) == len(ENGINES)
+
+
+def test_every_engine_beside_the_registry_is_in_it() -> None:
+    modules = {name: import_module(f"llmtop.servers.{name}") for _, name, _ in iter_modules(servers.__path__)}
+    described = {name: module.ENGINE for name, module in modules.items() if hasattr(module, "ENGINE")}
+    assert described.keys() == set(MODULES)
+    assert all(isinstance(engine, Engine) for engine in described.values())
+    assert set(map(id, described.values())) == set(map(id, ENGINES))
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.kind)

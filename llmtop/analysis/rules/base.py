@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop.model import Severity
 
@@ -40,6 +41,11 @@ class Rule(Protocol):
         the time is not the limit, probes or no probes. Then nothing is lacking.
         """
         ...
+
+
+def named(*modules: str) -> tuple[Rule, ...]:
+    """Rules by the names of their files in this folder; a rule that other rules refer to is imported instead."""
+    return tuple(cast("Rule", import_module(f"llmtop.analysis.rules.{name}")) for name in modules)
 
 
 def unjudged(rule: str, *lacks: Unknown | None) -> Iterator[Unjudged]:

@@ -1,6 +1,7 @@
-"""The rules for a machine under observation. A new one is one file and one line here.
+"""The rules for a machine under observation. A new one is one file and one line here, in `OTHERS`.
 
-A verdict on what a server waits for also takes its rank: which others explain it, or are explained by it.
+A verdict on what a server waits for also takes its rank: which others explain it, or are explained by it. Then it is
+imported, so that the type checker sees what is said of it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from llmtop.analysis.rules import (
     memory_bound_decode,
     objective_missed,
     paging,
-    prefix_misses,
     process_gone,
     process_hung,
     process_stopped,
@@ -37,10 +37,9 @@ from llmtop.analysis.rules import (
     requests_outside,
     restarted,
     run_queue_starvation,
-    speculation_poor,
     straggler,
 )
-from llmtop.analysis.rules.base import grave_rules
+from llmtop.analysis.rules.base import grave_rules, named
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
@@ -105,6 +104,12 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
 }
 """By rule, those that say why it is so where they fire."""
 
+OTHERS = named(
+    "speculation_poor",
+    "prefix_misses",
+)
+"""Those that explain no other rule and are explained by none."""
+
 RULES: tuple[Rule, ...] = (
     # whether it lives
     *LIVENESS,
@@ -117,8 +122,7 @@ RULES: tuple[Rule, ...] = (
     requests_held,
     requests_outside,
     objective_missed,
-    speculation_poor,
-    prefix_misses,
+    *OTHERS,
     straggler,
     gpu_shared,
     clocks_capped,

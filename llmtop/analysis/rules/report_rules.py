@@ -4,41 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.rules import (
-    allocation_stalls,
-    attention_variant,
-    blocking_copies,
-    code_loading,
-    cuda_calls,
-    exposed_communication,
-    fusion_chances,
-    graph_gaps,
-    graph_launch_gaps,
-    host_code,
-    host_descheduled,
-    host_waits,
-    idle_unknown,
-    kernel_compute_bound,
-    kernel_enough_warps,
-    kernel_fits_l2,
-    kernel_latency_unknown,
-    kernel_low_occupancy,
-    kernel_memory_latency,
-    kernel_memory_roof,
-    kernel_small_grid,
-    kernel_turnaround,
-    kernel_waits,
-    launch_gaps,
-    no_work,
-    profiler_cost,
-    queued_work,
-    short_kernels,
-    skinny_matrices,
-    sync_stalls,
-    tool_advice,
-    type_conversions,
-)
-from llmtop.analysis.rules.base import grave_rules
+from llmtop.analysis.rules.base import grave_rules, named
 from llmtop.analysis.rules.kernel_causes import PARTICULAR
 
 if TYPE_CHECKING:
@@ -48,44 +14,48 @@ if TYPE_CHECKING:
     from llmtop.model import Finding, Trace
 
 RULES: tuple[Rule, ...] = (
-    host_code,
-    host_waits,
-    host_descheduled,
-    sync_stalls,
-    blocking_copies,
-    allocation_stalls,
-    cuda_calls,
-    launch_gaps,
-    graph_launch_gaps,
-    graph_gaps,
-    kernel_turnaround,
-    exposed_communication,
-    queued_work,
-    code_loading,
-    no_work,
-    idle_unknown,
-    profiler_cost,
-    skinny_matrices,
-    fusion_chances,
-    type_conversions,
-    attention_variant,
+    *named(
+        "host_code",
+        "host_waits",
+        "host_descheduled",
+        "sync_stalls",
+        "blocking_copies",
+        "allocation_stalls",
+        "cuda_calls",
+        "launch_gaps",
+        "graph_launch_gaps",
+        "graph_gaps",
+        "kernel_turnaround",
+        "exposed_communication",
+        "queued_work",
+        "code_loading",
+        "no_work",
+        "idle_unknown",
+        "profiler_cost",
+        "skinny_matrices",
+        "fusion_chances",
+        "type_conversions",
+        "attention_variant",
+    ),
     *PARTICULAR,
-    kernel_low_occupancy,
-    kernel_memory_latency,
-    kernel_waits,
-    kernel_latency_unknown,
-    kernel_small_grid,
-    kernel_memory_roof,
-    kernel_fits_l2,
-    kernel_enough_warps,
-    kernel_compute_bound,
-    short_kernels,
-    tool_advice,
+    *named(
+        "kernel_low_occupancy",
+        "kernel_memory_latency",
+        "kernel_waits",
+        "kernel_latency_unknown",
+        "kernel_small_grid",
+        "kernel_memory_roof",
+        "kernel_fits_l2",
+        "kernel_enough_warps",
+        "kernel_compute_bound",
+        "short_kernels",
+        "tool_advice",
+    ),
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
-_EXPLAINED: dict[str, tuple[Rule, ...]] = {
-    short_kernels.id: (launch_gaps, graph_gaps, kernel_turnaround),  # these say what the shortness costs
+_EXPLAINED = {
+    "short-kernels": ("launch-gaps", "graph-gaps", "kernel-turnaround"),  # these say what the shortness costs
 }
 """By rule, those that say why it is so where they fire."""
 
@@ -98,5 +68,5 @@ def asked(trace: Trace) -> tuple[Rule, ...]:
 def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
     """All but what others explain: see `base.RuleBook`."""
     grave = grave_rules(found)
-    spoken = (rule for rule in rules if grave.isdisjoint(one.id for one in _EXPLAINED.get(rule.id, ())))
+    spoken = (rule for rule in rules if grave.isdisjoint(_EXPLAINED.get(rule.id, ())))
     return {rule: found[rule.id] for rule in spoken}
