@@ -12,6 +12,11 @@ LONG = 20_000
 """Rows from which on NumPy saves more than its import takes, 0.1 s."""
 
 
+def is_long(rows: int) -> bool:
+    """Whether that many rows are worth NumPy's import."""
+    return rows >= LONG
+
+
 def integers(text: bytes, rows: int) -> array[int]:
     """Integers written with commas between.
 
@@ -78,10 +83,34 @@ def lengths(starts: array[int], ends: array[int]) -> array[float]:
     return array("d", between.astype(np.float64).tobytes())
 
 
+def first_rows(column: array[int]) -> dict[int, int]:
+    """The first row of each distinct value, in the order of these rows."""
+    if len(column) < LONG:
+        found: dict[int, int] = {}
+        for row, value in enumerate(column):
+            found.setdefault(value, row)
+        return found
+    import numpy as np
+
+    values = np.frombuffer(column, np.int64)
+    begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)  # of each run of one value
+    distinct, firsts = np.unique(values[begins], return_index=True)
+    order = np.argsort(firsts)
+    return dict(zip(distinct[order].tolist(), begins[firsts[order]].tolist(), strict=True))
+
+
 def replaced(column: array[int], by_key: Mapping[int, int]) -> array[int]:
     """What each value stands for; often all stand for the same."""
     meanings = set(by_key.values())
-    return array("q", meanings) * len(column) if len(meanings) == 1 else array("q", map(by_key.__getitem__, column))
+    if len(meanings) == 1:
+        return array("q", meanings) * len(column)
+    if len(column) < LONG:
+        return array("q", map(by_key.__getitem__, column))
+    import numpy as np
+
+    keys = np.array(sorted(by_key))
+    sorted_meanings = np.array([by_key[key] for key in keys.tolist()])
+    return array("q", sorted_meanings[np.searchsorted(keys, np.frombuffer(column, np.int64))].tobytes())
 
 
 def chosen(column: array[float], places: Sequence[int]) -> list[float]:

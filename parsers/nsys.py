@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from llmtop.columns import lengths, replaced
+from llmtop.columns import first_rows, lengths, replaced
 from llmtop.errors import FileError
 from llmtop.model import (
     Fact,
@@ -36,6 +36,7 @@ from llmtop.parsers.nsys_export import (
     Devices,
     Export,
     Rows,
+    SqlColumns,
     aside,
     count_damaged,
     read_rows,
@@ -94,7 +95,7 @@ class NsysSqliteParser:
             # SQLite works without the interpreter's lock: kernels and all else are read side by side.
             others = aside(partial(_read_spans, path))
             with closing(_connect(path)) as connection:
-                return _read(Export(connection), path, others)
+                return _read(Export(connection, path), path, others)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for the names of columns
             raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
@@ -139,7 +140,7 @@ class _Spans:
 
 def _read_spans(path: Path) -> _Spans:
     with closing(_connect(path)) as connection:
-        export = Export(connection)
+        export = Export(connection, path)
         devices, issues = Devices(export), list[Issue]()
         tables = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
         return _Spans(tables, devices.tracks, issues)
@@ -181,12 +182,12 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
     )
     count_damaged(issues, "kernel", rows)
     gx, gy, gz, bx, by, bz, registers, function, shared = rows.columns[5:]
-    function_by_name = dict(zip(rows.columns[2], function, strict=True))
+    function_by_name = {key: function[row] for key, row in first_rows(rows.columns[2]).items()}
     texts = export.strings({*function_by_name, *function_by_name.values()})
     spans = span_table(
         "kernel", rows, lambda key: texts.get(key, f"kernel name {key} (not in the file)"), devices.stream_track
     )
-    places = {key: unpacked(key) for key in dict.fromkeys(rows.columns[3])}
+    places = {key: unpacked(key) for key in first_rows(rows.columns[3])}
     gpu_by_key = {key: devices.gpu(pid, device) for key, (pid, device, _) in places.items()}
     stream_by_key = {key: stream for key, (_, _, stream) in places.items()}
     functions = {texts[key]: texts[short] for key, short in function_by_name.items() if {key, short} <= texts.keys()}
@@ -206,9 +207,9 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
     return table, spans
 
 
-def _shared(of: Columns) -> str:
+def _shared(of: Columns) -> Any:
     """Shared memory of a block, static and dynamic; below 0 where one of them is not there."""
-    return f"({of.integer('staticSharedMemory')} + {of.integer('dynamicSharedMemory')})"
+    return of.integer("staticSharedMemory") + of.integer("dynamicSharedMemory")
 
 
 _NOTHING: array[int] = array("q")
@@ -231,13 +232,14 @@ def _all_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterato
     yield from _nvtx(export, devices)
 
 
-def _gpu_work(of: Columns, *, key_of: Callable[[Columns], str], amount: str) -> Sequence[str]:
+def _gpu_work(of: Columns, *, key_of: Callable[[Columns], Any], amount: str) -> Sequence[Any]:
     return key_of(of), of.stream, of.join, of.integer(amount)
 
 
-def _copy_key(of: Columns) -> str:
+def _copy_key(of: Columns) -> Any:
     """Twice the kind of copy, plus one where an end of it is pageable host memory (ENUM_CUDA_MEM_KIND 0)."""
-    return f"2 * {of.integer('copyKind')} + ({of.integer('srcKind')} = 0 OR {of.integer('dstKind')} = 0)"
+    is_pageable = of.among(of.integer("srcKind"), [0]) | of.among(of.integer("dstKind"), [0])
+    return of.integer("copyKind") * 2 + is_pageable
 
 
 def _copy_name(key: int) -> str:
@@ -258,7 +260,7 @@ def _nvtx(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
     number_by_key = {key: number for number, key in enumerate(keys)}
     names = [texts.get(key, "") if isinstance(key, int) else str(key or "") for key in keys]
     columns = [array("q") for _ in range(5)]
-    tid = Columns(export.columns(table), checked=True).integer("globalTid")
+    tid = SqlColumns(export.columns(table), checked=True).integer("globalTid")
     for start, end, key, thread in export.execute(
         f'SELECT start, "end", {text_id}, {tid} FROM {table} WHERE {named} ORDER BY start'
     ):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from llmtop.columns import are_at_most, in_order, integers, replaced
+from llmtop.columns import are_at_most, first_rows, in_order, integers, is_long, replaced
 from llmtop.model import Issue, Severity, SpanTable, Track, TrackKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BATCH = 200_000
 """Rows that are in memory as text at once: some 20 MB of a table of kernels."""
@@ -25,7 +29,8 @@ _T = TypeVar("_T")
 class Export:
     """An open export: what its tables and strings are."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
         self.execute = connection.execute
         self.tables = frozenset(name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
@@ -35,6 +40,10 @@ class Export:
 
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(row[1] for row in self.execute(f'PRAGMA table_info("{table}")'))
+
+    def last_row(self, table: str) -> int:
+        """The highest row id, which is at once to be had; 0 of an empty table."""
+        return int(self.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0)
 
     def _any_row(self, table: str) -> bool:
         return self.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
@@ -112,42 +121,86 @@ def aside(work: Callable[[], _T]) -> Future[_T]:
     return future
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Expressions for what is read of a table.
+class Columns(ABC):
+    """The columns of a table, and expressions of them: written once, worked out by SQLite or by NumPy.
 
-    Attributes:
-        checked: Take nothing for granted about the values; costs a third of the reading time.
+    Besides the operators `+ - * & | << >> < > <= >=` with columns and integers they know what stands here.
     """
 
-    names: frozenset[str]
-    checked: bool
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
 
-    def integer(self, name: str) -> str:
-        """A column; -1 where it, or (if checked) an integer in it, is not there."""
-        if name not in self.names:
-            return "-1"
-        return f'iif(typeof("{name}") = \'integer\', "{name}", -1)' if self.checked else f'"{name}"'
+    @abstractmethod
+    def integer(self, name: str) -> Any:
+        """A column; -1 where it is not there."""
+
+    @abstractmethod
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """The one where the condition holds, the other where not."""
+
+    @abstractmethod
+    def among(self, column: Any, values: Collection[int]) -> Any:
+        """The condition that the column has one of these values."""
 
     @property
-    def pid(self) -> str:
+    def pid(self) -> Any:
         """The process: bits 24 to 47 of a global id (the ones above tell virtual machines apart)."""
         name = next((name for name in ("globalPid", "globalTid") if name in self.names), None)
-        return "0" if name is None else f"(({self.integer(name)} >> 24) & 16777215)"
+        return 0 if name is None else (self.integer(name) >> 24) & 0xFFFFFF
 
     @property
-    def stream(self) -> str:
+    def stream(self) -> Any:
         """Process, device and stream in one integer, so that a million rows need one lookup each."""
         device, stream = self.integer("deviceId"), self.integer("streamId")
-        return f"(({self.pid} << 40) | (({device} & 255) << 32) | ({stream} & 4294967295))"
+        return (stream & 0xFFFFFFFF) | ((device & 255) << 32) | (self.pid << 40)
 
     @property
-    def join(self) -> str:
+    def join(self) -> Any:
         """Joins a launch to what it launched: ids count from 1 in each process, so the process is part of it."""
         if "correlationId" not in self.names:
-            return "-1"
-        joined = f'(({self.pid} << 32) | ("correlationId" & 4294967295))'
-        return f"iif({self.integer('correlationId')} > 0, {joined}, -1)"
+            return -1
+        own = self.integer("correlationId")
+        return self.choose(own > 0, (own & 0xFFFFFFFF) | (self.pid << 32), -1)
+
+
+def _binary(sign: str) -> Callable[[Sql, Sql | int], Sql]:
+    return lambda one, other: Sql(f"({one} {sign} {other})")
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An expression that SQLite works out."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    __add__, __sub__, __mul__ = map(_binary, "+-*")
+    __and__, __or__, __lshift__, __rshift__ = map(_binary, ("&", "|", "<<", ">>"))
+    __lt__, __gt__, __le__, __ge__ = map(_binary, ("<", ">", "<=", ">="))
+
+
+class SqlColumns(Columns):
+    """Expressions for SQLite. `checked` takes nothing for granted about the values: what is no integer is -1 too."""
+
+    def __init__(self, names: frozenset[str], *, checked: bool) -> None:
+        super().__init__(names)
+        self._checked = checked
+        self.asked: set[str] = set()
+        """The columns that the expressions so far are made of."""
+
+    def integer(self, name: str) -> Any:
+        if name not in self.names:
+            return Sql("-1")
+        self.asked.add(name)
+        return Sql(f'iif(typeof("{name}") = \'integer\', "{name}", -1)' if self._checked else f'"{name}"')
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Sql:
+        return Sql(f"iif({condition}, {yes}, {no})")
+
+    def among(self, column: Any, values: Collection[int]) -> Sql:
+        return Sql(f"({column} IN ({', '.join(map(str, values))}))")
 
 
 def unpacked(key: int) -> tuple[int, int, int]:
@@ -166,24 +219,55 @@ class Rows:
 TIMED = "typeof(start) = 'integer' AND typeof(\"end\") = 'integer' AND \"end\" >= start"
 
 
-def read_rows(export: Export, table: str, keys: Callable[[Columns], Sequence[str]], where: str = "1") -> Rows:
-    """Start, end and some integer expressions of every row that has times.
+Keys: TypeAlias = Callable[[Columns], Sequence[Any]]
+Condition: TypeAlias = Callable[[Columns], Any]
+
+
+def read_rows(export: Export, table: str, keys: Keys, where: Condition | None = None) -> Rows:
+    """Start, end and some integer expressions of every row that has times."""
+    return read_parts(export, table, keys, [where or (lambda _: 1)])[0]
+
+
+def read_parts(export: Export, table: str, keys: Keys, parts: Sequence[Condition]) -> list[Rows]:
+    """The same of several parts of a table, a condition for each.
 
     Whole exports are read as they are. Only where that meets a value of another type, or an end before its start,
     is the table read again with every value checked.
     """
+    read = _from_pages(export, table, keys, parts) if is_long(export.last_row(table)) else None
+    rows = [_usable(columns) for columns in read] if read else [None] * len(parts)
+    return [own or _read_by_sqlite(export, table, keys, part) for part, own in zip(parts, rows, strict=True)]
+
+
+def _usable(columns: Sequence[array[int]]) -> Rows | None:
+    return Rows(in_order(columns)) if are_at_most(columns[0], columns[1]) else None
+
+
+def _from_pages(export: Export, table: str, keys: Keys, parts: Sequence[Condition]) -> list[list[array[int]]] | None:
+    """The columns of each part, read without SQLite; None where that cannot read them."""
+    from llmtop.parsers.nsys_pages import read_pages
+    from llmtop.parsers.sqlite_pages import UnfitError
+
     try:
-        columns = _fetched(export, table, keys(Columns(export.columns(table), checked=False)), where)
-        if are_at_most(columns[0], columns[1]):
-            return Rows(in_order(columns))
+        return read_pages(export, table, keys, parts)
+    except UnfitError:
+        return None
+
+
+def _read_by_sqlite(export: Export, table: str, keys: Keys, part: Condition) -> Rows:
+    of = SqlColumns(export.columns(table), checked=False)
+    try:
+        if (rows := _usable(_fetched(export, table, keys(of), part(of)))) is not None:
+            return rows
     except ValueError:
         pass
-    columns = _fetched(export, table, keys(Columns(export.columns(table), checked=True)), f"{TIMED} AND ({where})")
-    damaged = export.execute(f"SELECT count(*) FROM {table} WHERE NOT coalesce({TIMED}, 0) AND ({where})").fetchone()[0]
-    return Rows(in_order(columns), damaged)
+    of = SqlColumns(export.columns(table), checked=True)
+    columns = _fetched(export, table, keys(of), f"{TIMED} AND ({part(of)})")
+    query = f"SELECT count(*) FROM {table} WHERE NOT coalesce({TIMED}, 0) AND ({part(of)})"
+    return Rows(in_order(columns), export.execute(query).fetchone()[0])
 
 
-def _fetched(export: Export, table: str, keys: Sequence[str], where: str) -> list[array[int]]:
+def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> list[array[int]]:
     """Read columns of integers, which SQLite writes as text: it makes no object of each value, and holds no lock.
 
     Raises:
@@ -205,7 +289,7 @@ def _fetched(export: Export, table: str, keys: Sequence[str], where: str) -> lis
 def _indexed(keys: array[int], name_of: Callable[[int], str]) -> tuple[tuple[str, ...], array[int]]:
     """Replace keys by indices into the distinct names they stand for."""
     names: dict[str, int] = {}
-    index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in dict.fromkeys(keys)}
+    index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in first_rows(keys)}
     return tuple(names), replaced(keys, index_by_key)
 
 

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from llmtop.columns import in_order
 from llmtop.model import Issue, Missing, SpanTable, Unknown
-from llmtop.parsers.nsys_export import Columns, Devices, Export, Rows, count_damaged, read_rows, span_table
+from llmtop.parsers.nsys_export import (
+    Columns,
+    Condition,
+    Devices,
+    Export,
+    Rows,
+    SqlColumns,
+    count_damaged,
+    read_parts,
+    read_rows,
+    span_table,
+)
 
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
@@ -56,44 +68,45 @@ def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tu
     if not export.has(_RUNTIME, "start", "end", "nameId"):
         return
     texts = export.strings(export.distinct(_RUNTIME, "nameId"))
-    launches = ", ".join(str(key) for key, text in texts.items() if "Launch" in text) or "-1"
-    told = ", ".join(str(key) for key, text in texts.items() if _TELLING.search(text)) or "-1"
-    others = f'nameId NOT IN ({launches}) AND (nameId IN ({told}) OR NOT "end" - start < {_BRIEF_NS})'
-    for kind, which in (("launch", f"nameId IN ({launches})"), ("call", others)):
-        yield kind, _named_spans(export, devices, issues, kind, _RUNTIME, texts, which)
+    launches = [key for key, text in texts.items() if "Launch" in text]
+    told = [key for key, text in texts.items() if _TELLING.search(text)]
+
+    def is_launch(of: Columns) -> Any:
+        return of.among(of.integer("nameId"), launches)
+
+    def is_call(of: Columns) -> Any:
+        lasts = of.integer("end") - of.integer("start") >= _BRIEF_NS
+        return of.choose(is_launch(of), 0, of.choose(of.among(of.integer("nameId"), told), 1, lasts))
+
+    parts = read_parts(export, _RUNTIME, _call, [is_launch, is_call])
+    for kind, rows in zip(("launch", "call"), parts, strict=True):
+        yield kind, _named_spans(devices, issues, kind, rows, texts)
 
 
 def _os_calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
     table = "OSRT_API"
     if export.has(table, "start", "end", "nameId", "globalTid"):
         texts = export.strings(export.distinct(table, "nameId"))
-        yield "os", _named_spans(export, devices, issues, "os", table, texts, _of_callers(export))
+        rows = read_rows(export, table, _call, _of_callers(export))
+        yield "os", _named_spans(devices, issues, "os", rows, texts)
 
 
-def _named_spans(
-    export: Export,
-    devices: Devices,
-    issues: list[Issue],
-    kind: str,
-    table: str,
-    texts: dict[int, str],
-    where: str,
-) -> SpanTable:
+def _named_spans(devices: Devices, issues: list[Issue], kind: str, rows: Rows, texts: Mapping[int, str]) -> SpanTable:
     """Calls by the name that `nameId` gives them, without the number of its version."""
-    rows = read_rows(export, table, _call, where)
     count_damaged(issues, kind, rows)
     return span_table(kind, rows, lambda key: _VERSION.sub("", texts.get(key, f"call {key}")), devices.thread_track)
 
 
-def _call(of: Columns) -> Sequence[str]:
+def _call(of: Columns) -> Sequence[Any]:
     return of.integer("nameId"), of.integer("globalTid"), of.join
 
 
-def _of_callers(export: Export) -> str:
+def _of_callers(export: Export) -> Condition:
     """The condition that a row is of a thread that calls CUDA."""
     if not export.has(_RUNTIME, "globalTid"):
-        return "1"
-    return f"globalTid IN ({', '.join(map(str, export.distinct(_RUNTIME, 'globalTid')))})"
+        return lambda _: 1
+    callers = export.distinct(_RUNTIME, "globalTid")
+    return lambda of: of.among(of.integer("globalTid"), callers)
 
 
 def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
@@ -101,12 +114,12 @@ def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]
     table = "SCHED_EVENTS"
     if not export.has(table, "start", "isSchedIn", "globalTid"):
         return
-    of = Columns(export.columns(table), checked=True)
+    of = SqlColumns(export.columns(table), checked=True)
     columns = [array("q") for _ in range(5)]
     since: dict[int, tuple[int, int]] = {}
     order = "typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
     query = f"SELECT start, globalTid, isSchedIn, {of.integer('threadState')} FROM {table} WHERE {order}"
-    for start, thread, is_in, state in export.execute(f"{query} AND {_of_callers(export)} ORDER BY start"):
+    for start, thread, is_in, state in export.execute(f"{query} AND {_of_callers(export)(of)} ORDER BY start"):
         if not is_in:
             since.setdefault(thread, (start, state))
         elif thread in since:
@@ -127,10 +140,11 @@ def _samples(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]
     named = "AND unresolved IS NOT 1" if export.has(chains, "unresolved") else ""
     leaves = f"SELECT id, symbol, min(stackDepth) FROM {chains} WHERE symbol IS NOT NULL {named} GROUP BY id"
     texts = export.strings(export.distinct(chains, "symbol"))
+    of_callers = _of_callers(export)(SqlColumns(export.columns(events), checked=True))
     columns = [array("q") for _ in range(5)]
     for start, symbol, thread in export.execute(
         f"SELECT start, symbol, globalTid FROM {events} JOIN ({leaves}) USING (id) "
-        f"WHERE typeof(start) = 'integer' AND typeof(globalTid) = 'integer' AND {_of_callers(export)} ORDER BY start"
+        f"WHERE typeof(start) = 'integer' AND typeof(globalTid) = 'integer' AND {of_callers} ORDER BY start"
     ):
         if symbol in texts:
             for column, value in zip(columns, (start, start, symbol, thread, -1), strict=True):
@@ -155,8 +169,7 @@ def _overhead(export: Export, devices: Devices, issues: list[Issue]) -> Iterator
     )
 
 
-def _overhead_keys(of: Columns) -> Sequence[str]:
+def _overhead_keys(of: Columns) -> Sequence[Any]:
     """As name the kind of the driver's work (negative), else the text of the row."""
     kind, name = of.integer("overheadType"), of.integer("nameId")
-    by_driver = ", ".join(map(str, _DRIVER_WORK))
-    return f"iif({kind} IN ({by_driver}), 0 - {kind}, {name})", of.integer("globalTid"), "-1"
+    return of.choose(of.among(kind, _DRIVER_WORK), kind * -1, name), of.integer("globalTid"), -1

@@ -68,6 +68,14 @@ def test_chosen_values_are_sorted_and_numbers(values: list[float], random: Rando
 
 
 def test_values_are_replaced_by_what_they_stand_for() -> None:
-    assert columns.replaced(array("q", [5, 7, 5]), {5: 0, 7: 1}).tolist() == [0, 1, 0]
-    assert columns.replaced(array("q", [5, 7, 5]), {5: 3, 7: 3}).tolist() == [3, 3, 3]
-    assert columns.replaced(array("q"), {}).tolist() == []
+    for _ in both_ways():
+        assert columns.replaced(array("q", [5, 7, 5]), {5: 0, 7: 1}).tolist() == [0, 1, 0]
+        assert columns.replaced(array("q", [5, 7, 5]), {5: 3, 7: 3}).tolist() == [3, 3, 3]
+        assert columns.replaced(array("q"), {}).tolist() == []
+
+
+@given(st.lists(st.integers(-2, 2) | INTEGERS, min_size=1, max_size=30))
+def test_the_first_row_of_each_value_is_found_in_order(values: list[int]) -> None:
+    expected = {value: values.index(value) for value in values}
+    for _ in both_ways():
+        assert list(columns.first_rows(array("q", values)).items()) == list(expected.items())

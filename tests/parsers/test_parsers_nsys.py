@@ -63,7 +63,8 @@ class Export:
 
     def add(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Export:
         with closing(sqlite3.connect(self.path)) as database:
-            names = ", ".join(f'"{column}"' for column in columns)
+            kind = " INTEGER" if table == KERNEL else ""
+            names = ", ".join(f'"{column}"{kind}' for column in columns)
             database.execute(f"CREATE TABLE IF NOT EXISTS {table} ({names})")
             database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
             database.commit()
@@ -309,14 +310,19 @@ def small_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export.kernels(*(kernel_row(i, i + 1) for i in range(20))).path
 
 
+@pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])
 @settings(max_examples=150, deadline=None)
 @given(place=st.integers(16), change=st.binary(min_size=1, max_size=12))
-def test_changed_bytes_end_in_a_trace_or_in_one_sentence(small_export: Path, place: int, change: bytes) -> None:
+def test_changed_bytes_end_in_a_trace_or_in_one_sentence(
+    small_export: Path, long: int, place: int, change: bytes
+) -> None:
     whole = small_export.read_bytes()
     place %= len(whole)
     changed = small_export.with_name("changed.sqlite")
     changed.write_bytes((whole[:place] + change + whole[place + len(change) :])[: len(whole)])
-    result = parse_or_say(changed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LONG", long)
+        result = parse_or_say(changed)
     if isinstance(result, str):
         assert str(changed) in result
         assert "\n" not in result
@@ -371,10 +377,13 @@ def _phase_counts(spans: SpanTable) -> dict[str, int]:
     return {name: names.count(name) for name in spans.names}
 
 
-def test_a_long_capture_is_read_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["pages", "sqlite"])
+def test_a_long_capture_is_read_as_a_short_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     short = load(OURS)
     monkeypatch.setattr(columns, "LONG", 1)
     monkeypatch.setattr(nsys_export, "_BATCH", 1000)
+    other = "_read_by_sqlite" if way == "pages" else "_from_pages"
+    monkeypatch.setattr(nsys_export, other, refuse if way == "pages" else (lambda *_: None))
     long = load(OURS)
     assert spans_of(long) == spans_of(short)
     assert long.kernels is not None
@@ -383,6 +392,21 @@ def test_a_long_capture_is_read_as_a_short_one(monkeypatch: pytest.MonkeyPatch) 
         getattr(short.kernels, one.name) for one in fields(short.kernels)
     ]
     assert (long.start_ns, long.end_ns, long.tracks) == (short.start_ns, short.end_ns, short.tracks)
+
+
+def refuse(*_: object) -> None:
+    pytest.fail("SQLite was asked though the pages are plain")
+
+
+@pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])
+def test_rows_that_cannot_be_used_are_counted_however_long_the_table(
+    export: Export, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export.kernels(kernel_row(10, 20), kernel_row("soon", 25), kernel_row(30, 29), kernel_row(40, 50))
+    monkeypatch.setattr(columns, "LONG", long)
+    trace = export.parse()
+    assert list(trace.spans["kernel"].start_ns) == [10, 40]
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("nsys-kernel-times", 2)]
 
 
 def spans_of(trace: Trace) -> dict[str, list[object]]:
