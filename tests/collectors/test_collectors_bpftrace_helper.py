@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import select
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from llmtop.collectors.bpftrace import helper as helper_module
 from llmtop.collectors.bpftrace.budget import NS_PER_HIT
 from llmtop.collectors.bpftrace.helper import Helper
+from llmtop.collectors.bpftrace.runner import Bpftrace
 from llmtop.collectors.ebpf.helper import protocol, system
 from llmtop.collectors.ebpf.helper.governor import HERTZ
 from llmtop.collectors.ebpf.helper.protocol import StoppedError
@@ -118,6 +121,37 @@ def test_a_look_is_told_as_a_sample(tmp_path: Path, alive: dict[int, str]) -> No
         "scheduler": 300 * MS,
     }
     assert (second["shed"], second["lost"], second["missing"]) == ("", 0, {})
+    assert (second["library_observed"], second["uncounted"], second["unseen"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(("cpus", "keys"), [(2, 32768), (128, 16384), (1024, 4096), (None, 32768)])
+def test_maps_have_room_for_fewer_the_more_cpus_there_are(
+    tmp_path: Path, alive: dict[int, str], monkeypatch: pytest.MonkeyPatch, cpus: int | None, keys: int
+) -> None:
+    """Each entry is kept once for each CPU; releases call the setting by one or the other name."""
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    program = Path(bpftrace(tmp_path, look(S)))
+    words = f"echo $BPFTRACE_MAP_KEYS_MAX $BPFTRACE_MAX_MAP_KEYS > {tmp_path}/keys"
+    program.write_text(program.read_text().replace("cat ", f"{words}; cat ", 1))
+    reports(str(program), 1)
+    assert (tmp_path / "keys").read_text().split() == [str(keys)] * 2
+
+
+def test_what_it_had_still_to_say_is_read_at_the_end(tmp_path: Path) -> None:
+    """As it ends, bpftrace prints its maps."""
+    program = tmp_path / "bpftrace"
+    program.write_text(
+        f"#!{sys.executable}\nimport signal, sys\n"
+        """last = '{"type": "map", "data": {"@time": {"1,2": 3}}}'\n"""
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(last)))\n"
+        """print('{"type": "value"}', flush=True)\nsignal.pause()\n"""
+    )
+    program.chmod(0o755)
+    run = Bpftrace(str(program), "", 16, named=False)
+    while not run.records():
+        select.select([run], [], [], 20)
+    assert [(record.name, record.data) for record in run.end()] == [("time", {"1,2": 3})]
+    assert run.end() == []
 
 
 def test_processes_come_and_go(tmp_path: Path, alive: dict[int, str]) -> None:

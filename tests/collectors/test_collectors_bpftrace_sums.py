@@ -216,6 +216,31 @@ def test_those_asleep_have_the_stack_they_went_to_sleep_with() -> None:
     ]
 
 
+@pytest.mark.parametrize(("letter", "state"), [("S", 1), ("D", 2), ("T", 4), ("t", 8)])
+def test_states_of_those_that_slept_before_are_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, letter: str, state: int
+) -> None:
+    """TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE, __TASK_STOPPED and __TASK_TRACED of include/linux/sched.h."""
+    monkeypatch.setattr(system, "threads", lambda pid: [TID, 7])
+    monkeypatch.setattr(system, "thread_state", lambda pid, tid: letter if tid == TID else "R")
+    monkeypatch.setattr(system, "sleeping_in", lambda pid, tid: (READ, 5))
+    sleeps = Sleeps(Symbols())
+    sleeps.seed([PID], 10 * S)
+    assert sleeps.read(Look(12 * S, {}))["waits"] == [(PID, TID, READ, state, 5, 2 * S)]
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_how_full_the_fullest_map_is() -> None:
+    sleeps = Sleeps(Symbols())
+    slept = {f"{PID},{tid},{FUTEX | ASLEEP}": S for tid in (1, 2)}
+    off = {f"{tid}": sleeping(0) for tid in (1, 2, 3)}
+    sleeps.read(Look(S, {"slept": slept, "off": off}))
+    assert sleeps.entries() == 3
+    wakes = {f"{PID},{TID},{waker}": 1 for waker in range(5)}
+    sleeps.read(Look(2 * S, {"slept": slept, "wakes": wakes}))
+    assert sleeps.entries() == 5
+
+
 @pytest.mark.usefixtures("no_proc")
 def test_wakers_are_told_the_busiest_first_and_queues_by_process() -> None:
     sleeps = Sleeps(Symbols())

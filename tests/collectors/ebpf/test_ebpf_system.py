@@ -58,6 +58,7 @@ def test_what_a_thread_is_at(proc: dict[str, str]) -> None:
     proc[f"/proc/{TID}/status"] = f"Name:\tx\nTgid:\t{PID}\nPid:\t{TID}\n"
     assert system.thread_state(PID, TID) == "D"
     assert system.run_and_queued(PID, TID) == 124456
+    proc[f"/proc/{PID}/task/1/schedstat"] = "123456"
     assert not system.is_process(TID)
     proc[f"/proc/{TID}/status"] = f"Name:\tx\nTgid:\t{TID}\nPid:\t{TID}\n"
     assert system.is_process(TID)
