@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.model import Missing, Origin, Reading, Target, Trace, Unknown
 
@@ -142,7 +143,7 @@ class ConnectionsCollector:
 
 def _told(port: int, found: Sequence[Connection], now: int) -> Iterator[Reading]:
     waits = [one.waits_s for one in found if one.waits_s >= AFTER_S]
-    track = f"endpoint:{port}"
+    track = ids.endpoint(port)
     yield Reading(track, v.ENDPOINT_CONNECTIONS, now, float(len(found)), _WHERE)
     yield Reading(track, v.ENDPOINT_UNANSWERED, now, float(len(waits)), _WHERE)
     yield Reading(track, v.ENDPOINT_LONGEST_WAIT, now, max(waits, default=0.0), _WHERE)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Target, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Target, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean, group_name
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ConsumersCollector:
         self._server = {target.root_pid, *(one.pid for one in target.processes)}
         self._last: _Look | None = None
         self._next_ns = 0
-        self._shown: frozenset[str] = frozenset()
+        self._shown: frozenset[TrackId] = frozenset()
 
     def missing(self) -> Unknown | None:
         if procfs.read_bytes(f"{self._proc}/stat") is None:
@@ -118,13 +118,15 @@ class ConsumersCollector:
         others = sorted(
             (pid for pid in cores if pid not in ours and cores[pid] >= LEAST_CORES), key=lambda p: -cores[p]
         )
-        tracks = {f"neighbour:{pid}": self._track(pid, look.processes[pid]) for pid in others[:SHOWN]}
+        tracks: dict[TrackId, Track] = {
+            ids.neighbour(pid): self._track(pid, look.processes[pid]) for pid in others[:SHOWN]
+        }
         readings = [
-            Reading(f"neighbour:{pid}", v.NEIGHBOUR_CPU, look.t_ns, cores[pid], _STAT) for pid in others[:SHOWN]
+            Reading(ids.neighbour(pid), v.NEIGHBOUR_CPU, look.t_ns, cores[pid], _STAT) for pid in others[:SHOWN]
         ]
         gone, self._shown = self._shown - tracks.keys(), frozenset(tracks)
         sums = _shares(before.machine, look.machine, seconds, sum(cores.values()))
-        readings += [Reading("host", metric, look.t_ns, value, "/proc/stat") for metric, value in sums]
+        readings += [Reading(ids.HOST, metric, look.t_ns, value, "/proc/stat") for metric, value in sums]
         now = self._clock()
         return Trace(Origin("live"), look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
 
@@ -138,7 +140,7 @@ class ConsumersCollector:
     def _track(self, pid: int, seen: _Seen) -> Track:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
         name = clean(self._called(pid, seen.name))
-        return Track(f"neighbour:{pid}", TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
+        return Track(ids.neighbour(pid), TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
 
 
 def _whole(name: str, arguments: Sequence[str]) -> str:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Check
 from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class DcgmCollector:
         self._reader = TextReader({key(name) for name in (*PROFILING, *DEVICE)})
         self._not_before_ns = 0
         self._missing: tuple[Missing, ...] = ()
-        self._shown: set[tuple[str, Metric]] = set()
+        self._shown: set[tuple[TrackId, Metric]] = set()
         """What the last good page gave, so that a lost exporter leaves gaps and no old values."""
 
     def missing(self) -> Unknown | None:
@@ -175,7 +176,9 @@ class DcgmCollector:
         page = self._page()
         return page if isinstance(page, Unknown) else f"answers at {clean(self._url)}"
 
-    def _trace(self, now: int, readings: tuple[Reading, ...] = (), tracks: Mapping[str, Track] | None = None) -> Trace:
+    def _trace(
+        self, now: int, readings: tuple[Reading, ...] = (), tracks: Mapping[TrackId, Track] | None = None
+    ) -> Trace:
         return Trace(Origin("live"), now, now, tracks=tracks or {}, readings=readings, missing=self._missing)
 
     def _look_at_gpus(self, now: int) -> None:
@@ -199,8 +202,8 @@ class DcgmCollector:
 
     def _read(self, page: Exposition, now: int) -> Trace:
         wanted = PROFILING if self._gpus is not None else PROFILING | DEVICE
-        values: dict[tuple[str, Metric], float | None] = {}
-        tracks: dict[str, Track] = {}
+        values: dict[tuple[TrackId, Metric], float | None] = {}
+        tracks: dict[TrackId, Track] = {}
         for name, field in wanted.items():
             for sample in page.samples.get(key(name), ()):
                 gpu = self._gpu(sample)
@@ -214,22 +217,22 @@ class DcgmCollector:
         self._shown = set(values)
         return self._trace(now, (*readings, *gaps), tracks)
 
-    def _gaps(self, now: int, still: set[tuple[str, Metric]]) -> tuple[Reading, ...]:
+    def _gaps(self, now: int, still: set[tuple[TrackId, Metric]]) -> tuple[Reading, ...]:
         """A gap for all that was read before and is not any more."""
         gone, self._shown = self._shown - still, self._shown & still
         return tuple(Reading(gpu, metric, now, None, SOURCE) for gpu, metric in sorted(gone, key=str))
 
-    def _gpu(self, sample: ExposedSample) -> str | None:
+    def _gpu(self, sample: ExposedSample) -> TrackId | None:
         """The track of a sample; None for one that is not of a whole GPU, or of one that is not ours to read here."""
         if sample.labels.get("GPU_I_ID"):
             return None
         if self._gpus is None:
             number = sample.labels.get("gpu", "")
-            return f"gpu:{int(number)}" if number.isascii() and number.isdigit() and len(number) < 5 else None
+            return ids.gpu(int(number)) if number.isascii() and number.isdigit() and len(number) < 5 else None
         known = self._gpus.get(sample.labels.get("UUID", ""))
-        return None if known is None or known.has_gpm else f"gpu:{known.index}"
+        return None if known is None or known.has_gpm else ids.gpu(known.index)
 
-    def _why_incomplete(self, page: Exposition, read: set[str]) -> list[Missing]:
+    def _why_incomplete(self, page: Exposition, read: set[TrackId]) -> list[Missing]:
         if not read:
             why = Unknown(f"the exporter at {clean(self._url)} has other GPUs than this machine", "see its UUID labels")
             return [Missing("dcgm", why)]
@@ -250,10 +253,10 @@ def _value(value: float | None, field: _Field) -> float | None:
     return value * field.scale
 
 
-def _track(gpu: str, sample: ExposedSample) -> Track:
+def _track(gpu: TrackId, sample: ExposedSample) -> Track:
     name = sample.labels.get("modelName", "") or gpu
     facts: dict[str, Fact] = {
-        "index": int(gpu.removeprefix("gpu:")),
+        "index": ids.gpu_index(gpu),
         "name": name,
         "uuid": sample.labels.get("UUID", ""),
     }

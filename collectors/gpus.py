@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING, Any, Self
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
 from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, PERIOD_S
-from llmtop.model import NS_PER_S, Mark, Metric, Missing, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Mark,
+    Metric,
+    Missing,
+    Origin,
+    Reading,
+    Severity,
+    Trace,
+    Track,
+    TrackId,
+    TrackKind,
+    Unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -248,7 +261,7 @@ class _Unpacker:
     """Polls from plain data, with metrics that are the same objects each time."""
 
     def __init__(self) -> None:
-        self.tracks: dict[str, Track] = {}
+        self.tracks: dict[TrackId, Track] = {}
         self.missing: tuple[Missing, ...] = ()
         self._metrics: list[Metric] = []
         self._traces: list[Trace] = []

@@ -7,13 +7,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop.collectors.ebpf.helper import wire
 from llmtop.collectors.ebpf.process import HelperProcess
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
 from llmtop.collectors.ebpf.stacks import StackWindow
 from llmtop.collectors.privileges import through_sudo
-from llmtop.model import NS_PER_S, Issue, Mark, Missing, Origin, Reading, Severity, Stack, Target, Trace, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Mark,
+    Missing,
+    Origin,
+    Reading,
+    Severity,
+    Stack,
+    Target,
+    Trace,
+    TrackId,
+    TrackKind,
+    Unknown,
+)
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -22,7 +36,7 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Clock
 
 DEFAULT_BUDGET = 0.01
-TRACK = "self"
+_OF_PROCESSES = (TrackKind.PROCESS, TrackKind.THREAD)
 RETRY_NS = 30 * NS_PER_S
 MOST_EARLY_ENDS = 3
 """A helper that ends so often in a row before it looks will always do so."""
@@ -67,7 +81,7 @@ class News:
     stacks: tuple[Stack, ...] = ()
     issues: list[Issue] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    gone: list[TrackId] = field(default_factory=list)
 
 
 class Processes:
@@ -99,10 +113,9 @@ class Processes:
         """Whether a process is the one that was known by this PID."""
         return self._started.get(pid) == _start_ticks(pid)
 
-    def is_kept(self, track: str) -> bool:
+    def is_kept(self, track: TrackId) -> bool:
         """Whether a track belongs to a process that is still the same, and not to another with its PID."""
-        kind, _, rest = track.partition(":")
-        return kind not in ("process", "thread") or self.is_same(int(rest.partition("/")[0]))
+        return ids.kind(track) not in _OF_PROCESSES or self.is_same(ids.pid(track))
 
 
 def _start_ticks(pid: int) -> int | None:
@@ -258,7 +271,7 @@ class HelpedCollector:
         assert self._helper is not None
         self._helper.is_known_as(report["pid"])
         if self._has_ended:
-            news.marks.append(Mark(self._heard_ns, "probes back", TRACK, f"{self.words.helper} looks again"))
+            news.marks.append(Mark(self._heard_ns, "probes back", ids.SELF, f"{self.words.helper} looks again"))
         self._state, self._has_ended, self._early_ends = None, False, 0
 
     def _take_sample(self, report: wire.Sample, news: News) -> None:
@@ -320,7 +333,7 @@ class HelpedCollector:
         self._retry_ns = now + RETRY_NS
         self._has_ended = True
         news.readings += self._reports.resume(now, self._processes.is_kept)
-        news.marks.append(Mark(now, "probes ended", TRACK, f"{how}; {again}", Severity.WARNING))
+        news.marks.append(Mark(now, "probes ended", ids.SELF, f"{how}; {again}", Severity.WARNING))
 
     def _close(self, helper: HelperProcess) -> None:
         """End the helper; what it had to say of its parts is over."""

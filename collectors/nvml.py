@@ -28,7 +28,7 @@ from llmtop.collectors.nvml_events import Events
 from llmtop.collectors.nvml_gpu import Gpu
 from llmtop.collectors.nvml_news import Due, News, Pace
 from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, NAME, PERIOD_S
-from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, Unknown
+from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class _Place:
     """
 
     gpu: Gpu
-    alive: dict[tuple[str, str], Metric] = field(default_factory=dict)
+    alive: dict[tuple[TrackId, str], Metric] = field(default_factory=dict)
     tracks: tuple[Track, ...] = ()
     call: Call | None = None
     news: News | None = None

@@ -6,6 +6,7 @@ from ctypes import c_void_p, cast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.nvml_errors import TIMEOUT, code_of, explain
 from llmtop.collectors.xid import xid
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.nvml_gpu import Gpu
     from llmtop.collectors.nvml_news import News
+    from llmtop.model import TrackId
 
 _MOST_EVENTS = 100
 """Taken per poll; a storm of them goes on with the next one."""
@@ -64,7 +66,7 @@ class Events:
         self._nvml: Any = None
         self._set: Any = None
         self._why_not: dict[str, Unknown] = {}
-        self._told: dict[tuple[str, int], tuple[int, bool]] = {}
+        self._told: dict[tuple[TrackId, int], tuple[int, bool]] = {}
 
     def open(self) -> None:
         """Begin with the kernel log; GPUs are added by `watch`."""
@@ -100,7 +102,7 @@ class Events:
 
     def read(self, news: News, gpus: Sequence[Gpu]) -> None:
         """Add a mark for every fault since the last look."""
-        faults: dict[tuple[str, int], _Fault] = {}
+        faults: dict[tuple[TrackId, int], _Fault] = {}
         for event in self._events(news):
             self._take(news, event, gpus, faults)
         for line in filter(None, map(xid_line, self._log.messages())):
@@ -119,7 +121,7 @@ class Events:
                     news.missing.append(Missing("gpu/xid", explain(error)))
                 return
 
-    def _take(self, news: News, event: Any, gpus: Sequence[Gpu], faults: dict[tuple[str, int], _Fault]) -> None:
+    def _take(self, news: News, event: Any, gpus: Sequence[Gpu], faults: dict[tuple[TrackId, int], _Fault]) -> None:
         track = _by_handle(gpus, event.device)
         if event.eventType == _XID_EVENT:
             code = int(event.eventData)
@@ -128,7 +130,7 @@ class Events:
             words, severity = _OTHER_EVENTS[event.eventType]
             news.marks.append(Mark(news.t_ns, "gpu-event", _of_instance(track, event), words, severity))
 
-    def _marks(self, t_ns: int, faults: dict[tuple[str, int], _Fault]) -> Iterable[Mark]:
+    def _marks(self, t_ns: int, faults: dict[tuple[TrackId, int], _Fault]) -> Iterable[Mark]:
         for (track, code), fault in faults.items():
             told_ns, told_by_event = self._told.get((track, code), (t_ns - _SAME_NS, False))
             is_event = fault.events > 0
@@ -144,18 +146,18 @@ def _words(code: int, fault: _Fault) -> str:
     return f"{xid(code)}{f' ({said})' if said else ''}{times}"
 
 
-def _by_handle(gpus: Sequence[Gpu], handle: Any) -> str:
+def _by_handle(gpus: Sequence[Gpu], handle: Any) -> TrackId:
     address = _address(handle)
-    return next((gpu.track.id for gpu in gpus if address is not None and _address(gpu.handle) == address), "gpu")
+    return next((gpu.track.id for gpu in gpus if address is not None and _address(gpu.handle) == address), ids.SOME_GPU)
 
 
-def _by_pci(gpus: Sequence[Gpu], line: XidLine) -> str:
+def _by_pci(gpus: Sequence[Gpu], line: XidLine) -> TrackId:
     addresses = ((gpu.track.id, pci_address(str(gpu.track.facts.get("pci_bus_id", "")))) for gpu in gpus)
-    return next((track for track, address in addresses if address == line.pci), "gpu")
+    return next((track for track, address in addresses if address == line.pci), ids.SOME_GPU)
 
 
-def _of_instance(track: str, event: Any) -> str:
-    return track if event.gpuInstanceId == _NO_INSTANCE else f"{track}/mig:{event.gpuInstanceId}"
+def _of_instance(track: TrackId, event: Any) -> TrackId:
+    return track if event.gpuInstanceId == _NO_INSTANCE else ids.gpu_instance(track, event.gpuInstanceId)
 
 
 def _address(handle: Any) -> int | None:

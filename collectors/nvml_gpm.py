@@ -16,7 +16,7 @@ from llmtop.collectors import nvml_cycles as cycles
 from llmtop.collectors.nvml_errors import explain, explain_code
 from llmtop.collectors.nvml_facts import sm_count
 from llmtop.collectors.nvml_readings import field as nvml_field
-from llmtop.model import Metric, Missing, Unknown
+from llmtop.model import Metric, Missing, TrackId, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,7 +217,7 @@ class GpmTrack:
         GpuDownError: From every method but `free`, when the GPU does not answer any more.
     """
 
-    def __init__(self, device: Device, track: str, clock: Clock, instance: int | None = None) -> None:
+    def __init__(self, device: Device, track: TrackId, clock: Clock, instance: int | None = None) -> None:
         self._device = device
         self._track = track
         self._sampler: GpmSampler | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_readings as readings
 from llmtop.collectors.nvml_device import Device, GpuDownError
@@ -34,7 +35,7 @@ class Gpu:
 
     def __init__(self, nvml: Any, index: int, clock: Clock, proc: Path) -> None:
         self.index = index
-        self.track = Track(f"gpu:{index}", TrackKind.GPU, f"GPU {index}", facts={"index": index})
+        self.track = Track(ids.gpu(index), TrackKind.GPU, f"GPU {index}", facts={"index": index})
         self.why_down: Unknown | None = Unknown("not looked at yet")
         self.was_up = False
         self._nvml = nvml

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop.collectors.nvml_device import Device
 from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_gpm import GpmTrack
 from llmtop.collectors.nvml_readings import read_memory
-from llmtop.model import Fact, Missing, Track, TrackKind, Unknown
+from llmtop.model import Fact, Missing, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.collectors.base import Clock
@@ -41,7 +42,7 @@ class Instances:
         GpuDownError: From every method but `close`, when the GPU does not answer any more.
     """
 
-    def __init__(self, gpu: str, clock: Clock) -> None:
+    def __init__(self, gpu: TrackId, clock: Clock) -> None:
         self._gpu = gpu
         self._clock = clock
         self._instances: dict[int, _Instance] = {}
@@ -121,7 +122,7 @@ def _handles(nvml: Any, handle: Any) -> list[Any]:
     return found
 
 
-def _track(gpu: str, number: int, devices: list[Device]) -> Track:
+def _track(gpu: TrackId, number: int, devices: list[Device]) -> Track:
     device = devices[0]
     name = device.fact(lambda nvml, mig: nvml.nvmlDeviceGetName(mig))
     title = f"MIG {number}" if isinstance(name, Unknown) else str(name)
@@ -134,4 +135,4 @@ def _track(gpu: str, number: int, devices: list[Device]) -> Track:
         "memory_total": device.fact(lambda nvml, mig: nvml.nvmlDeviceGetMemoryInfo(mig).total),
         "sm_count": device.fact(lambda nvml, mig: nvml.nvmlDeviceGetAttributes_v2(mig).multiprocessorCount),
     }
-    return Track(f"{gpu}/mig:{number}", TrackKind.GPU_INSTANCE, title, gpu, facts)
+    return Track(ids.gpu_instance(gpu, number), TrackKind.GPU_INSTANCE, title, gpu, facts)

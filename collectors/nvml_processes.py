@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml_device import SENTINELS
 from llmtop.collectors.nvml_errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml_readings import IN_MIG
-from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Processes:
         proc: Where /proc is.
     """
 
-    def __init__(self, gpu: str, proc: Path = procfs.PROC) -> None:
+    def __init__(self, gpu: TrackId, proc: Path = procfs.PROC) -> None:
         self.tracks: dict[int, Track] = {}
         self._gpu = gpu
         self._proc = proc
@@ -96,7 +96,7 @@ class Processes:
         self._shares.tell_missing(news, self.tracks)
         news.missing.extend(Missing(self.tracks[pid].id, why) for pid, why in self._strangers.items())
 
-    def _read_memory(self, news: News, track: str, use: _Use) -> None:
+    def _read_memory(self, news: News, track: TrackId, use: _Use) -> None:
         if use.memory is None:
             news.lacks(track, v.GPU_PROCESS_MEMORY, _MEMORY_NOT_SAID)
         else:
@@ -111,7 +111,7 @@ class Processes:
             self._strangers[pid] = facts["container_pid"] = inner
         elif inner is not None and inner != pid:
             facts["container_pid"] = inner
-        return Track(f"{self._gpu}/process:{pid}", TrackKind.GPU_PROCESS, _name(device, pid), self._gpu, facts)
+        return Track(ids.gpu_process(self._gpu, pid), TrackKind.GPU_PROCESS, _name(device, pid), self._gpu, facts)
 
     def _inner_pid(self, pid: int) -> int | Unknown | None:
         """The PID that the process has in its own PID namespace; None where it has ended, or is not ours to see.

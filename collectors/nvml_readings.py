@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml_device import NOT_SAID, SENTINELS
 from llmtop.collectors.nvml_errors import NOT_SUPPORTED, code_of, explain, explain_code
-from llmtop.model import Unknown
+from llmtop.model import TrackId, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -134,7 +134,9 @@ _NVLINK_ERRORS = {161: "replay", 162: "recovery", 163: "crc"}
 _NOT_ALL_KINDS = Unknown("the driver does not report every kind of NVLink error")
 
 
-def read_numbers(news: News, track: str, device: Device, getters: Iterable[Getter], *, is_mig: bool = False) -> None:
+def read_numbers(
+    news: News, track: TrackId, device: Device, getters: Iterable[Getter], *, is_mig: bool = False
+) -> None:
     """Read what some getters give; each that gives nothing costs only itself.
 
     Raises:
@@ -154,7 +156,7 @@ def read_numbers(news: News, track: str, device: Device, getters: Iterable[Gette
             news.read(track, getter.metric, number)
 
 
-def read_nvlink_errors(news: News, track: str, device: Device, links: int) -> None:
+def read_nvlink_errors(news: News, track: TrackId, device: Device, links: int) -> None:
     """Read what went wrong on all links together, in one call: of 18 links on an H200 it takes 8 ms.
 
     Raises:
@@ -185,7 +187,7 @@ def read_nvlink_errors(news: News, track: str, device: Device, links: int) -> No
         news.read(track, v.GPU_NVLINK_ERRORS, total)
 
 
-def read_memory(news: News, track: str, device: Device) -> None:
+def read_memory(news: News, track: TrackId, device: Device) -> None:
     """Read the memory in use, which every GPU can tell: where it cannot, it is down.
 
     Raises:

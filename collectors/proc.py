@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from llmtop import procfs, settings
+from llmtop import ids, procfs, settings
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups, pyspy_dump
 from llmtop.collectors.exits import Exits
@@ -37,6 +37,7 @@ from llmtop.model import (
     Target,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -99,8 +100,8 @@ class _Process:
     shown: Track | None = None
 
     @property
-    def id(self) -> str:
-        return f"process:{self.pid}"
+    def id(self) -> TrackId:
+        return ids.process(self.pid)
 
 
 @dataclass(slots=True)
@@ -121,11 +122,11 @@ class _Ended:
 class _News:
     """What one poll has found."""
 
-    tracks: dict[str, Track] = field(default_factory=dict)
+    tracks: dict[TrackId, Track] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    gone: list[TrackId] = field(default_factory=list)
     came: list[_Process] = field(default_factory=list)
 
 
@@ -148,7 +149,7 @@ class ProcCollector:
     ) -> None:
         self._target = target
         self._exits = exits or Exits()
-        self._over: dict[str, _Ended] = {}
+        self._over: dict[TrackId, _Ended] = {}
         self._brief: dict[str, int] = {}
         """Helpers that ended soon after their start and were not told of yet: how many by name."""
         self._told_ns = 0
@@ -259,7 +260,7 @@ class ProcCollector:
             how = self._exits.of(pid).how(pid, self._own())
             said = "" if isinstance(how, Unknown) else f": {how}"
             text = f"{role} (pid {pid}) had exited before llmtop came{said}"
-            news.marks.append(Mark(self._clock(), "process", f"process:{pid}", text, Severity.WARNING))
+            news.marks.append(Mark(self._clock(), "process", ids.process(pid), text, Severity.WARNING))
 
     def _add_first(self) -> None:
         """The processes that the target was recognised by; workers that are no descendants are among them."""
@@ -423,7 +424,7 @@ class ProcCollector:
         exact_ns = self._exits.ended_ns(pid)
         ended_ns = self._clock() if exact_ns is None or was_over else exact_ns
         ended = _Ended(pid, start_ticks, role, ended_ns, was_over, alive_ns if exact_ns is None else exact_ns)
-        self._over[f"ended:{pid}/{start_ticks}"] = ended
+        self._over[ids.ended(pid, start_ticks)] = ended
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
 
@@ -471,7 +472,7 @@ class ProcCollector:
             self._exits.forget(self._over.pop(id).pid)
             news.gone.append(id)
 
-    def _ended_track(self, id: str, ended: _Ended) -> Track:
+    def _ended_track(self, id: TrackId, ended: _Ended) -> Track:
         stat = procfs.stat(ended.pid)
         is_zombie = stat is not None and stat.start_ticks == ended.start_ticks and stat.state == "Z"
         if is_zombie:
@@ -507,7 +508,7 @@ class ProcCollector:
         more = ", ..." if len(most) > _NAMES_TOLD else ""
         what = "short-lived helper" if count == 1 else "short-lived helpers"
         text = f"{count} {what} came and went: {named}{more}"
-        news.marks.append(Mark(now, "process", f"process:{self._target.root_pid}", text))
+        news.marks.append(Mark(now, "process", ids.process(self._target.root_pid), text))
         self._brief.clear()
 
     def _read_threads(self, news: _News) -> None:
@@ -543,7 +544,7 @@ class ProcCollector:
             for tid in tids:
                 thread = process.threads.get(tid)
                 if thread is None:
-                    thread = Thread(f"thread:{process.pid}/{tid}", process.pid, tid, files=self._files)
+                    thread = Thread(ids.thread(process.pid, tid), process.pid, tid, files=self._files)
                 elif not is_due(thread):
                     continue
                 if self._read_thread(thread, task, process, news):
@@ -574,7 +575,7 @@ class ProcCollector:
             if process is not None:
                 self._read_group(process.id, group, news)
 
-    def _read_group(self, process: str, group: cgroups.Group | Unknown, news: _News) -> None:
+    def _read_group(self, process: TrackId, group: cgroups.Group | Unknown, news: _News) -> None:
         counters = group if isinstance(group, Unknown) else cgroups.throttling(group)
         if isinstance(counters, Unknown):
             news.missing += (
@@ -631,7 +632,7 @@ def _marks(what: str, processes: Sequence[_Process], now: int, severity: Severit
 
 
 def _read_host(news: _News, now: int) -> None:
-    news.tracks["host"] = Track("host", TrackKind.HOST, clean(platform.node()) or "host", facts=_host_facts())
+    news.tracks[ids.HOST] = Track(ids.HOST, TrackKind.HOST, clean(platform.node()) or "host", facts=_host_facts())
     for metric, value, source in (
         (v.HOST_CPU_PRESSURE, _pressure(), "/proc/pressure/cpu"),
         (v.HOST_LOAD, _load(), "/proc/loadavg"),
@@ -639,7 +640,7 @@ def _read_host(news: _News, now: int) -> None:
         if isinstance(value, Unknown):
             news.missing.append(Missing(f"host/{metric.name}", value))
         else:
-            news.readings.append(Reading("host", metric, now, value, source))
+            news.readings.append(Reading(ids.HOST, metric, now, value, source))
 
 
 @lru_cache(maxsize=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors.gil_futex import Range, read_interpreter_data
 from llmtop.collectors.thread_causes import cause_of_state, cause_of_syscall, cause_of_wchan, timed_futex
-from llmtop.model import Fact, Metric, Reading, Track, TrackKind
+from llmtop.model import Fact, Metric, Reading, Track, TrackId, TrackKind
 from llmtop.text import clean
 from llmtop.vocabulary import ThreadCause
 
@@ -92,7 +92,7 @@ class Witnesses:
 class Thread:
     """What is remembered of a thread from poll to poll. Times in ns, counters as the kernel has them."""
 
-    id: str
+    id: TrackId
     pid: int
     tid: int
     name: str = ""
@@ -240,7 +240,7 @@ class Thread:
         if shown == self.shown:
             return None
         self.shown = shown
-        return Track(self.id, TrackKind.THREAD, self.name, f"process:{self.pid}", facts)
+        return Track(self.id, TrackKind.THREAD, self.name, ids.process(self.pid), facts)
 
     def _cause(self, state: str, task: int, witnesses: Witnesses) -> ThreadCause | None:
         """What the thread is doing; None when nothing tells."""

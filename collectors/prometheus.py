@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
-from llmtop import settings
+from llmtop import ids, settings
 from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
 from llmtop.collectors.loading import Start, age, progress
@@ -45,6 +45,7 @@ from llmtop.model import (
     Target,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -241,7 +242,7 @@ class PrometheusCollector:
         self._may_be_tls = False
         self._connected: _Connected | None = None
         self._missing: tuple[Missing, ...] = ()
-        self._shown: tuple[str, set[Metric]] | None = None
+        self._shown: tuple[TrackId, set[Metric]] | None = None
         """Track and metrics of the last good scrape."""
         self._is_lost = False
         self._is_eager = False
@@ -507,7 +508,7 @@ class PrometheusCollector:
         why = problem if isinstance(problem, Unknown) else problem.why
         self._missing = (Missing("server", why),)
         self._was_awaited |= self._shown is None
-        tracks: dict[str, Track] = {}
+        tracks: dict[TrackId, Track] = {}
         looks: tuple[Reading, ...] = ()
         if isinstance(problem, Failure):
             closed_ns = self._fetcher.closed_ns if problem.answer == Answer.REFUSED else None
@@ -779,10 +780,10 @@ def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:
 
 def _endpoint(
     url: str, answer: int, took_ns: int, now: int, why: Unknown | None = None, more: Mapping[str, Fact] | None = None
-) -> tuple[dict[str, Track], tuple[Reading, ...]]:
+) -> tuple[dict[TrackId, Track], tuple[Reading, ...]]:
     """What this look at the endpoint came to, whether it brought numbers or not."""
     port = _port(url)
-    id = f"endpoint:{port}"
+    id = ids.endpoint(port)
     facts: dict[str, Fact] = {"url": url, **(more or {})}
     if why is not None:
         facts["said"] = why
@@ -804,8 +805,8 @@ def _issues(exposition: Exposition, pace: Pace) -> Iterable[Issue]:
         )
 
 
-def _track_id(url: str) -> str:
-    return f"server:{_port(url)}"
+def _track_id(url: str) -> TrackId:
+    return ids.server(_port(url))
 
 
 def _port(url: str) -> str:

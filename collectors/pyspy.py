@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.pyspy_dump import PACKAGE, Look, PythonThread, find_program, look
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Stack, Trace, Unknown
+from llmtop.model import NS_PER_S, Missing, Origin, Reading, Stack, Trace, TrackId, Unknown
 from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
 
@@ -37,7 +37,7 @@ _NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall f
 _STARTING = Unknown("the interpreters are being looked at", "wait a second")
 _NO_PYTHON = Unknown("no process of the server runs Python")
 
-_Seen: TypeAlias = "tuple[str, str, tuple[str, ...]]"
+_Seen: TypeAlias = "tuple[TrackId, str, tuple[str, ...]]"
 """Track, state and frames of a thread in one look."""
 
 
@@ -49,7 +49,7 @@ class _Interpreter:
     due_ns: int = 0
     why: Unknown | None = None
     patience_ns: int = RETRY_NS
-    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    counts: dict[TrackId, tuple[int, int]] = field(default_factory=dict)
     """By thread, how often it was seen, and how often it held the GIL then."""
 
 
@@ -187,9 +187,9 @@ class PySpyCollector:
         """Count one look: stacks for the window, and who holds the GIL."""
         pid, tids = interpreter.pid, _outer_tids(interpreter.pid)
         seen: list[_Seen] = []
-        counts: dict[str, tuple[int, int]] = {}
+        counts: dict[TrackId, tuple[int, int]] = {}
         for thread in threads:
-            track = f"thread:{pid}/{tids.get(thread.tid, thread.tid)}"
+            track = ids.thread(pid, tids.get(thread.tid, thread.tid))
             state = PythonState.RUNNING if thread.is_running else PythonState.WAITING
             seen.append((track, state.value, self._frames.setdefault(thread.frames, thread.frames)))
             looks, owned = interpreter.counts.get(track, (0, 0))
@@ -226,7 +226,7 @@ class PySpyCollector:
         if not self._seen:
             yield Missing(self.name, _STARTING)
         for pid, why in reasons.items():
-            yield Missing(f"process:{pid}/{v.PYTHON_FRAMES}", why)
+            yield Missing(f"{ids.process(pid)}/{v.PYTHON_FRAMES}", why)
 
 
 def _is_there(pid: int) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop.model import Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock
 
-_TRACK = Track("self", TrackKind.SELF, "llmtop")
+_TRACK = Track(ids.SELF, TrackKind.SELF, "llmtop")
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -62,16 +62,16 @@ class SelfCostCollector:
         cpu_ns, helpers_rss = self._helpers_cost()
         own = procfs.stat(os.getpid())
         readings = [
-            Reading("self", SELF_CPU, now, float(time.process_time_ns() + cpu_ns), "process clock"),
-            Reading("self", SELF_HELPERS, now, float(cpu_ns), "/proc/PID/stat"),
+            Reading(ids.SELF, SELF_CPU, now, float(time.process_time_ns() + cpu_ns), "process clock"),
+            Reading(ids.SELF, SELF_HELPERS, now, float(cpu_ns), "/proc/PID/stat"),
         ]
         missing: tuple[Missing, ...] = ()
         if own is None:
             missing = (Missing("self.rss", Unknown("/proc is not there", "mount it: mount -t proc proc /proc")),)
         else:
             rss = own.rss_pages * _PAGE + helpers_rss
-            readings.append(Reading("self", SELF_RSS, now, float(rss), "/proc/PID/stat"))
-        return Trace(Origin("live"), now, now, tracks={"self": _TRACK}, readings=tuple(readings), missing=missing)
+            readings.append(Reading(ids.SELF, SELF_RSS, now, float(rss), "/proc/PID/stat"))
+        return Trace(Origin("live"), now, now, tracks={ids.SELF: _TRACK}, readings=tuple(readings), missing=missing)
 
     def _helpers_cost(self) -> tuple[int, int]:
         """Processor time in ns, ended helpers included, and resident bytes of those that run."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
+from llmtop import ids
 from llmtop.collectors.base import Check, Collector, Probes, Starting
 from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 from llmtop.remedies import each_once
@@ -195,7 +196,7 @@ class TracerCollector:
     def _with_notes(self, trace: Trace) -> Trace:
         assert self._tracer is not None
         issues, self._issues = tuple(self._issues), []
-        marks = tuple(Mark(trace.end_ns, "tracer", "self", issue.message, issue.severity) for issue in issues)
+        marks = tuple(Mark(trace.end_ns, "tracer", ids.SELF, issue.message, issue.severity) for issue in issues)
         missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
         if self._reasons:
             missing = (*missing, Missing("tracer", self._why_fallback()))

@@ -16,9 +16,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NewType, Protocol, TypeAlias
 
 NS_PER_S = 1_000_000_000
+TrackId = NewType("TrackId", str)
+"""Made and read by `llmtop.ids`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ class Track:
         facts: Slow values by name: {"uuid": "GPU-...", "role": "EngineCore", "mig": Unknown(...)}.
     """
 
-    id: str
+    id: TrackId
     kind: TrackKind
     name: str
-    parent: str | None = None
+    parent: TrackId | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
@@ -117,7 +119,7 @@ class Reading:
     of both there are a thousand a second.
     """
 
-    track: Final[str]
+    track: Final[TrackId]
     metric: Final[Metric]
     t_ns: Final[int]
     value: Final[float | None]
@@ -132,7 +134,7 @@ class Series:
     recorder copies nothing. NaN in `_values` is "the source had none".
     """
 
-    track: Final[str]
+    track: Final[TrackId]
     metric: Final[Metric]
     source: Final[str]
     _times: Final[array[int]] = field(repr=False)
@@ -141,7 +143,7 @@ class Series:
     stop: Final[int]
 
     @classmethod
-    def of(cls, track: str, metric: Metric, source: str, samples: list[tuple[int, float | None]]) -> Series:
+    def of(cls, track: TrackId, metric: Metric, source: str, samples: list[tuple[int, float | None]]) -> Series:
         """Make a series from (t_ns, value) pairs, oldest first."""
         times = array("q", (t for t, _ in samples))
         values = array("d", (math.nan if v is None else v for _, v in samples))
@@ -255,7 +257,7 @@ class SpanTable:
 
     kind: str
     names: tuple[str, ...]
-    tracks: tuple[str, ...]
+    tracks: tuple[TrackId, ...]
     name_id: array[int]
     track_id: array[int]
     start_ns: array[int]
@@ -275,7 +277,7 @@ class Stack:
     weight: float
     unit: str
     state: str = ""
-    track: str = ""
+    track: TrackId = TrackId("")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -501,16 +503,16 @@ class Trace:
     origin: Origin
     start_ns: int = 0
     end_ns: int = 0
-    tracks: Mapping[str, Track] = field(default_factory=dict)
+    tracks: Mapping[TrackId, Track] = field(default_factory=dict)
     readings: tuple[Reading, ...] = ()
-    series: Mapping[tuple[str, str], Series] = field(default_factory=dict)
+    series: Mapping[tuple[TrackId, str], Series] = field(default_factory=dict)
     spans: Mapping[str, SpanTable] = field(default_factory=dict)
     stacks: tuple[Stack, ...] = ()
     kernels: KernelTable | None = None
     marks: tuple[Mark, ...] = ()
     issues: tuple[Issue, ...] = ()
     missing: tuple[Missing, ...] = ()
-    gone: tuple[str, ...] = ()
+    gone: tuple[TrackId, ...] = ()
     """Ids of tracks that ended since the last poll (live only)."""
     stacks_end_ns: int = 0
     """When `stacks` were summed up (live only); 0 where they have no time of their own."""
@@ -521,7 +523,7 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace {self.origin.kind} {self.start_ns}..{self.end_ns} ns: {len(self.series)} series>"
 
-    def get(self, track: str, metric: Metric) -> Series | None:
+    def get(self, track: TrackId, metric: Metric) -> Series | None:
         """The series of a metric on a track, or None when it was never read."""
         return self.series.get((track, metric.name))
 

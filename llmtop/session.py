@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
+from llmtop import ids
 from llmtop.collectors.base import Ahead, Eager, OnDemand, Starting, Witness
 from llmtop.model import (
     NS_PER_S,
@@ -29,6 +30,7 @@ from llmtop.model import (
     StackWindow,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -100,7 +102,7 @@ class _Column:
         if start > self.slack:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
 
-    def series(self, track: str) -> Series:
+    def series(self, track: TrackId) -> Series:
         """The column as it stands."""
         if self.frozen is None:
             times = self.times
@@ -120,13 +122,13 @@ class Recorder:
         self._lock = threading.Lock()
         self._origin = origin
         self._window_ns = int(window_s * NS_PER_S)
-        self._columns: dict[tuple[str, str], _Column] = {}
-        self._series: dict[tuple[str, str], Series] = {}
+        self._columns: dict[tuple[TrackId, str], _Column] = {}
+        self._series: dict[tuple[TrackId, str], Series] = {}
         """The columns as the last trace had them."""
-        self._moved: dict[tuple[str, str], _Column] = {}
+        self._moved: dict[tuple[TrackId, str], _Column] = {}
         """Those that have changed since; of the thousands that probes make, most have not."""
         self._swept_ns = 0
-        self._tracks: dict[str, Track] = {}
+        self._tracks: dict[TrackId, Track] = {}
         self._stacks = _Stacks()
         """Whether remedies are for root: collectors write them for everybody, and this is where they all come by."""
         self._missing: dict[str, tuple[Missing, ...]] = {}
@@ -237,7 +239,7 @@ class Recorder:
             seen = self._issues.get(key)
             self._issues[key] = replace(seen, count=seen.count + issue.count) if seen else issue
 
-    def _forget(self, gone: tuple[str, ...]) -> None:
+    def _forget(self, gone: tuple[TrackId, ...]) -> None:
         """Drop ended tracks with all they had: a server that forks for each request must not fill memory."""
         if not gone:
             return
@@ -443,7 +445,7 @@ class Session:
             old.stop.set()
             now = self._clock()
             self.recorder.retire([collector.name for collector in old.collectors], now)
-            self.recorder.mark(Mark(now, "server", f"process:{move.target.root_pid}", move.said, move.severity))
+            self.recorder.mark(Mark(now, "server", ids.process(move.target.root_pid), move.said, move.severity))
             self.target = move.target
             self._aimed = _Group(tuple(self._following.collectors(move.target)))
         for what, wanted in self._asked.items():

@@ -27,6 +27,7 @@ from llmtop.model import (
     SpanTable,
     Trace,
     Track,
+    TrackId,
     Unknown,
 )
 from llmtop.parsers.base import Part
@@ -134,7 +135,7 @@ class _Spans:
     """All spans but kernels, by kind where there are any, and what was met as they were read."""
 
     tables: Mapping[str, SpanTable]
-    tracks: Mapping[str, Track]
+    tracks: Mapping[TrackId, Track]
     issues: Sequence[Issue]
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from llmtop import ids
 from llmtop.columns import are_at_most, first_rows, in_order, integers, is_long, replaced
-from llmtop.model import Issue, Severity, SpanTable, Track, TrackKind
+from llmtop.model import Issue, Severity, SpanTable, Track, TrackId, TrackKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ _FIRST_ROW = -(1 << 63)
 _FEW_TEXTS = 1000
 """More are looked for by going through all texts of an export."""
 _T = TypeVar("_T")
+_Name = TypeVar("_Name", bound=str)
 
 
 class Export:
@@ -78,7 +80,7 @@ class Devices:
     """GPUs, streams and threads by the keys that rows have; makes their tracks as they are met."""
 
     def __init__(self, export: Export) -> None:
-        self.tracks: dict[str, Track] = {}
+        self.tracks: dict[TrackId, Track] = {}
         self._gpu_by_ordinal = {
             (pid, cuda): gpu for pid, cuda, gpu in export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
         }
@@ -89,20 +91,20 @@ class Devices:
         index = self._gpu_by_ordinal.get((pid, device), device)
         return index if isinstance(index, int) else device
 
-    def stream_track(self, key: int) -> str:
+    def stream_track(self, key: int) -> TrackId:
         """The track of a packed `Columns.stream` key."""
         pid, device, stream = unpacked(key)
         gpu = self.gpu(pid, device)
-        parent = self._add(f"gpu:{gpu}", TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None)
-        return self._add(f"{parent}/process:{pid}/stream:{stream}", TrackKind.STREAM, f"stream {stream}", parent)
+        parent = self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None)
+        return self._add(ids.stream(parent, pid, stream), TrackKind.STREAM, f"stream {stream}", parent)
 
-    def thread_track(self, key: int) -> str:
+    def thread_track(self, key: int) -> TrackId:
         """The track of a `globalTid`."""
         pid, tid = (key >> 24) & 0xFFFFFF, key & 0xFFFFFF
-        parent = self._add(f"process:{pid}", TrackKind.PROCESS, f"process {pid}", None)
-        return self._add(f"thread:{pid}/{tid}", TrackKind.THREAD, f"thread {tid}", parent)
+        parent = self._add(ids.process(pid), TrackKind.PROCESS, f"process {pid}", None)
+        return self._add(ids.thread(pid, tid), TrackKind.THREAD, f"thread {tid}", parent)
 
-    def _add(self, track: str, kind: TrackKind, name: str, parent: str | None) -> str:
+    def _add(self, track: TrackId, kind: TrackKind, name: str, parent: TrackId | None) -> TrackId:
         self.tracks.setdefault(track, Track(track, kind, name, parent))
         return track
 
@@ -286,9 +288,9 @@ def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> lis
     return columns
 
 
-def _indexed(keys: array[int], name_of: Callable[[int], str]) -> tuple[tuple[str, ...], array[int]]:
+def _indexed(keys: array[int], name_of: Callable[[int], _Name]) -> tuple[tuple[_Name, ...], array[int]]:
     """Replace keys by indices into the distinct names they stand for."""
-    names: dict[str, int] = {}
+    names: dict[_Name, int] = {}
     index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in first_rows(keys)}
     return tuple(names), replaced(keys, index_by_key)
 
@@ -297,7 +299,7 @@ def span_table(
     kind: str,
     rows: Rows,
     name_of: Callable[[int], str],
-    track_of: Callable[[int], str],
+    track_of: Callable[[int], TrackId],
     *,
     bytes_at: int | None = None,
 ) -> SpanTable:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmtop import ids
 from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.model import (
     Instances,
@@ -16,6 +17,7 @@ from llmtop.model import (
     SectionTable,
     SpanTable,
     Trace,
+    TrackId,
     Unknown,
     Value,
 )
@@ -153,7 +155,10 @@ def decoded(trace: Trace) -> list[int]:
     return trace.kernels.details.asked
 
 
-def spans(kind: str, rows: Sequence[tuple[int, int, int]], track: str = "gpu:0/process:1/stream:7") -> SpanTable:
+STREAM = ids.stream(ids.gpu(0), 1, 7)
+
+
+def spans(kind: str, rows: Sequence[tuple[int, int, int]], track: TrackId = STREAM) -> SpanTable:
     """Spans of (start, end, join key) on one track."""
     zeros = array("q", [0]) * len(rows)
     start, end, join = (array("q", (row[i] for row in rows)) for i in range(3))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.model import (
     NS_PER_S,
@@ -24,6 +25,7 @@ from llmtop.model import (
     TargetProcess,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -102,7 +104,7 @@ def poll(scene: Scene, tick: int, t_ns: int) -> Trace:
     return Trace(Origin("live"), t_ns, t_ns, tracks=tracks(scene), readings=kept, marks=marks, missing=scene.missing)
 
 
-def readings(track: str, values: Mapping[Metric, float | None], t_ns: int, source: str) -> Iterator[Reading]:
+def readings(track: TrackId, values: Mapping[Metric, float | None], t_ns: int, source: str) -> Iterator[Reading]:
     """Readings of one track at one time."""
     for metric, value in values.items():
         yield Reading(track, metric, t_ns, value, source)
@@ -134,29 +136,31 @@ def probed(trace: Trace) -> Trace:
         counters[v.bucket(v.labelled(v.SYSCALL_LATENCY, name), math.inf)] = count
     seconds = range(start, end + 1, NS_PER_S)
     series = {
-        ("process:4300", metric.name): Series.of(
-            "process:4300", metric, "eBPF", [(t, grown * (t - start) / NS_PER_S) for t in seconds]
+        (ids.process(4300), metric.name): Series.of(
+            ids.process(4300), metric, "eBPF", [(t, grown * (t - start) / NS_PER_S) for t in seconds]
         )
         for metric, grown in counters.items()
     }
     return replace(trace, series={**trace.series, **series})
 
 
-def tracks(scene: Scene) -> dict[str, Track]:
+def tracks(scene: Scene) -> dict[TrackId, Track]:
     """All tracks of a scene."""
-    found = [Track("self", TrackKind.SELF, "llmtop"), Track("host", TrackKind.HOST, "host", facts={"cores": 16})]
+    found = [Track(ids.SELF, TrackKind.SELF, "llmtop"), Track(ids.HOST, TrackKind.HOST, "host", facts={"cores": 16})]
     for i in range(scene.gpus):
-        found.append(Track(f"gpu:{i}", TrackKind.GPU, str(H100["name"]), facts={**H100, "index": i}))
-        found.append(Track(f"gpu:{i}/process:4300", TrackKind.GPU_PROCESS, scene.hostile or "VLLM::EngineCore"))
+        found.append(Track(ids.gpu(i), TrackKind.GPU, str(H100["name"]), facts={**H100, "index": i}))
+        found.append(
+            Track(ids.gpu_process(ids.gpu(i), 4300), TrackKind.GPU_PROCESS, scene.hostile or "VLLM::EngineCore")
+        )
     if scene.has_server:
-        found.append(Track("server:8000", TrackKind.SERVER, "vLLM :8000", facts={"engine": "vllm"}))
+        found.append(Track(ids.server(8000), TrackKind.SERVER, "vLLM :8000", facts={"engine": "vllm"}))
     if scene.has_threads:
         found += [
-            Track(f"process:{pid}", TrackKind.PROCESS, role)
+            Track(ids.process(pid), TrackKind.PROCESS, role)
             for pid, role in ((4242, "APIServer"), (4300, "EngineCore"))
         ]
         found += [
-            Track(f"thread:{pid}/{tid}", TrackKind.THREAD, scene.hostile or name, facts={"role": role, "state": "S"})
+            Track(ids.thread(pid, tid), TrackKind.THREAD, scene.hostile or name, facts={"role": role, "state": "S"})
             for pid, tid, name, role, *_ in THREADS
         ]
     return {track.id: track for track in found}
@@ -188,8 +192,8 @@ def _gpus(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
         }
         for metric, value in gauges.items():
             source = "GPM" if metric.name in ("gpu.sm", "gpu.dram", "gpu.tensor") else "NVML"
-            yield Reading(f"gpu:{i}", metric, t_ns, scene.values.get(metric.name, value), source)
-        yield Reading(f"gpu:{i}/process:4300", v.GPU_PROCESS_MEMORY, t_ns, 70.2 * 2**30, "NVML")
+            yield Reading(ids.gpu(i), metric, t_ns, scene.values.get(metric.name, value), source)
+        yield Reading(ids.gpu_process(ids.gpu(i), 4300), v.GPU_PROCESS_MEMORY, t_ns, 70.2 * 2**30, "NVML")
 
 
 def _server(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
@@ -220,12 +224,12 @@ def _server(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
 
 
 def _of_server(values: Mapping[Metric, float | None], t_ns: int) -> Iterator[Reading]:
-    return readings("server:8000", values, t_ns, "vLLM metrics")
+    return readings(ids.server(8000), values, t_ns, "vLLM metrics")
 
 
 def _threads(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
     for pid, tid, _, _, on_cpu, run_queue, cause in THREADS:
-        track = f"thread:{pid}/{tid}"
+        track = ids.thread(pid, tid)
         wobble = wave(tick, -0.02, 0.02, 6, scene) if on_cpu > 0.1 else 0.0
         counters = {
             v.THREAD_ON_CPU: (on_cpu * tick + wobble) * NS_PER_S,
@@ -238,11 +242,11 @@ def _threads(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
 
 
 def _own(tick: int, t_ns: int) -> Iterator[Reading]:
-    yield Reading("self", v.SELF_CPU, t_ns, 0.018 * NS_PER_S * tick, "getrusage")
-    yield Reading("self", v.SELF_HELPERS, t_ns, 0.004 * NS_PER_S * tick, "/proc/PID/stat")
-    yield Reading("self", v.SELF_RSS, t_ns, 58e6, "statm")
-    yield Reading("host", v.HOST_CPU_PRESSURE, t_ns, 12.0, "PSI")
-    yield Reading("host", v.HOST_LOAD, t_ns, 3.0, "loadavg")
+    yield Reading(ids.SELF, v.SELF_CPU, t_ns, 0.018 * NS_PER_S * tick, "getrusage")
+    yield Reading(ids.SELF, v.SELF_HELPERS, t_ns, 0.004 * NS_PER_S * tick, "/proc/PID/stat")
+    yield Reading(ids.SELF, v.SELF_RSS, t_ns, 58e6, "statm")
+    yield Reading(ids.HOST, v.HOST_CPU_PRESSURE, t_ns, 12.0, "PSI")
+    yield Reading(ids.HOST, v.HOST_LOAD, t_ns, 3.0, "loadavg")
 
 
 NO_NVML = Missing("nvml", Unknown("no NVIDIA driver library was found", "install the NVIDIA driver"))

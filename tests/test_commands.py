@@ -19,6 +19,7 @@ from typing import cast
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.commands.live import queueing
 from llmtop.analysis.commands.ncu import FLAGS, VALUED, parse
@@ -250,8 +251,8 @@ def test_the_tools_here_have_each_section(tmp_path: Path) -> None:
 
 def test_who_runs_while_others_wait_is_found_out(tmp_path: Path) -> None:
     """The one command of perf that writes a file: in a shell, with nothing left behind."""
-    host = Track("host", TrackKind.HOST, "host", facts={"is_root": 1, "tools": "perf"})
-    command = queueing(Trace(Origin("live"), tracks={"host": host}))
+    host = Track(ids.HOST, TrackKind.HOST, "host", facts={"is_root": 1, "tools": "perf"})
+    command = queueing(Trace(Origin("live"), tracks={ids.HOST: host}))
     may = tmp_path / "may"
     subprocess.run(["perf", "sched", "record", "-o", may, "--", "true"], capture_output=True, check=False)
     if not may.exists() or not may.stat().st_size:

@@ -7,6 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.model import Metric, Missing, Origin, Series, Trace, Unknown
 from llmtop.text import clean, redact, shorten
 
@@ -14,7 +15,7 @@ LOAD = Metric("test.load", "%")
 
 
 def test_between_is_inclusive_and_shares_columns() -> None:
-    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    series = Series.of(ids.HOST, LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
     part = series.between(10, 20)
     assert list(part) == [(10, 1.0), (20, None)]
     assert part._times is series._times
@@ -23,7 +24,7 @@ def test_between_is_inclusive_and_shares_columns() -> None:
 
 
 def test_a_sample_without_a_value_is_none_or_left_out() -> None:
-    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    series = Series.of(ids.HOST, LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
     assert list(series) == [(10, 1.0), (20, None), (30, 3.0)]
     assert list(series.samples) == [1.0, None, 3.0]
     assert list(series.known) == [(10, 1.0), (30, 3.0)]
@@ -33,19 +34,19 @@ def test_a_sample_without_a_value_is_none_or_left_out() -> None:
 
 
 def test_the_newest_samples_are_at_most_as_many_as_there_are() -> None:
-    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)]).between(20, 30)
+    series = Series.of(ids.HOST, LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)]).between(20, 30)
     assert [list(series.newest(count)) for count in (0, 1, 9)] == [[], [(30, 3.0)], [(20, None), (30, 3.0)]]
 
 
 def test_the_value_at_a_moment_is_the_newest_one_by_then() -> None:
-    series = Series.of("t", LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
+    series = Series.of(ids.HOST, LOAD, "fake", [(10, 1.0), (20, None), (30, 3.0)])
     assert [series.at(t) for t in (9, 10, 19, 20, 29, 30, 99)] == [None, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
     assert series.between(20, 30).at(20) is None
 
 
 def test_a_trace_is_described_in_one_line_however_much_it_holds() -> None:
-    series = Series.of("t", LOAD, "fake", [(t, 1.0) for t in range(10_000)])
-    trace = Trace(Origin("live"), 0, 9_999, series={("t", LOAD.name): series})
+    series = Series.of(ids.HOST, LOAD, "fake", [(t, 1.0) for t in range(10_000)])
+    trace = Trace(Origin("live"), 0, 9_999, series={(ids.HOST, LOAD.name): series})
     assert repr(trace) == "<Trace live 0..9999 ns: 1 series>"
     assert len(repr(series)) < 200
 

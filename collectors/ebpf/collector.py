@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop.collectors.base import Check
 from llmtop.collectors.ebpf.helper.protocol import WAIT
 from llmtop.collectors.ebpf.helper.system import kernel_release
@@ -87,7 +87,7 @@ def _other_tracers(others: Iterable[list[Any]]) -> Iterator[Issue]:
 def _programs_changed(pids: list[int], now: int) -> Iterator[Mark]:
     for pid in pids[:MARKS_PER_POLL]:
         name = clean(procfs.name(pid)) or "it"
-        yield Mark(now, "exec", f"process:{pid}", f"{name} (pid {pid}) runs as another program now")
+        yield Mark(now, "exec", ids.process(pid), f"{name} (pid {pid}) runs as another program now")
 
 
 def why_not() -> Unknown | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.causes import FileOf, cause_of_sleep, file_of
 from llmtop.collectors.ebpf.helper.wire import (
@@ -16,7 +17,7 @@ from llmtop.collectors.ebpf.helper.wire import (
     Sample,
     SleepTotal,
 )
-from llmtop.model import Metric
+from llmtop.model import Metric, TrackId, TrackKind
 from llmtop.text import clean
 from llmtop.vocabulary import ThreadCause
 
@@ -37,41 +38,41 @@ class Counters:
         self._file_of = file_of
         self._metrics: dict[tuple[str, str], Metric] = {}
         self._buckets: dict[tuple[str, int], Metric] = {}
-        self._wakers: dict[str, set[str]] = {}
+        self._wakers: dict[TrackId, set[str]] = {}
         self._slept: dict[tuple[int, int, int], int] = {}
-        self._blocked: dict[tuple[str, ThreadCause], int] = {}
-        self._slots: dict[tuple[str, str], dict[int, int]] = {}
-        self._base_slots: dict[tuple[str, str], dict[int, int]] = {}
+        self._blocked: dict[tuple[TrackId, ThreadCause], int] = {}
+        self._slots: dict[tuple[TrackId, str], dict[int, int]] = {}
+        self._base_slots: dict[tuple[TrackId, str], dict[int, int]] = {}
 
-    def values(self, report: Sample) -> Iterator[tuple[str, Metric, float]]:
+    def values(self, report: Sample) -> Iterator[tuple[TrackId, Metric, float]]:
         """Track, metric and sum."""
         yield from self._system_calls(report)
         yield from self._sleeps(report.get("waits", ()))
         for pid, tid, cause, ns in report.get("blocked", ()):
-            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_BLOCKED, cause), float(ns)
+            yield ids.thread(pid, tid), self._labelled(v.THREAD_BLOCKED, cause), float(ns)
         for pid, slots in report.get("queue", ()):
-            yield from self._distribution(f"process:{pid}", v.PROCESS_RUN_QUEUE_LATENCY, slots)
+            yield from self._distribution(ids.process(pid), v.PROCESS_RUN_QUEUE_LATENCY, slots)
         for pid, tid, waker, count in report.get("wakes", ()):
-            if self._is_told_of(f"thread:{pid}/{tid}", _waker(waker)):
-                yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
+            if self._is_told_of(ids.thread(pid, tid), _waker(waker)):
+                yield ids.thread(pid, tid), self._labelled(v.THREAD_WAKES, _waker(waker)), float(count)
         for pid, count in report.get("switch_timeouts", ()):
-            yield f"process:{pid}", v.PROCESS_GIL_WAITS, float(count)
+            yield ids.process(pid), v.PROCESS_GIL_WAITS, float(count)
         for pid, tid, kind, count in report.get("spins", ()):
-            yield f"thread:{pid}/{tid}", self._labelled(v.THREAD_SPINS, kind), float(count)
+            yield ids.thread(pid, tid), self._labelled(v.THREAD_SPINS, kind), float(count)
         for pid, tid, launches, sync_ns in report.get("in_libraries", ()):
-            yield f"thread:{pid}/{tid}", v.THREAD_LAUNCHES, float(launches)
-            yield f"thread:{pid}/{tid}", v.THREAD_CUDA_SYNC, float(sync_ns)
+            yield ids.thread(pid, tid), v.THREAD_LAUNCHES, float(launches)
+            yield ids.thread(pid, tid), v.THREAD_CUDA_SYNC, float(sync_ns)
         for pid, ns in report.get("library_observed", ()):
-            yield f"process:{pid}", v.LIBRARY_OBSERVED, float(ns)
+            yield ids.process(pid), v.LIBRARY_OBSERVED, float(ns)
         yield from self._library_calls(report.get("functions", ()))
         hits = report.get("hits")
         if hits:
-            yield "self", v.SELF_PROBE_HITS, float(sum(hits.values()))
+            yield ids.SELF, v.SELF_PROBE_HITS, float(sum(hits.values()))
 
-    def _system_calls(self, report: Sample) -> Iterator[tuple[str, Metric, float]]:
+    def _system_calls(self, report: Sample) -> Iterator[tuple[TrackId, Metric, float]]:
         names = {number: clean(name) for number, name in report.get("names", {}).items()}
         for pid, call, count, errors, ns, slots in report.get("calls", ()):
-            track, name = f"process:{pid}", names.get(call, f"syscall_{call}")
+            track, name = ids.process(pid), names.get(call, f"syscall_{call}")
             yield track, self._labelled(v.SYSCALL_COUNT, name), float(count)
             if slots or ns:  # else it was counted only
                 if errors is not None:
@@ -82,33 +83,33 @@ class Counters:
         rows = [*report.get("calls", ()), *report.get("waits", ()), *report.get("blocked", ())]
         observed = report.get("observed", {"calls": 0, "timed": 0, "scheduler": 0})
         for pid in {row.pid for row in rows}:
-            yield f"process:{pid}", v.SYSCALL_OBSERVED, float(observed["calls"])
-            yield f"process:{pid}", v.SYSCALL_TIMED, float(observed["timed"])
-            yield f"process:{pid}", v.SCHEDULER_OBSERVED, float(observed["scheduler"])
+            yield ids.process(pid), v.SYSCALL_OBSERVED, float(observed["calls"])
+            yield ids.process(pid), v.SYSCALL_TIMED, float(observed["timed"])
+            yield ids.process(pid), v.SCHEDULER_OBSERVED, float(observed["scheduler"])
 
-    def _library_calls(self, functions: Iterable[FunctionTotal]) -> Iterator[tuple[str, Metric, float]]:
+    def _library_calls(self, functions: Iterable[FunctionTotal]) -> Iterator[tuple[TrackId, Metric, float]]:
         for pid, name, count, ns, slots in functions:
-            track, label = f"process:{pid}", clean(name)
+            track, label = ids.process(pid), clean(name)
             yield track, self._labelled(v.LIBRARY_COUNT, label), float(count)
             yield track, self._labelled(v.LIBRARY_TIME, label), float(ns)
             yield from self._distribution(track, self._labelled(v.LIBRARY_LATENCY, label), slots)
 
-    def _sleeps(self, waits: Iterable[SleepTotal]) -> Iterator[tuple[str, Metric, float]]:
+    def _sleeps(self, waits: Iterable[SleepTotal]) -> Iterator[tuple[TrackId, Metric, float]]:
         """Sums by cause. Growth is added to today's cause: the same call may sleep on another file tomorrow."""
-        grown: set[tuple[str, ThreadCause]] = set()
+        grown: set[tuple[TrackId, ThreadCause]] = set()
         for pid, tid, call, state, descriptor, ns in waits:
             place = (tid, call, state)
             more = ns - self._slept.get(place, 0)
             self._slept[place] = ns
-            key = (f"thread:{pid}/{tid}", cause_of_sleep(pid, call, state, descriptor, self._file_of))
+            key = (ids.thread(pid, tid), cause_of_sleep(pid, call, state, descriptor, self._file_of))
             self._blocked[key] = self._blocked.get(key, 0) + max(0, more)
             grown.add(key)
         for track, cause in grown:
             yield track, self._labelled(v.THREAD_BLOCKED, cause.value), float(self._blocked[track, cause])
 
     def _distribution(
-        self, track: str, metric: Metric, slots: Mapping[int, int]
-    ) -> Iterator[tuple[str, Metric, float]]:
+        self, track: TrackId, metric: Metric, slots: Mapping[int, int]
+    ) -> Iterator[tuple[TrackId, Metric, float]]:
         """Counts at or below each bound, from the one below the first slot with any to the last."""
         key = (track, metric.name)
         counts = dict(self._base_slots.get(key, {}))
@@ -137,7 +138,7 @@ class Counters:
             found = self._buckets[key] = v.bucket(metric, upper_bound(slot))
         return found
 
-    def _is_told_of(self, track: str, waker: str) -> bool:
+    def _is_told_of(self, track: TrackId, waker: str) -> bool:
         """Whether a waker is one of the first that a thread had.
 
         A server with a thread for each request has no end of them, and each would be a series of its own.
@@ -147,7 +148,7 @@ class Counters:
             known.add(waker)
         return waker in known
 
-    def resume(self, told: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    def resume(self, told: Iterable[tuple[TrackId, str]]) -> set[tuple[TrackId, str]]:
         """Another helper counts from 0: what is added up here goes on from where it stands.
 
         Args:
@@ -162,14 +163,14 @@ class Counters:
         buckets = {metric.name for metric in self._buckets.values()}
         return {key for key in told if key not in grown and key[1] not in buckets}
 
-    def forget(self, gone: set[str]) -> None:
+    def forget(self, gone: set[TrackId]) -> None:
         """Drop the tracks that have ended."""
         for book in (self._slots, self._base_slots):
             for key in [key for key in book if key[0] in gone]:
                 del book[key]
         self._wakers = {track: known for track, known in self._wakers.items() if track not in gone}
         self._blocked = {key: ns for key, ns in self._blocked.items() if key[0] not in gone}
-        ended = {int(track.rpartition("/")[2]) for track in gone if track.startswith("thread:")}
+        ended = {ids.tid(track) for track in gone if ids.kind(track) is TrackKind.THREAD}
         self._slept = {place: ns for place, ns in self._slept.items() if place[0] not in ended}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.causes import FileOf, file_of
 from llmtop.collectors.ebpf.counters import Counters
 from llmtop.collectors.ebpf.helper.wire import Observed, Sample
-from llmtop.model import Metric, Reading
+from llmtop.model import Metric, Reading, TrackId, TrackKind
 from llmtop.text import clean
 
 SOURCE = "eBPF"
@@ -36,14 +37,14 @@ class Reports:
     def __init__(self, file_of: FileOf = file_of, source: str = SOURCE) -> None:
         self._counters = Counters(file_of)
         self._source = source
-        self._told: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[TrackId, str], float] = {}
         self._observed: Observed | None = None
         self._paused: set[str] = set()
         self._uncounted: frozenset[tuple[int, str]] = frozenset()
         """(pid, metric) of library functions without probes; all the series of that name are paused."""
         self._watched: set[int] = set()
         """Processes whose library calls had probes at the last report."""
-        self._base: dict[tuple[str, str], float] = {}
+        self._base: dict[tuple[TrackId, str], float] = {}
         """Where counters stood when the helper was last started again."""
         self._is_resumed = False
 
@@ -96,9 +97,9 @@ class Reports:
         readings = list(self.gaps(t_ns, tuple(stopped))) if stopped else []
         return readings + self._standing(tuple(resumed), before_ns)
 
-    def _was_looked_for(self, key: tuple[str, str]) -> bool:
+    def _was_looked_for(self, key: tuple[TrackId, str]) -> bool:
         """Whether a counter would have been seen at the report before."""
-        return not key[1].startswith(_OF_LIBRARIES) or _pid(key[0]) in self._watched
+        return not key[1].startswith(_OF_LIBRARIES) or ids.pid(key[0]) in self._watched
 
     def _gaps_of(self, uncounted: frozenset[tuple[int, str]], t_ns: int) -> list[Reading]:
         return [
@@ -122,7 +123,7 @@ class Reports:
             if name.startswith(prefixes)
         ]
 
-    def resume(self, t_ns: int, is_kept: Callable[[str], bool]) -> tuple[Reading, ...]:
+    def resume(self, t_ns: int, is_kept: Callable[[TrackId], bool]) -> tuple[Reading, ...]:
         """The helper has ended and another one will count from 0: ours will go on from where they stand.
 
         Args:
@@ -144,21 +145,21 @@ class Reports:
         self._observed = observed
         return {v.THREAD_SPINS.name} if was_off else set()
 
-    def _forget(self, gone: set[str]) -> None:
+    def _forget(self, gone: set[TrackId]) -> None:
         """Drop what ended: ids are used again, and threads may come and go by the thousand."""
         if not gone:
             return
         for book in (self._told, self._base):
             for key in [key for key in book if key[0] in gone]:
                 del book[key]
-        self._watched -= {_pid(track) for track in gone if track.startswith("process:")}
+        self._watched -= {ids.pid(track) for track in gone if ids.kind(track) is TrackKind.PROCESS}
         self._counters.forget(gone)
 
 
-def gone_tracks(report: Sample) -> tuple[str, ...]:
+def gone_tracks(report: Sample) -> tuple[TrackId, ...]:
     """The tracks of processes and threads that have ended since the report before."""
-    threads = tuple(f"thread:{pid}/{tid}" for pid, tid in report.get("ended", ()))
-    return (*threads, *(f"process:{pid}" for pid in report.get("gone", ())))
+    threads = tuple(ids.thread(pid, tid) for pid, tid in report.get("ended", ()))
+    return (*threads, *(ids.process(pid) for pid in report.get("gone", ())))
 
 
 def _uncounted(report: Sample) -> frozenset[tuple[int, str]]:
@@ -184,14 +185,10 @@ def _series(functions: Iterable[Sequence[Any]], by_thread: Iterable[Sequence[Any
     return frozenset(names | {(pid, _BY_THREAD[kind]) for pid, kinds in by_thread for kind in kinds})
 
 
-def _is_of(key: tuple[str, str], uncounted: frozenset[tuple[int, str]]) -> bool:
+def _is_of(key: tuple[TrackId, str], uncounted: frozenset[tuple[int, str]]) -> bool:
     """Whether a series is one of these; buckets of a distribution have one label more."""
     track, name = key
     if not name.startswith(_OF_LIBRARIES):
         return False
-    pid = _pid(track)
+    pid = ids.pid(track)
     return (pid, name) in uncounted or (pid, name.rpartition("|")[0]) in uncounted
-
-
-def _pid(track: str) -> int:
-    return int(track.partition(":")[2].partition("/")[0])

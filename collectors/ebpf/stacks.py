@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from llmtop import ids
 from llmtop.collectors.ebpf.causes import FileOf, cause_of_sleep, file_of
 from llmtop.collectors.ebpf.helper.wire import Sample
-from llmtop.model import NS_PER_S, Stack
+from llmtop.model import NS_PER_S, Stack, TrackId
 from llmtop.text import clean
 
 ON_CPU = "on-cpu"
@@ -19,13 +20,13 @@ MOST_STACKS = 400
 """Of a server with 800 different ones, these held 99.5 % of the time."""
 LIGHTER_STACKS = "(lighter stacks, together)"
 
-_StackKey: TypeAlias = "tuple[str, str, tuple[str, ...]]"
+_StackKey: TypeAlias = "tuple[TrackId, str, tuple[str, ...]]"
 """Track, state and frames."""
 
 
 def _together(light: Iterable[tuple[_StackKey, float]]) -> tuple[Stack, ...]:
     """One stack for each thread and state, which says that it stands for many: no time is lost."""
-    sums: dict[tuple[str, str], float] = {}
+    sums: dict[tuple[TrackId, str], float] = {}
     for (track, state, _), ns in light:
         sums[track, state] = sums.get((track, state), 0.0) + ns
     return tuple(Stack((LIGHTER_STACKS,), ns, "ns", state, track) for (track, state), ns in sums.items())
@@ -63,13 +64,13 @@ class StackWindow:
         weights: dict[_StackKey, float] = {}
         for pid, tid, call, state, descriptor, frames, ns in report.get("stacks", ()):
             cause = cause_of_sleep(pid, call, state, descriptor, self._file_of).value
-            key = (f"thread:{pid}/{tid}", cause, self._clean(frames))
+            key = (ids.thread(pid, tid), cause, self._clean(frames))
             weights[key] = weights.get(key, 0.0) + ns
         for pid, tid, cause_name, frames, ns in report.get("asleep", ()):
-            key = (f"thread:{pid}/{tid}", cause_name, self._clean(frames))
+            key = (ids.thread(pid, tid), cause_name, self._clean(frames))
             weights[key] = weights.get(key, 0.0) + ns
         for pid, tid, frames, ns in report.get("running", ()):
-            key = (f"thread:{pid}/{tid}", ON_CPU, self._clean(frames))
+            key = (ids.thread(pid, tid), ON_CPU, self._clean(frames))
             weights[key] = weights.get(key, 0.0) + ns
         return weights
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind
 from llmtop.session import Recorder
 
 START_NS = 500 * NS_PER_S
-THREAD = "thread:7/8"
-PROCESS = "process:7"
-GPU = "gpu:0"
-SERVER = "server:8000"
+THREAD = ids.thread(7, 8)
+PROCESS = ids.process(7)
+GPU = ids.gpu(0)
+SERVER = ids.server(8000)
 
 Rate = float | Callable[[int], float]
 """Per second; or by second, for what changes."""
@@ -34,9 +35,9 @@ class Probed:
     """
 
     clocks: Mapping[Metric, Rate] = field(default_factory=dict)
-    counters: Mapping[tuple[str, Metric], Rate] = field(default_factory=dict)
-    probes: Mapping[tuple[str, Metric], Rate] = field(default_factory=dict)
-    gauges: Mapping[tuple[str, Metric], Rate | Callable[[int], float | None]] = field(default_factory=dict)
+    counters: Mapping[tuple[TrackId, Metric], Rate] = field(default_factory=dict)
+    probes: Mapping[tuple[TrackId, Metric], Rate] = field(default_factory=dict)
+    gauges: Mapping[tuple[TrackId, Metric], Rate | Callable[[int], float | None]] = field(default_factory=dict)
     observed: float | None = 1.0
     calls_until: int | None = None
     probes_from: int = 0
@@ -48,12 +49,12 @@ class Probed:
     def trace(self, seconds: int = 12) -> Trace:
         """What the recorder holds after so many seconds."""
         recorder = Recorder(Origin("live"))
-        sums: dict[tuple[str, str], float] = {}
+        sums: dict[tuple[TrackId, str], float] = {}
         for second in range(seconds + 1):
             recorder.append("test", self._poll(second, sums))
         return recorder.freeze()
 
-    def _poll(self, second: int, sums: dict[tuple[str, str], float]) -> Trace:
+    def _poll(self, second: int, sums: dict[tuple[TrackId, str], float]) -> Trace:
         t = START_NS + second * NS_PER_S + self.jitter_ns * (second % 3)
         readings = []
         clocks = {(THREAD, clock): rate for clock, rate in self.clocks.items()}
@@ -66,7 +67,7 @@ class Probed:
         readings += self._probed(second, t, sums)
         return Trace(Origin("live"), t, t, tracks=self._tracks(), readings=tuple(readings), missing=self.missing)
 
-    def _probed(self, second: int, t: int, sums: dict[tuple[str, str], float]) -> list[Reading]:
+    def _probed(self, second: int, t: int, sums: dict[tuple[TrackId, str], float]) -> list[Reading]:
         readings: list[Reading] = []
         if self.observed is None or second < self.probes_from:
             return readings
@@ -94,7 +95,7 @@ class Probed:
         calls = (v.LIBRARY_COUNT.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name)
         return any(track in (THREAD, PROCESS) and metric.name.startswith(calls) for track, metric in self.probes)
 
-    def _tracks(self) -> dict[str, Track]:
+    def _tracks(self) -> dict[TrackId, Track]:
         found = [
             Track(PROCESS, TrackKind.PROCESS, self.role, facts={"role": self.role}),
             Track(THREAD, TrackKind.THREAD, "engine", PROCESS, {"role": self.role}),
@@ -109,7 +110,7 @@ class Probed:
 
 
 def _grow(
-    sums: dict[tuple[str, str], float], track: str, metric: Metric, rate: Rate, second: int, scale: float
+    sums: dict[tuple[TrackId, str], float], track: TrackId, metric: Metric, rate: Rate, second: int, scale: float
 ) -> tuple[float, float]:
     """The counter before and after one second."""
     key = (track, metric.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server.configuration import Setting, change, configuration, is_on, number, setting, switch_on
 from llmtop.model import Fact, Feature, Origin, Trace, Track, TrackKind, Unknown
@@ -11,7 +12,7 @@ from llmtop.servers.registry import BY_KIND
 from llmtop.settings import facts, told
 from tests.analysis.verdict_scenes import CPU_BOUND, CPU_ONLY, KV_FULL, THROTTLED
 
-GPU = Track("gpu:0", TrackKind.GPU, "H100")
+GPU = Track(ids.gpu(0), TrackKind.GPU, "H100")
 
 
 def server(command: str, kind: str = "vllm", version: Fact = "0.26.0") -> dict[str, Fact]:
@@ -20,7 +21,7 @@ def server(command: str, kind: str = "vllm", version: Fact = "0.26.0") -> dict[s
 
 
 def trace(found: dict[str, Fact], *more: Track, kind: TrackKind = TrackKind.SERVER) -> Trace:
-    tracks = (Track("server:1", kind, "s", facts=found), *more)
+    tracks = (Track(ids.server(1), kind, "s", facts=found), *more)
     return Trace(Origin("live"), tracks={track.id: track for track in tracks})
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view, kv_bytes_in_use
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
@@ -22,6 +23,7 @@ from llmtop.model import (
     TargetProcess,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -72,24 +74,24 @@ def trace_of(
     missing: tuple[Missing, ...] = (),
 ) -> Trace:
     """Twenty seconds of steady work; each GPU draws 600 W by its energy counter."""
-    tracks = {"server:8000": Track("server:8000", TrackKind.SERVER, "vLLM", facts=facts or {})}
-    series: dict[tuple[str, str], Series] = {}
+    tracks = {ids.server(8000): Track(ids.server(8000), TrackKind.SERVER, "vLLM", facts=facts or {})}
+    series: dict[tuple[TrackId, str], Series] = {}
     seconds = range(1, 21)
 
-    def add(track: str, metric: Metric, values: list[float], origin: str) -> None:
+    def add(track: TrackId, metric: Metric, values: list[float], origin: str) -> None:
         samples: list[tuple[int, float | None]] = [(s * NS_PER_S, x) for s, x in zip(seconds, values, strict=True)]
         series[track, metric.name] = Series.of(track, metric, origin, samples)
 
     for i in range(gpus):
-        tracks[f"gpu:{i}"] = Track(f"gpu:{i}", TrackKind.GPU, "H100", facts=H100)
+        tracks[ids.gpu(i)] = Track(ids.gpu(i), TrackKind.GPU, "H100", facts=H100)
         for metric, value in gauges.items():
-            add(f"gpu:{i}", metric, [value] * 20, "NVML" if metric is v.GPU_POWER else "GPM")
+            add(ids.gpu(i), metric, [value] * 20, "NVML" if metric is v.GPU_POWER else "GPM")
         if energy:
-            add(f"gpu:{i}", v.GPU_ENERGY, [600.0 * s for s in seconds], "NVML")
+            add(ids.gpu(i), v.GPU_ENERGY, [600.0 * s for s in seconds], "NVML")
     for metric, value in SERVER_GAUGES.items():
-        add("server:8000", metric, [value] * 20, "vllm")
+        add(ids.server(8000), metric, [value] * 20, "vllm")
     for metric, rate in rates.items():
-        add("server:8000", metric, [rate * s for s in seconds], "vllm")
+        add(ids.server(8000), metric, [rate * s for s in seconds], "vllm")
     return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing)
 
 
@@ -208,7 +210,10 @@ def test_without_gpus_all_of_it_says_why() -> None:
 def test_strangers_on_the_gpu_are_noted() -> None:
     trace = trace_of()
     more = {
-        f"gpu:0/process:{pid}": Track(f"gpu:0/process:{pid}", TrackKind.GPU_PROCESS, "p", "gpu:0") for pid in (7, 9)
+        ids.gpu_process(ids.gpu(0), pid): Track(
+            ids.gpu_process(ids.gpu(0), pid), TrackKind.GPU_PROCESS, "p", ids.gpu(0)
+        )
+        for pid in (7, 9)
     }
     shared = replace_tracks(trace, {**trace.tracks, **more})
     assert efficiency_view(shared, TARGET).notes == (
@@ -222,5 +227,5 @@ def test_gpus_that_may_not_be_the_servers_are_noted() -> None:
     assert view.notes == ("which GPUs the server uses is not known: all 2 are counted",)
 
 
-def replace_tracks(trace: Trace, tracks: dict[str, Track]) -> Trace:
+def replace_tracks(trace: Trace, tracks: dict[TrackId, Track]) -> Trace:
     return Trace(trace.origin, trace.start_ns, trace.end_ns, tracks=tracks, series=trace.series)

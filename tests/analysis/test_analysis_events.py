@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.events import Episode, clock_episodes, events, events_table, falls, growths
 from llmtop.model import NS_PER_S, Mark, Series, Severity
@@ -18,7 +19,7 @@ POWER_CAP, TOO_HOT, IDLE = 0x4, 0x40, 0x1
 
 def masks(*pairs: tuple[int, int | None]) -> Series:
     samples = [(second * NS_PER_S, None if mask is None else float(mask)) for second, mask in pairs]
-    return Series.of("gpu:0", v.GPU_CLOCK_REASONS, "NVML", samples)
+    return Series.of(ids.gpu(0), v.GPU_CLOCK_REASONS, "NVML", samples)
 
 
 def episode(bit: int, start_s: int, last_s: int, *, is_ongoing: bool = False, began_before: bool = False) -> Episode:
@@ -113,7 +114,9 @@ def test_an_xid_is_taken_apart(text: str, what: str, meaning: str, action: str) 
 
 
 def counted(*pairs: tuple[int, float | None]) -> Series:
-    return Series.of("server:1", v.SERVER_PREEMPTIONS, "test", [(second * NS_PER_S, value) for second, value in pairs])
+    return Series.of(
+        ids.server(1), v.SERVER_PREEMPTIONS, "test", [(second * NS_PER_S, value) for second, value in pairs]
+    )
 
 
 def test_a_counter_that_falls_is_a_restart() -> None:
@@ -129,7 +132,7 @@ def test_growth_is_one_event_until_it_pauses() -> None:
 
 def test_restarts_and_preemptions_of_a_server_are_events() -> None:
     trace = live_trace(Scene(gpus=0), ticks=50)
-    key = ("server:8000", v.SERVER_OUTPUT_TOKENS.name)
+    key = (ids.server(8000), v.SERVER_OUTPUT_TOKENS.name)
     series = Series.of(key[0], v.SERVER_OUTPUT_TOKENS, "test", [(START_NS, 9.0), (START_NS + 45 * NS_PER_S, 1.0)])
     trace = replace(trace, series={**trace.series, key: series}, marks=())
     assert [(one.what, (one.t_ns - START_NS) // NS_PER_S) for one in events(trace)] == [

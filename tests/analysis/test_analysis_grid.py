@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.series.grid import (
     Grid,
     counter_steps,
@@ -24,7 +25,7 @@ S = NS_PER_S
 
 def series(*samples: tuple[float, float | None], metric: Metric = THREAD_ON_CPU) -> Series:
     """Samples by second."""
-    return Series.of("thread:1/1", metric, "test", [(int(t * S), value) for t, value in samples])
+    return Series.of(ids.thread(1, 1), metric, "test", [(int(t * S), value) for t, value in samples])
 
 
 def attached(seconds: int) -> Series:
@@ -107,7 +108,7 @@ def test_resampling_keeps_the_sum(parts: list[tuple[int, float]], pieces: int) -
         t, total = samples[-1]
         samples.append((t + length, (total or 0.0) + growth))
     end_ns = samples[-1][0]
-    counter = Series.of("thread:1/1", THREAD_ON_CPU, "test", samples)
+    counter = Series.of(ids.thread(1, 1), THREAD_ON_CPU, "test", samples)
     steps = counter_steps(counter, 0, end_ns)
     step_ns = -(-end_ns // pieces)
     grid = Grid(0, step_ns, pieces)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.collectors.ebpf.helper.wire import sample
 from llmtop.collectors.ebpf.reports import Reports
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown
 from llmtop.session import Recorder
 
 WINDOW = 10 * NS_PER_S
 ATTACHED_S = 1
 
 
-def counted(values: Mapping[tuple[str, Metric], Sequence[tuple[int, float | None]]], end_s: int = 10) -> Trace:
+def counted(values: Mapping[tuple[TrackId, Metric], Sequence[tuple[int, float | None]]], end_s: int = 10) -> Trace:
     """A trace of counters with (second, value) samples."""
     series = {
         (track, metric.name): Series.of(track, metric, "eBPF", [(s * NS_PER_S, value) for s, value in samples])
@@ -28,13 +29,13 @@ def counted(values: Mapping[tuple[str, Metric], Sequence[tuple[int, float | None
 
 
 def looked(
-    seconds: Sequence[int], metric: Metric = v.SCHEDULER_OBSERVED, track: str = "process:1"
-) -> dict[tuple[str, Metric], list[tuple[int, float | None]]]:
+    seconds: Sequence[int], metric: Metric = v.SCHEDULER_OBSERVED, track: TrackId = ids.process(1)
+) -> dict[tuple[TrackId, Metric], list[tuple[int, float | None]]]:
     """The probes were attached from 0 on and reported at these seconds."""
     return {(track, metric): [(s, float(s * NS_PER_S)) for s in seconds]}
 
 
-def queued(upper: float, track: str = "process:1") -> tuple[str, Metric]:
+def queued(upper: float, track: TrackId = ids.process(1)) -> tuple[TrackId, Metric]:
     return track, v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper)
 
 
@@ -73,8 +74,8 @@ def test_processes_are_added_up() -> None:
     made = heatmap(
         counted(
             EVERY_SECOND
-            | looked(range(11), track="process:2")
-            | {queued(256): [(0, 0), (3, 5)], queued(256, "process:2"): [(0, 0), (3, 1)]}
+            | looked(range(11), track=ids.process(2))
+            | {queued(256): [(0, 0), (3, 5)], queued(256, ids.process(2)): [(0, 0), (3, 1)]}
         )
     )
     assert rates(made)[2] == [6]
@@ -126,7 +127,7 @@ def test_counters_that_begin_again_bring_what_they_show_since() -> None:
 
 
 def test_rates_are_made_with_the_time_that_was_looked() -> None:
-    half: dict[tuple[str, Metric], Sequence[tuple[int, float | None]]] = {
+    half: dict[tuple[TrackId, Metric], Sequence[tuple[int, float | None]]] = {
         key: [(s, s * NS_PER_S / 2) for s in range(11)] for key in EVERY_SECOND
     }
     made = heatmap(counted(half | {queued(256): [(0, 0), (3, 5)]}))
@@ -148,7 +149,7 @@ def test_quantiles_of_each_column() -> None:
 
 
 def test_finished_columns_are_taken_over() -> None:
-    values: dict[tuple[str, Metric], list[tuple[int, float | None]]]
+    values: dict[tuple[TrackId, Metric], list[tuple[int, float | None]]]
     values = {queued(256): [(0, 0), (3, 5)], queued(math.inf): [(0, 0), (3, 5), (10, 6)]}
     before = heatmap(counted(EVERY_SECOND | values))
     later = counted(looked(range(13)) | values | {queued(256): [(0, 0), (3, 5), (12, 7)]}, end_s=12)
@@ -161,7 +162,7 @@ def test_finished_columns_are_taken_over() -> None:
 def test_of_system_calls_one_or_all_together() -> None:
     observed = looked(range(11), v.SYSCALL_TIMED)
     read, futex = (v.bucket(v.labelled(v.SYSCALL_LATENCY, name), 512) for name in ("read", "futex"))
-    trace = counted(observed | {("process:1", read): [(0, 0), (3, 5)], ("process:1", futex): [(0, 0), (3, 2)]})
+    trace = counted(observed | {(ids.process(1), read): [(0, 0), (3, 5)], (ids.process(1), futex): [(0, 0), (3, 2)]})
     one, everything = syscall_heatmap(trace, "read", WINDOW, 10), syscall_heatmap(trace, None, WINDOW, 10)
     assert isinstance(one, Heatmap)
     assert isinstance(everything, Heatmap)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.series.histograms import Distribution, Quantile, distribution, in_order, quantile, within
 from llmtop.model import NS_PER_S, Missing, Origin, Series, Trace, Unknown
 from llmtop.vocabulary import SERVER_TTFT, bucket, total
@@ -21,16 +22,16 @@ def trace(*scrapes: tuple[float, ...], summed: tuple[float, ...] = (), missing: 
     for i, upper in enumerate(UPPERS):
         metric = bucket(SERVER_TTFT, upper)
         samples: list[tuple[int, float | None]] = [((n + 1) * NS_PER_S, scrape[i]) for n, scrape in enumerate(scrapes)]
-        series["server:1", metric.name] = Series.of("server:1", metric, "test", samples)
+        series[ids.server(1), metric.name] = Series.of(ids.server(1), metric, "test", samples)
     if summed:
         metric = total(SERVER_TTFT)
         samples = [((n + 1) * NS_PER_S, value) for n, value in enumerate(summed)]
-        series["server:1", metric.name] = Series.of("server:1", metric, "test", samples)
+        series[ids.server(1), metric.name] = Series.of(ids.server(1), metric, "test", samples)
     return Trace(Origin("live"), 0, len(scrapes) * NS_PER_S, series=series, missing=missing)
 
 
 def of(seen: Trace, q: float, window_s: int = 60) -> Quantile | Unknown:
-    return quantile(seen, "server:1", SERVER_TTFT, q, window_s * NS_PER_S)
+    return quantile(seen, ids.server(1), SERVER_TTFT, q, window_s * NS_PER_S)
 
 
 def test_a_wide_bucket_gives_its_bounds_and_no_value() -> None:
@@ -96,10 +97,12 @@ def test_a_limit_is_exceeded_kept_or_within_the_bounds(found: Quantile, limit: f
 def test_a_server_that_tells_a_sum_and_a_count_has_a_mean() -> None:
     counted, summed = bucket(SERVER_TTFT, math.inf), total(SERVER_TTFT)
     series = {
-        ("server:1", metric.name): Series.of("server:1", metric, "test", [(NS_PER_S, 0.0), (2 * NS_PER_S, grown)])
+        (ids.server(1), metric.name): Series.of(ids.server(1), metric, "test", [(NS_PER_S, 0.0), (2 * NS_PER_S, grown)])
         for metric, grown in ((counted, 4.0), (summed, 2.0))
     }
-    seen = distribution(Trace(Origin("live"), 0, 2 * NS_PER_S, series=series), "server:1", SERVER_TTFT, 60 * NS_PER_S)
+    seen = distribution(
+        Trace(Origin("live"), 0, 2 * NS_PER_S, series=series), ids.server(1), SERVER_TTFT, 60 * NS_PER_S
+    )
     assert isinstance(seen, Distribution)
     assert seen.mean == 0.5
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.threads.idle_causes import ESTIMATE, IdleCauses, idle_causes
-from llmtop.model import Metric, Trace, Track, TrackKind, Unknown
+from llmtop.model import Metric, Trace, Track, TrackId, TrackKind, Unknown
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed, Rate
 from tests.live_traces import AMPERE, NO_GPU, Scene, live_trace
 
@@ -21,7 +22,7 @@ ALL_SEEN = {
     (PROCESS, v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel")): 100.0,
 }
 HALF_IDLE = {(GPU, v.GPU_SM): 50.0}
-WORKER = "thread:9/9"
+WORKER = ids.thread(9, 9)
 
 
 def causes_of(trace: Trace) -> IdleCauses:
@@ -64,7 +65,7 @@ def test_without_probes_on_cpu_time_is_not_called_work() -> None:
 
 
 def test_no_request_is_no_fault_of_the_cpu() -> None:
-    gauges: dict[tuple[str, Metric], Rate] = {
+    gauges: dict[tuple[TrackId, Metric], Rate] = {
         **HALF_IDLE,
         (SERVER, v.SERVER_RUNNING): lambda s: 0.0 if s <= 10 else 4.0,
         (SERVER, v.SERVER_WAITING): 0.0,
@@ -118,9 +119,9 @@ def test_seconds_without_the_thread_are_unknown() -> None:
 
 def test_a_worker_that_waits_is_charged_to_the_engine() -> None:
     tracks = (
-        Track("process:9", TrackKind.PROCESS, "Worker_TP0"),
-        Track(WORKER, TrackKind.THREAD, "Worker_TP0", "process:9", {"role": "Worker_TP0"}),
-        Track("gpu:0/process:9", TrackKind.GPU_PROCESS, "Worker_TP0"),
+        Track(ids.process(9), TrackKind.PROCESS, "Worker_TP0"),
+        Track(WORKER, TrackKind.THREAD, "Worker_TP0", ids.process(9), {"role": "Worker_TP0"}),
+        Track(ids.gpu_process(ids.gpu(0), 9), TrackKind.GPU_PROCESS, "Worker_TP0"),
     )
     counters = {
         (WORKER, v.THREAD_ON_CPU): 0.2,
@@ -144,7 +145,7 @@ def test_each_missing_side_has_its_reason() -> None:
     assert idle_causes(live_trace(NO_GPU)) == Unknown("no NVIDIA driver library was found", "install the NVIDIA driver")
     assert isinstance(idle_causes(live_trace(Scene(has_threads=False))), Unknown)
     assert isinstance(idle_causes(live_trace(ticks=1)), Unknown)
-    assert isinstance(idle_causes(live_trace(), "gpu:5"), Unknown)
+    assert isinstance(idle_causes(live_trace(), ids.gpu(5)), Unknown)
 
 
 def test_gpu_without_gpm_falls_back_to_its_duty_cycle() -> None:

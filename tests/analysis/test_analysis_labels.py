@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from llmtop.analysis.series.labels import labelled, labels
-from llmtop.model import Metric, Origin, Series, Trace
+from llmtop.model import Metric, Origin, Series, Trace, TrackId
 
 
 def trace(*keys: tuple[str, str]) -> Trace:
-    series = {(track, name): Series.of(track, Metric(name, ""), "s", [(1, 1.0)]) for track, name in keys}
+    found = ((TrackId(track), name) for track, name in keys)
+    series = {key: Series.of(key[0], Metric(key[1], ""), "s", [(1, 1.0)]) for key in found}
     return Trace(Origin("live"), series=series)
 
 

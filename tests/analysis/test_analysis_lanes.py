@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.pages.lanes import lane_behind, lanes_at, lanes_view
 from llmtop.analysis.series.readings import as_of, gpu_tracks, latest, mean
 from llmtop.analysis.views import Lane, Lanes
@@ -52,7 +53,7 @@ def test_lanes_hold_what_was_measured() -> None:
 def test_a_run_queue_that_fills_its_scale_takes_that_of_other_shares() -> None:
     """33 % must not look fuller than 67 % two lines above."""
     trace = live_trace()
-    key = ("thread:4300/4300", THREAD_RUN_QUEUE.name)
+    key = (ids.thread(4300, 4300), THREAD_RUN_QUEUE.name)
     old = trace.series[key]
     more = Series.of(*key[:1], THREAD_RUN_QUEUE, old.source, [(t, (value or 0) * 4) for t, value in old])
     lanes = {lane.title: lane for lane in lanes_view(replace(trace, series={**trace.series, key: more})).lanes}
@@ -80,7 +81,7 @@ def test_mark_older_than_the_axis_is_left_out() -> None:
 
 
 def test_chosen_gpu_is_shown_and_named() -> None:
-    view = lanes_view(live_trace(Scene(gpus=2)), "gpu:1")
+    view = lanes_view(live_trace(Scene(gpus=2)), ids.gpu(1))
     assert view.lanes[0].title == "DRAM gpu1"
 
 
@@ -107,7 +108,7 @@ def test_as_of_shows_the_trace_as_it_stood() -> None:
     assert then.end_ns == START_NS + 20 * NS_PER_S
     assert all((series.last_t_ns or 0) <= then.end_ns for series in then.series.values())
     assert then.marks == ()
-    assert latest(then, "gpu:0", GPU_DRAM) != latest(trace, "gpu:0", GPU_DRAM)
+    assert latest(then, ids.gpu(0), GPU_DRAM) != latest(trace, ids.gpu(0), GPU_DRAM)
 
 
 def test_as_of_now_is_the_trace_itself() -> None:
@@ -116,12 +117,12 @@ def test_as_of_now_is_the_trace_itself() -> None:
 
 
 def test_as_of_before_the_first_sample_knows_nothing() -> None:
-    assert isinstance(latest(as_of(live_trace(), START_NS - NS_PER_S), "server:8000", SERVER_RUNNING), Unknown)
+    assert isinstance(latest(as_of(live_trace(), START_NS - NS_PER_S), ids.server(8000), SERVER_RUNNING), Unknown)
 
 
 def test_mean_needs_two_readings() -> None:
-    assert isinstance(mean(live_trace(ticks=1), "gpu:0", GPU_DRAM, 15 * NS_PER_S), Unknown)
-    assert mean(live_trace(Scene(is_moving=False), ticks=2), "gpu:0", GPU_DRAM, 15 * NS_PER_S) == pytest.approx(83)
+    assert isinstance(mean(live_trace(ticks=1), ids.gpu(0), GPU_DRAM, 15 * NS_PER_S), Unknown)
+    assert mean(live_trace(Scene(is_moving=False), ticks=2), ids.gpu(0), GPU_DRAM, 15 * NS_PER_S) == pytest.approx(83)
 
 
 def test_gpus_are_in_order_of_their_index() -> None:

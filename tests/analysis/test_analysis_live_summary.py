@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.pages.live_summary import header, snapshot_document
 from llmtop.analysis.server.view import ServerView
 from llmtop.model import (
@@ -94,7 +95,7 @@ def test_header_counts_only_the_servers_gpus() -> None:
 def test_model_comes_from_the_metrics_where_the_command_line_has_none() -> None:
     trace = live_trace(ticks=1)
     tracks = dict(trace.tracks)
-    tracks["server:8000"] = replace(tracks["server:8000"], facts={"model": "qwen"})
+    tracks[ids.server(8000)] = replace(tracks[ids.server(8000)], facts={"model": "qwen"})
     known = replace(trace, tracks=tracks)
     assert header(known, replace(TARGET, model=Unknown("not on the command line"))).model == "qwen"
 
@@ -173,10 +174,10 @@ def test_gpus_are_means_over_the_window_and_not_the_last_sample() -> None:
     trace = live_trace(Scene(is_moving=False))
     series = dict(trace.series)
     for name in ("gpu.sm", "gpu.dram", "gpu.tensor_hmma", "gpu.tensor", "gpu.fp32", "gpu.fp16", "gpu.power"):
-        old = series["gpu:0", name]
+        old = series[ids.gpu(0), name]
         samples: list[tuple[int, float | None]] = list(old)
         samples[-5:] = [(t, 0.0) for t, _ in samples[-5:]]
-        series["gpu:0", name] = Series.of("gpu:0", old.metric, old.source, samples)
+        series[ids.gpu(0), name] = Series.of(ids.gpu(0), old.metric, old.source, samples)
     gpu, *_ = (resting := document(replace(trace, series=series), seconds=9.5))["gpus"]
     assert gpu["sm"] == pytest.approx(95.5 / 2)
     assert gpu["dram_bytes_per_s"] == pytest.approx(0.83 * 5120 / 8 * 2 * 2619e6 / 2)
@@ -261,7 +262,7 @@ def test_failed_collector_is_listed() -> None:
 
 
 def test_python_functions_are_in_the_stacks_and_on_their_own() -> None:
-    track = "thread:4300/4301"
+    track = ids.thread(4300, 4301)
     stacks = (
         Stack(("_PyEval_EvalFrameDefault", "sem_wait"), 1e9, "ns", "futex", track),
         Stack(("main (a.py:3)", "step (a.py:7)"), 4, "samples", "python waiting", track),
@@ -323,7 +324,7 @@ def test_nobody_says_that_there_is_no_gpu_before_somebody_has_looked() -> None:
 def test_a_server_whose_port_is_open_and_says_nothing_is_awaited() -> None:
     trace = verdict_scenes.ALIVE.but(running=None, waiting=None, answer=None, seconds=1).trace()
     silent = {name: track for name, track in trace.tracks.items() if track.kind is not TrackKind.SERVER}
-    asked = replace(trace, tracks={**silent, "endpoint:1": Track("endpoint:1", TrackKind.ENDPOINT, "GET")})
+    asked = replace(trace, tracks={**silent, ids.endpoint(1): Track(ids.endpoint(1), TrackKind.ENDPOINT, "GET")})
     view = header(asked, TARGET)
     assert (view.is_starting, view.is_awaited) == (False, True)
     assert not header(asked, replace(TARGET, kind="process")).is_awaited

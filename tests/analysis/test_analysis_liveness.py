@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.live_rules import LIVENESS, RULES, silenced_by
 from llmtop.analysis.rules.registry import diagnose
@@ -36,7 +37,7 @@ def states(scene: Scene) -> list[str]:
 def renamed(scene: Scene, pid: int, **facts: float | str | Unknown) -> Trace:
     """The trace with other facts of an ended part."""
     trace = scene.trace()
-    track = trace.tracks[f"ended:{pid}/1"]
+    track = trace.tracks[ids.ended(pid, 1)]
     return replace(trace, tracks={**trace.tracks, track.id: replace(track, facts={**track.facts, **facts})})
 
 
@@ -124,14 +125,14 @@ def test_an_engine_that_the_server_kills_at_its_end_is_no_dead_engine(
 
     def shut_down(scene: Scene, page_ns: int) -> Trace:
         trace = renamed(scene, 7, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + 2 * NS_PER_S)
-        endpoint = trace.tracks["endpoint:1"]
+        endpoint = trace.tracks[ids.endpoint(1)]
         idle_ns = (rest_s - 2) * NS_PER_S
         closed = {**endpoint.facts, "closed_ns": page_ns + int((closed_s + idle_ns / NS_PER_S) * NS_PER_S)}
         return replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=closed)})
 
     ended = {7: ("EngineCore", "killed by SIGKILL")}
     scene = CLOSED.but(threads=(API,), ended=ended)
-    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    answers = scene.trace().get(ids.endpoint(1), v.ENDPOINT_ANSWER)
     assert answers is not None
     page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
     ending = as_of(shut_down(scene, page_ns), page_ns + 4 * NS_PER_S)
@@ -159,11 +160,11 @@ def test_a_server_may_kill_its_engine_first_and_close_its_port_right_after(
 ) -> None:
     """As vLLM 0.26 does on SIGTERM; the moment of the death is known from its pidfd."""
     scene = CLOSED.but(threads=(API,), ended={7: ("EngineCore", how)})
-    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    answers = scene.trace().get(ids.endpoint(1), v.ENDPOINT_ANSWER)
     assert answers is not None
     page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
     trace = renamed(scene, 7, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + NS_PER_S)
-    endpoint = trace.tracks["endpoint:1"]
+    endpoint = trace.tracks[ids.endpoint(1)]
     facts = {**endpoint.facts, "closed_ns": page_ns + NS_PER_S + int(closed_after_s * NS_PER_S)}
     closed = replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=facts)})
     then = as_of(closed, page_ns + 4 * NS_PER_S)
@@ -175,12 +176,12 @@ def killed_and_closed(facts: dict[str, str | int], root: dict[str, str | int]) -
     scene = EXITED.but(
         answer=CLOSED.answer, ended={5: ("APIServer", "exit code 0"), 7: ("EngineCore", "killed by SIGKILL")}
     )
-    answers = scene.trace().get("endpoint:1", v.ENDPOINT_ANSWER)
+    answers = scene.trace().get(ids.endpoint(1), v.ENDPOINT_ANSWER)
     assert answers is not None
     page_ns = max(t for t, answer in answers.known if answer == Answer.METRICS)
     trace = renamed(scene, 7, root=5, alive_ns=page_ns + NS_PER_S, ended_ns=page_ns + NS_PER_S, **facts)
-    ended = trace.tracks["ended:5/1"]
-    endpoint = trace.tracks["endpoint:1"]
+    ended = trace.tracks[ids.ended(5, 1)]
+    endpoint = trace.tracks[ids.endpoint(1)]
     tracks = {
         ended.id: replace(ended, facts={**ended.facts, "ended_ns": page_ns + NS_PER_S + NS_PER_S // 5, **root}),
         endpoint.id: replace(endpoint, facts={**endpoint.facts, "closed_ns": page_ns + NS_PER_S + NS_PER_S // 5}),
@@ -223,7 +224,7 @@ def test_an_engine_that_its_server_killed_is_missed_while_the_port_stays_open() 
 
 def test_a_killed_engine_is_called_dead_when_the_port_has_had_time_to_close() -> None:
     trace = ENGINE_KILLED.trace()
-    ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))
+    ended_ns = int(float(str(trace.tracks[ids.ended(7, 1)].facts["ended_ns"])))
     early, late = (liveness(as_of(trace, ended_ns + int(s * NS_PER_S))).faults for s in (0.9, 1.1))
     assert not early
     assert [fault.state for fault in late] == ["ENGINE DEAD"]
@@ -233,7 +234,7 @@ def test_an_engine_that_ends_as_told_while_the_port_is_open_is_dead_after_a_mome
     scene = ENGINE_KILLED.but(ended={7: ("EngineCore", "killed by SIGTERM")})
     assert states(scene) == ["ENGINE DEAD"]
     trace = scene.trace()
-    ended_ns = int(float(str(trace.tracks["ended:7/1"].facts["ended_ns"])))
+    ended_ns = int(float(str(trace.tracks[ids.ended(7, 1)].facts["ended_ns"])))
     assert not liveness(as_of(trace, ended_ns + NS_PER_S)).faults
 
 
@@ -330,7 +331,7 @@ def test_a_part_that_was_started_again_is_well() -> None:
         threads=(API, again), states={5: ProcessState.ALIVE, 9: ProcessState.ALIVE}, ended={7: ("EngineCore", "")}
     ).trace()
     assert [fault.state for fault in liveness(trace).faults] == ["ENGINE DEAD"], "the other was there before its end"
-    key = ("process:9", v.PROCESS_STATE.name)
+    key = (ids.process(9), v.PROCESS_STATE.name)
     late = replace(trace, series={**trace.series, key: trace.series[key].newest(3)})
     assert liveness(late) == Liveness(Life.ALIVE)
 
@@ -395,7 +396,7 @@ WELL_THOUGH_STILL = {
 def test_tokens_that_stand_still_for_a_reason_are_no_hang(case: str) -> None:
     trace = WELL_THOUGH_STILL[case].trace()
     if "cannot be seen" in case:
-        thread = trace.tracks["thread:7/7"]
+        thread = trace.tracks[ids.thread(7, 7)]
         facts = {**thread.facts, "state": v.ThreadCause.GPU_DRIVER.value}
         trace = replace(trace, tracks={**trace.tracks, thread.id: replace(thread, facts=facts)})
     assert liveness(trace) == Liveness(Life.ALIVE)
@@ -458,12 +459,15 @@ def test_a_server_that_was_restarted_may_listen_before_it_can_answer(after_s: in
     trace = ALIVE.but(answer=(Answer.METRICS, Answer.SILENT), answer_s=(0.005, after_s)).trace()
     then = START_NS + (90 - 14) * NS_PER_S
     anew = {key: replace_times(one, then) for key, one in trace.series.items() if one.metric == v.PROCESS_STATE}
-    waited = Series.of("endpoint:1", v.ENDPOINT_TIME, "GET", [(then, 0.005), (then + after_s * NS_PER_S, after_s)])
+    waited = Series.of(ids.endpoint(1), v.ENDPOINT_TIME, "GET", [(then, 0.005), (then + after_s * NS_PER_S, after_s)])
     answers = Series.of(
-        "endpoint:1", v.ENDPOINT_ANSWER, "GET", [(START_NS, Answer.METRICS), (then + after_s * NS_PER_S, Answer.SILENT)]
+        ids.endpoint(1),
+        v.ENDPOINT_ANSWER,
+        "GET",
+        [(START_NS, Answer.METRICS), (then + after_s * NS_PER_S, Answer.SILENT)],
     )
-    series = {**trace.series, **anew, ("endpoint:1", waited.metric.name): waited}
-    series["endpoint:1", answers.metric.name] = answers
+    series = {**trace.series, **anew, (ids.endpoint(1), waited.metric.name): waited}
+    series[ids.endpoint(1), answers.metric.name] = answers
     restarted = replace(trace, end_ns=then + after_s * NS_PER_S, series=series)
     assert [fault.state for fault in liveness(restarted).faults] == said
 
@@ -475,7 +479,7 @@ def replace_times(series: Series, start_ns: int) -> Series:
 
 def test_a_page_that_is_still_waited_for_counts_before_it_has_failed() -> None:
     trace = ALIVE.trace()
-    key, t = ("endpoint:1", v.ENDPOINT_TIME.name), trace.end_ns + 2 * NS_PER_S
+    key, t = (ids.endpoint(1), v.ENDPOINT_TIME.name), trace.end_ns + 2 * NS_PER_S
     for waited_s, said in ((0.9, ["ENDPOINT HANGS"]), (0.2, [])):
         times = Series.of(key[0], v.ENDPOINT_TIME, "GET", [(trace.end_ns, 0.005), (t, waited_s)])
         then = replace(trace, end_ns=t, series={**trace.series, key: times})
@@ -500,7 +504,7 @@ def test_a_slow_endpoint_is_a_warning_and_silences_nothing() -> None:
 @pytest.mark.parametrize(("own_s", "said"), [(1.39, "METRICS SLOW"), (0.05, "ENDPOINT SLOW")])
 def test_a_page_that_is_slow_by_itself_is_no_front_end_that_has_no_time(own_s: float, said: str) -> None:
     trace = ALIVE.but(answer_s=1.4).trace()
-    track = trace.tracks["endpoint:1"]
+    track = trace.tracks[ids.endpoint(1)]
     compared = replace(track, facts={**track.facts, "own_s": own_s})
     [fault] = liveness(replace(trace, tracks={**trace.tracks, track.id: compared})).faults
     assert fault.state == said
@@ -522,7 +526,7 @@ def test_all_live_rules_are_silent_beside_a_server_that_does_not_work() -> None:
 
 # Ages
 
-TRACK = Track("server:1", TrackKind.SERVER, "vLLM")
+TRACK = Track(ids.server(1), TrackKind.SERVER, "vLLM")
 
 
 def lost(after_s: int, interval_s: float = 1.0) -> Trace:
@@ -583,11 +587,11 @@ def test_what_was_never_read_has_no_age() -> None:
 def with_core(scene: Scene, sizes: dict[str, int] | None = None, **roles: str) -> Trace:
     """Of a server whose root must have an EngineCore below it; `roles` are processes that are no parts, by name."""
     trace = scene.trace()
-    root = trace.tracks["process:5"]
+    root = trace.tracks[ids.process(5)]
     settings = {f"setting.{feature}": size for feature, size in (sizes or {}).items()}
     facts = {**root.facts, "core": "EngineCore", "engine_kind": "vllm", **settings}
     helpers = {
-        f"process:{900 + i}": Track(f"process:{900 + i}", TrackKind.PROCESS, role, facts={"role": role, "part": 0})
+        ids.process(900 + i): Track(ids.process(900 + i), TrackKind.PROCESS, role, facts={"role": role, "part": 0})
         for i, role in enumerate(roles.values())
     }
     return replace(trace, tracks={**trace.tracks, root.id: replace(root, facts=facts), **helpers})

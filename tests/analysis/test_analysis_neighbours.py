@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules import cpu_bound, run_queue_starvation
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.neighbours import neighbours
-from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackId, TrackKind
 from tests.analysis.verdict_scenes import API, CPU_BOUND, STARVED, THROTTLED, Thread, findings_of
 
 CROWDED = STARVED.but(threads=(API, Thread(on_cpu=0.5, run_queue=0.4, asleep_in="futex")), cores=4, pressure=40.0)
@@ -24,16 +25,18 @@ def beside(
     """The trace with processes outside the server: (pid, name, cores, cgroup)."""
     end = trace.end_ns - 3 * NS_PER_S
     sums = {v.HOST_STEAL: steal, v.HOST_CPU: in_use, v.HOST_CPU_UNSEEN: unseen}
-    series = {("host", metric.name): Series.of("host", metric, "/proc/stat", [(end, x)]) for metric, x in sums.items()}
+    series = {
+        (ids.HOST, metric.name): Series.of(ids.HOST, metric, "/proc/stat", [(end, x)]) for metric, x in sums.items()
+    }
     tracks = dict(trace.tracks)
     for pid, name, cores, group in others:
-        id = f"neighbour:{pid}"
+        id = ids.neighbour(pid)
         tracks[id] = Track(id, TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": group})
         series[id, v.NEIGHBOUR_CPU.name] = Series.of(id, v.NEIGHBOUR_CPU, "/proc/PID/stat", [(end, cores)])
     return replace(trace, tracks=tracks, series={**trace.series, **series})
 
 
-def with_facts(trace: Trace, track: str, **facts: Fact) -> Trace:
+def with_facts(trace: Trace, track: TrackId, **facts: Fact) -> Trace:
     one = trace.tracks[track]
     return replace(trace, tracks={**trace.tracks, track: replace(one, facts={**one.facts, **facts})})
 
@@ -98,14 +101,14 @@ def test_what_is_in_other_containers_is_said_to_be_unseen() -> None:
     ("cpus", "in_use", "is_pinned"), [("3", 1.2, True), ("3", 3.9, False), ("0-3", 1.2, False), ("", 1.2, False)]
 )
 def test_an_affinity_that_leaves_free_cpus_out_is_the_cause(cpus: str, in_use: float, is_pinned: bool) -> None:
-    finding = starved(beside(with_facts(CROWDED.trace(), "thread:7/7", cpus=cpus), in_use=in_use))
+    finding = starved(beside(with_facts(CROWDED.trace(), ids.thread(7, 7), cpus=cpus), in_use=in_use))
     assert ("it may run on CPU 3 only, others are free" in finding.message) == is_pinned
     assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-3 7") == is_pinned
 
 
 def test_a_quota_is_told_with_whose_it_is() -> None:
     path = "/system.slice/docker-" + "3f2a91b0c7d1" + 52 * "0" + ".scope"
-    trace = with_facts(THROTTLED.trace(), "process:7", cgroup=path, cpu_quota="2 cores")
+    trace = with_facts(THROTTLED.trace(), ids.process(7), cgroup=path, cpu_quota="2 cores")
     assert diagnose(trace).findings[0].message.endswith("0.65 s per second (docker 3f2a91b0c7d1, 2 cores)")
 
 
@@ -126,7 +129,7 @@ def test_llmtops_own_part_is_in_the_evidence_where_it_matters() -> None:
     times = (trace.end_ns - 15 * NS_PER_S, trace.end_ns)
     grown = {v.SELF_CPU: 15 * 0.08 * NS_PER_S, v.SELF_PROBE_HITS: 15 * 60_000.0}
     series = {
-        ("self", metric.name): Series.of("self", metric, "getrusage", [(times[0], 0.0), (times[1], value)])
+        (ids.SELF, metric.name): Series.of(ids.SELF, metric, "getrusage", [(times[0], 0.0), (times[1], value)])
         for metric, value in grown.items()
     }
     (finding,) = findings_of(cpu_bound, replace(trace, series={**trace.series, **series}))
@@ -143,7 +146,7 @@ def test_llmtops_own_part_is_in_the_evidence_where_it_matters() -> None:
     ],
 )
 def test_the_next_command_runs_here(facts: dict[str, Fact], said: str) -> None:
-    assert starved(with_facts(CROWDED.trace(), "host", **facts)).next_command.startswith(said)
+    assert starved(with_facts(CROWDED.trace(), ids.HOST, **facts)).next_command.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -156,17 +159,17 @@ def test_the_next_command_runs_here(facts: dict[str, Fact], said: str) -> None:
     ],
 )
 def test_py_spy_is_for_python(kind: str, tools: str, said: str) -> None:
-    trace = with_facts(CROWDED.trace(), "host", is_root=1, tools=tools)
-    assert commands.stacks(with_facts(trace, "process:7", engine_kind=kind), 7).startswith(said)
+    trace = with_facts(CROWDED.trace(), ids.HOST, is_root=1, tools=tools)
+    assert commands.stacks(with_facts(trace, ids.process(7), engine_kind=kind), 7).startswith(said)
 
 
 def looked_at(trace: Trace, **cores: Sequence[float]) -> Trace:
     """Looks two seconds apart at neighbours by name; 0 for one that was not among those shown."""
     ends = [trace.end_ns - 2 * NS_PER_S * i for i in range(len(next(iter(cores.values()))))][::-1]
     many = beside(trace, *((50 + i, name, 0.0, "") for i, name in enumerate(cores)))
-    host = {("host", v.HOST_CPU.name): Series.of("host", v.HOST_CPU, "/proc/stat", [(t, 4.0) for t in ends])}
+    host = {(ids.HOST, v.HOST_CPU.name): Series.of(ids.HOST, v.HOST_CPU, "/proc/stat", [(t, 4.0) for t in ends])}
     for i, several in enumerate(cores.values()):
-        id = f"neighbour:{50 + i}"
+        id = ids.neighbour(50 + i)
         samples: list[tuple[int, float | None]] = [(t, x) for t, x in zip(ends, several, strict=True) if x]
         host[id, v.NEIGHBOUR_CPU.name] = Series.of(id, v.NEIGHBOUR_CPU, "/proc/PID/stat", samples)
     return replace(many, series={**many.series, **host})
@@ -185,6 +188,6 @@ def test_of_those_that_take_about_as_much_the_first_stays_the_first() -> None:
 
 
 def test_py_spy_is_called_by_where_it_is() -> None:
-    trace = with_facts(CROWDED.trace(), "host", tools="py-spy", py_spy="sudo ~/llmtop/.venv/bin/py-spy")
+    trace = with_facts(CROWDED.trace(), ids.HOST, tools="py-spy", py_spy="sudo ~/llmtop/.venv/bin/py-spy")
     assert commands.stacks(trace, None) == "sudo ~/llmtop/.venv/bin/py-spy dump --nonblocking --pid PID"
     assert commands.profile(trace, 7, "--gil ").startswith("sudo ~/llmtop/.venv/bin/py-spy record --gil --nonblocking")

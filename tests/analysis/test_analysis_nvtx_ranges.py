@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.kernels.nvtx_ranges import has_ranges, launch_ranges, only_range, range_shares
 from llmtop.analysis.kernels.table import Grouping, kernel_table
 from llmtop.cli import main
-from llmtop.model import KernelTable, SpanTable, Trace, Unknown
+from llmtop.model import KernelTable, SpanTable, Trace, TrackId, Unknown
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, LLAMA, SAMPLES, TIMELINE, Launch, report, spans
 
 MS = 1_000_000
 
 
-def ranges(*rows: tuple[str, int, int], track: str = "thread:1/1") -> SpanTable:
+def ranges(*rows: tuple[str, int, int], track: TrackId = ids.thread(1, 1)) -> SpanTable:
     """NVTX ranges of (name, start, end) on one thread."""
     names = tuple(dict.fromkeys(name for name, _, _ in rows))
     made = spans("nvtx", [(start, end, -1) for _, start, end in rows], track)
@@ -32,7 +33,7 @@ def timeline(*nvtx: tuple[str, int, int], launched: tuple[int, ...] = (10, 30, 5
     trace = report(*(Launch(f"k{i}", 1000.0) for i in range(len(launched))), counted=False)
     assert isinstance(trace.kernels, KernelTable)
     kernels = spans("kernel", [(1000 + i * 1000, 2000 + i * 1000, i) for i in range(len(launched))])
-    launches = spans("launch", [(at, at + 5, i) for i, at in enumerate(launched)], "thread:1/1")
+    launches = spans("launch", [(at, at + 5, i) for i, at in enumerate(launched)], ids.thread(1, 1))
     table = replace(trace.kernels, start_ns=kernels.start_ns)
     return replace(trace, kernels=table, spans={"kernel": kernels, "launch": launches, "nvtx": ranges(*nvtx)})
 
@@ -51,7 +52,7 @@ def test_ranges_that_overlap_without_nesting_are_each_open_for_their_own_time() 
 
 def test_ranges_of_another_thread_are_not_the_launchs() -> None:
     trace = timeline(("step", 0, 100))
-    other = {**trace.spans, "nvtx": ranges(("step", 0, 100), track="thread:1/2")}
+    other = {**trace.spans, "nvtx": ranges(("step", 0, 100), track=ids.thread(1, 2))}
     assert not has_ranges(replace(trace, spans=other))
 
 

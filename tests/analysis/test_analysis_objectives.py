@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import objective_missed
 from llmtop.analysis.rules.registry import diagnose
@@ -15,7 +16,7 @@ from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Sever
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of
 
-SERVER = Track("server:1", TrackKind.SERVER, "vLLM :1", facts={"url": "http://127.0.0.1:1/metrics"})
+SERVER = Track(ids.server(1), TrackKind.SERVER, "vLLM :1", facts={"url": "http://127.0.0.1:1/metrics"})
 UPPERS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, math.inf)
 Latencies = Mapping[Metric, Sequence[float]]
 
@@ -38,10 +39,10 @@ def trace(
             seen = [*(values if second >= 30 else ()), *((newest or {}).get(metric, ()) if second >= 55 else ())]
             for upper in UPPERS:
                 count = float(sum(1 for value in seen if value <= upper))
-                readings.append(Reading("server:1", v.bucket(metric, upper), t, count, "histogram"))
-            readings.append(Reading("server:1", v.total(metric), t, float(sum(seen)), "histogram"))
+                readings.append(Reading(ids.server(1), v.bucket(metric, upper), t, count, "histogram"))
+            readings.append(Reading(ids.server(1), v.total(metric), t, float(sum(seen)), "histogram"))
         for metric, (before, after) in (counters or {}).items():
-            readings.append(Reading("server:1", metric, t, after if second >= 30 else before, "metrics"))
+            readings.append(Reading(ids.server(1), metric, t, after if second >= 30 else before, "metrics"))
         recorder.append("test", Trace(Origin("live"), t, t, tracks={SERVER.id: SERVER}, readings=tuple(readings)))
     return recorder.freeze()
 

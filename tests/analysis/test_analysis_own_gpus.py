@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.gpus.stragglers import stragglers
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.pages.live_summary import header
@@ -22,11 +23,11 @@ def machine(opened: Fact, *, users: dict[int, Fact] | None = None, missing: tupl
     """Two GPUs, at which these PIDs work; `opened` is what the server's own files say."""
     trace = ALIVE.but(gpus=(96.0, 2.0)).trace()
     tracks = {id: track for id, track in trace.tracks.items() if track.kind is not TrackKind.GPU_PROCESS}
-    root = tracks["process:5"]
-    tracks["process:5"] = replace(root, facts={**root.facts, "gpus_open": opened})
+    root = tracks[ids.process(5)]
+    tracks[ids.process(5)] = replace(root, facts={**root.facts, "gpus_open": opened})
     for pid, inner in (users or {}).items():
-        id = f"gpu:0/process:{pid}"
-        tracks[id] = Track(id, TrackKind.GPU_PROCESS, "python", "gpu:0", {"pid": pid, "container_pid": inner})
+        id = ids.gpu_process(ids.gpu(0), pid)
+        tracks[id] = Track(id, TrackKind.GPU_PROCESS, "python", ids.gpu(0), {"pid": pid, "container_pid": inner})
     return replace(trace, tracks=tracks, missing=missing)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
 from llmtop.analysis.roofline.phases import CLEAR_SHARE, Phase, phase_now, phase_of, together
@@ -20,7 +21,7 @@ SAMPLE = Path(__file__).parent / "data" / "h100_phases.csv"
 SWITCH_S = 0.4
 """The label changes when Python does; the GPU still works off what was queued, and a window may span both."""
 H100 = Track(
-    "gpu:0",
+    ids.gpu(0),
     TrackKind.GPU,
     "H100",
     facts={"name": "NVIDIA H100 80GB HBM3", "bus_width_bits": 5120, "max_memory_mhz": 2619, "max_sm_mhz": 1980},
@@ -39,8 +40,10 @@ def trace_of(rows: list[dict[Metric, float]]) -> Trace:
     for i, values in enumerate(rows):
         for metric, value in values.items():
             columns.setdefault(metric, []).append(((i + 1) * NS_PER_S, value))
-    series = {("gpu:0", metric.name): Series.of("gpu:0", metric, "GPM", column) for metric, column in columns.items()}
-    return Trace(Origin("live"), 0, len(rows) * NS_PER_S, tracks={"gpu:0": H100}, series=series)
+    series = {
+        (ids.gpu(0), metric.name): Series.of(ids.gpu(0), metric, "GPM", column) for metric, column in columns.items()
+    }
+    return Trace(Origin("live"), 0, len(rows) * NS_PER_S, tracks={ids.gpu(0): H100}, series=series)
 
 
 def window(dram: float, hmma: float, mhz: float = 1830) -> dict[Metric, float]:
@@ -119,10 +122,12 @@ def test_without_windows_the_servers_estimate_is_held_against_the_ridge(
         v.SERVER_READ_BYTES: traffic * limits.bytes_per_s,
     }
     series = {
-        ("server:1", metric.name): Series.of("server:1", metric, "vllm", [(s * NS_PER_S, s * x) for s in range(20)])
+        (ids.server(1), metric.name): Series.of(
+            ids.server(1), metric, "vllm", [(s * NS_PER_S, s * x) for s in range(20)]
+        )
         for metric, x in rates.items()
     }
-    tracks = {"gpu:0": H100, "server:1": Track("server:1", TrackKind.SERVER, "vLLM")}
+    tracks = {ids.gpu(0): H100, ids.server(1): Track(ids.server(1), TrackKind.SERVER, "vLLM")}
     now = phase_now(Trace(Origin("live"), 0, 19 * NS_PER_S, tracks=tracks, series=series), [H100], "bfloat16")
     assert now == Quantity(phase, "", "the server's estimate of FLOPs and bytes")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.rules.registry import diagnose
@@ -65,8 +66,10 @@ def test_remedies_get_the_program() -> None:
 
 def live(**facts: str | int) -> Trace:
     tracks = {
-        "process:7": Track("process:7", TrackKind.PROCESS, "worker", facts={"cmdline": "VLLM::Worker", "root": 5}),
-        "process:5": Track("process:5", TrackKind.PROCESS, "api", facts={"root": 5, **facts}),
+        ids.process(7): Track(
+            ids.process(7), TrackKind.PROCESS, "worker", facts={"cmdline": "VLLM::Worker", "root": 5}
+        ),
+        ids.process(5): Track(ids.process(5), TrackKind.PROCESS, "api", facts={"root": 5, **facts}),
     }
     return Trace(Origin("live"), tracks=tracks)
 

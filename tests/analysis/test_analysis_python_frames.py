@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.threads.python_frames import called_by_python, join_python, python_only
-from llmtop.model import Stack
+from llmtop.model import Stack, TrackId
 
 EVAL = "_PyEval_EvalFrameDefault"
-THREAD = "thread:7/9"
+THREAD = ids.thread(7, 9)
 
 
-def native(*frames: str, ns: float = 100, state: str = "futex", track: str = THREAD) -> Stack:
+def native(*frames: str, ns: float = 100, state: str = "futex", track: TrackId = THREAD) -> Stack:
     return Stack(frames, ns, "ns", state, track)
 
 
-def python(*frames: str, looks: int = 1, state: str = "python waiting", track: str = THREAD) -> Stack:
+def python(*frames: str, looks: int = 1, state: str = "python waiting", track: TrackId = THREAD) -> Stack:
     return Stack(frames, looks, "samples", state, track)
 
 
@@ -57,7 +58,7 @@ def test_only_looks_in_the_same_state_count() -> None:
 
 
 def test_what_was_never_seen_in_that_state_stays_native() -> None:
-    stacks = (native(EVAL, "sum", state="on-cpu"), native("read_[k]", track="thread:7/10"), python("wait (a.py:1)"))
+    stacks = (native(EVAL, "sum", state="on-cpu"), native("read_[k]", track=ids.thread(7, 10)), python("wait (a.py:1)"))
     found = join_python(stacks)
     assert found.stacks == stacks[:2]
     assert found.share == 0
@@ -73,7 +74,7 @@ def test_lines_of_one_function_are_one_frame_unless_details_are_wanted() -> None
 
 
 def test_share_and_looks() -> None:
-    found = join_python((native("a"), native("b", ns=300, track="thread:7/10"), python("f (a.py:1)", looks=28)))
+    found = join_python((native("a"), native("b", ns=300, track=ids.thread(7, 10)), python("f (a.py:1)", looks=28)))
     assert (found.share, found.looks) == (0.25, 28)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.series import rates
 from llmtop.analysis.series.rates import Increase, RateHistory, amounts, increase, rate, rate_samples
 from llmtop.model import NS_PER_S, Metric, Series, Unknown
@@ -14,7 +15,9 @@ COUNTER = Metric("c", "tokens", counter=True)
 
 
 def series(*values: float | None, step_s: float = 1.0) -> Series:
-    return Series.of("t", COUNTER, "s", [(int((i + 1) * step_s * NS_PER_S), value) for i, value in enumerate(values)])
+    return Series.of(
+        ids.HOST, COUNTER, "s", [(int((i + 1) * step_s * NS_PER_S), value) for i, value in enumerate(values)]
+    )
 
 
 def test_rate_is_growth_over_the_time_between_samples() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from llmtop import ids
 from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S, Origin, Stack, StackWindow, Trace
 
 
 def stack(name: str) -> tuple[Stack, ...]:
-    return (Stack((name,), 1.0, "ns", "futex", "thread:7/7"),)
+    return (Stack((name,), 1.0, "ns", "futex", ids.thread(7, 7)),)
 
 
 PAST = tuple(StackWindow(t * NS_PER_S, stack(f"at {t}")) for t in (10, 20, 30))

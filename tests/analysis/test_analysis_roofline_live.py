@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.live import live_view
 from llmtop.analysis.roofline.rates import dram_bytes_per_s, newest_rates
@@ -31,7 +32,7 @@ H100_FACTS: Mapping[str, Fact] = {
     "max_sm_mhz": 1980,
     "gpm": "supported",
 }
-H100 = Track("gpu:0", TrackKind.GPU, "NVIDIA H100 80GB HBM3", facts=H100_FACTS)
+H100 = Track(ids.gpu(0), TrackKind.GPU, "NVIDIA H100 80GB HBM3", facts=H100_FACTS)
 METRIC_BY_SAMPLE_NAME = {
     "tensor": v.GPU_TENSOR,
     "dfma": v.GPU_TENSOR_DFMA,
@@ -99,7 +100,7 @@ def trace_of_recording(row: Mapping[str, Any]) -> Trace:
 )
 def test_flops_of_known_work(kind: str, dtype: str, precision: str, low: float, high: float) -> None:
     row = recorded(kind)
-    point = live_view(trace_of_recording(row), "gpu:0", dtype).points[0]
+    point = live_view(trace_of_recording(row), ids.gpu(0), dtype).points[0]
     assert point.precision == precision
     assert low <= point.flops_per_s / (row["tflops"] * 1e12) <= high
     assert point.intensity == pytest.approx(point.flops_per_s / point.bytes_per_s)
@@ -108,10 +109,10 @@ def test_flops_of_known_work(kind: str, dtype: str, precision: str, low: float, 
 @pytest.mark.parametrize("kind", ["copy", "read", "gemv", "gemm_b64"])
 def test_bytes_of_known_work(kind: str) -> None:
     row = recorded(kind)
-    rates = newest_rates(trace_of_recording(row), "gpu:0", "bfloat16")
+    rates = newest_rates(trace_of_recording(row), ids.gpu(0), "bfloat16")
     assert not isinstance(rates, Unknown)
     assert rates.bytes_per_s / (row["gbps"] * 1e9) == pytest.approx(1, abs=0.01)
-    assert dram_bytes_per_s(trace_of_recording(row), "gpu:0", 60 * NS_PER_S) == rates.bytes_per_s
+    assert dram_bytes_per_s(trace_of_recording(row), ids.gpu(0), 60 * NS_PER_S) == rates.bytes_per_s
 
 
 @pytest.mark.parametrize(
@@ -128,18 +129,18 @@ def test_bytes_of_known_work(kind: str) -> None:
     ],
 )
 def test_quality_says_what_gpm_cannot_tell(kind: str, dtype: Fact, quality: Quality) -> None:
-    assert live_view(trace_of_recording(recorded(kind)), "gpu:0", dtype).points[0].quality is quality
+    assert live_view(trace_of_recording(recorded(kind)), ids.gpu(0), dtype).points[0].quality is quality
 
 
 def test_a_pure_copy_has_no_point_but_says_its_traffic() -> None:
-    view = live_view(trace_of_recording(recorded("copy")), "gpu:0", "bfloat16")
+    view = live_view(trace_of_recording(recorded("copy")), ids.gpu(0), "bfloat16")
     assert view.points == ()
     assert view.why_not is not None
     assert view.why_not.reason == "no floating-point work in the last window, 2.99 TB/s of memory traffic"
 
 
 def test_an_unknown_dtype_gives_a_band_from_bf16_to_fp8() -> None:
-    view = live_view(trace_of_recording(recorded("bf16")), "gpu:0", Unknown("the server does not say"))
+    view = live_view(trace_of_recording(recorded("bf16")), ids.gpu(0), Unknown("the server does not say"))
     assert view.band is not None
     low, high = view.band
     assert high / low == pytest.approx(1978.9 / 989.4)
@@ -153,11 +154,11 @@ def test_an_unknown_dtype_gives_a_band_from_bf16_to_fp8() -> None:
 
 
 def test_a_known_dtype_gives_no_band() -> None:
-    assert live_view(trace_of_recording(recorded("bf16")), "gpu:0", "bf16").band is None
+    assert live_view(trace_of_recording(recorded("bf16")), ids.gpu(0), "bf16").band is None
 
 
 def test_roofs_carry_their_source_and_what_is_reached_in_practice() -> None:
-    memory, compute = live_view(trace_of([(1, DECODE)]), "gpu:0", "bf16").roofs
+    memory, compute = live_view(trace_of([(1, DECODE)]), ids.gpu(0), "bf16").roofs
     assert (memory.kind, memory.level, memory.value) == ("memory", "DRAM", 3352.32e9)
     assert memory.source == "NVML: 5120 bit x 2619 MHz x 2"
     assert memory.practical == pytest.approx(3067e9, rel=0.001)
@@ -169,25 +170,25 @@ def test_roofs_carry_their_source_and_what_is_reached_in_practice() -> None:
 
 def test_the_clock_of_the_moment_scales_compute_and_is_noted() -> None:
     capped = DECODE | {v.GPU_SM_CLOCK: 1372.5, v.GPU_CLOCK_REASONS: 4.0}
-    view = live_view(trace_of([(1, capped)]), "gpu:0", "bf16")
+    view = live_view(trace_of([(1, capped)]), ids.gpu(0), "bf16")
     assert view.points[0].flops_per_s == pytest.approx(0.1785 * 989.4e12 * 0.75)
     assert view.notes == ("at 1372 MHz (power cap) the bf16 roof is 742 TFLOP/s; the one drawn is at 1830 MHz",)
 
 
 def test_the_clock_over_a_window_is_the_mean_of_its_ends() -> None:
     samples = [(1.0, DECODE | {v.GPU_SM_CLOCK: 1400.0}), (1.25, DECODE | {v.GPU_SM_CLOCK: 1500.0})]
-    rates = newest_rates(trace_of(samples), "gpu:0", "bf16")
+    rates = newest_rates(trace_of(samples), ids.gpu(0), "bf16")
     assert not isinstance(rates, Unknown)
     assert rates.sm_mhz == 1450
 
 
 def test_the_roof_fraction_is_of_the_nearer_roof() -> None:
-    point = live_view(trace_of([(1, DECODE)]), "gpu:0", "bf16").points[0]
+    point = live_view(trace_of([(1, DECODE)]), ids.gpu(0), "bf16").points[0]
     assert point.roof_fraction == pytest.approx(0.8434)
 
 
 def test_the_trail_has_ages_and_ends_where_it_should() -> None:
-    view = live_view(trace_of([(t, DECODE) for t in range(100)]), "gpu:0", "bf16", trail_s=60)
+    view = live_view(trace_of([(t, DECODE) for t in range(100)]), ids.gpu(0), "bf16", trail_s=60)
     assert [point.age_s for point in view.points] == list(range(61))
     assert view.points[0].label == "now"
     assert view.points[3].label == "3 s ago"
@@ -195,7 +196,7 @@ def test_the_trail_has_ages_and_ends_where_it_should() -> None:
 
 def test_an_idle_gpu_has_a_reason_and_no_point() -> None:
     idle = dict.fromkeys(DECODE, 0.0) | {v.GPU_DRAM: 0.0006, v.GPU_SM_CLOCK: 345.0}
-    view = live_view(trace_of([(1, DECODE), (2, idle)]), "gpu:0", "bf16")
+    view = live_view(trace_of([(1, DECODE), (2, idle)]), ids.gpu(0), "bf16")
     assert view.points == ()
     assert view.why_not is not None
     assert view.why_not.reason.startswith("idle")
@@ -204,43 +205,43 @@ def test_an_idle_gpu_has_a_reason_and_no_point() -> None:
 
 def test_idle_moments_leave_the_trail() -> None:
     idle = dict.fromkeys(DECODE, 0.0) | {v.GPU_DRAM: 0.0006, v.GPU_SM_CLOCK: 345.0}
-    view = live_view(trace_of([(1, DECODE), (2, idle), (3, DECODE)]), "gpu:0", "bf16")
+    view = live_view(trace_of([(1, DECODE), (2, idle), (3, DECODE)]), ids.gpu(0), "bf16")
     assert [point.age_s for point in view.points] == [0, 2]
 
 
 def test_a_lost_value_is_not_now() -> None:
     gap: dict[Metric, float | None] = {v.GPU_DRAM: None, v.GPU_TENSOR_HMMA: None}
     why = Unknown("the GPU is lost", "dmesg")
-    view = live_view(trace_of([(1, DECODE), (2, gap)], missing=(Missing("gpu:0", why),)), "gpu:0", "bf16")
+    view = live_view(trace_of([(1, DECODE), (2, gap)], missing=(Missing(ids.gpu(0), why),)), ids.gpu(0), "bf16")
     assert (view.points, view.why_not) == ((), why)
 
 
 def test_an_old_window_is_not_now() -> None:
     trace = replace(trace_of([(1, DECODE)]), end_ns=31 * NS_PER_S)
-    view = live_view(trace, "gpu:0", "bf16")
+    view = live_view(trace, ids.gpu(0), "bf16")
     assert view.points == ()
     assert view.why_not is not None
     assert view.why_not.reason == "the last GPM window ended 30 s ago"
-    assert newest_rates(trace, "gpu:0", "bf16") == view.why_not
+    assert newest_rates(trace, ids.gpu(0), "bf16") == view.why_not
 
 
 def test_without_a_clock_there_is_no_flops_and_the_clock_is_the_reason() -> None:
     why = Unknown("the driver does not report it for this GPU")
     without = {metric: value for metric, value in DECODE.items() if metric is not v.GPU_SM_CLOCK}
     trace = trace_of([(1, without)], missing=(Missing("gpu:0/gpu.sm_clock", why),))
-    assert live_view(trace, "gpu:0", "bf16").why_not == why
+    assert live_view(trace, ids.gpu(0), "bf16").why_not == why
 
 
 def test_a_tensor_pipe_without_a_value_is_not_counted_as_rest() -> None:
     why = Unknown("GPM had no value for this window")
     broken = DECODE | {v.GPU_TENSOR_HMMA: None}
     trace = trace_of([(1, DECODE), (2, broken)], missing=(Missing("gpu:0/gpu.tensor_hmma", why),))
-    view = live_view(trace, "gpu:0", "bf16")
+    view = live_view(trace, ids.gpu(0), "bf16")
     assert (view.points, view.why_not) == ((), why)
 
 
 def test_a_lesser_pipe_without_a_value_is_noted() -> None:
-    view = live_view(trace_of([(1, DECODE | {v.GPU_TENSOR_IMMA: None})]), "gpu:0", "bf16")
+    view = live_view(trace_of([(1, DECODE | {v.GPU_TENSOR_IMMA: None})]), ids.gpu(0), "bf16")
     assert view.points
     assert view.notes == ("not counted, because GPM has no value: IMMA",)
 
@@ -249,7 +250,7 @@ def test_without_gpm_the_reason_is_the_collectors() -> None:
     why = Unknown("GPM needs a Hopper or newer GPU", "...")
     a100 = replace(H100, facts={**H100_FACTS, "name": "NVIDIA A100-SXM4-80GB"})
     view = live_view(
-        trace_of([(1, {v.GPU_SM_CLOCK: 1410.0})], track=a100, missing=(Missing("gpu:0/gpm", why),)), "gpu:0", "bf16"
+        trace_of([(1, {v.GPU_SM_CLOCK: 1410.0})], track=a100, missing=(Missing("gpu:0/gpm", why),)), ids.gpu(0), "bf16"
     )
     assert (view.points, view.why_not) == ((), why)
     assert [roof.level for roof in view.roofs] == ["DRAM", "bf16"]
@@ -257,30 +258,32 @@ def test_without_gpm_the_reason_is_the_collectors() -> None:
 
 def test_without_a_gpu_the_reason_is_nvmls() -> None:
     why = Unknown("libnvidia-ml.so.1 not found", "install the driver")
-    view = live_view(Trace(Origin("live"), missing=(Missing("nvml", why),)), "gpu:0", "bf16")
+    view = live_view(Trace(Origin("live"), missing=(Missing("nvml", why),)), ids.gpu(0), "bf16")
     assert (view.roofs, view.points, view.why_not) == ((), (), why)
 
 
 def test_an_unlisted_gpu_still_has_its_memory_roof() -> None:
     unlisted = replace(H100, facts={**H100_FACTS, "name": "NVIDIA X1 [/b]"})
     trace = trace_of([(1, DECODE)], track=unlisted)
-    view = live_view(trace, "gpu:0", "bf16")
+    view = live_view(trace, ids.gpu(0), "bf16")
     assert [(roof.level, roof.value) for roof in view.roofs] == [("DRAM", 3352.32e9)]
     assert view.why_not is not None
     assert 'no published peaks for "NVIDIA X1 [/b]"' in view.why_not.reason
-    assert dram_bytes_per_s(trace, "gpu:0", 60 * NS_PER_S) == pytest.approx(0.8434 * 3352.32e9)
+    assert dram_bytes_per_s(trace, ids.gpu(0), 60 * NS_PER_S) == pytest.approx(0.8434 * 3352.32e9)
 
 
 def test_sharing_and_mig_are_noted() -> None:
     mig = replace(H100, facts={**H100_FACTS, "mig": "enabled"})
-    processes = [Track(f"gpu:0/process:{pid}", TrackKind.GPU_PROCESS, "p", parent="gpu:0") for pid in (1, 2)]
-    notes = live_view(trace_of([(1, DECODE | {v.GPU_FP16: 3.0})], track=mig, extra=processes), "gpu:0", "bf16").notes
+    processes = [
+        Track(ids.gpu_process(ids.gpu(0), pid), TrackKind.GPU_PROCESS, "p", parent=ids.gpu(0)) for pid in (1, 2)
+    ]
+    notes = live_view(trace_of([(1, DECODE | {v.GPU_FP16: 3.0})], track=mig, extra=processes), ids.gpu(0), "bf16").notes
     assert "2 processes share this GPU: the point is of all of them" in notes
     assert "MIG is enabled: the roofs are of the whole GPU" in notes
     assert "FP16 work on CUDA cores (3.0 % of that pipe) is not counted" in notes
 
 
-SERVER = Track("server:8000", TrackKind.SERVER, "vLLM")
+SERVER = Track(ids.server(8000), TrackKind.SERVER, "vLLM")
 
 
 def with_server(trace: Trace, growth: Mapping[Metric, float]) -> Trace:
@@ -300,7 +303,7 @@ ESTIMATED = {v.SERVER_FLOPS: 180e12, v.SERVER_READ_BYTES: 2.7e12, v.SERVER_WRITE
 
 def test_the_servers_estimate_is_a_second_point() -> None:
     trace = with_server(trace_of([(t, DECODE) for t in range(20)]), ESTIMATED)
-    now, estimate, before = live_view(trace, "gpu:0", "bf16").points[:3]
+    now, estimate, before = live_view(trace, ids.gpu(0), "bf16").points[:3]
     assert (now.label, estimate.label, before.age_s) == ("now", "server estimate", 1)
     assert estimate.flops_per_s == pytest.approx(180e12)
     assert estimate.bytes_per_s == pytest.approx(2.8e12)
@@ -312,7 +315,7 @@ def test_the_servers_estimate_is_a_second_point() -> None:
 def test_the_estimate_stands_in_where_there_is_no_gpm() -> None:
     why = Unknown("GPM needs a Hopper or newer GPU")
     bare = trace_of([(20, {v.GPU_SM_CLOCK: 1980.0})], missing=(Missing("gpu:0/gpm", why),))
-    view = live_view(with_server(bare, ESTIMATED), "gpu:0", "bf16")
+    view = live_view(with_server(bare, ESTIMATED), ids.gpu(0), "bf16")
     assert [point.label for point in view.points] == ["server estimate"]
     assert view.why_not is None
     assert [(refusal.label, refusal.why) for refusal in view.refusals] == [("GPM", why)]
@@ -320,7 +323,7 @@ def test_the_estimate_stands_in_where_there_is_no_gpm() -> None:
 
 def test_counters_that_stand_still_while_tokens_advance_are_off() -> None:
     off = dict.fromkeys(ESTIMATED, 0.0) | {v.SERVER_OUTPUT_TOKENS: 500.0}
-    view = live_view(with_server(trace_of([(t, DECODE) for t in range(20)]), off), "gpu:0", "bf16")
+    view = live_view(with_server(trace_of([(t, DECODE) for t in range(20)]), off), ids.gpu(0), "bf16")
     assert [point.label for point in view.points[:2]] == ["now", "1 s ago"]
     (refusal,) = view.refusals
     assert refusal.label == "server estimate"
@@ -331,7 +334,7 @@ def test_counters_that_stand_still_while_tokens_advance_are_off() -> None:
 def test_every_number_is_finite_whatever_the_percentages() -> None:
     for percent in (0.0, 1e-9, 100.0):
         values = dict.fromkeys(DECODE, percent) | {v.GPU_SM_CLOCK: 1980.0}
-        for point in live_view(trace_of([(1, values)]), "gpu:0", "bf16").points:
+        for point in live_view(trace_of([(1, values)]), ids.gpu(0), "bf16").points:
             assert math.isfinite(point.intensity)
             assert point.intensity > 0
 
@@ -347,9 +350,9 @@ def test_recorded_phases_of_a_server() -> None:
         t_ns = int((row["t"] - rows[0]["t"]) * NS_PER_S) + 1
         values = {metric: row["gpm"][name] for name, metric in METRIC_BY_SAMPLE_NAME.items()}
         values[v.GPU_SM_CLOCK] = float(row["sm_mhz"])
-        readings = tuple(Reading("gpu:0", metric, t_ns, value, "GPM") for metric, value in values.items())
-        recorder.append("nvml", Trace(Origin("live"), t_ns, t_ns, tracks={"gpu:0": H100}, readings=readings))
-        view = live_view(recorder.freeze(), "gpu:0", "bfloat16")
+        readings = tuple(Reading(ids.gpu(0), metric, t_ns, value, "GPM") for metric, value in values.items())
+        recorder.append("nvml", Trace(Origin("live"), t_ns, t_ns, tracks={ids.gpu(0): H100}, readings=readings))
+        view = live_view(recorder.freeze(), ids.gpu(0), "bfloat16")
         if view.points:
             assert 0 < (view.points[0].roof_fraction or 0) < 1.05
             best[row["phase"]] = max(best.get(row["phase"], 0.0), view.points[0].intensity)

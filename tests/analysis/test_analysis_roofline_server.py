@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Target, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Target, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,21 +56,21 @@ def trace_of(
     missing: tuple[Missing, ...] = (),
 ) -> Trace:
     """Twenty windows, one a second; each further GPU's end `late_ns` later."""
-    tracks = {f"gpu:{i}": Track(f"gpu:{i}", TrackKind.GPU, "H100", facts=kinds[i]) for i in range(len(gpus))}
-    series: dict[tuple[str, str], Series] = {}
+    tracks = {ids.gpu(i): Track(ids.gpu(i), TrackKind.GPU, "H100", facts=kinds[i]) for i in range(len(gpus))}
+    series: dict[tuple[TrackId, str], Series] = {}
 
-    def add(track: str, metric: Metric, samples: list[tuple[int, float | None]], origin: str) -> None:
+    def add(track: TrackId, metric: Metric, samples: list[tuple[int, float | None]], origin: str) -> None:
         series[track, metric.name] = Series.of(track, metric, origin, samples)
 
     for i, values in enumerate(gpus):
         for metric, value in values.items():
-            add(f"gpu:{i}", metric, [(s * NS_PER_S - i * late_ns, value) for s in range(1, 21)], "GPM")
+            add(ids.gpu(i), metric, [(s * NS_PER_S - i * late_ns, value) for s in range(1, 21)], "GPM")
     if rates or gauges:
-        tracks["server:8000"] = Track("server:8000", TrackKind.SERVER, "vLLM", facts=facts or {})
+        tracks[ids.server(8000)] = Track(ids.server(8000), TrackKind.SERVER, "vLLM", facts=facts or {})
     for metric, rate in (rates or {}).items():
-        add("server:8000", metric, [(s * NS_PER_S, rate * s) for s in range(1, 21)], "vllm")
+        add(ids.server(8000), metric, [(s * NS_PER_S, rate * s) for s in range(1, 21)], "vllm")
     for metric, value in (gauges or {}).items():
-        add("server:8000", metric, [(s * NS_PER_S, value) for s in range(1, 21)], "vllm")
+        add(ids.server(8000), metric, [(s * NS_PER_S, value) for s in range(1, 21)], "vllm")
     return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing)
 
 
@@ -96,7 +97,7 @@ def test_two_gpus_add_up_under_two_roofs() -> None:
 
 
 def test_one_gpu_of_several_is_that_gpu_alone() -> None:
-    view = server_roofline(trace_of([DECODE, DECODE]), TARGET, "gpu:1")
+    view = server_roofline(trace_of([DECODE, DECODE]), TARGET, ids.gpu(1))
     assert view.points[0].bytes_per_s == pytest.approx(0.8 * DRAM_PEAK)
     assert view.title == "H100 (gpu:1)"
 
@@ -138,8 +139,8 @@ def test_the_clocks_own_roof_is_of_all_gpus() -> None:
 def test_where_the_clock_was_not_found_true_flops_are_a_bound() -> None:
     busy = DECODE | {v.GPU_DRAM: 20.0, v.GPU_TENSOR_HMMA: 90.0}
     h200: dict[str, Fact] = {"name": "NVIDIA H200", "bus_width_bits": 6144, "max_memory_mhz": 3201}
-    checked = server_roofline(trace_of([busy]), TARGET, "gpu:0")
-    unchecked = server_roofline(trace_of([busy], kinds=(h200,)), TARGET, "gpu:0")
+    checked = server_roofline(trace_of([busy]), TARGET, ids.gpu(0))
+    unchecked = server_roofline(trace_of([busy], kinds=(h200,)), TARGET, ids.gpu(0))
     assert (checked.points[0].quality, unchecked.points[0].quality) == (Quality.MEASURED, Quality.UPPER_BOUND)
     assert "NVML's SM clock" in notes(unchecked)
     assert "NVML's SM clock" not in notes(checked)
@@ -149,7 +150,7 @@ def test_where_gpm_counts_the_cycles_the_flops_are_measured_at_their_clock() -> 
     """An H200 at 681 W: NVML said 1451 MHz, the SMs counted 1335."""
     h200: dict[str, Fact] = {"name": "NVIDIA H200", "bus_width_bits": 6144, "max_memory_mhz": 3201}
     busy = DECODE | {v.GPU_DRAM: 16.5, v.GPU_TENSOR_HMMA: 88.6, v.GPU_SM_CLOCK: 1451.4}
-    view = server_roofline(trace_of([busy | {v.GPU_SM_CLOCK_TRUE: 1334.6}], kinds=(h200,)), TARGET, "gpu:0")
+    view = server_roofline(trace_of([busy | {v.GPU_SM_CLOCK_TRUE: 1334.6}], kinds=(h200,)), TARGET, ids.gpu(0))
     assert view.points[0].quality is Quality.MEASURED
     assert view.points[0].flops_per_s == pytest.approx(0.886 * 989.4e12 * 1334.6 / 1830)
     assert view.roofs[1].now == pytest.approx(989.4e12 * 1334.6 / 1830)
@@ -178,7 +179,7 @@ def test_the_ratio_to_the_estimate_is_explained(flops: float, traffic: float, sa
         v.SERVER_FLOPS: MEASURED[v.SERVER_FLOPS] * flops,
         v.SERVER_READ_BYTES: MEASURED[v.SERVER_READ_BYTES] * traffic,
     }
-    for gpu in (None, "gpu:0"):
+    for gpu in (None, ids.gpu(0)):
         view = server_roofline(trace_of([DECODE, DECODE], rates=rates), TARGET, gpu)
         assert says in view.notes[0]
         assert not_says not in view.notes[0]
@@ -213,7 +214,7 @@ def test_tokens_and_the_models_size_are_the_last_rung() -> None:
     assert together.quality is Quality.ESTIMATE
     assert together.flops_per_s == pytest.approx(2 * ACTIVE * 8000)
     assert together.bytes_per_s == pytest.approx(2 * ACTIVE * 31.25)
-    alone = server_roofline(trace_of([clock, clock], rates=TOKENS), TARGET, "gpu:0").points[0]
+    alone = server_roofline(trace_of([clock, clock], rates=TOKENS), TARGET, ids.gpu(0)).points[0]
     assert alone.flops_per_s == pytest.approx(ACTIVE * 8000)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline import server as roofline_server
 from llmtop.analysis.roofline.model_facts import model_size
@@ -30,7 +31,7 @@ def decoding(gpus: int = 1, **extra: object) -> Trace:
 
 
 def test_the_work_leads_and_the_counted_stands_second() -> None:
-    first, second, *_ = server_roofline(decoding(), ONE_GPU, "gpu:0").points
+    first, second, *_ = server_roofline(decoding(), ONE_GPU, ids.gpu(0)).points
     assert first.flops_per_s == pytest.approx(LINEAR)
     assert first.bytes_per_s == pytest.approx(0.8 * DRAM_PEAK), "what was measured stays"
     assert first.intensity == pytest.approx(LINEAR / (0.8 * DRAM_PEAK))
@@ -42,14 +43,14 @@ def test_the_work_leads_and_the_counted_stands_second() -> None:
 
 
 def test_each_gpu_does_its_share() -> None:
-    alone = server_roofline(decoding(2), TARGET, "gpu:1").points[0]
+    alone = server_roofline(decoding(2), TARGET, ids.gpu(1)).points[0]
     together = server_roofline(decoding(2), TARGET).points[0]
     assert alone.flops_per_s == pytest.approx(LINEAR / 2)
     assert together.flops_per_s == pytest.approx(LINEAR)
 
 
 def test_the_trail_of_the_same_phase_moves_too() -> None:
-    trail = [point for point in server_roofline(decoding(), ONE_GPU, "gpu:0").points if point.age_s]
+    trail = [point for point in server_roofline(decoding(), ONE_GPU, ids.gpu(0)).points if point.age_s]
     assert {point.quality for point in trail} == {Quality.ESTIMATE}
     assert {round(point.flops_per_s / LINEAR, 6) for point in trail} == {1.0}
 
@@ -82,32 +83,32 @@ def test_tokens_of_before_say_their_age() -> None:
     late = {
         key: series.between(0, end_ns) if key[0] == "server:8000" else series for key, series in trace.series.items()
     }
-    first = server_roofline(replace(trace, series=late), ONE_GPU, "gpu:0").points[0]
+    first = server_roofline(replace(trace, series=late), ONE_GPU, ids.gpu(0)).points[0]
     assert first.source.startswith("from tokens and shapes (6 s old), estimate;")
 
 
 def test_the_servers_own_count_is_taken_before_tokens() -> None:
     own = {**RATES, v.SERVER_FLOPS: 30e12, v.SERVER_READ_BYTES: 2.5e12}
-    first = server_roofline(trace_of([PADDED], rates=own), ONE_GPU, "gpu:0").points[0]
+    first = server_roofline(trace_of([PADDED], rates=own), ONE_GPU, ids.gpu(0)).points[0]
     assert first.flops_per_s == pytest.approx(30e12)
     assert first.source.startswith("from the server's FLOP counters, estimate;")
 
 
 def test_what_is_measured_needs_no_estimate() -> None:
     full = {**DECODE, v.GPU_TENSOR_HMMA: 60.0}
-    first = server_roofline(trace_of([full], rates=RATES), ONE_GPU, "gpu:0").points[0]
+    first = server_roofline(trace_of([full], rates=RATES), ONE_GPU, ids.gpu(0)).points[0]
     assert (first.quality, first.source) == (Quality.MEASURED, "GPM")
 
 
 def test_tokens_that_no_pipe_computed_move_nothing() -> None:
     """More work than was counted: prompts out of a cache, or a wrong size. The bound stays a bound."""
-    first = server_roofline(trace_of([PADDED], rates=TOKENS), ONE_GPU, "gpu:0").points[0]
+    first = server_roofline(trace_of([PADDED], rates=TOKENS), ONE_GPU, ids.gpu(0)).points[0]
     assert (first.quality, first.source) == (Quality.UPPER_BOUND, "GPM")
 
 
 def test_without_a_size_the_bound_stays() -> None:
     nameless = replace(ONE_GPU, facts={})
-    first = server_roofline(decoding(), nameless, "gpu:0").points[0]
+    first = server_roofline(decoding(), nameless, ids.gpu(0)).points[0]
     assert first.quality is Quality.UPPER_BOUND
 
 
@@ -117,7 +118,7 @@ def test_a_dead_server_has_no_point_from_its_last_tokens(monkeypatch: pytest.Mon
     view = server_roofline(trace_of([], rates=own), ONE_GPU)
     assert view.points == ()
     assert "serves no requests any more" in str(view.refusals[-1].why)
-    beside = server_roofline(trace_of([PADDED], rates=own), ONE_GPU, "gpu:0")
+    beside = server_roofline(trace_of([PADDED], rates=own), ONE_GPU, ids.gpu(0))
     assert beside.points[0].source == "GPM", "what the GPU does is still measured"
 
 

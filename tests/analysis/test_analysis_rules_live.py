@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import (
     clocks_capped,
@@ -23,18 +24,18 @@ from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.evidence import says
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Series, Severity, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Series, Severity, Trace, Track, TrackId, TrackKind
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of
 from tests.live_traces import NOTHING, Scene, live_trace
 
 TRACKS = {
-    "gpu:0": Track("gpu:0", TrackKind.GPU, "H100"),
-    "server:1": Track("server:1", TrackKind.SERVER, "vLLM :1"),
-    "process:7": Track("process:7", TrackKind.PROCESS, "EngineCore"),
-    "thread:7/7": Track("thread:7/7", TrackKind.THREAD, "EngineCore", facts={"role": "EngineCore"}),
+    ids.gpu(0): Track(ids.gpu(0), TrackKind.GPU, "H100"),
+    ids.server(1): Track(ids.server(1), TrackKind.SERVER, "vLLM :1"),
+    ids.process(7): Track(ids.process(7), TrackKind.PROCESS, "EngineCore"),
+    ids.thread(7, 7): Track(ids.thread(7, 7), TrackKind.THREAD, "EngineCore", facts={"role": "EngineCore"}),
 }
-Values = dict[tuple[str, Metric], float | list[float]]
+Values = dict[tuple[TrackId, Metric], float | list[float]]
 
 
 def trace(values: Values, ticks: int = 30) -> Trace:
@@ -56,7 +57,7 @@ def _at(value: float | list[float], tick: int, ticks: int) -> float:
 
 def gpu(**values: float) -> Values:
     metrics = {"dram": v.GPU_DRAM, "tensor": v.GPU_TENSOR, "sm": v.GPU_SM}
-    return {("gpu:0", metrics[name]): value for name, value in values.items()}
+    return {(ids.gpu(0), metrics[name]): value for name, value in values.items()}
 
 
 def server(**values: float | list[float]) -> Values:
@@ -67,7 +68,7 @@ def server(**values: float | list[float]) -> Values:
         "preemptions": v.SERVER_PREEMPTIONS,
         "requests": v.SERVER_REQUESTS,
     }
-    return {("server:1", metrics[name]): value for name, value in values.items()}
+    return {(ids.server(1), metrics[name]): value for name, value in values.items()}
 
 
 def found(rule: Rule, values: Values) -> list[Finding]:
@@ -109,8 +110,11 @@ def test_memory_bound_advice_depends_on_what_a_larger_batch_needs(values: Values
 
 
 def test_no_larger_batches_where_tokens_are_late_already() -> None:
-    late: Values = {("server:1", v.bucket(v.SERVER_ITL, math.inf)): 100.0, ("server:1", v.total(v.SERVER_ITL)): 20.0}
-    late |= {("server:1", v.bucket(v.SERVER_ITL, 0.1)): 0.0}
+    late: Values = {
+        (ids.server(1), v.bucket(v.SERVER_ITL, math.inf)): 100.0,
+        (ids.server(1), v.total(v.SERVER_ITL)): 20.0,
+    }
+    late |= {(ids.server(1), v.bucket(v.SERVER_ITL, 0.1)): 0.0}
     finding = only(found(memory_bound_decode, gpu(dram=84, tensor=18) | server(kv=0.3, waiting=0) | late))
     assert finding.action.startswith("ITL misses its objective, and larger batches would make it later still: quantise")
 
@@ -223,18 +227,18 @@ def test_kv_bound_is_over_when_nobody_is_thrown_out_any_more() -> None:
 
 
 def test_speculation_poor() -> None:
-    drafts: Values = {("server:1", v.SERVER_DRAFTED): 200.0, ("server:1", v.SERVER_ACCEPTED): 50.0}
+    drafts: Values = {(ids.server(1), v.SERVER_DRAFTED): 200.0, (ids.server(1), v.SERVER_ACCEPTED): 50.0}
     finding = only(found(speculation_poor, drafts | server(running=32)))
     assert finding.message == "speculation pays little: 25 % of the drafted tokens are accepted at 32 running"
     assert finding.evidence[0] == "1450 of 5800 drafted tokens accepted in 29 s (test)"
     assert "batch this large" in finding.action
     assert "batch" not in only(found(speculation_poor, drafts | server(running=4))).action
-    assert only(found(speculation_poor, server(running=4) | {("server:1", v.SERVER_ACCEPTANCE): 0.3}))
+    assert only(found(speculation_poor, server(running=4) | {(ids.server(1), v.SERVER_ACCEPTANCE): 0.3}))
 
 
 @pytest.mark.parametrize(("drafted", "accepted"), [(200.0, 101.0), (3.0, 0.5), (0.0, 0.0)])
 def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -> None:
-    drafts: Values = {("server:1", v.SERVER_DRAFTED): drafted, ("server:1", v.SERVER_ACCEPTED): accepted}
+    drafts: Values = {(ids.server(1), v.SERVER_DRAFTED): drafted, (ids.server(1), v.SERVER_ACCEPTED): accepted}
     assert not found(speculation_poor, drafts | server(running=32))
 
 
@@ -249,7 +253,7 @@ def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -
     ],
 )
 def test_requests_held(metric: Metric, held: float, waiting: float, words: str) -> None:
-    said = found(requests_held, server(waiting=waiting) | {("server:1", metric): held})
+    said = found(requests_held, server(waiting=waiting) | {(ids.server(1), metric): held})
     assert [one.message for one in said] == ([words] if words else [])
 
 
@@ -265,7 +269,10 @@ def test_requests_held(metric: Metric, held: float, waiting: float, words: str) 
     ids=["held", "less than half", "one of them a check", "all in the engine", "comes and goes"],
 )
 def test_requests_outside(unanswered: float | list[float], running: float, waiting: float, words: str) -> None:
-    more: Values = {("endpoint:1", v.ENDPOINT_UNANSWERED): unanswered, ("endpoint:1", v.ENDPOINT_LONGEST_WAIT): 4.0}
+    more: Values = {
+        (ids.endpoint(1), v.ENDPOINT_UNANSWERED): unanswered,
+        (ids.endpoint(1), v.ENDPOINT_LONGEST_WAIT): 4.0,
+    }
     said = found(requests_outside, server(running=running, waiting=waiting) | more)
     assert [one.message for one in said] == ([words] if words else [])
 
@@ -277,7 +284,7 @@ def prefix(hits: list[float], kv: float = 0.4) -> Trace:
         t = (tick + 1) * NS_PER_S
         sums = [sums[0] + 1000, sums[1] + 1000 * hits[tick // 60]]
         values = ((v.SERVER_PREFIX_QUERIES, sums[0]), (v.SERVER_PREFIX_HITS, sums[1]), (v.SERVER_KV_USAGE, kv))
-        readings = tuple(Reading("server:1", metric, t, value, "test") for metric, value in values)
+        readings = tuple(Reading(ids.server(1), metric, t, value, "test") for metric, value in values)
         recorder.append("test", Trace(Origin("live"), t, t, tracks=TRACKS, readings=readings))
     return recorder.freeze()
 
@@ -321,13 +328,13 @@ def test_queue_does_not_grow(waiting: list[float], running: list[float]) -> None
 def clocks(
     mask: int, *, power: float = 400, limit: float = 700, heat: float = 60, memory: float | None = None
 ) -> Values:
-    hbm: Values = {} if memory is None else {("gpu:0", v.GPU_TEMPERATURE_MEMORY): memory}
+    hbm: Values = {} if memory is None else {(ids.gpu(0), v.GPU_TEMPERATURE_MEMORY): memory}
     return {
-        ("gpu:0", v.GPU_CLOCK_REASONS): float(mask),
-        ("gpu:0", v.GPU_POWER): power,
-        ("gpu:0", v.GPU_POWER_LIMIT): limit,
-        ("gpu:0", v.GPU_TEMPERATURE): heat,
-        ("gpu:0", v.GPU_SM_CLOCK): 1410.0,
+        (ids.gpu(0), v.GPU_CLOCK_REASONS): float(mask),
+        (ids.gpu(0), v.GPU_POWER): power,
+        (ids.gpu(0), v.GPU_POWER_LIMIT): limit,
+        (ids.gpu(0), v.GPU_TEMPERATURE): heat,
+        (ids.gpu(0), v.GPU_SM_CLOCK): 1410.0,
         **hbm,
     }
 
@@ -358,7 +365,7 @@ def test_clocks_not_capped_without_the_second_signal(values: Values) -> None:
 
 
 def test_clock_reason_of_a_moment_is_no_finding() -> None:
-    values = clocks(0, power=697) | {("gpu:0", v.GPU_CLOCK_REASONS): [0.0] * 9 + [4.0]}
+    values = clocks(0, power=697) | {(ids.gpu(0), v.GPU_CLOCK_REASONS): [0.0] * 9 + [4.0]}
     assert not found(clocks_capped, values)
 
 
@@ -411,8 +418,10 @@ def test_rule_that_fails_costs_only_itself() -> None:
 def test_a_mean_that_is_not_what_is_shown_now_says_its_time() -> None:
     """The header shows 583 waiting, the mean of the window is 208: both are true, and neither is a riddle."""
     samples: list[tuple[int, float | None]] = [(s * NS_PER_S, 20.0 if s < 10 else 583.0) for s in range(1, 13)]
-    series = Series.of("server:1", v.SERVER_WAITING, "vLLM", samples)
-    trace = Trace(Origin("live"), 0, 12 * NS_PER_S, series={("server:1", v.SERVER_WAITING.name): series})
-    assert says(trace, "server:1", v.SERVER_WAITING, 160.0) == "waiting 160 requests (vLLM, mean of 11 s; now 583)"
-    assert says(trace, "server:1", v.SERVER_WAITING, 2120.4) == "waiting 2,120 requests (vLLM, mean of 11 s; now 583)"
-    assert says(trace, "server:1", v.SERVER_WAITING, 583.0) == "waiting 583 requests (vLLM)"
+    series = Series.of(ids.server(1), v.SERVER_WAITING, "vLLM", samples)
+    trace = Trace(Origin("live"), 0, 12 * NS_PER_S, series={(ids.server(1), v.SERVER_WAITING.name): series})
+    assert says(trace, ids.server(1), v.SERVER_WAITING, 160.0) == "waiting 160 requests (vLLM, mean of 11 s; now 583)"
+    assert (
+        says(trace, ids.server(1), v.SERVER_WAITING, 2120.4) == "waiting 2,120 requests (vLLM, mean of 11 s; now 583)"
+    )
+    assert says(trace, ids.server(1), v.SERVER_WAITING, 583.0) == "waiting 583 requests (vLLM)"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import (
     api_bound,
@@ -127,7 +128,7 @@ def test_starved_only_with_work_at_hand(running: float, speaks: bool) -> None:
 def test_starved_for_longer_than_there_was_no_request(on_cpu: float, speaks: bool) -> None:
     """None for a quarter of the time: of the rest it must sleep half of the window."""
     trace = ON_DISK.but(threads=(API, Thread(on_cpu=on_cpu, asleep_in="disk")), waiting=0.0).trace()
-    running = trace.get("server:1", v.SERVER_RUNNING)
+    running = trace.get(ids.server(1), v.SERVER_RUNNING)
     assert running is not None
     gaps: list[tuple[int, float | None]] = [(t, 4.0 if i % 4 else 0.0) for i, (t, _) in enumerate(running)]
     stepped = Series.of(running.track, running.metric, running.source, gaps)
@@ -165,7 +166,7 @@ def test_starved_by_itself_or_by_others(cores: int, words: str) -> None:
 @pytest.mark.parametrize(("duty", "witness", "speaks"), [(70.0, 0.0, True), (99.0, 0.0, False), (99.0, 40.0, True)])
 def test_a_high_duty_cycle_hides_gaps(duty: float, witness: float, speaks: bool) -> None:
     """Without GPM a GPU that seems busy may wait all the same: then others must queue too."""
-    unseen = STARVED.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=("gpu:0",))
+    unseen = STARVED.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=(0,))
     assert bool(found(run_queue_starvation, last(unseen, involuntary=witness))) == speaks
 
 
@@ -322,9 +323,9 @@ def test_api_bound_while_the_engine_has_time_left(on_cpu: float, speaks: bool) -
 @pytest.mark.parametrize(("seconds", "speaks"), [(0.9, False), (1.0, True)])
 def test_a_slow_scrape_shows_an_api_server_at_its_limit(seconds: float, speaks: bool) -> None:
     """Whatever engine and GPU do: what is streamed to clients comes from the same event loop."""
-    busy = last(API_BOUND, on_cpu=0.97).but(gauges={("endpoint:1", v.ENDPOINT_TIME): seconds}, gpus=(95.0,))
+    busy = last(API_BOUND, on_cpu=0.97).but(gauges={(ids.endpoint(1), v.ENDPOINT_TIME): seconds}, gpus=(95.0,))
     trace = busy.trace()
-    tracks = {**trace.tracks, "endpoint:1": Track("endpoint:1", TrackKind.SERVER, ":1")}
+    tracks = {**trace.tracks, ids.endpoint(1): Track(ids.endpoint(1), TrackKind.ENDPOINT, ":1")}
     findings = findings_of(api_bound, replace(trace, tracks=tracks))
     assert [one.message for one in findings] == (
         ["API-bound: APIServer is on its CPU 98 % of the time, its own metrics take 1.0 s"] if speaks else []
@@ -515,7 +516,7 @@ def test_gpu_bound_has_no_thread_that_waits_for_a_cpu(share: float, speaks: bool
 @pytest.mark.parametrize(("duty", "speaks"), [(94.0, False), (96.0, True)])
 def test_the_duty_cycle_proves_less(duty: float, speaks: bool) -> None:
     """Without GPM: any kernel counts, so nearly all of the time is asked for."""
-    scene = GPU_BOUND_UNSEEN.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=("gpu:0",))
+    scene = GPU_BOUND_UNSEEN.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=(0,))
     assert bool(found(gpu_bound, scene)) == speaks
 
 
@@ -662,7 +663,7 @@ def test_a_few_preempted_are_not_what_a_queue_waits_for(change: dict[str, object
     assert found.keys() == said
     assert found["kv-bound"].message.startswith("KV-bound" if said == {"kv-bound"} else "KV full now and then: ")
     assert (found["kv-bound"].severity is Severity.INFO) == (len(said) == 2)
-    assert limit_of(trace, "server:1").name.endswith(limit)
+    assert limit_of(trace, ids.server(1)).name.endswith(limit)
     assert not any("let more requests run" in one.action for one in found.values())
 
 
@@ -836,8 +837,8 @@ def test_work_in_the_kernel_is_told_from_the_engines_own(system: float, faults: 
     times = (trace.end_ns - 15 * NS_PER_S, trace.end_ns)
     rates = {v.PROCESS_CPU: NS_PER_S, v.PROCESS_SYSTEM: system * NS_PER_S, v.PROCESS_FAULTS: faults}
     series = {
-        ("process:7", metric.name): Series.of(
-            "process:7", metric, "/proc/PID/stat", [(times[0], 0), (times[1], 15 * n)]
+        (ids.process(7), metric.name): Series.of(
+            ids.process(7), metric, "/proc/PID/stat", [(times[0], 0), (times[1], 15 * n)]
         )
         for metric, n in rates.items()
     }
@@ -886,7 +887,7 @@ def test_engine_starved_without_threads_says_so_much() -> None:
 
 
 def test_engine_starved_falls_back_on_the_duty_cycle() -> None:
-    scene = ON_DISK.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): 30.0}, more_gpus=("gpu:0",))
+    scene = ON_DISK.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): 30.0}, more_gpus=(0,))
     assert "GPU 0: GPU busy 30 % (NVML)" in only(engine_starved, scene).evidence
 
 
@@ -900,17 +901,17 @@ def _with_processes(*names: str, share: float = 30.0, **facts: Fact) -> Trace:
     """The server's process 7 on GPU 0, and others from PID 90 on, each with that share of its time."""
     recorder = Recorder(Origin("live"))
     tracks = {
-        "process:7": Track("process:7", TrackKind.PROCESS, "EngineCore"),
-        "gpu:0": Track("gpu:0", TrackKind.GPU, "H200"),
+        ids.process(7): Track(ids.process(7), TrackKind.PROCESS, "EngineCore"),
+        ids.gpu(0): Track(ids.gpu(0), TrackKind.GPU, "H200"),
     }
     for pid, name in ((7, "VLLM::EngineCore"), *enumerate(names, 90)):
-        track = f"gpu:0/process:{pid}"
+        track = ids.gpu_process(ids.gpu(0), pid)
         more = facts if pid != 7 else {}
-        tracks[track] = Track(track, TrackKind.GPU_PROCESS, name, "gpu:0", facts=more)
+        tracks[track] = Track(track, TrackKind.GPU_PROCESS, name, ids.gpu(0), facts=more)
     for second in range(20):
         t = (second + 1) * NS_PER_S
         readings = [Reading(track, v.GPU_PROCESS_SM, t, share, "NVML") for track in tracks if "/process:" in track]
-        readings.append(Reading("gpu:0", v.GPU_SM, t, 80.0, "GPM"))
+        readings.append(Reading(ids.gpu(0), v.GPU_SM, t, 80.0, "GPM"))
         recorder.append("test", Trace(Origin("live"), t, t, tracks=tracks, readings=tuple(readings)))
     return recorder.freeze()
 

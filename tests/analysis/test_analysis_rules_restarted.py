@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import restarted
 from llmtop.model import NS_PER_S, Finding, Mark, Series, Severity, Trace
@@ -21,8 +22,8 @@ def said(
     if has_end:
         marks.insert(0, Mark(end, "process", "process:5", f"APIServer (pid 5) exited: {ended}", Severity.ERROR))
     again = [] if answers_after_s is None else [(anew + int(answers_after_s * NS_PER_S), float(Answer.METRICS))]
-    answers = Series.of("endpoint:1", v.ENDPOINT_ANSWER, "GET", [(end - NS_PER_S, float(Answer.METRICS)), *again])
-    series = {**trace.series, ("endpoint:1", v.ENDPOINT_ANSWER.name): answers}
+    answers = Series.of(ids.endpoint(1), v.ENDPOINT_ANSWER, "GET", [(end - NS_PER_S, float(Answer.METRICS)), *again])
+    series = {**trace.series, (ids.endpoint(1), v.ENDPOINT_ANSWER.name): answers}
     return [
         one for one in restarted.check(replace(trace, marks=tuple(marks), series=series)) if isinstance(one, Finding)
     ]

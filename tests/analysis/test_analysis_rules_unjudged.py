@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
@@ -120,8 +121,8 @@ def test_a_gpu_that_is_used_and_not_seen_is_lacking() -> None:
 def test_an_open_device_file_is_a_gpu_that_is_used() -> None:
     trace = ALL_SEEN.but(gpus=(), gauges={}, threads=(API, Thread(on_cpu=0.1))).trace()
     assert [one.rule for one in diagnose(trace).findings] == ["engine-starved"]
-    root = replace(trace.tracks["process:7"], facts={"role": "EngineCore", "gpus_open": 1})
-    used = diagnose(replace(trace, tracks={**trace.tracks, "process:7": root}))
+    root = replace(trace.tracks[ids.process(7)], facts={"role": "EngineCore", "gpus_open": 1})
+    used = diagnose(replace(trace, tracks={**trace.tracks, ids.process(7): root}))
     assert not used.findings
     assert "engine-starved" in lacking(used)
 
@@ -130,12 +131,12 @@ def test_a_gpu_at_which_others_work_is_not_the_servers() -> None:
     """A server that has no GPU open is not told of the load that another program puts on one."""
     trace = ALL_SEEN.but(gpus=(97.0,), threads=(API, Thread(on_cpu=0.1))).trace()
     held = {id: track for id, track in trace.tracks.items() if track.kind is not TrackKind.GPU_PROCESS}
-    root = replace(trace.tracks["process:7"], facts={"role": "EngineCore", "gpus_open": 0})
-    assert [one.rule for one in diagnose(replace(trace, tracks={**held, "process:7": root})).findings] == [
+    root = replace(trace.tracks[ids.process(7)], facts={"role": "EngineCore", "gpus_open": 0})
+    assert [one.rule for one in diagnose(replace(trace, tracks={**held, ids.process(7): root})).findings] == [
         "engine-starved"
     ]
     unread = replace(root, facts={"role": "EngineCore", "gpus_open": Unknown("not ours to read")})
-    found = diagnose(replace(trace, tracks={**held, "process:7": unread})).findings
+    found = diagnose(replace(trace, tracks={**held, ids.process(7): unread})).findings
     assert "engine-starved" not in [one.rule for one in found]
 
 
@@ -180,6 +181,6 @@ def test_root_is_given_commands_without_sudo(is_root: int, command: str) -> None
         def check(self, trace: Trace) -> Iterator[Finding]:
             yield Finding("told", Severity.ERROR, "it", "so it is", (), "look", "sudo dmesg | tail")
 
-    host = Track("host", TrackKind.HOST, "host", facts={"is_root": is_root})
-    (found,) = diagnose(Trace(Origin("live"), tracks={"host": host}), (Told(),)).findings
+    host = Track(ids.HOST, TrackKind.HOST, "host", facts={"is_root": is_root})
+    (found,) = diagnose(Trace(Origin("live"), tracks={ids.HOST: host}), (Told(),)).findings
     assert found.next_command == command

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.view import ServerView, server_load, server_view
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown
@@ -125,8 +126,10 @@ def test_history_reaches_back_two_minutes() -> None:
 
 
 def test_gpu_memory_of_a_server_that_gives_no_numbers_yet_is_told() -> None:
-    loading = Track("process:7", TrackKind.PROCESS, "EngineCore")
-    on_gpu = [Track(f"gpu:{gpu}/process:{pid}", TrackKind.GPU_PROCESS, "x") for gpu, pid in ((0, 7), (1, 7), (0, 8))]
+    loading = Track(ids.process(7), TrackKind.PROCESS, "EngineCore")
+    on_gpu = [
+        Track(ids.gpu_process(ids.gpu(gpu), pid), TrackKind.GPU_PROCESS, "x") for gpu, pid in ((0, 7), (1, 7), (0, 8))
+    ]
     series = [Series.of(one.id, v.GPU_PROCESS_MEMORY, "NVML", [(START_NS, 1024.0**3)]) for one in on_gpu]
     trace = Trace(
         Origin("live"),

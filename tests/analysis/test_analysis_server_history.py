@@ -7,12 +7,13 @@ from math import inf
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.history import server_history
 from llmtop.model import NS_PER_S, Metric, Series, Trace
 from tests.live_traces import NOTHING, START_NS, live_trace
 
-TRACK = "server:8000"
+TRACK = ids.server(8000)
 
 
 def observed(*seconds: tuple[float, float]) -> Trace:

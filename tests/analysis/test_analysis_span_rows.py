@@ -7,15 +7,16 @@ from array import array
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.timeline.span_rows import SpanRow, span_rows
-from llmtop.model import Origin, SpanTable, Trace
+from llmtop.model import Origin, SpanTable, Trace, TrackId
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE, Launch, report
 
-THREAD, OTHER = "thread:1/1", "thread:1/2"
+THREAD, OTHER = ids.thread(1, 1), ids.thread(1, 2)
 
 
-def table(kind: str, *rows: tuple[str, str, int, int, int, float]) -> SpanTable:
+def table(kind: str, *rows: tuple[str, TrackId, int, int, int, float]) -> SpanTable:
     """Spans of (name, track, start, end, correlation, bytes)."""
     names, tracks = tuple(dict.fromkeys(row[0] for row in rows)), tuple(dict.fromkeys(row[1] for row in rows))
     return SpanTable(
@@ -36,7 +37,7 @@ def trace(*tables: SpanTable) -> Trace:
 
 
 def test_a_range_has_the_gpu_time_of_what_its_thread_launched_in_it() -> None:
-    gpu = "gpu:0/process:1/stream:7"
+    gpu = ids.stream(ids.gpu(0), 1, 7)
     rows = span_rows(
         trace(
             table("nvtx", ("step 1", THREAD, 0, 100, -1, math.nan), ("step 2", THREAD, 100, 150, -1, math.nan)),
@@ -54,7 +55,7 @@ def test_a_range_has_the_gpu_time_of_what_its_thread_launched_in_it() -> None:
 
 
 def test_a_graph_counts_with_all_its_kernels() -> None:
-    gpu = "gpu:0/process:1/stream:7"
+    gpu = ids.stream(ids.gpu(0), 1, 7)
     (row, *_) = span_rows(
         trace(
             table("nvtx", ("decode", THREAD, 0, 100, -1, math.nan)),

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.stragglers import server_gpus, stragglers
 from llmtop.analysis.rules import straggler
-from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackId, TrackKind
 from tests.analysis.verdict_scenes import findings_of
 
 
@@ -21,17 +22,17 @@ def trace_of(values: dict[Metric, list[list[float]]], *, process: bool = True) -
     for metric, rows in values.items():
         for i, row in enumerate(rows):
             times = [end_ns - (len(row) - 1 - j) * NS_PER_S for j in range(len(row))]
-            series[f"gpu:{i}", metric.name] = Series.of(f"gpu:{i}", metric, "GPM", list(zip(times, row, strict=True)))
-    tracks = {f"gpu:{i}": Track(f"gpu:{i}", TrackKind.GPU, "H100") for i in range(count)}
+            series[ids.gpu(i), metric.name] = Series.of(ids.gpu(i), metric, "GPM", list(zip(times, row, strict=True)))
+    tracks = {ids.gpu(i): Track(ids.gpu(i), TrackKind.GPU, "H100") for i in range(count)}
     if process:
-        tracks["process:7"] = Track("process:7", TrackKind.PROCESS, "Worker")
+        tracks[ids.process(7)] = Track(ids.process(7), TrackKind.PROCESS, "Worker")
         for i in range(count):
-            own = f"gpu:{i}/process:7"
-            tracks[own] = Track(own, TrackKind.GPU_PROCESS, "Worker", parent=f"gpu:{i}")
+            own = ids.gpu_process(ids.gpu(i), 7)
+            tracks[own] = Track(own, TrackKind.GPU_PROCESS, "Worker", parent=ids.gpu(i))
     return Trace(Origin("live"), 0, end_ns, tracks=tracks, series=series)
 
 
-def departing(values: dict[Metric, list[list[float]]]) -> dict[str, str]:
+def departing(values: dict[Metric, list[list[float]]]) -> dict[TrackId, str]:
     trace = trace_of(values)
     return dict(stragglers(trace, trace.tracks_of(TrackKind.GPU)))
 
@@ -46,8 +47,8 @@ def test_a_slow_clock_among_eight_is_named_with_its_reason() -> None:
         v.GPU_CLOCK_REASONS: steady(*[64.0] * 8),
     }
     found = departing(values)
-    assert list(found) == ["gpu:3"]
-    assert found["gpu:3"] == "SM clock 1410 MHz, its 7 peers' 1980 MHz (too hot (hardware slows it))"
+    assert list(found) == [ids.gpu(3)]
+    assert found[ids.gpu(3)] == "SM clock 1410 MHz, its 7 peers' 1980 MHz (too hot (hardware slows it))"
 
 
 @pytest.mark.parametrize(
@@ -59,19 +60,19 @@ def test_usual_differences_are_no_finding(clocks: tuple[float, ...]) -> None:
 
 def test_two_gpus_need_a_large_ratio_and_the_lower_is_named() -> None:
     assert not departing({v.GPU_DRAM: steady(80, 50)})
-    assert list(departing({v.GPU_DRAM: steady(80, 30)})) == ["gpu:1"]
+    assert list(departing({v.GPU_DRAM: steady(80, 30)})) == [ids.gpu(1)]
     assert not departing({v.GPU_DRAM: steady(2.0, 0.5)})
 
 
 def test_activity_departs_upwards_too() -> None:
     found = departing({v.GPU_SM: steady(40, 42, 95, 41)})
-    assert list(found) == ["gpu:2"]
-    assert "SM 95 %, its 3 peers' 41 %" in found["gpu:2"]
+    assert list(found) == [ids.gpu(2)]
+    assert "SM 95 %, its 3 peers' 41 %" in found[ids.gpu(2)]
 
 
 def test_several_measures_are_one_reason() -> None:
     found = departing({v.GPU_SM_CLOCK: steady(1980, 1980, 1200), v.GPU_DRAM: steady(80, 80, 40)})
-    assert found["gpu:2"].count(";") == 1
+    assert found[ids.gpu(2)].count(";") == 1
 
 
 def test_a_burst_is_no_straggler() -> None:

@@ -6,16 +6,17 @@ import math
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Category, category_of, syscalls_table, syscalls_view
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown
 
 NOW = 100 * NS_PER_S
 S = NS_PER_S
 
 
-def trace(series: dict[tuple[str, Metric], list[tuple[int, float | None]]], *missing: Missing) -> Trace:
+def trace(series: dict[tuple[TrackId, Metric], list[tuple[int, float | None]]], *missing: Missing) -> Trace:
     made = {
         (track, metric.name): Series.of(track, metric, "eBPF", samples) for (track, metric), samples in series.items()
     }
@@ -29,8 +30,8 @@ def counter(before: float, after: float) -> list[tuple[int, float | None]]:
 
 def of(
     pid: int, name: str, count: float, observed_s: float = 5, **timed: float
-) -> dict[tuple[str, Metric], list[tuple[int, float | None]]]:
-    track = f"process:{pid}"
+) -> dict[tuple[TrackId, Metric], list[tuple[int, float | None]]]:
+    track = ids.process(pid)
     series = {
         (track, v.SYSCALL_OBSERVED): counter(0, observed_s * S),
         (track, v.labelled(v.SYSCALL_COUNT, name)): counter(1000, 1000 + count),
@@ -100,7 +101,7 @@ def test_calls_that_did_not_happen_in_the_window_are_left_out() -> None:
 
 def test_a_helper_that_was_started_again_counts_from_its_start() -> None:
     series = of(7, "write", 5)
-    series["process:7", v.labelled(v.SYSCALL_COUNT, "write")] = [
+    series[ids.process(7), v.labelled(v.SYSCALL_COUNT, "write")] = [
         (NOW - 30 * S, 1000),
         (NOW - 5 * S, 0),
         (NOW - 2 * S, 40),
@@ -111,7 +112,7 @@ def test_a_helper_that_was_started_again_counts_from_its_start() -> None:
 
 
 def test_a_server_that_asks_nothing_is_seen_asking_nothing() -> None:
-    view = syscalls_view(trace({("process:7", v.SYSCALL_OBSERVED): counter(0, 5 * S)}))
+    view = syscalls_view(trace({(ids.process(7), v.SYSCALL_OBSERVED): counter(0, 5 * S)}))
     assert not isinstance(view, Unknown)
     assert (view.calls, view.observed_s) == ((), 5)
 
@@ -172,7 +173,7 @@ def test_the_first_slow_call_does_not_make_all_calls_slow() -> None:
     fast = of(7, "read", 100, ns=5e5, fast=99)
     latency = v.labelled(v.SYSCALL_LATENCY, "read")
     late: list[tuple[int, float | None]] = [(NOW - 3 * S, 0.0), (NOW - 2 * S, 1100.0)]
-    view = syscalls_view(trace(fast | {("process:7", v.bucket(latency, 1 << 30)): late}))
+    view = syscalls_view(trace(fast | {(ids.process(7), v.bucket(latency, 1 << 30)): late}))
     assert not isinstance(view, Unknown)
     assert view.calls[0].p50 == Quantile(0.0, 1024.0)
     assert view.calls[0].p99 == Quantile(0.0, 1024.0)

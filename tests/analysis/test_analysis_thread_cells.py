@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import Grid
 from llmtop.analysis.threads.cells import NOT_SAMPLED, ThreadCells, thread_cells
 from llmtop.analysis.threads.probes import NOT_SEEN
-from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, TrackKind
 from tests.analysis.probe_traces import PROCESS, START_NS, THREAD, Probed, Rate
 
 FUTEX = (THREAD, v.labelled(v.THREAD_BLOCKED, "futex"))
@@ -21,7 +22,7 @@ LAUNCHES = (PROCESS, v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel"))
 BUSY = {v.THREAD_ON_CPU: 0.5, v.THREAD_RUN_QUEUE: 0.1}
 
 
-def cells_of(trace: Trace, seconds: int = 20, thread: str = THREAD) -> ThreadCells:
+def cells_of(trace: Trace, seconds: int = 20, thread: TrackId = THREAD) -> ThreadCells:
     return thread_cells(trace, thread, Grid(START_NS, NS_PER_S, seconds))
 
 
@@ -70,8 +71,8 @@ def test_seconds_without_clocks_are_unknown() -> None:
 
 
 def test_process_that_makes_no_cuda_calls_waits_for_no_gpu() -> None:
-    tracks = (Track("process:9", TrackKind.PROCESS, "Worker"),)
-    others = {("process:9", v.LIBRARY_OBSERVED): 1.0, FUTEX: 0.4}
+    tracks = (Track(ids.process(9), TrackKind.PROCESS, "Worker"),)
+    others = {(ids.process(9), v.LIBRARY_OBSERVED): 1.0, FUTEX: 0.4}
     assert cells_of(Probed(BUSY, probes=others, tracks=tracks).trace(20)).knows_sync
     assert not cells_of(Probed(BUSY, probes={FUTEX: 0.4}).trace(20)).knows_sync
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.threads.details import ThreadDetails, thread_details
 from llmtop.analysis.threads.shares import (
@@ -26,13 +27,13 @@ from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING
 from tests.live_traces import Scene, live_trace
 
-MAIN = "thread:4300/4300"
+MAIN = ids.thread(4300, 4300)
 
 
 def record(*, on_cpu: float, run_queue: float, causes: dict[str, int], seconds: int = 10) -> Trace:
     """One thread with given ns per ns on a CPU and in the run queue, and samples a second by cause."""
     recorder = Recorder(Origin("live"))
-    track = Track("thread:1/2", TrackKind.THREAD, "worker", facts={"role": "EngineCore", "state": "S"})
+    track = Track(ids.thread(1, 2), TrackKind.THREAD, "worker", facts={"role": "EngineCore", "state": "S"})
     for tick in range(seconds + 1):
         t = (tick + 1) * NS_PER_S
         counts = {
@@ -166,7 +167,7 @@ def test_details_of_a_thread_say_what_is_known_and_why_the_rest_is_not() -> None
 
 def test_wakers_seen_in_slices_stand_for_all_the_time() -> None:
     trace = live_trace()
-    woken, process = v.labelled(v.THREAD_WAKES, "4250"), f"process:{MAIN.removeprefix('thread:').partition('/')[0]}"
+    woken, process = v.labelled(v.THREAD_WAKES, "4250"), ids.process_of(MAIN)
     times = [trace.end_ns - NS_PER_S * i for i in range(20, -1, -1)]
     seen = Series.of(MAIN, woken, "eBPF", [(t, 10.0 * i) for i, t in enumerate(times)])
     looked = Series.of(process, v.SCHEDULER_OBSERVED, "eBPF", [(t, 0.1 * NS_PER_S * i) for i, t in enumerate(times)])
@@ -206,7 +207,7 @@ def test_of_a_short_look_the_shares_are_of_what_was_seen() -> None:
 
 def test_roles_have_the_memory_of_their_processes() -> None:
     trace = live_trace(Scene(is_moving=False))
-    sizes = {"process:4242": 2.0 * 2**30, "process:4300": 5.0 * 2**30}
+    sizes = {ids.process(4242): 2.0 * 2**30, ids.process(4300): 5.0 * 2**30}
     series = {
         (track, v.PROCESS_RSS.name): Series.of(track, v.PROCESS_RSS, "statm", [(trace.end_ns, size)])
         for track, size in sizes.items()
@@ -224,7 +225,7 @@ class Sleeper:
 
     def __init__(self) -> None:
         self.recorder, self.now, self.ran = Recorder(Origin("live")), 0, 5e9
-        self.track = Track("thread:1/2", TrackKind.THREAD, "worker", facts={"role": "EngineCore"})
+        self.track = Track(ids.thread(1, 2), TrackKind.THREAD, "worker", facts={"role": "EngineCore"})
         self.samples: dict[str, int] = {}
 
     def look(self, cause: str, ran: float = 0.0) -> Shares | Unknown:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.threads.probes import NOT_SEEN, launch_rate
 from llmtop.analysis.threads.shares import (
@@ -25,7 +26,7 @@ from llmtop.analysis.threads.shares import (
     threads_view,
 )
 from llmtop.analysis.threads.table import threads_table
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.session import Recorder
 from llmtop.tui.render.threads import how_known
 from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
@@ -36,7 +37,7 @@ BUSY: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.97, v.THREAD_RUN_QUEUE: 0.01}
 HALF: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: 0.5, v.THREAD_RUN_QUEUE: 0.1}
 
 
-def blocked(cause: str) -> tuple[str, Metric]:
+def blocked(cause: str) -> tuple[TrackId, Metric]:
     return THREAD, v.labelled(v.THREAD_BLOCKED, cause)
 
 
@@ -107,7 +108,7 @@ def test_a_look_or_two_do_not_speak_for_the_window() -> None:
     """As perf looks: now and then: what went on at that moment is not what goes on all the time."""
     sampled = {(THREAD, v.labelled(v.THREAD_STATE_SAMPLES, "disk")): 1.0}
     slept = {blocked("futex"): lambda s: 0.3 if s % 8 == 0 else 0.0}
-    looked: dict[tuple[str, Metric], Rate] = {(PROCESS, v.SCHEDULER_OBSERVED): lambda s: 0.8 if s % 8 == 0 else 0.0}
+    looked: dict[tuple[TrackId, Metric], Rate] = {(PROCESS, v.SCHEDULER_OBSERVED): lambda s: 0.8 if s % 8 == 0 else 0.0}
     trace = Probed(HALF, counters=sampled, probes={**slept, **looked}, observed=0.0).trace(20)
     assert dict(shares_of(trace).blocked) == pytest.approx({"disk": 0.4})
 
@@ -176,7 +177,7 @@ def test_polling_on_a_shared_core_is_polling_too() -> None:
     ],
     ids=["few yields", "few polls", "launches", "sleeps"],
 )
-def test_work_is_not_polling(clocks: Mapping[Metric, Rate], probes: Mapping[tuple[str, Metric], Rate]) -> None:
+def test_work_is_not_polling(clocks: Mapping[Metric, Rate], probes: Mapping[tuple[TrackId, Metric], Rate]) -> None:
     shares = shares_of(Probed(clocks, probes=probes).trace())
     assert shares.polling == 0.0
     assert shares.working == pytest.approx(shares.on_cpu)
@@ -196,7 +197,7 @@ def test_polling_that_slept_meanwhile_is_not_known_any_more() -> None:
 
 
 def test_polling_that_launched_meanwhile_is_work() -> None:
-    probes: Mapping[tuple[str, Metric], Rate] = {
+    probes: Mapping[tuple[TrackId, Metric], Rate] = {
         (THREAD, YIELDS): lambda s: 1e5 if s <= 5 else 0.0,
         (THREAD, v.THREAD_LAUNCHES): lambda s: 200.0 if s > 20 else 0.0,
     }
@@ -242,7 +243,7 @@ def test_sleeping_for_the_gpu_takes_nothing_from_work() -> None:
 def test_sync_probes_that_came_late_speak_for_their_own_time() -> None:
     """In the sixth second they came after four fifths of it."""
 
-    def since(first: int) -> dict[tuple[str, Metric], Rate]:
+    def since(first: int) -> dict[tuple[TrackId, Metric], Rate]:
         seen: Rate = lambda s: 1.0 if s > first else 0.2 if s == first else 0.0  # noqa: E731
         return {
             (PROCESS, v.LIBRARY_OBSERVED): seen,
@@ -286,7 +287,7 @@ def test_no_sync_is_zero_only_where_library_calls_are_counted() -> None:
 
 
 def test_sync_without_its_probes_is_unknown() -> None:
-    probes: dict[tuple[str, Metric], Rate] = {
+    probes: dict[tuple[TrackId, Metric], Rate] = {
         (THREAD, v.THREAD_CUDA_SYNC): 0.2,
         (PROCESS, v.LIBRARY_OBSERVED): lambda s: 1.0 if s < 7 else 0.0,
     }
@@ -316,7 +317,7 @@ def test_unknown_shares_say_what_would_tell_them(monkeypatch: pytest.MonkeyPatch
 
 def test_threads_are_found_by_what_their_process_does() -> None:
     tracks = tuple(
-        Track(f"thread:{pid}/{pid}", TrackKind.THREAD, role, f"process:{pid}", {"role": role})
+        Track(ids.thread(pid, pid), TrackKind.THREAD, role, ids.process(pid), {"role": role})
         for pid, role in ((20, "APIServer_0"), (21, "tokenizer_worker"), (22, "Worker_TP0"), (23, "scheduler_TP1"))
     )
     trace = replace(Probed(HALF, tracks=tracks), role="detokenizer").trace()

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Track, TrackKind, Unknown
 
-SERVER = "server:8080"
+SERVER = ids.server(8080)
 WHY = Unknown("llama.cpp counts a request's output tokens when it ends, at once")
 WINDOW_NS = 10 * NS_PER_S
 Told = Mapping[Metric, Callable[[int], float]]

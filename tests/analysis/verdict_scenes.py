@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule, Unjudged
-from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.session import Recorder
 from llmtop.vocabulary import Answer, ProcessState
 
@@ -45,8 +46,8 @@ class Thread:
     at_gil: float = 0.0
 
     @property
-    def track(self) -> str:
-        return f"thread:{self.pid}/{self.tid}"
+    def track(self) -> TrackId:
+        return ids.thread(self.pid, self.tid)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Scene:
         queue_latency_ns: What the waits in the run queue take, by process.
         collectives: By process, time in ncclAllReduce and cuStreamSynchronize per second, of all its threads.
         probed: Whether eBPF looks.
-        more_gpus: Track ids of GPUs without GPM.
+        more_gpus: Indices of GPUs without GPM.
         gauges: More gauges, by (track, metric).
         counters: More counters, by (track, metric): their growth per second.
         seconds: How long it has been looked at.
@@ -98,9 +99,9 @@ class Scene:
     queue_latency_ns: Mapping[int, float] = field(default_factory=dict)
     collectives: Mapping[int, float] = field(default_factory=dict)
     probed: bool = True
-    more_gpus: Sequence[str] = ()
-    gauges: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
-    counters: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
+    more_gpus: Sequence[int] = ()
+    gauges: Mapping[tuple[TrackId, Metric], float] = field(default_factory=dict)
+    counters: Mapping[tuple[TrackId, Metric], float] = field(default_factory=dict)
     seconds: int = SECONDS
     silent_for: int = 0
     states: Mapping[int, Level] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class Scene:
 
     def trace(self) -> Trace:
         recorder = Recorder(Origin("live"))
-        sums: dict[tuple[str, str], float] = {}
+        sums: dict[tuple[TrackId, str], float] = {}
         for second in range(self.seconds + 1):
             t = START_NS + second * NS_PER_S
             readings = tuple(self._readings(second, t, sums))
@@ -126,7 +127,7 @@ class Scene:
         recorder.append("clock", Trace(Origin("live"), end, end))
         return recorder.freeze()
 
-    def _readings(self, second: int, t: int, sums: dict[tuple[str, str], float]) -> Iterator[Reading]:
+    def _readings(self, second: int, t: int, sums: dict[tuple[TrackId, str], float]) -> Iterator[Reading]:
         is_now = second > self.seconds - NOW
         for (track, metric), level in (self._gauges() | dict(self.gauges)).items():
             yield Reading(track, metric, t, _at(level, is_now), "NVML" if track.startswith("gpu") else "metrics")
@@ -137,52 +138,52 @@ class Scene:
             if where != "eBPF" or grown or not second:
                 yield Reading(track, metric, t, sums[key], where)
 
-    def _gauges(self) -> dict[tuple[str, Metric], Level]:
-        found: dict[tuple[str, Metric], Level] = {("host", v.HOST_CPU_PRESSURE): self.pressure}
+    def _gauges(self) -> dict[tuple[TrackId, Metric], Level]:
+        found: dict[tuple[TrackId, Metric], Level] = {(ids.HOST, v.HOST_CPU_PRESSURE): self.pressure}
         for i, sm in enumerate(self.gpus):
-            found[f"gpu:{i}", v.GPU_SM] = sm
-            found[f"gpu:{i}", v.GPU_DRAM] = self.dram
-            found[f"gpu:{i}", v.GPU_TENSOR] = self.tensor
+            found[ids.gpu(i), v.GPU_SM] = sm
+            found[ids.gpu(i), v.GPU_DRAM] = self.dram
+            found[ids.gpu(i), v.GPU_TENSOR] = self.tensor
         if self.running is not None:
-            found["server:1", v.SERVER_RUNNING] = self.running
+            found[ids.server(1), v.SERVER_RUNNING] = self.running
         if self.waiting is not None:
-            found["server:1", v.SERVER_WAITING] = self.waiting
-        found["server:1", v.SERVER_KV_USAGE] = self.kv
+            found[ids.server(1), v.SERVER_WAITING] = self.waiting
+        found[ids.server(1), v.SERVER_KV_USAGE] = self.kv
         for pid, state in self.states.items():
-            found[f"process:{pid}", v.PROCESS_STATE] = state
+            found[ids.process(pid), v.PROCESS_STATE] = state
         if self.answer is not None:
-            found["endpoint:1", v.ENDPOINT_ANSWER] = self.answer
-            found["endpoint:1", v.ENDPOINT_TIME] = self.answer_s
+            found[ids.endpoint(1), v.ENDPOINT_ANSWER] = self.answer
+            found[ids.endpoint(1), v.ENDPOINT_TIME] = self.answer_s
         return found
 
-    def _counters(self, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
+    def _counters(self, is_now: bool) -> Iterator[tuple[TrackId, Metric, Level, str]]:
         for (track, metric), rate in self.counters.items():
             yield track, metric, rate, "metrics"
         if self.preemptions is not None:
-            yield "server:1", v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
-        yield "server:1", v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
+            yield ids.server(1), v.SERVER_PREEMPTIONS, self.preemptions, "metrics"
+        yield ids.server(1), v.SERVER_OUTPUT_TOKENS, self.tokens, "metrics"
         if self.finished:
-            yield "server:1", v.SERVER_REQUESTS, self.finished, "metrics"
+            yield ids.server(1), v.SERVER_REQUESTS, self.finished, "metrics"
         if self.steps:
-            yield "server:1", v.SERVER_STEPS, self.steps, "metrics"
+            yield ids.server(1), v.SERVER_STEPS, self.steps, "metrics"
         if self.queued_s is not None:
-            yield "server:1", v.bucket(v.SERVER_QUEUE_TIME, float("inf")), self.finished, "metrics"
-            yield "server:1", v.total(v.SERVER_QUEUE_TIME), self.queued_s * self.finished, "metrics"
+            yield ids.server(1), v.bucket(v.SERVER_QUEUE_TIME, float("inf")), self.finished, "metrics"
+            yield ids.server(1), v.total(v.SERVER_QUEUE_TIME), self.queued_s * self.finished, "metrics"
         seen = 100 * _at(self.latencies, is_now)
-        yield "server:1", v.bucket(v.SERVER_ITL, float("inf")), seen, "metrics"
-        yield "server:1", v.total(v.SERVER_ITL), _at(self.itl, is_now) * seen, "metrics"
+        yield ids.server(1), v.bucket(v.SERVER_ITL, float("inf")), seen, "metrics"
+        yield ids.server(1), v.total(v.SERVER_ITL), _at(self.itl, is_now) * seen, "metrics"
         if self.throttled is not None:
-            yield "process:7", v.CGROUP_THROTTLED, self.throttled, "cpu.stat"
-            yield "process:7", v.CGROUP_PERIODS_THROTTLED, 10.0 * (self.throttled > 0), "cpu.stat"
+            yield ids.process(7), v.CGROUP_THROTTLED, self.throttled, "cpu.stat"
+            yield ids.process(7), v.CGROUP_PERIODS_THROTTLED, 10.0 * (self.throttled > 0), "cpu.stat"
         for thread in self.threads:
             yield from self._thread(thread, is_now)
         for pid in self.states:
             busy = sum(_at(thread.on_cpu, is_now) for thread in self.threads if thread.pid == pid)
-            yield f"process:{pid}", v.PROCESS_CPU, busy, "/proc/PID/stat"
+            yield ids.process(pid), v.PROCESS_CPU, busy, "/proc/PID/stat"
         if self.probed:
             yield from self._probes()
 
-    def _thread(self, thread: Thread, is_now: bool) -> Iterator[tuple[str, Metric, Level, str]]:
+    def _thread(self, thread: Thread, is_now: bool) -> Iterator[tuple[TrackId, Metric, Level, str]]:
         on_cpu, queued = _at(thread.on_cpu, is_now), _at(thread.run_queue, is_now)
         yield thread.track, v.THREAD_ON_CPU, on_cpu, "schedstat"
         yield thread.track, v.THREAD_RUN_QUEUE, queued, "schedstat"
@@ -201,15 +202,15 @@ class Scene:
             yield thread.track, v.THREAD_GIL_SAMPLES, self.looks_per_s, "py-spy"
             yield thread.track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"), self.looks_per_s * thread.gil, "py-spy"
 
-    def _probes(self) -> Iterator[tuple[str, Metric, Level, str]]:
+    def _probes(self) -> Iterator[tuple[TrackId, Metric, Level, str]]:
         for pid in {thread.pid for thread in self.threads}:
             for metric in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED, v.SYSCALL_TIMED):
-                yield f"process:{pid}", metric, 1.0, "eBPF"
+                yield ids.process(pid), metric, 1.0, "eBPF"
         users = {thread.pid for thread in self.threads if thread.launches or thread.sync is not None}
         for pid in users - set(self.collectives):
-            yield f"process:{pid}", v.LIBRARY_OBSERVED, 1.0, "eBPF"
+            yield ids.process(pid), v.LIBRARY_OBSERVED, 1.0, "eBPF"
         for thread in self.threads:
-            process = f"process:{thread.pid}"
+            process = ids.process(thread.pid)
             if thread.yields:
                 yield thread.track, v.labelled(v.THREAD_SPINS, "sched_yield"), thread.yields, "eBPF"
             if thread.launches:
@@ -220,14 +221,14 @@ class Scene:
                 yield process, v.labelled(v.LIBRARY_COUNT, "cuStreamSynchronize"), 50.0, "eBPF"
         for pid, share in self.collectives.items():
             for name in ("ncclAllReduce", "cuStreamSynchronize"):
-                yield f"process:{pid}", v.labelled(v.LIBRARY_TIME, name), share / 2, "eBPF"
-                yield f"process:{pid}", v.labelled(v.LIBRARY_COUNT, name), 50.0, "eBPF"
+                yield ids.process(pid), v.labelled(v.LIBRARY_TIME, name), share / 2, "eBPF"
+                yield ids.process(pid), v.labelled(v.LIBRARY_COUNT, name), 50.0, "eBPF"
         for pid, rate in self.gil_waits.items():
-            yield f"process:{pid}", v.PROCESS_GIL_WAITS, rate, "eBPF"
+            yield ids.process(pid), v.PROCESS_GIL_WAITS, rate, "eBPF"
         for pid, ns in self.queue_latency_ns.items():
             for upper in (1e6, 4e6, 16e6, float("inf")):
                 count = 100.0 if upper >= ns else 0.0
-                yield f"process:{pid}", v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper), count, "eBPF"
+                yield ids.process(pid), v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper), count, "eBPF"
 
     def _end_of(self, pid: int, role: str, how: str) -> Track:
         root = next(iter(self.states), pid)
@@ -242,29 +243,28 @@ class Scene:
             facts["is_regular"] = 1
         if how == "killed by SIGKILL":
             facts["is_killed"] = 1
-        return Track(f"ended:{pid}/1", TrackKind.ENDED, role, facts=facts)
+        return Track(ids.ended(pid, 1), TrackKind.ENDED, role, facts=facts)
 
-    def _tracks(self) -> dict[str, Track]:
-        found = [Track("host", TrackKind.HOST, "host", facts={"cores": self.cores} if self.cores else {})]
+    def _tracks(self) -> dict[TrackId, Track]:
+        found = [Track(ids.HOST, TrackKind.HOST, "host", facts={"cores": self.cores} if self.cores else {})]
         if self.running is not None or self.waiting is not None:
             facts = {"url": "http://127.0.0.1:1/metrics", **self.facts}
-            found.append(Track("server:1", TrackKind.SERVER, "vLLM :1", facts=facts))
+            found.append(Track(ids.server(1), TrackKind.SERVER, "vLLM :1", facts=facts))
         if self.answer is not None:
-            found.append(Track("endpoint:1", TrackKind.ENDPOINT, ":1", facts={"url": "http://127.0.0.1:1/metrics"}))
+            found.append(Track(ids.endpoint(1), TrackKind.ENDPOINT, ":1", facts={"url": "http://127.0.0.1:1/metrics"}))
         found += [self._end_of(pid, *end) for pid, end in self.ended.items()]
-        ids = (*(f"gpu:{i}" for i in range(len(self.gpus))), *self.more_gpus)
-        found += [Track(id, TrackKind.GPU, "H100") for id in ids]
+        found += [Track(ids.gpu(i), TrackKind.GPU, "H100") for i in (*range(len(self.gpus)), *self.more_gpus)]
         for thread in self.threads:
             role = thread.role
             part = {"part": 1, "root": next(iter(self.states))} if thread.pid in self.states else {}
-            found.append(Track(f"process:{thread.pid}", TrackKind.PROCESS, role, facts={"role": role, **part}))
+            found.append(Track(ids.process(thread.pid), TrackKind.PROCESS, role, facts={"role": role, **part}))
             name = thread.name or (role or "python3")
-            found.append(Track(thread.track, TrackKind.THREAD, name, f"process:{thread.pid}", {"role": role}))
+            found.append(Track(thread.track, TrackKind.THREAD, name, ids.process(thread.pid), {"role": role}))
             for i in range(len(self.gpus)):
                 owner = thread.pid - 100 if len(self.gpus) > 1 else 0
                 if owner == i and role != "APIServer":
-                    key = f"gpu:{i}/process:{thread.pid}"
-                    found.append(Track(key, TrackKind.GPU_PROCESS, role, f"gpu:{i}"))
+                    key = ids.gpu_process(ids.gpu(i), thread.pid)
+                    found.append(Track(key, TrackKind.GPU_PROCESS, role, ids.gpu(i)))
         return {track.id: track for track in found}
 
 

@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml import NvmlCollector
-from llmtop.model import NS_PER_S
+from llmtop.model import NS_PER_S, TrackId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ def calls(function: str) -> int:
     return int(count(function.encode()))
 
 
-def values(trace: Trace, track: str = "gpu:0") -> dict[str, float | None]:
+def values(trace: Trace, track: TrackId = ids.gpu(0)) -> dict[str, float | None]:
     """The readings of one track in a poll."""
     return {reading.metric.name: reading.value for reading in trace.readings if reading.track == track}
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.live import live_view
 from llmtop.collectors.dcgm import DcgmCollector, KnownGpu, gpus_of_nvml
 from llmtop.collectors.metrics_http import Page
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackKind
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackId, TrackKind
 from llmtop.session import Recorder
 from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
@@ -63,16 +64,16 @@ def collector(
     return DcgmCollector("http://127.0.0.1:9400/metrics", clock, exporter, lambda: gpus)
 
 
-def values(trace: Trace) -> dict[tuple[str, Metric], float | None]:
+def values(trace: Trace) -> dict[tuple[TrackId, Metric], float | None]:
     return {(reading.track, reading.metric): reading.value for reading in trace.readings}
 
 
 def test_profiling_counters_come_under_the_vocabularys_names_and_units() -> None:
     trace = collector(Exporter()).poll()
     read = values(trace)
-    assert read["gpu:0", v.GPU_DRAM] == pytest.approx(81)
-    assert read["gpu:0", v.GPU_TENSOR] == pytest.approx(20)
-    assert read["gpu:0", v.GPU_PCIE_RX] == 123456789
+    assert read[ids.gpu(0), v.GPU_DRAM] == pytest.approx(81)
+    assert read[ids.gpu(0), v.GPU_TENSOR] == pytest.approx(20)
+    assert read[ids.gpu(0), v.GPU_PCIE_RX] == 123456789
     assert {reading.source for reading in trace.readings} == {"DCGM"}
 
 
@@ -85,24 +86,24 @@ def test_what_nvml_reads_itself_is_left_to_it() -> None:
 def test_without_nvml_the_exporters_own_index_and_device_fields_serve() -> None:
     trace = collector(Exporter(), None).poll()
     read = values(trace)
-    assert read["gpu:3", v.GPU_SM_CLOCK] == 1410
-    assert read["gpu:3", v.GPU_ENERGY] == 5000
-    assert read["gpu:3", v.GPU_MEMORY_USED] == 2048 * 2**20
-    assert trace.tracks["gpu:3"].facts["name"] == "NVIDIA A100-SXM4-80GB"
+    assert read[ids.gpu(3), v.GPU_SM_CLOCK] == 1410
+    assert read[ids.gpu(3), v.GPU_ENERGY] == 5000
+    assert read[ids.gpu(3), v.GPU_MEMORY_USED] == 2048 * 2**20
+    assert trace.tracks[ids.gpu(3)].facts["name"] == "NVIDIA A100-SXM4-80GB"
 
 
 @pytest.mark.parametrize("blank", [*BLANKS, 1.01, 87.0, -0.1, "NaN", "+Inf"])
 def test_blanks_and_impossible_shares_are_gaps(blank: object) -> None:
     exporter = Exporter(line("DCGM_FI_PROF_DRAM_ACTIVE", blank) + line("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.5))
     read = values(collector(exporter).poll())
-    assert read["gpu:0", v.GPU_DRAM] is None
-    assert read["gpu:0", v.GPU_TENSOR] == 50
+    assert read[ids.gpu(0), v.GPU_DRAM] is None
+    assert read[ids.gpu(0), v.GPU_TENSOR] == 50
 
 
 @pytest.mark.parametrize("blank", BLANKS)
 def test_blanks_are_gaps_where_large_numbers_are_possible(blank: object) -> None:
     exporter = Exporter(line("DCGM_FI_PROF_NVLINK_RX_BYTES", blank))
-    assert values(collector(exporter).poll())["gpu:0", v.GPU_NVLINK_RX] is None
+    assert values(collector(exporter).poll())[ids.gpu(0), v.GPU_NVLINK_RX] is None
 
 
 def test_gpus_with_gpm_are_not_asked_of_the_exporter() -> None:
@@ -188,8 +189,8 @@ def test_an_address_that_is_not_http_is_refused() -> None:
 def test_hostile_labels_are_cleaned() -> None:
     text = PAGE.replace("NVIDIA A100-SXM4-80GB", "A100\x1b[2J").replace(A100, "GPU-\x9b")
     trace = collector(Exporter(text), None).poll()
-    assert "\x1b" not in trace.tracks["gpu:3"].name
-    assert "\x9b" not in str(trace.tracks["gpu:3"].facts["uuid"])
+    assert "\x1b" not in trace.tracks[ids.gpu(3)].name
+    assert "\x9b" not in str(trace.tracks[ids.gpu(3)].facts["uuid"])
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -211,14 +212,14 @@ def test_the_roofline_of_an_a100_stands_on_dcgm() -> None:
         "max_memory_mhz": 1593,
         "max_sm_mhz": 1410,
     }
-    track = Track("gpu:0", TrackKind.GPU, "A100", facts=facts)
+    track = Track(ids.gpu(0), TrackKind.GPU, "A100", facts=facts)
     recorder = Recorder(Origin("live"))
     for second in range(1, 6):
         now[0] = second * NS_PER_S
         recorder.append("dcgm", polled.poll())
-        clock = Reading("gpu:0", v.GPU_SM_CLOCK, now[0] + 1000, 1410.0, "NVML")
-        recorder.append("nvml", Trace(Origin("live"), now[0], now[0], tracks={"gpu:0": track}, readings=(clock,)))
-    view = live_view(recorder.freeze(), "gpu:0", "bfloat16")
+        clock = Reading(ids.gpu(0), v.GPU_SM_CLOCK, now[0] + 1000, 1410.0, "NVML")
+        recorder.append("nvml", Trace(Origin("live"), now[0], now[0], tracks={ids.gpu(0): track}, readings=(clock,)))
+    view = live_view(recorder.freeze(), ids.gpu(0), "bfloat16")
     assert view.points[0].source == "DCGM"
     assert view.points[0].quality.value == "upper bound"
     assert view.points[0].flops_per_s == pytest.approx(0.2 * 312e12)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.gpus import GpuCollector, checks
-from llmtop.model import NS_PER_S, Trace, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
 from tests.collectors.nvml_looks import Clock, values, wait_until
 from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
@@ -30,7 +30,7 @@ def gpus(fake_nvml: FakeNvml) -> Iterator[GpuCollector]:
     collector.__exit__(None, None, None)
 
 
-def poll_until(gpus: GpuCollector, track: str, metric: str) -> Trace:
+def poll_until(gpus: GpuCollector, track: TrackId, metric: str) -> Trace:
     """The first poll that reads a metric."""
     found: list[Trace] = []
 
@@ -46,10 +46,10 @@ def test_what_it_reads_arrives(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
     fake_nvml.set(gpus=2)
     fake_nvml.set_gpu(1, power_mw=300_500)
     assert gpus.missing() is None
-    trace = poll_until(gpus, "gpu:1", v.GPU_DRAM.name)
-    assert values(trace, "gpu:1")["gpu.power"] == 300.5
-    assert values(trace, "gpu:1")["gpu.dram"] == 84.3
-    assert trace.tracks["gpu:0"].name == "NVIDIA H100 80GB HBM3"
+    trace = poll_until(gpus, ids.gpu(1), v.GPU_DRAM.name)
+    assert values(trace, ids.gpu(1))["gpu.power"] == 300.5
+    assert values(trace, ids.gpu(1))["gpu.dram"] == 84.3
+    assert trace.tracks[ids.gpu(0)].name == "NVIDIA H100 80GB HBM3"
     again = gpus.poll()
     assert again.tracks == trace.tracks, "what does not change is sent once, and is still there"
     assert 0 < again.end_ns - trace.end_ns < 10 * NS_PER_S, "one clock"
@@ -61,7 +61,7 @@ def test_a_process_that_was_started_ahead_is_the_one_that_is_asked(fake_nvml: Fa
     assert ahead is not None
     assert gpus.missing() is None
     assert gpus._process is ahead
-    assert values(poll_until(gpus, "gpu:0", v.GPU_DRAM.name), "gpu:0")["gpu.dram"] == 84.3
+    assert values(poll_until(gpus, ids.gpu(0), v.GPU_DRAM.name), ids.gpu(0))["gpu.dram"] == 84.3
 
 
 def test_without_a_driver_it_says_so_and_is_gone(fake_nvml: FakeNvml, gpus: GpuCollector) -> None:
@@ -99,7 +99,7 @@ def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> N
     clock = Clock()
     with GpuCollector(clock) as gpus:
         assert gpus.missing() is None
-        poll_until(gpus, "gpu:0", v.GPU_POWER.name)
+        poll_until(gpus, ids.gpu(0), v.GPU_POWER.name)
         (pid,) = children.running()
         os.kill(pid, signal.SIGSEGV)
         traces: list[Trace] = []
@@ -108,7 +108,7 @@ def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> N
         assert str(trace.why_missing("nvml")).startswith("NVML's process ended: by SIGSEGV")
         assert values(trace)["gpu.power"] is None, "its lines end"
         clock.advance(11)
-        poll_until(gpus, "gpu:0", v.GPU_POWER.name)
+        poll_until(gpus, ids.gpu(0), v.GPU_POWER.name)
 
 
 @pytest.mark.parametrize("is_loading", [True, False])

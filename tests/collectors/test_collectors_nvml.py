@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_gpm
 from llmtop.collectors.gpus import checks
@@ -44,7 +45,7 @@ FUNCTION_NOT_FOUND = 13
 
 
 def test_facts_of_a_gpu(collector: NvmlCollector) -> None:
-    track = collector.poll().tracks["gpu:0"]
+    track = collector.poll().tracks[ids.gpu(0)]
     assert track.kind is TrackKind.GPU
     assert track.name == "NVIDIA H100 80GB HBM3"
     assert track.facts == {
@@ -193,7 +194,7 @@ def test_gpus_before_hopper_say_what_gpm_needs(machine: FakeNvml, clock: Clock) 
         trace = poll_twice(collector, clock)
     assert "gpu.dram" not in values(trace)
     assert reasons(trace) == {"gpu:0/gpm": "GPM needs a Hopper or newer GPU"}
-    facts = trace.tracks["gpu:0"].facts
+    facts = trace.tracks[ids.gpu(0)].facts
     assert facts["sm_count"] == 108
     assert isinstance(facts["gpm"], Unknown)
 
@@ -227,21 +228,21 @@ def test_a_lost_gpu_keeps_its_index_and_the_others_go_on(machine: FakeNvml, cloc
         clock.advance(0.25)
         trace = collector.poll()
         assert list(trace.tracks) == ["gpu:0", "gpu:1", "gpu:1/process:4242", "gpu:2"]
-        assert trace.tracks["gpu:1"].facts["uuid"] == "GPU-00000000-0000-0000-0000-000000000001"
+        assert trace.tracks[ids.gpu(1)].facts["uuid"] == "GPU-00000000-0000-0000-0000-000000000001"
         (no_clock,) = NO_TRUE_CLOCK.values()
         assert reasons(trace) == {
             "gpu:0/gpu.sm_clock_true": no_clock,
             "gpu:1": "the GPU is lost: it has fallen off the bus",
             "gpu:2/gpu.sm_clock_true": no_clock,
         }
-        assert set(values(trace, "gpu:1").values()) == {None}
-        assert values(trace, "gpu:1/process:4242") == {"gpu_process.memory": None}
-        assert values(trace, "gpu:2")["gpu.dram"] == 84.3
+        assert set(values(trace, ids.gpu(1)).values()) == {None}
+        assert values(trace, ids.gpu_process(ids.gpu(1), 4242)) == {"gpu_process.memory": None}
+        assert values(trace, ids.gpu(2))["gpu.dram"] == 84.3
         text = "GPU 1: the GPU is lost: it has fallen off the bus"
         assert trace.marks == (Mark(clock.now_ns, "gpu-lost", "gpu:1", text, Severity.ERROR),)
         clock.advance(0.25)
         again = collector.poll()
-        assert (again.marks, values(again, "gpu:1")) == ((), {})
+        assert (again.marks, values(again, ids.gpu(1))) == ((), {})
         assert "gpu:1" in reasons(again)
 
 
@@ -256,10 +257,10 @@ def test_a_lost_gpu_is_found_when_it_returns(machine: FakeNvml, clock: Clock) ->
         clock.advance(5)
         back = collector.poll()
         assert [(mark.kind, mark.track) for mark in back.marks] == [("gpu-back", "gpu:1")]
-        assert values(back, "gpu:1")["gpu.util"] == 97
+        assert values(back, ids.gpu(1))["gpu.util"] == 97
         assert reasons(back)["gpu:1/gpm"] == "the first GPM window is not over yet"
         clock.advance(0.25)
-        assert values(collector.poll(), "gpu:1")["gpu.dram"] == 84.3
+        assert values(collector.poll(), ids.gpu(1))["gpu.dram"] == 84.3
 
 
 def test_a_gpu_that_is_found_is_read_in_full_at_once(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:
@@ -269,8 +270,8 @@ def test_a_gpu_that_is_found_is_read_in_full_at_once(machine: FakeNvml, collecto
     machine.set(gpus=2)
     clock.advance(4)
     trace = collector.poll()
-    assert "gpu.energy" not in values(trace, "gpu:0"), "not due"
-    assert {"gpu.energy", "gpu.temperature"} <= set(values(trace, "gpu:1"))
+    assert "gpu.energy" not in values(trace, ids.gpu(0)), "not due"
+    assert {"gpu.energy", "gpu.temperature"} <= set(values(trace, ids.gpu(1)))
 
 
 def test_a_gpu_that_is_lost_from_the_start_has_a_track(machine: FakeNvml, clock: Clock) -> None:
@@ -278,8 +279,8 @@ def test_a_gpu_that_is_lost_from_the_start_has_a_track(machine: FakeNvml, clock:
     machine.set_gpu(0, lost=1)
     with nvml_collector(clock) as collector:
         trace = poll_twice(collector, clock)
-    assert (trace.tracks["gpu:0"].name, trace.tracks["gpu:1"].name) == ("GPU 0", "NVIDIA H100 80GB HBM3")
-    assert values(trace, "gpu:1")["gpu.dram"] == 84.3
+    assert (trace.tracks[ids.gpu(0)].name, trace.tracks[ids.gpu(1)].name) == ("GPU 0", "NVIDIA H100 80GB HBM3")
+    assert values(trace, ids.gpu(1))["gpu.dram"] == 84.3
     assert reasons(trace)["gpu:0"].startswith("the GPU is lost")
 
 
@@ -371,7 +372,7 @@ def test_a_gpu_that_supports_nothing_is_still_listed(machine: FakeNvml, clock: C
     machine.set_gpu(None, **{f"fail.{function}": NOT_SUPPORTED for function in PER_GPU_FUNCTIONS})
     with nvml_collector(clock) as collector:
         trace = poll_twice(collector, clock)
-    assert trace.tracks["gpu:0"].name == "GPU 0"
+    assert trace.tracks[ids.gpu(0)].name == "GPU 0"
     assert values(trace) == {}
     missing = reasons(trace)
     assert missing["gpu:0/gpu.power"] == "the driver does not report it for this GPU"
@@ -448,20 +449,20 @@ def test_processes_with_their_memory(machine: FakeNvml, collector: NvmlCollector
     machine.set_gpu(0, compute="4242:1073741824 4243:na", graphics="4242:1073741824 99:5")
     machine.set(**{"process_name.4242": "/usr/bin/python3"})
     trace = collector.poll()
-    python = trace.tracks["gpu:0/process:4242"]
+    python = trace.tracks[ids.gpu_process(ids.gpu(0), 4242)]
     assert (python.kind, python.name, python.parent) == (TrackKind.GPU_PROCESS, "/usr/bin/python3", "gpu:0")
     assert python.facts == {"pid": 4242, "kind": "graphics and compute"}
-    assert trace.tracks["gpu:0/process:4243"].name == "pid 4243"
-    assert values(trace, "gpu:0/process:4242") == {"gpu_process.memory": 1073741824}
-    assert values(trace, "gpu:0/process:99") == {"gpu_process.memory": 5}
-    assert values(trace, "gpu:0/process:4243") == {}
+    assert trace.tracks[ids.gpu_process(ids.gpu(0), 4243)].name == "pid 4243"
+    assert values(trace, ids.gpu_process(ids.gpu(0), 4242)) == {"gpu_process.memory": 1073741824}
+    assert values(trace, ids.gpu_process(ids.gpu(0), 99)) == {"gpu_process.memory": 5}
+    assert values(trace, ids.gpu_process(ids.gpu(0), 4243)) == {}
     assert "does not say how much" in reasons(trace)["gpu:0/process:4243/gpu_process.memory"]
     machine.set_gpu(0, compute="4243:7", graphics=None)
     clock.advance(0.25)
     later = collector.poll()
     assert set(later.gone) == {"gpu:0/process:4242", "gpu:0/process:99"}
     assert list(later.tracks) == ["gpu:0", "gpu:0/process:4243"]
-    assert values(later, "gpu:0/process:4243") == {"gpu_process.memory": 7}
+    assert values(later, ids.gpu_process(ids.gpu(0), 4243)) == {"gpu_process.memory": 7}
 
 
 def test_names_are_cleaned_at_the_border(machine: FakeNvml, clock: Clock) -> None:
@@ -471,9 +472,9 @@ def test_names_are_cleaned_at_the_border(machine: FakeNvml, clock: Clock) -> Non
     )
     with nvml_collector(clock) as collector:
         tracks = collector.poll().tracks
-    assert tracks["gpu:0"].name == "[/b]␛[2J\ufffdgpu"
-    assert tracks["gpu:0/process:1"].name == "[@click=app.quit]␇"
-    assert tracks["gpu:0/process:2"].name == "pid 2"
+    assert tracks[ids.gpu(0)].name == "[/b]␛[2J\ufffdgpu"
+    assert tracks[ids.gpu_process(ids.gpu(0), 1)].name == "[@click=app.quit]␇"
+    assert tracks[ids.gpu_process(ids.gpu(0), 2)].name == "pid 2"
 
 
 def test_a_list_that_fails_once_loses_no_process(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:
@@ -519,7 +520,7 @@ def test_sixteen_gpus_end_their_windows_together(machine: FakeNvml, clock: Clock
         machine.set_gpm(index, dram=index * 5)
     with nvml_collector(clock) as collector:
         trace = poll_twice(collector, clock)
-    assert [values(trace, f"gpu:{index}")["gpu.dram"] for index in range(16)] == [index * 5 for index in range(16)]
+    assert [values(trace, ids.gpu(index))["gpu.dram"] for index in range(16)] == [index * 5 for index in range(16)]
 
 
 def test_a_call_that_hangs_hangs_only_its_thread(fake_nvml: FakeNvml) -> None:
@@ -533,7 +534,7 @@ def test_a_call_that_hangs_hangs_only_its_thread(fake_nvml: FakeNvml) -> None:
     wait_until(lambda: calls("nvmlDeviceGetPowerUsage") >= before + 2)  # the second begins after the change for sure
     session.stop(timeout_s=0.01)
     assert thread.is_alive()
-    assert session.trace().tracks["gpu:0"].name == "NVIDIA H100 80GB HBM3"
+    assert session.trace().tracks[ids.gpu(0)].name == "NVIDIA H100 80GB HBM3"
     thread.join(10)
     assert not thread.is_alive()
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_rate, latest
-from llmtop.model import NS_PER_S, Origin, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Origin, Trace, TrackId, TrackKind, Unknown
 from llmtop.session import Session
 from tests.collectors.nvml_looks import nvml_collector, wait_until
 from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, UNKNOWN
@@ -52,7 +53,7 @@ class Watch:
         return found[-1]
 
     def until_all_work(self, gpus: int = 1) -> Trace:
-        return self.until(lambda trace: all(now(trace, f"gpu:{i}", v.GPU_DRAM) == 84.3 for i in range(gpus)))
+        return self.until(lambda trace: all(now(trace, ids.gpu(i), v.GPU_DRAM) == 84.3 for i in range(gpus)))
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def watch(machine: FakeNvml) -> Iterator[Watch]:
     wait_until(lambda: not set(threading.enumerate()) - before)
 
 
-def now(trace: Trace, track: str, metric: Metric) -> float | str:
+def now(trace: Trace, track: TrackId, metric: Metric) -> float | str:
     """The newest value, or why there is none."""
     value = latest(trace, track, metric)
     return value.reason if isinstance(value, Unknown) else value
@@ -80,7 +81,7 @@ def test_a_gpu_is_lost_and_comes_back(machine: FakeNvml, watch: Watch) -> None:
     watch.until_all_work(gpus=3)
     machine.set_gpu(1, lost=1)
     lost = watch.until(lambda trace: "gpu-lost" in kinds(trace))
-    assert now(lost, "gpu:1", v.GPU_POWER) == "the GPU is lost: it has fallen off the bus"
+    assert now(lost, ids.gpu(1), v.GPU_POWER) == "the GPU is lost: it has fallen off the bus"
     assert [track.id for track in lost.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1", "gpu:2"]
     machine.set_gpu(1, lost=None)
     watch.until(lambda trace: "gpu-back" in kinds(trace))
@@ -92,7 +93,7 @@ def test_every_call_is_not_supported(machine: FakeNvml, watch: Watch) -> None:
     watch.until_all_work()
     machine.set(fail_everything=NOT_SUPPORTED)
     why = "the driver does not report it for this GPU"
-    watch.until(lambda trace: now(trace, "gpu:0", v.GPU_POWER) == why and now(trace, "gpu:0", v.GPU_DRAM) == why)
+    watch.until(lambda trace: now(trace, ids.gpu(0), v.GPU_POWER) == why and now(trace, ids.gpu(0), v.GPU_DRAM) == why)
     machine.set(fail_everything=None)
     watch.until_all_work()
 
@@ -107,7 +108,7 @@ def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -
     why = dead.why_missing("nvml")
     assert why is not None
     assert why.remedy
-    assert now(dead, "gpu:1", v.GPU_MEMORY_USED) == now(dead, "gpu:0", v.GPU_DRAM) == why.reason
+    assert now(dead, ids.gpu(1), v.GPU_MEMORY_USED) == now(dead, ids.gpu(0), v.GPU_DRAM) == why.reason
     machine.set(fail_everything=None)
     watch.until_all_work(gpus=2)
 
@@ -122,10 +123,10 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     assert why is not None
     assert why.reason.startswith("hung: nvmlDeviceGetPowerUsage has not returned for ")
     assert "dmesg" in why.remedy
-    assert now(hung, "gpu:0", v.GPU_TEMPERATURE_MEMORY) == now(hung, "gpu:0", v.GPU_DRAM) == why.reason
+    assert now(hung, ids.gpu(0), v.GPU_TEMPERATURE_MEMORY) == now(hung, ids.gpu(0), v.GPU_DRAM) == why.reason
     assert "gpu:0" in hung.tracks
     machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": None})
-    back = watch.until(lambda trace: now(trace, "gpu:0", v.GPU_TEMPERATURE_MEMORY) == 50)
+    back = watch.until(lambda trace: now(trace, ids.gpu(0), v.GPU_TEMPERATURE_MEMORY) == 50)
     assert "GPU 0 answers again after" in [mark.text[:25] for mark in back.marks if mark.kind == "gpu-back"]
     watch.until_all_work()
 
@@ -140,12 +141,12 @@ def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, fun
     watch.until_all_work(gpus=4)
     machine.set_gpu(2, **{f"hang.{function}": 3})
     hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
-    others = ("gpu:0", "gpu:1", "gpu:3")
+    others = (ids.gpu(0), ids.gpu(1), ids.gpu(3))
     newest = [hung.series[track, v.GPU_DRAM.name].times[-1] for track in others]
     watch.until(lambda trace: all(trace.series[o, v.GPU_DRAM.name].times[-1] > max(newest) for o in others))
     trace = watch.until_all_work(gpus=2)
     assert trace.why_missing("nvml") is None
-    assert str(now(trace, "gpu:2", v.GPU_DRAM)).startswith("hung: nvml")
+    assert str(now(trace, ids.gpu(2), v.GPU_DRAM)).startswith("hung: nvml")
     assert [mark.track for mark in trace.marks if mark.kind == "gpu-hung"] == ["gpu:2"]
 
 
@@ -156,7 +157,7 @@ def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> Non
     watch.until_all_work(gpus=1)
     trace = watch.until(lambda trace: "gpu-hung" in kinds(trace))
     assert [track.id for track in trace.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1"], "it has its row"
-    assert now(trace, "gpu:0", v.GPU_DRAM) == 84.3
+    assert now(trace, ids.gpu(0), v.GPU_DRAM) == 84.3
 
 
 def test_opening_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
@@ -174,9 +175,9 @@ def test_the_number_of_gpus_changes(machine: FakeNvml, watch: Watch) -> None:
     machine.set(gpus=4)
     watch.until_all_work(gpus=4)
     machine.set(gpus=1)
-    gone = watch.until(lambda trace: isinstance(now(trace, "gpu:3", v.GPU_DRAM), str))
+    gone = watch.until(lambda trace: isinstance(now(trace, ids.gpu(3), v.GPU_DRAM), str))
     assert len(gone.tracks_of(TrackKind.GPU)) == 4, "rows stay"
-    watch.until(lambda trace: now(trace, "gpu:3", v.GPU_DRAM) == "the driver does not list this GPU any more")
+    watch.until(lambda trace: now(trace, ids.gpu(3), v.GPU_DRAM) == "the driver does not list this GPU any more")
     watch.until_all_work(gpus=1)
     machine.set(gpus=4)
     watch.until_all_work(gpus=4)
@@ -193,9 +194,9 @@ def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> 
     machine.set_gpu(1, uuid=uuid)
     machine.set_gpm(1, dram=33)
     machine.set(fail_everything=None, gpus=2)
-    trace = watch.until(lambda trace: now(trace, "gpu:2", v.GPU_DRAM) == 33)
-    assert trace.tracks["gpu:2"].facts["uuid"] == uuid
-    assert now(trace, "gpu:1", v.GPU_DRAM) == "the driver does not list this GPU any more"
+    trace = watch.until(lambda trace: now(trace, ids.gpu(2), v.GPU_DRAM) == 33)
+    assert trace.tracks[ids.gpu(2)].facts["uuid"] == uuid
+    assert now(trace, ids.gpu(1), v.GPU_DRAM) == "the driver does not list this GPU any more"
 
 
 def test_mig_is_toggled(machine: FakeNvml, watch: Watch) -> None:
@@ -203,12 +204,12 @@ def test_mig_is_toggled(machine: FakeNvml, watch: Watch) -> None:
     watch.session.start()
     watch.until_all_work()
     machine.set_gpu(0, mig=1)
-    on = watch.until(lambda trace: now(trace, "gpu:0/mig:2", v.GPU_DRAM) == 84.3)
-    assert now(on, "gpu:0", v.GPU_UTIL) == "NVML does not report it for a GPU in MIG mode"
+    on = watch.until(lambda trace: now(trace, ids.gpu_instance(ids.gpu(0), 2), v.GPU_DRAM) == 84.3)
+    assert now(on, ids.gpu(0), v.GPU_UTIL) == "NVML does not report it for a GPU in MIG mode"
     machine.set_gpu(0, mig=0)
     off = watch.until(lambda trace: not trace.tracks_of(TrackKind.GPU_INSTANCE))
     assert not [key for key in off.series if key[0].startswith("gpu:0/mig")]
-    watch.until(lambda trace: now(trace, "gpu:0", v.GPU_UTIL) == 97)
+    watch.until(lambda trace: now(trace, ids.gpu(0), v.GPU_UTIL) == 97)
 
 
 def test_counters_go_backwards(machine: FakeNvml, watch: Watch) -> None:
@@ -216,11 +217,13 @@ def test_counters_go_backwards(machine: FakeNvml, watch: Watch) -> None:
     throttled = v.labelled(v.GPU_THROTTLED, v.ThrottleReason.POWER_CAP)
     machine.set_gpu(0, energy_mj=9_000_000, **{"field.74": 5_000_000_000, "field.3": 100})
     watch.session.start()
-    watch.until(lambda trace: now(trace, "gpu:0", throttled) == 5_000_000_000)
+    watch.until(lambda trace: now(trace, ids.gpu(0), throttled) == 5_000_000_000)
     machine.set_gpu(0, energy_mj=1_000, **{"field.74": 7, "field.3": 0})
-    trace = watch.until(lambda trace: now(trace, "gpu:0", throttled) == 7 and now(trace, "gpu:0", v.GPU_ENERGY) == 1)
+    trace = watch.until(
+        lambda trace: now(trace, ids.gpu(0), throttled) == 7 and now(trace, ids.gpu(0), v.GPU_ENERGY) == 1
+    )
     for metric in (v.GPU_ENERGY, throttled, v.GPU_ECC_CORRECTED):
-        rate = counter_rate(trace, "gpu:0", metric, 600 * NS_PER_S)
+        rate = counter_rate(trace, ids.gpu(0), metric, 600 * NS_PER_S)
         assert isinstance(rate, Unknown) or rate >= 0
 
 
@@ -231,4 +234,4 @@ def test_sixteen_gpus_with_hostile_names(machine: FakeNvml, watch: Watch) -> Non
     watch.session.start()
     trace = watch.until_all_work(gpus=16)
     assert {track.name for track in trace.tracks_of(TrackKind.GPU_PROCESS)} == {"[bold]␛[31m[/bold]"}
-    assert trace.tracks["gpu:15"].name == "[link=15]GPU\ufffd[/link]"
+    assert trace.tracks[ids.gpu(15)].name == "[link=15]GPU\ufffd[/link]"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop.collectors.gpus import checks
 from llmtop.model import Origin, TrackKind
 from llmtop.session import Recorder
@@ -43,7 +44,7 @@ def test_instances_have_tracks_with_gpm_and_memory(sliced: FakeNvml, clock: Cloc
         "gpu:0/mig:1",
         "gpu:0/mig:2",
     ]
-    big = trace.tracks["gpu:0/mig:2"]
+    big = trace.tracks[ids.gpu_instance(ids.gpu(0), 2)]
     assert (big.parent, big.name) == ("gpu:0", "NVIDIA H100 80GB HBM3 MIG 3g.40gb")
     assert big.facts == {
         "gpu_instance": 2,
@@ -54,10 +55,10 @@ def test_instances_have_tracks_with_gpm_and_memory(sliced: FakeNvml, clock: Cloc
         "memory_total": 42_000_000_000,
         "sm_count": 60,
     }
-    assert values(trace, "gpu:0/mig:1")["gpu.dram"] == 41.5
-    assert values(trace, "gpu:0/mig:2")["gpu.dram"] == 7
-    assert values(trace, "gpu:0/mig:2")["gpu.memory_used"] == 5_000_000_000
-    assert values(trace, "gpu:1")["gpu.dram"] == 84.3
+    assert values(trace, ids.gpu_instance(ids.gpu(0), 1))["gpu.dram"] == 41.5
+    assert values(trace, ids.gpu_instance(ids.gpu(0), 2))["gpu.dram"] == 7
+    assert values(trace, ids.gpu_instance(ids.gpu(0), 2))["gpu.memory_used"] == 5_000_000_000
+    assert values(trace, ids.gpu(1))["gpu.dram"] == 84.3
 
 
 def test_mig_without_a_visible_instance_says_so(machine: FakeNvml, clock: Clock) -> None:
@@ -89,7 +90,7 @@ def test_toggling_mig_brings_and_ends_tracks(sliced: FakeNvml, clock: Clock) -> 
         assert tracks_after(5) == ["gpu:0/mig:2"]
         sliced.set_gpu(0, mig=0)
         assert tracks_after(5) == []
-        assert recorder.freeze().tracks["gpu:0"].facts["mig"] == "disabled"
+        assert recorder.freeze().tracks[ids.gpu(0)].facts["mig"] == "disabled"
         sliced.set_gpu(0, mig=1)
         assert tracks_after(5) == ["gpu:0/mig:2"]
 
@@ -101,9 +102,9 @@ def test_another_instance_under_an_old_number_starts_anew(sliced: FakeNvml, cloc
         sliced.set_gpu(0, mig_layout=7)
         clock.advance(5)
         trace = collector.poll()
-        assert trace.tracks["gpu:0/mig:1"].facts["uuid"] == "MIG-00000007-0000-0000-0000-000000000001"
+        assert trace.tracks[ids.gpu_instance(ids.gpu(0), 1)].facts["uuid"] == "MIG-00000007-0000-0000-0000-000000000001"
         assert trace.gone == ()
-        assert values(trace, "gpu:0/mig:1")["gpu.dram"] is None
+        assert values(trace, ids.gpu_instance(ids.gpu(0), 1))["gpu.dram"] is None
         assert reasons(trace)["gpu:0/mig:1/gpm"] == "the first GPM window is not over yet"
 
 
@@ -114,14 +115,14 @@ def test_a_lost_gpu_ends_the_lines_of_its_instances_and_they_return(sliced: Fake
         sliced.set_gpu(0, lost=1)
         clock.advance(0.25)
         lost = collector.poll()
-        assert set(values(lost, "gpu:0/mig:2").values()) == {None}
+        assert set(values(lost, ids.gpu_instance(ids.gpu(0), 2)).values()) == {None}
         assert "gpu:0/mig:2" in lost.tracks
         sliced.set_gpu(0, lost=None)
         sliced.set_gpu(0, mig_instances="2")
         clock.advance(5)
         back = collector.poll()
         assert back.gone == ("gpu:0/mig:1",)
-        assert values(poll_twice(collector, clock), "gpu:0/mig:2")["gpu.dram"] == 7
+        assert values(poll_twice(collector, clock), ids.gpu_instance(ids.gpu(0), 2))["gpu.dram"] == 7
 
 
 def test_doctor_names_mig(sliced: FakeNvml) -> None:

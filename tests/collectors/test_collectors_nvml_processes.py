@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop.model import TrackKind, Unknown
 from tests.collectors.nvml_looks import Clock, calls, nvml_collector, reasons, values
 
@@ -27,7 +28,7 @@ def shared_gpu(machine: FakeNvml) -> FakeNvml:
 
 def share(trace: Trace, pid: int) -> float | str | None:
     """The share of a process in a poll, or why it has none."""
-    track = f"gpu:0/process:{pid}"
+    track = ids.gpu_process(ids.gpu(0), pid)
     why = reasons(trace).get(f"{track}/{SM}")
     return why if why else values(trace, track).get(SM)
 
@@ -52,7 +53,7 @@ def test_samples_that_were_seen_before_do_not_count(shared_gpu: FakeNvml, clock:
         assert share(collector.poll(), 4242) == 62
         clock.advance(5)
         stale = collector.poll()
-    assert values(stale, "gpu:0/process:4242")[SM] is None
+    assert values(stale, ids.gpu_process(ids.gpu(0), 4242))[SM] is None
     assert share(stale, 4242) == "NVML has no new sample of the process: idle, or too short to be seen"
 
 
@@ -94,8 +95,8 @@ def test_mig_has_no_shares(machine: FakeNvml, clock: Clock) -> None:
     with nvml_collector(clock) as collector:
         trace = collector.poll()
     assert share(trace, 4242) == "NVML does not report it for a GPU in MIG mode"
-    assert values(trace, "gpu:0/process:4242")["gpu_process.memory"] == 30
-    assert trace.tracks["gpu:0/process:4242"].facts["mig"] == "1, 2"
+    assert values(trace, ids.gpu_process(ids.gpu(0), 4242))["gpu_process.memory"] == 30
+    assert trace.tracks[ids.gpu_process(ids.gpu(0), 4242)].facts["mig"] == "1, 2"
 
 
 # PID namespaces: a /proc of our own making
@@ -122,8 +123,8 @@ def test_a_process_in_a_container_has_the_pid_that_it_has_there(
     proc = make_proc(tmp_path / "proc", HOST, p4242="4242 17", p4243="4243")
     with nvml_collector(clock, proc=proc) as collector:
         trace = collector.poll()
-    assert trace.tracks["gpu:0/process:4242"].facts["container_pid"] == 17
-    assert "container_pid" not in trace.tracks["gpu:0/process:4243"].facts
+    assert trace.tracks[ids.gpu_process(ids.gpu(0), 4242)].facts["container_pid"] == 17
+    assert "container_pid" not in trace.tracks[ids.gpu_process(ids.gpu(0), 4243)].facts
     assert not [what for what in reasons(trace) if what.endswith(("4242", "4243"))]
 
 
@@ -140,9 +141,9 @@ def test_in_a_container_a_host_pid_means_nothing(shared_gpu: FakeNvml, clock: Cl
         "run the container with --pid=host (Kubernetes: hostPID: true)",
     )
     assert trace.why_missing("gpu:0/process:4242") == why
-    assert trace.tracks["gpu:0/process:4242"].facts["container_pid"] == why
+    assert trace.tracks[ids.gpu_process(ids.gpu(0), 4242)].facts["container_pid"] == why
     assert reasons(trace)["gpu:0/process:4243"] == "host PID 4243 is not visible in this PID namespace"
-    assert values(trace, "gpu:0/process:4242")["gpu_process.memory"] == 1000
+    assert values(trace, ids.gpu_process(ids.gpu(0), 4242))["gpu_process.memory"] == 1000
 
 
 def test_in_a_container_a_pid_that_holds_the_gpu_is_the_process(

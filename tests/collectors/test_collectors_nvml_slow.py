@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import ids
 from llmtop.model import Unknown
 from tests.collectors.nvml_looks import Clock, calls, nvml_collector, poll_twice, reasons, values
 from tests.fake_nvml.build import NOT_SUPPORTED
@@ -66,7 +67,7 @@ def test_nvlinks_are_counted_where_there_are_any(machine: FakeNvml, clock: Clock
     machine.set_gpu(0, nvlinks=18, nvlinks_down=2, nvlink_replays=3)
     with nvml_collector(clock) as collector:
         trace = collector.poll()
-    assert trace.tracks["gpu:0"].facts["nvlinks"] == 18
+    assert trace.tracks[ids.gpu(0)].facts["nvlinks"] == 18
     found = values(trace)
     assert found["gpu.nvlink_active"] == 16
     assert found["gpu.nvlink_errors|replay"] == 18 * 3
@@ -104,13 +105,13 @@ def test_rows_and_recovery_as_facts(machine: FakeNvml, collector: NvmlCollector,
     collector.poll()
     machine.set_gpu(0, **{"field.144": 1, "field.230": 4, "field.1": 0})
     clock.advance(5)
-    facts = collector.poll().tracks["gpu:0"].facts
+    facts = collector.poll().tracks[ids.gpu(0)].facts
     assert facts["row_remapping"] == "pending"
     assert facts["recovery_action"] == "take every process off the GPU and reset it"
     assert facts["ecc"] == "disabled"
     machine.set_gpu(0, **{"field.145": 1, "field.230": 99})
     clock.advance(5)
-    facts = collector.poll().tracks["gpu:0"].facts
+    facts = collector.poll().tracks[ids.gpu(0)].facts
     assert facts["row_remapping"] == "failed"
     assert facts["recovery_action"] == "action 99 of NVML's list"
 
@@ -122,7 +123,7 @@ def test_a_gpu_without_ecc_says_so_between_slow_polls_too(machine: FakeNvml, clo
     why = "the driver does not report it for this GPU"
     missing = reasons(trace)
     assert missing["gpu:0/gpu.ecc_corrected"] == missing["gpu:0/gpu.temperature_memory"] == why
-    assert isinstance(trace.tracks["gpu:0"].facts["ecc"], Unknown)
+    assert isinstance(trace.tracks[ids.gpu(0)].facts["ecc"], Unknown)
 
 
 def test_a_reason_ends_when_the_value_comes(machine: FakeNvml, collector: NvmlCollector, clock: Clock) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf.helper import system
 from llmtop.collectors.helped import RETRY_NS
 from llmtop.collectors.perf import collector as perf
 from llmtop.collectors.perf import run as perf_run
 from llmtop.collectors.perf.collector import PerfCollector
-from llmtop.model import Missing, Trace, Unknown
+from llmtop.model import Missing, Trace, TrackId, Unknown
 from tests.collectors import stand_in_perf
 from tests.workloads.programs import target_of
 
@@ -114,8 +115,8 @@ def until(collector: PerfCollector, done: Callable[[list[Trace]], object]) -> li
     return traces
 
 
-def values(traces: list[Trace]) -> dict[tuple[str, str], list[float | None]]:
-    found: dict[tuple[str, str], list[float | None]] = {}
+def values(traces: list[Trace]) -> dict[tuple[TrackId, str], list[float | None]]:
+    found: dict[tuple[TrackId, str], list[float | None]] = {}
     for trace in traces:
         for reading in trace.readings:
             assert reading.source == "perf"
@@ -146,7 +147,7 @@ def test_readings_and_stacks_are_those_of_the_probes(folder: Path, sleeper: int)
     with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, has_read(v.SYSCALL_COUNT.name, v.THREAD_BLOCKED.name))
     told = values(traces)
-    process, thread = f"process:{sleeper}", f"thread:{sleeper}/{sleeper}"
+    process, thread = ids.process(sleeper), ids.thread(sleeper, sleeper)
     before, blocked = told[thread, "thread.blocked|futex"][:2]
     assert before == 0
     assert blocked == pytest.approx(30e6, rel=0.01)
@@ -253,7 +254,7 @@ def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
             process.wait()
             traces = until(collector, lambda traces: traces and traces[-1].gone)
     pid = process.pid
-    assert traces[-1].gone == (f"thread:{pid}/{pid}", f"process:{pid}")
+    assert traces[-1].gone == (ids.thread(pid, pid), ids.process(pid))
 
 
 def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None:
@@ -270,7 +271,7 @@ def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None
         )
         assert collector.unavailable is None
         now[0] = RETRY_NS + 1
-        read = (f"process:{sleeper}", "syscall.count|read")
+        read = (ids.process(sleeper), "syscall.count|read")
         after = until(collector, lambda traces: 16 in values(traces).get(read, ()))
     assert values(before + traces + after)[read] == [0, 8, None, 8, 16], "a gap, and then it goes on"
 

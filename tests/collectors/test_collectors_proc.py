@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
-from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackKind, Unknown
+from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Recorder
 from llmtop.vocabulary import ThreadCause
@@ -52,19 +52,19 @@ class Watch:
         self.recorder.append("proc", self.last)
         return self.recorder.freeze()
 
-    def threads(self) -> dict[str, str]:
+    def threads(self) -> dict[str, TrackId]:
         """Track ids by thread name."""
         return {track.name: track.id for track in self.recorder.freeze().tracks_of(TrackKind.THREAD)}
 
 
-def grown(trace: Trace, track: str, metric: Metric) -> float:
+def grown(trace: Trace, track: TrackId, metric: Metric) -> float:
     """How much a counter grew over all samples."""
     series = trace.get(track, metric)
     assert series is not None
     return series.values[-1] - series.values[0]
 
 
-def span_ns(trace: Trace, track: str) -> int:
+def span_ns(trace: Trace, track: TrackId) -> int:
     series = trace.get(track, v.THREAD_ON_CPU)
     assert series is not None
     return series.times[-1] - series.times[0]
@@ -90,7 +90,7 @@ def test_a_spinning_thread_is_on_a_cpu_or_queued_nearly_all_the_time(busy: subpr
     busy_ns = grown(trace, spinner, v.THREAD_ON_CPU) + grown(trace, spinner, v.THREAD_RUN_QUEUE)
 
     assert 0.8 < busy_ns / span_ns(trace, spinner) < 1.1
-    assert grown(trace, f"process:{busy.pid}", v.PROCESS_CPU) > 0
+    assert grown(trace, ids.process(busy.pid), v.PROCESS_CPU) > 0
 
 
 def test_waiting_threads_use_no_time_and_tell_what_they_wait_for(busy: subprocess.Popen[str]) -> None:
@@ -125,17 +125,17 @@ def test_state_samples_add_up(busy: subprocess.Popen[str]) -> None:
 def test_tracks_have_roles_and_parents(busy: subprocess.Popen[str]) -> None:
     trace = ProcCollector(target(busy.pid)).poll()
 
-    process = trace.tracks[f"process:{busy.pid}"]
+    process = trace.tracks[ids.process(busy.pid)]
     assert process.kind is TrackKind.PROCESS
     assert process.facts["role"] == "main"
-    main = trace.tracks[f"thread:{busy.pid}/{busy.pid}"]
+    main = trace.tracks[ids.thread(busy.pid, busy.pid)]
     assert (main.parent, main.facts["role"]) == (process.id, "main")
-    assert trace.tracks["host"].facts["cores"] == os.cpu_count()
+    assert trace.tracks[ids.HOST].facts["cores"] == os.cpu_count()
 
 
 def test_process_numbers(busy: subprocess.Popen[str]) -> None:
     trace = ProcCollector(target(busy.pid)).poll()
-    values = {r.metric: r.value for r in trace.readings if r.track == f"process:{busy.pid}"}
+    values = {r.metric: r.value for r in trace.readings if r.track == ids.process(busy.pid)}
 
     assert values[v.PROCESS_THREADS] == len(WAITS) + 2
     rss = values[v.PROCESS_RSS]
@@ -148,14 +148,14 @@ def test_switches_are_counted(busy: subprocess.Popen[str]) -> None:
     status = Path(f"/proc/{busy.pid}/status").read_text()
     voluntary = int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
     [reading] = [
-        r for r in trace.readings if r.track == f"thread:{busy.pid}/{busy.pid}" and r.metric == v.THREAD_VOLUNTARY
+        r for r in trace.readings if r.track == ids.thread(busy.pid, busy.pid) and r.metric == v.THREAD_VOLUNTARY
     ]
 
     assert reading.value == voluntary
 
 
 def test_a_cause_seen_for_the_first_time_starts_from_zero() -> None:
-    thread = Thread("thread:1/1", 1, 1)
+    thread = Thread(ids.thread(1, 1), 1, 1)
     for now, cause in ((10, ThreadCause.FUTEX), (20, ThreadCause.EPOLL)):
         thread.cause = cause
         thread.count()
@@ -180,9 +180,9 @@ def test_children_that_come_and_go_are_marked() -> None:
         os.kill(child, signal.SIGKILL)
         ended = eventually(lambda: [mark for mark in watch.poll().marks if "exited" in mark.text], "its end")[0]
 
-        assert ended.track == f"process:{child}"
+        assert ended.track == ids.process(child)
         assert ended.severity is Severity.WARNING
-        assert set(watch.last.gone) >= {f"process:{child}", f"thread:{child}/{child}"}
+        assert set(watch.last.gone) >= {ids.process(child), ids.thread(child, child)}
         assert started.track not in watch.recorder.freeze().tracks
 
 
@@ -241,7 +241,7 @@ def test_a_reused_pid_is_another_process() -> None:
         collector._processes[program.pid].start_ticks -= 1
         trace = collector.poll()
 
-    assert f"process:{program.pid}" in trace.gone
+    assert ids.process(program.pid) in trace.gone
     assert trace.marks[0].text.endswith("exited")
 
 
@@ -254,17 +254,17 @@ def test_roles_come_from_titles_and_follow_renaming(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(procfs, "arguments", lambda pid: title)
         renamed = collector.poll().tracks
 
-    assert tracks[f"process:{running.pids['core']}"].facts["role"] == "EngineCore"
-    assert tracks[f"process:{running.pids['w']}"].facts["role"] == "Worker_TP1"
-    assert tracks[f"thread:{running.pids['w']}/{running.pids['w']}"].facts["role"] == "Worker_TP1"
-    assert renamed[f"process:{running.pids['w']}"].facts["role"] == "APIServer"
-    assert renamed[f"thread:{running.pids['w']}/{running.pids['w']}"].facts["role"] == "APIServer"
+    assert tracks[ids.process(running.pids["core"])].facts["role"] == "EngineCore"
+    assert tracks[ids.process(running.pids["w"])].facts["role"] == "Worker_TP1"
+    assert tracks[ids.thread(running.pids["w"], running.pids["w"])].facts["role"] == "Worker_TP1"
+    assert renamed[ids.process(running.pids["w"])].facts["role"] == "APIServer"
+    assert renamed[ids.thread(running.pids["w"], running.pids["w"])].facts["role"] == "APIServer"
 
 
 def test_tracks_are_sent_again_only_when_they_change(busy: subprocess.Popen[str]) -> None:
     collector = ProcCollector(target(busy.pid))
     collector.poll()
-    eventually(lambda: f"process:{busy.pid}" not in collector.poll().tracks, "a poll without news of the process")
+    eventually(lambda: ids.process(busy.pid) not in collector.poll().tracks, "a poll without news of the process")
 
     assert len([track for track in collector.poll().tracks if track.startswith("thread")]) < len(WAITS)
 
@@ -275,8 +275,8 @@ def test_hostile_names_and_secrets() -> None:
         trace = ProcCollector(target(running.pids["api"], "vllm"), ENGINES).poll()
 
     pid = running.pids["api"]
-    assert trace.tracks[f"thread:{pid}/{pid}"].name == "␛[31mred"
-    assert trace.tracks[f"process:{pid}"].facts["cmdline"] == "vllm serve m --api-key [redacted] $'\\033[2J[/b]'"
+    assert trace.tracks[ids.thread(pid, pid)].name == "␛[31mred"
+    assert trace.tracks[ids.process(pid)].facts["cmdline"] == "vllm serve m --api-key [redacted] $'\\033[2J[/b]'"
 
 
 def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
@@ -322,7 +322,7 @@ def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once(
     read = [{r.track for r in trace.readings if r.metric == v.THREAD_ON_CPU} for trace in traces]
     assert all(len(tracks) < 400 for tracks in read)
     assert len(set().union(*read)) == 2001
-    main = f"thread:{program.pid}/{program.pid}"
+    main = ids.thread(program.pid, program.pid)
     [*_, last] = [r.value for trace in traces for r in trace.readings if (r.track, r.metric) == (main, v.THREAD_ON_CPU)]
     assert last == float(clocks[0]), "what is read late is as exact"
 
@@ -355,7 +355,7 @@ def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], mo
 def test_wait_channels_are_enough_where_calls_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"7/wchan": b"futex_wait_queue", "7/stat": b"7 (a b) S 1 2", "7/schedstat": b"1 2 3"}
     monkeypatch.setattr(procfs, "read_bytes", lambda path, dir_fd=None: files.get(str(path)))
-    thread = Thread("thread:1/7", 1, 7)
+    thread = Thread(ids.thread(1, 7), 1, 7)
 
     assert thread.read_clocks(0)
     thread.look(0, Witnesses(1))
@@ -365,7 +365,7 @@ def test_wait_channels_are_enough_where_calls_are_hidden(monkeypatch: pytest.Mon
 
 def test_a_thread_that_ends_while_it_is_read_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "read_bytes", lambda path, dir_fd=None: None)
-    thread = Thread("thread:1/7", 1, 7)
+    thread = Thread(ids.thread(1, 7), 1, 7)
 
     assert not thread.read_clocks(0)
     thread.look(0, Witnesses(1))
@@ -495,7 +495,7 @@ def test_what_a_shell_runs_in_turn_is_no_part_that_is_missed() -> None:
             os.kill(child, signal.SIGTERM)
             eventually(lambda: child not in procfs.below(shell.pid), "its end")
             trace = collector.poll()
-            assert f"process:{child}" in trace.gone
+            assert ids.process(child) in trace.gone
             assert not trace.tracks_of(TrackKind.ENDED)
         finally:
             os.kill(shell.pid, signal.SIGSTOP)  # or it would start the next one
@@ -662,8 +662,8 @@ def test_pages_that_are_read_from_a_disk_and_swap_are_counted() -> None:
         paged.stdin.flush()
         paged.stdout.readline()
         trace = watch.poll()
-    faults = int(grown(trace, f"process:{paged.pid}", v.PROCESS_MAJOR_FAULTS))
+    faults = int(grown(trace, ids.process(paged.pid), v.PROCESS_MAJOR_FAULTS))
     if not faults:
         pytest.skip("this machine keeps pages of /var/tmp that it was told to drop")
     assert faults >= 32
-    assert trace.get(f"process:{paged.pid}", v.PROCESS_SWAP) is not None
+    assert trace.get(ids.process(paged.pid), v.PROCESS_SWAP) is not None

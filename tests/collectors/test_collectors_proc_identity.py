@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
@@ -70,7 +70,7 @@ def test_a_process_with_the_pid_of_another_is_not_taken_for_it() -> None:
 def test_a_thread_with_the_id_of_another_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"7/schedstat": b"900 80 9", "7/stat": b"7 (old) R 1", "7/wchan": b"0"}
     monkeypatch.setattr(procfs, "read_bytes", lambda path, dir_fd=None: files.get(str(path)))
-    thread = Thread("thread:1/7", 1, 7)
+    thread = Thread(ids.thread(1, 7), 1, 7)
     for _ in range(3):
         thread.read_clocks(0)
         thread.look(0, Witnesses(1))
@@ -177,4 +177,4 @@ def test_a_process_that_becomes_another_program_keeps_only_what_it_still_has() -
 
     assert len(trace.gone) == 3
     assert not trace.marks, "it has not exited"
-    assert trace.tracks[f"thread:{program.pid}/{program.pid}"].name == "sleep"
+    assert trace.tracks[ids.thread(program.pid, program.pid)].name == "sleep"

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pytest
 
-from llmtop import settings
+from llmtop import ids, settings
 from llmtop import vocabulary as v
 from llmtop.collectors import loading, prometheus
 from llmtop.collectors.base import Aim, Endpoint
@@ -34,7 +34,7 @@ from llmtop.vocabulary import Answer
 from tests.collectors import expositions
 from tests.collectors.metrics_server import MetricsServer, metrics_server, send
 
-TRACK = "server:8000"
+TRACK = ids.server(8000)
 IMPATIENT_S = 0.02
 
 
@@ -587,7 +587,7 @@ def test_a_server_at_its_limit_is_read_as_often_as_ever() -> None:
         assert value(trace, v.SERVER_RUNNING) == 64
         assert value(trace, v.ENDPOINT_TIME) == 3.0
         assert not trace.issues
-    assert trace.tracks["endpoint:8000"].facts["own_s"] == 0.0
+    assert trace.tracks[ids.endpoint(8000)].facts["own_s"] == 0.0
 
 
 def test_a_page_that_was_quick_before_costs_no_more_under_load() -> None:
@@ -675,7 +675,7 @@ def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None
             trace = collector.poll()
 
     assert value(trace, v.SERVER_RUNNING) == 64
-    assert trace.tracks[f"server:{server.port}"].facts["version"] == "0.17.1"
+    assert trace.tracks[ids.server(server.port)].facts["version"] == "0.17.1"
     assert len(server.connections) == 1
     assert server.paths == ["/metrics", "/version", "/metrics", "/metrics"]
 
@@ -710,7 +710,7 @@ def test_another_server_on_the_same_port_is_recognised(server: MetricsServer) ->
         collector.poll()
         trace = collector.poll()
 
-    assert trace.tracks[f"server:{server.port}"].name == "SGLang"
+    assert trace.tracks[ids.server(server.port)].name == "SGLang"
 
 
 def test_the_second_url_serves_where_the_first_does_not(server: MetricsServer) -> None:
@@ -917,7 +917,7 @@ def test_tls_is_spoken_where_the_server_does_told_or_not(server: MetricsServer, 
             trace = until_page(collector)
 
     assert value(trace, v.SERVER_RUNNING) == 64
-    assert str(trace.tracks[f"server:{server.port}"].facts["url"]).startswith("https://")
+    assert str(trace.tracks[ids.server(server.port)].facts["url"]).startswith("https://")
 
 
 def test_certificates_are_believed_on_this_machine_only() -> None:
@@ -966,7 +966,7 @@ def test_the_model_that_is_told_nowhere_else_is_asked_for(server: MetricsServer)
     with PrometheusCollector(nameless, ENGINES, Clock()) as collector:
         trace = collector.poll()
 
-    assert trace.tracks[f"server:{server.port}"].facts["model"] == "my␛[2Jmodel"
+    assert trace.tracks[ids.server(server.port)].facts["model"] == "my␛[2Jmodel"
 
 
 def test_what_a_starting_server_does_is_said() -> None:
@@ -1030,7 +1030,7 @@ def test_the_version_of_llama_cpp_stands_among_its_properties(server: MetricsSer
     with PrometheusCollector(target("llamacpp", server.url), ENGINES, Clock()) as collector:
         trace = collector.poll()
 
-    assert trace.tracks[f"server:{server.port}"].facts["version"] == "b6123-abcdef12"
+    assert trace.tracks[ids.server(server.port)].facts["version"] == "b6123-abcdef12"
 
 
 def test_the_installed_version_counts_where_no_page_tells_it(server: MetricsServer) -> None:
@@ -1039,7 +1039,7 @@ def test_the_installed_version_counts_where_no_page_tells_it(server: MetricsServ
     with PrometheusCollector(installed, ENGINES, Clock()) as collector:
         trace = collector.poll()
 
-    assert trace.tracks[f"server:{server.port}"].facts["version"] == "0.11.2"
+    assert trace.tracks[ids.server(server.port)].facts["version"] == "0.11.2"
 
 
 def test_settings_are_worked_out_again_only_where_the_page_tells_something_else(

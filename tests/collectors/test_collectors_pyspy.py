@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children, pyspy
 from llmtop.collectors.pyspy import OWNER, PySpyCollector
@@ -120,11 +120,11 @@ def test_stacks_count_how_often_they_were_seen_in_the_window(clock: Clock) -> No
     made = collector(clock, looks)
     for _ in range(5):
         trace = after(clock, made, 1)
-    track = f"thread:{ME}/11"
+    track = ids.thread(ME, 11)
     stacks = {(stack.track, stack.state): stack for stack in trace.stacks}
     seen = stacks[track, "python running"]
     assert (seen.weight, seen.unit, seen.frames) == (5, "samples", RUNNING.frames)
-    assert stacks[f"thread:{ME}/12", "python waiting"].weight == 5
+    assert stacks[ids.thread(ME, 12), "python waiting"].weight == 5
     looks.answer = (WAITING,)
     trace = after(clock, made, 28)
     assert sum(stack.weight for stack in trace.stacks if stack.state == "python running") == 3

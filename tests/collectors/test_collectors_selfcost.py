@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop.collectors import host_checks
 from llmtop.collectors.base import Check
 from llmtop.collectors.selfcost import SelfCostCollector
@@ -27,7 +27,7 @@ def test_own_time_grows_and_memory_is_there() -> None:
 
     assert grown
     assert 5e6 < value(first, SELF_RSS) < 2e9
-    assert first.tracks["self"].kind is TrackKind.SELF
+    assert first.tracks[ids.SELF].kind is TrackKind.SELF
 
 
 def test_helpers_are_counted_and_not_forgotten_when_they_end() -> None:

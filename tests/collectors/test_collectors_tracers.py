@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from llmtop import ids
 from llmtop.collectors.base import Probes
 from llmtop.collectors.tracers import (
     CHOICE,
@@ -73,7 +74,7 @@ def tracing(*collectors: FakeCollector, probes: Probes = Probes.FULL) -> TracerC
 
 
 def reading(value: float, t_ns: int = 10) -> Reading:
-    return Reading("process:1", CALLS, t_ns, value, "a tracer")
+    return Reading(ids.process(1), CALLS, t_ns, value, "a tracer")
 
 
 def missing(trace: Trace) -> dict[str, str]:
@@ -118,7 +119,7 @@ def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
         assert (bcc.lives, perf.lives) == (["in", "out"], ["in"])
         assert collector.tracer == "perf"
         after = collector.poll()
-    assert change.readings == (reading(3), Reading("process:1", CALLS, 100, None, "a tracer"))
+    assert change.readings == (reading(3), Reading(ids.process(1), CALLS, 100, None, "a tracer"))
     assert list(missing(change)) == ["tracer"]
     assert [issue.code for issue in change.issues] == ["tracer-fallback"]
     assert after.readings == (reading(1, 201),)
@@ -173,7 +174,7 @@ def test_series_of_what_has_ended_have_no_gap() -> None:
     bcc = FakeCollector("bcc")
     bcc.traces = [
         Trace(Origin("live"), readings=(reading(1),)),
-        Trace(Origin("live"), gone=("process:1",)),
+        Trace(Origin("live"), gone=(ids.process(1),)),
         Trace(Origin("live")),
     ]
     with tracing(bcc) as collector:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -22,6 +23,7 @@ from llmtop.model import (
     Stack,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
 )
@@ -31,7 +33,7 @@ LOAD = Metric("test.load", "%")
 LIVE = Origin("live")
 
 
-def poll(t_s: float, value: float | None = 1.0, *, track: str = "gpu:0", source: str = "GPM") -> Trace:
+def poll(t_s: float, value: float | None = 1.0, *, track: TrackId = ids.gpu(0), source: str = "GPM") -> Trace:
     t_ns = int(t_s * NS_PER_S)
     return Trace(LIVE, t_ns, t_ns, readings=(Reading(track, LOAD, t_ns, value, source),))
 
@@ -40,7 +42,7 @@ def test_readings_become_a_series_with_its_unit_and_source() -> None:
     recorder = Recorder(LIVE)
     recorder.append("nvml", poll(1, 10.0))
     recorder.append("nvml", poll(2, 20.0))
-    series = recorder.freeze().get("gpu:0", LOAD)
+    series = recorder.freeze().get(ids.gpu(0), LOAD)
     assert series is not None
     assert list(series) == [(NS_PER_S, 10.0), (2 * NS_PER_S, 20.0)]
     assert (series.metric.unit, series.source, series.last) == ("%", "GPM", 20.0)
@@ -50,7 +52,7 @@ def test_absent_value_is_a_gap_not_a_zero() -> None:
     recorder = Recorder(LIVE)
     recorder.append("nvml", poll(1, 5.0))
     recorder.append("nvml", poll(2, None))
-    series = recorder.freeze().get("gpu:0", LOAD)
+    series = recorder.freeze().get(ids.gpu(0), LOAD)
     assert series is not None
     assert series.last is None
     assert math.isnan(series.values[-1])
@@ -63,7 +65,7 @@ def test_frozen_window_does_not_change_when_more_arrives() -> None:
     for t in range(2, 500):
         recorder.append("nvml", poll(t, float(t)))
         recorder.freeze()
-    series = frozen.get("gpu:0", LOAD)
+    series = frozen.get(ids.gpu(0), LOAD)
     assert series is not None
     assert list(series) == [(NS_PER_S, 1.0)]
 
@@ -74,7 +76,7 @@ def test_window_is_bounded_and_keeps_one_sample_before_it(polls: int, window_s: 
     for t in range(1, polls + 1):
         recorder.append("nvml", poll(t, float(t)))
         frozen = recorder.freeze()
-    series = frozen.get("gpu:0", LOAD)
+    series = frozen.get(ids.gpu(0), LOAD)
     assert series is not None
     assert list(series.values) == [float(t) for t in range(polls - len(series) + 1, polls + 1)]
     assert min(polls, window_s) <= len(series) <= window_s + 2
@@ -82,7 +84,7 @@ def test_window_is_bounded_and_keeps_one_sample_before_it(polls: int, window_s: 
 
 def test_memory_of_columns_stays_bounded_and_they_are_not_all_cut_at_once() -> None:
     recorder = Recorder(LIVE, window_s=100)
-    tracks = [f"gpu:{i}" for i in range(16)]
+    tracks = [ids.gpu(i) for i in range(16)]
     held: list[list[int]] = []
     for t in range(1, 2000):
         for track in tracks:
@@ -99,7 +101,7 @@ def test_sample_that_is_not_newer_is_dropped() -> None:
     recorder = Recorder(LIVE)
     for value in (1.0, 2.0):
         recorder.append("nvml", poll(1, value))
-    series = recorder.freeze().get("gpu:0", LOAD)
+    series = recorder.freeze().get(ids.gpu(0), LOAD)
     assert series is not None
     assert list(series.values) == [1.0]
 
@@ -125,7 +127,7 @@ def test_issues_are_counted_up() -> None:
 
 def test_ended_track_takes_its_series_with_it() -> None:
     recorder = Recorder(LIVE)
-    track = Track("thread:1/2", TrackKind.THREAD, "worker")
+    track = Track(ids.thread(1, 2), TrackKind.THREAD, "worker")
     recorder.append("proc", Trace(LIVE, 1, 1, tracks={track.id: track}))
     recorder.append("proc", poll(1, track=track.id))
     recorder.append("proc", Trace(LIVE, 2, 2, gone=(track.id,)))
@@ -153,7 +155,7 @@ def test_stacks_of_the_last_poll_that_had_any_stay() -> None:
 
 def stacks_poll(t_s: float, *names: str) -> Trace:
     t_ns = int(t_s * NS_PER_S)
-    return Trace(LIVE, t_ns, t_ns, stacks=tuple(Stack((name,), 1.0, "ns", "futex", "thread:7/7") for name in names))
+    return Trace(LIVE, t_ns, t_ns, stacks=tuple(Stack((name,), 1.0, "ns", "futex", ids.thread(7, 7)) for name in names))
 
 
 def leaves(stacks: tuple[Stack, ...]) -> list[str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from llmtop import ids
 from llmtop.collectors.base import Collector
 from llmtop.model import (
     Mark,
@@ -27,7 +28,7 @@ from llmtop.session import Session
 from tests.session.test_session_threads import DEADLINE_S, FakeCollector
 
 TOKENS = Metric("test.tokens", "1", counter=True)
-ENDPOINT = "server:8000"
+ENDPOINT = ids.server(8000)
 
 
 class OfServer(FakeCollector):
@@ -47,11 +48,11 @@ class OfServer(FakeCollector):
 
     def poll(self) -> Trace:
         now = time.monotonic_ns()
-        process = f"process:{self.pid}"
+        process, ended = ids.process(self.pid), ids.ended(self.pid, 0)
         tracks = {
             ENDPOINT: Track(ENDPOINT, TrackKind.SERVER, "vLLM"),
             process: Track(process, TrackKind.PROCESS, "APIServer"),
-            f"ended:{self.pid}": Track(f"ended:{self.pid}", TrackKind.ENDED, "EngineCore"),
+            ended: Track(ended, TrackKind.ENDED, "EngineCore"),
         }
         return Trace(
             Origin("live"),

@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import Self
 
+from llmtop import ids
 from llmtop.collectors.nvml_gpm import MIN_WINDOW_NS
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, TrackId, Unknown
 from llmtop.session import SECOND_LOOK_S, Session
 
 BEAT = Metric("test.beat", "1")
@@ -47,7 +48,7 @@ class FakeCollector:
         if self.polls in self._fail:
             raise ValueError("bad row")
         t = time.monotonic_ns()
-        return Trace(Origin("live"), t, t, readings=(Reading(self.name, BEAT, t, float(self.polls), "fake"),))
+        return Trace(Origin("live"), t, t, readings=(Reading(TrackId(self.name), BEAT, t, float(self.polls), "fake"),))
 
 
 def run_until(session: Session, news: threading.Semaphore, count: int) -> Trace:
@@ -75,7 +76,7 @@ def test_a_collector_with_a_first_number_is_polled_again_soon() -> None:
     eager, news = Eager("eager"), threading.Semaphore(0)
     session = Session([eager], Origin("live"), interval_s=2.0, on_news=news.release)
     trace = run_until(session, news, 3)
-    series = trace.get("eager", BEAT)
+    series = trace.get(TrackId("eager"), BEAT)
     assert series is not None
     first, second, third = series.times
     assert max(second - first, third - second) < 1_500_000_000
@@ -123,7 +124,7 @@ def test_bad_poll_becomes_an_issue_and_the_collector_goes_on() -> None:
     trace = run_until(session, news, 4)
     (issue,) = trace.issues
     assert "the proc collector failed: ValueError: bad row" in issue.message
-    series = trace.get("proc", BEAT)
+    series = trace.get(TrackId("proc"), BEAT)
     assert series is not None
     assert list(series.values)[:2] == [1.0, 3.0]
 
@@ -142,7 +143,7 @@ def test_failure_to_start_costs_only_that_collector() -> None:
     session, news = session_of(bad, good)
     trace = run_until(session, news, 5)
     assert any("no such device" in issue.message for issue in trace.issues)
-    assert trace.get("good", BEAT) is not None
+    assert trace.get(TrackId("good"), BEAT) is not None
 
 
 def test_hanging_collector_does_not_hold_up_the_end() -> None:
@@ -158,7 +159,7 @@ def test_hanging_collector_does_not_hold_up_the_end() -> None:
     session.start()
     assert news.acquire(timeout=DEADLINE_S)
     session.stop(timeout_s=0.05)
-    assert session.trace().get("good", BEAT) is not None
+    assert session.trace().get(TrackId("good"), BEAT) is not None
     released.set()
 
 
@@ -192,7 +193,7 @@ class Slow(FakeCollector):
             self._wait("poll")
         self.polls += 1
         t = self.clock()
-        return Trace(Origin("live"), t, t, readings=(Reading("gpu:0", BEAT, t, float(self.polls), "fake"),))
+        return Trace(Origin("live"), t, t, readings=(Reading(ids.gpu(0), BEAT, t, float(self.polls), "fake"),))
 
     def _wait(self, where: str) -> None:
         if self.hang_in == where and not self.released.is_set():
@@ -221,7 +222,7 @@ def test_a_collector_that_hangs_is_said_to_and_its_last_reading_is_over() -> Non
     why = trace.why_missing("nvml")
     assert why is not None
     assert why.reason == "the nvml collector has not answered for 4 s"
-    series = trace.get("gpu:0", BEAT)
+    series = trace.get(ids.gpu(0), BEAT)
     assert series is not None
     assert [value for _, value in series] == [1.0, None]
     assert series.last_t_ns == trace.end_ns == clock.now_ns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, Trace
@@ -439,7 +440,7 @@ async def test_histograms_stand_in_the_place_of_the_kernels_and_go_again() -> No
 
 
 async def test_ranges_of_every_step_are_one_row_and_each_alone_a_key_away() -> None:
-    steps = replace(spans("nvtx", [(0, 30, -1), (40, 50, -1)], "thread:1/1"), names=("step 1", "step 2"))
+    steps = replace(spans("nvtx", [(0, 30, -1), (40, 50, -1)], ids.thread(1, 1)), names=("step 1", "step 2"))
     steps = replace(steps, name_id=array("q", (0, 1)))
     trace = replace(report(), spans={"nvtx": steps})
     app = ExploreApp([read(trace)])

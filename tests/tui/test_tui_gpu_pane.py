@@ -6,10 +6,24 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import health
 from llmtop.analysis.pages.gpus import GpusView, gpu_processes_table, gpus_view
-from llmtop.model import NS_PER_S, Fact, Mark, Metric, Missing, Series, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Fact,
+    Mark,
+    Metric,
+    Missing,
+    Series,
+    Severity,
+    Trace,
+    Track,
+    TrackId,
+    TrackKind,
+    Unknown,
+)
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import Selection, ordered
@@ -35,21 +49,21 @@ def steady(gpus: int = 1) -> Trace:
     return live_trace(Scene(gpus=gpus, is_moving=False), ticks=30)
 
 
-def with_value(trace: Trace, track: str, metric: Metric, value: float | None) -> Trace:
+def with_value(trace: Trace, track: TrackId, metric: Metric, value: float | None) -> Trace:
     """The trace with one series of a constant value in place of what there was."""
     samples = [(trace.end_ns - i * NS_PER_S, value) for i in range(30, -1, -1)]
     series = Series.of(track, metric, "NVML", samples)
     return replace(trace, series={**trace.series, (track, metric.name): series})
 
 
-def with_facts(trace: Trace, track: str, **facts: Fact) -> Trace:
+def with_facts(trace: Trace, track: TrackId, **facts: Fact) -> Trace:
     old = trace.tracks[track]
     return replace(trace, tracks={**trace.tracks, track: replace(old, facts={**old.facts, **facts})})
 
 
 def with_mig(trace: Trace) -> Trace:
     """GPU 0 with one MIG instance that has readings of its own."""
-    one = Track("gpu:0/mig:3", TrackKind.GPU_INSTANCE, "MIG 3", "gpu:0", {"profile": "1g.10gb"})
+    one = Track(ids.gpu_instance(ids.gpu(0), 3), TrackKind.GPU_INSTANCE, "MIG 3", ids.gpu(0), {"profile": "1g.10gb"})
     trace = replace(trace, tracks={**trace.tracks, one.id: one})
     for metric, value in ((v.GPU_SM, 40.0), (v.GPU_DRAM, 30.0), (v.GPU_TENSOR, 5.0), (v.GPU_MEMORY_USED, 8.0 * 2**30)):
         trace = with_value(trace, one.id, metric, value)
@@ -76,7 +90,7 @@ def test_one_gpu_in_full() -> None:
 
 
 def test_the_true_clock_leads_and_nvmls_stands_beside_it() -> None:
-    rows = lines(view_of(with_value(steady(), "gpu:0", v.GPU_SM_CLOCK_TRUE, 1756.0)), 90, 12)
+    rows = lines(view_of(with_value(steady(), ids.gpu(0), v.GPU_SM_CLOCK_TRUE, 1756.0)), 90, 12)
     assert "654/700 W  1756 MHz (NVML 1929)  61 °C" in rows[3]
     assert any("1756 MHz by GPM's count of cycles; NVML says 1929: 9.9 % high" in row for row in rows)
 
@@ -180,10 +194,10 @@ def test_what_moves_slowly_is_worked_out_every_two_seconds() -> None:
     ],
 )
 def test_health_in_words(readings: dict[Metric, float], facts: dict[str, Fact], expected: tuple[str, str, str]) -> None:
-    trace = with_facts(steady(), "gpu:0", **facts)
+    trace = with_facts(steady(), ids.gpu(0), **facts)
     for metric, value in readings.items():
-        trace = with_value(trace, "gpu:0", metric, value)
-    found = [(fact.title, fact.text, fact.severity.value) for fact in health(trace, trace.tracks["gpu:0"])]
+        trace = with_value(trace, ids.gpu(0), metric, value)
+    found = [(fact.title, fact.text, fact.severity.value) for fact in health(trace, trace.tracks[ids.gpu(0)])]
     assert expected in found
     assert [severity for *_, severity in found] == sorted(
         (s for *_, s in found), key=["error", "warning", "info"].index
@@ -191,18 +205,20 @@ def test_health_in_words(readings: dict[Metric, float], facts: dict[str, Fact], 
 
 
 def test_what_is_not_known_of_a_gpus_health_is_not_said() -> None:
-    trace = with_facts(steady(), "gpu:0", ecc=Unknown("no"), nvlinks=Unknown("none"), recovery_action=Unknown("old"))
-    trace = with_value(trace, "gpu:0", v.GPU_ECC_CORRECTED, None)
-    titles = {fact.title for fact in health(trace, trace.tracks["gpu:0"])}
+    trace = with_facts(steady(), ids.gpu(0), ecc=Unknown("no"), nvlinks=Unknown("none"), recovery_action=Unknown("old"))
+    trace = with_value(trace, ids.gpu(0), v.GPU_ECC_CORRECTED, None)
+    titles = {fact.title for fact in health(trace, trace.tracks[ids.gpu(0)])}
     assert titles <= {"clocks", "chip", "driver", "UUID"}
 
 
 def test_throttling_is_a_share_of_the_last_minute() -> None:
     trace = steady()
     metric = v.labelled(v.GPU_THROTTLED, v.ThrottleReason.POWER_CAP)
-    series = Series.of("gpu:0", metric, "NVML", [(trace.end_ns - 30 * NS_PER_S, 0.0), (trace.end_ns, 15.0 * NS_PER_S)])
-    trace = replace(trace, series={**trace.series, ("gpu:0", metric.name): series})
-    texts = {fact.title: fact.text for fact in health(trace, trace.tracks["gpu:0"])}
+    series = Series.of(
+        ids.gpu(0), metric, "NVML", [(trace.end_ns - 30 * NS_PER_S, 0.0), (trace.end_ns, 15.0 * NS_PER_S)]
+    )
+    trace = replace(trace, series={**trace.series, (ids.gpu(0), metric.name): series})
+    texts = {fact.title: fact.text for fact in health(trace, trace.tracks[ids.gpu(0)])}
     assert texts["throttled"] == "power cap 50 % of the last minute"
 
 
@@ -232,7 +248,7 @@ def test_a_wide_table_has_a_graph_for_each_number() -> None:
 
 def test_more_gpus_than_rows_show_those_around_the_cursor() -> None:
     view = view_of(steady(8))
-    rows = lines(view, 62, 5, Selection(selected="gpu:5"))
+    rows = lines(view, 62, 5, Selection(selected=ids.gpu(5)))
     assert [row.split()[0] for row in rows] == ["GPU", "4", "5", "6", "5"]
     assert rows[-1] == "5 more: arrows move, z zooms"
 
@@ -255,7 +271,7 @@ def test_mig_instances_stand_under_their_gpu() -> None:
 
 
 def test_a_straggler_is_marked_and_its_reason_told() -> None:
-    trace = with_value(live_trace(Scene(gpus=4, is_moving=False), ticks=40), "gpu:2", v.GPU_SM_CLOCK, 1200.0)
+    trace = with_value(live_trace(Scene(gpus=4, is_moving=False), ticks=40), ids.gpu(2), v.GPU_SM_CLOCK, 1200.0)
     view = gpus_view(trace, ALL)
     assert isinstance(view, GpusView)
     rows = lines(view, 70, 8)
@@ -264,13 +280,13 @@ def test_a_straggler_is_marked_and_its_reason_told() -> None:
 
 
 def test_faults_are_told_below_the_table() -> None:
-    trace = with_facts(steady(2), "gpu:1", recovery_action="reset the GPU")
+    trace = with_facts(steady(2), ids.gpu(1), recovery_action="reset the GPU")
     assert "GPU 1 recovery: the driver asks: reset the GPU" in lines(view_of(trace), 62, 6)
 
 
 def test_pinned_stands_first_and_unknown_last() -> None:
     trace = steady(3)
-    for gpu, value in (("gpu:0", 10.0), ("gpu:1", 30.0), ("gpu:2", None)):
+    for gpu, value in ((ids.gpu(0), 10.0), (ids.gpu(1), 30.0), (ids.gpu(2), None)):
         trace = with_value(trace, gpu, v.GPU_POWER, value)
     rows = view_of(trace).rows
     by_power = Selection(sort=Sort("power", descending=True))
@@ -280,7 +296,7 @@ def test_pinned_stands_first_and_unknown_last() -> None:
         "1",
         "2",
     ]
-    assert [row.label for row in ordered(rows, replace(by_power, pinned="gpu:2"))] == ["2", "1", "0"]
+    assert [row.label for row in ordered(rows, replace(by_power, pinned=ids.gpu(2)))] == ["2", "1", "0"]
     assert [row.label for row in ordered(rows, Selection(sort=Sort("gpu", descending=True)))] == ["2", "1", "0"]
 
 
@@ -290,7 +306,7 @@ def test_lines_fit_at_any_size(look: Look, gpus: int) -> None:
     trace = with_mig(live_trace(Scene(gpus=gpus, hostile="内核[/b]é" * 30), ticks=4))
     trace = replace(trace, missing=(Missing(f"gpu:{gpus - 1}", LOST),) if gpus > 1 else ())
     view = view_of(trace)
-    selection = Selection("gpu:0", "gpu:0", Sort("sm", descending=True))
+    selection = Selection(ids.gpu(0), ids.gpu(0), Sort("sm", descending=True))
     for width in (*range(1, 60, 7), 118, 198):
         for height in (1, 2, 3, 5, 9, 20, 58):
             for is_zoomed in (False, True):
@@ -316,14 +332,14 @@ def test_processes_have_the_name_of_their_role() -> None:
 
 def test_a_host_pid_of_another_namespace_says_so_and_takes_no_role() -> None:
     why = Unknown("host PID 4300 is not visible in this PID namespace", "run the container with --pid=host")
-    trace = with_facts(steady(), "gpu:0/process:4300", container_pid=why)
+    trace = with_facts(steady(), ids.gpu_process(ids.gpu(0), 4300), container_pid=why)
     ((_, _, process, name, _, _, seen),) = process_rows(trace)
     assert (process, name, seen) == ("VLLM::EngineCore", None, why)
     assert "not visible" in lines(view_of(trace), 90, 7)[-1]
 
 
 def test_a_share_of_the_gpus_time_is_shown() -> None:
-    trace = with_value(steady(), "gpu:0/process:4300", v.GPU_PROCESS_SM, 97.0)
+    trace = with_value(steady(), ids.gpu_process(ids.gpu(0), 4300), v.GPU_PROCESS_SM, 97.0)
     assert process_rows(trace)[0][5] == 97.0
     assert "97 % SM EngineCore" in lines(view_of(trace), 90, 7)[-1]
 
@@ -392,7 +408,7 @@ async def test_pin_moves_a_gpu_to_the_top_and_into_the_roofline() -> None:
 
 async def test_sorting_by_keys() -> None:
     app = fixed_app(Scene(gpus=3))
-    session_of(app).now = with_value(session_of(app).now, "gpu:1", v.GPU_SM, 99.5)
+    session_of(app).now = with_value(session_of(app).now, ids.gpu(1), v.GPU_SM, 99.5)
     async with running(app) as pilot:
         text = await press(pilot, "3", "greater_than_sign")
         assert gpu_order(app)[0] == "1"

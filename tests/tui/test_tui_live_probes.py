@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.model import NS_PER_S, Missing, Series, Stack, Trace, Unknown
 from llmtop.tui.screens.live import LiveApp
@@ -17,7 +18,7 @@ WHY = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop --attach
 
 def probed(trace: Trace) -> Trace:
     end = trace.end_ns
-    track = "process:4300"
+    track = ids.process(4300)
     metrics = {
         v.SYSCALL_OBSERVED: (0.0, 10.0 * NS_PER_S),
         v.labelled(v.SYSCALL_COUNT, "sched_yield"): (0.0, 70_000.0),
@@ -26,7 +27,7 @@ def probed(trace: Trace) -> Trace:
         (track, metric.name): Series.of(track, metric, "eBPF", [(end - 10 * NS_PER_S, before), (end, after)])
         for metric, (before, after) in metrics.items()
     }
-    stacks = (Stack(("main", "wait_for_gpu"), 5e9, "ns", "futex", "thread:4300/4300"),)
+    stacks = (Stack(("main", "wait_for_gpu"), 5e9, "ns", "futex", ids.thread(4300, 4300)),)
     return replace(trace, series={**trace.series, **series}, stacks=stacks)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.strip import Strip
 
+from llmtop import ids
 from llmtop.analysis.pages.gpus import gpus_view
 from llmtop.analysis.pages.lanes import lane_behind, lanes_view
 from llmtop.analysis.pages.live_summary import header
@@ -79,7 +80,7 @@ def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:
         "setting.max_running.source": "--max-num-seqs 64",
     }
     trace = live_trace(STEADY)
-    track = replace(trace.tracks["server:8000"], facts={**trace.tracks["server:8000"].facts, **told})
+    track = replace(trace.tracks[ids.server(8000)], facts={**trace.tracks[ids.server(8000)].facts, **told})
     view = server_view(replace(trace, tracks={**trace.tracks, track.id: track}))
     assert isinstance(view, ServerView)
     lines = text(draw_server(view, 110, 30, LOOK))

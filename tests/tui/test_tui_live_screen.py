@@ -12,6 +12,7 @@ import pytest
 from textual.geometry import Region
 from textual.pilot import Pilot
 
+from llmtop import ids
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
 from llmtop.session import Session
@@ -298,7 +299,7 @@ def dead(trace: Trace) -> Trace:
         "ended_ns": trace.end_ns - 7 * NS_PER_S,
         "how": "killed by SIGKILL",
     }
-    gone = Track("ended:4242/1", TrackKind.ENDED, "APIServer", facts=facts)
+    gone = Track(ids.ended(4242, 1), TrackKind.ENDED, "APIServer", facts=facts)
     return replace(trace, tracks={**trace.tracks, gone.id: gone})
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.pages.correlate import Correlation, Correlations
 from llmtop.analysis.threads.idle_causes import IdleCause, IdleCauses
 from llmtop.model import NS_PER_S, Trace, Unknown
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 PLAIN = Look(ASCII)
 IDLE = IdleCauses(
-    "gpu:0",
+    ids.gpu(0),
     "GPU 0",
     (
         IdleCause("working", "EngineCore", "EngineCore worked on the CPU", 26.4, 0.71, 0.44),

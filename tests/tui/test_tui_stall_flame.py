@@ -9,6 +9,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from llmtop import ids
 from llmtop.analysis.threads.python_frames import ON_CPU
 from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
@@ -19,7 +20,7 @@ from llmtop.vocabulary import PYTHON_FRAMES
 from tests.live_traces import TARGET, live_trace
 from tests.tui.live_app import FixedSession, fixed_app, session_of
 
-THREAD = "thread:4300/4300"
+THREAD = ids.thread(4300, 4300)
 WAITS = Stack(("_PyEval_EvalFrameDefault", "sem_wait", "do_futex_[k]"), 6e9, "ns", "futex", THREAD)
 RUNS = Stack(("_PyEval_EvalFrameDefault", "list_sort"), 4e9, "ns", "on-cpu", THREAD)
 PYTHON = (
@@ -212,8 +213,8 @@ def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
 
 
 def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
-    idle = tuple(replace(NATIVE[0], state="futex", track=f"thread:7/{tid}") for tid in (98, 99))
-    busy = replace(NATIVE[0], state=ON_CPU, track="thread:7/7")
+    idle = tuple(replace(NATIVE[0], state="futex", track=ids.thread(7, tid)) for tid in (98, 99))
+    busy = replace(NATIVE[0], state=ON_CPU, track=ids.thread(7, 7))
     pane = StallFlamePane(TARGET)
     trace = trace_of((busy, *idle))
     view = pane.view(trace)
@@ -267,8 +268,8 @@ async def test_stacks_divide_what_the_clocks_tell(pilot: Pilot[int]) -> None:
 
 
 async def test_a_thread_at_the_border_of_rest_stays_for_a_while(pilot: Pilot[int]) -> None:
-    idle = replace(NATIVE[0], state="futex", track="thread:4242/4250")
-    runs = replace(RUNS, track="thread:4242/4250")
+    idle = replace(NATIVE[0], state="futex", track=ids.thread(4242, 4250))
+    runs = replace(RUNS, track=ids.thread(4242, 4250))
     await show(pilot, trace_of((RUNS, idle, runs)))
     for after_s, resting in ((10, 0), (29, 0), (31, 1)):
         await show(pilot, trace_of((RUNS, idle), after_s=after_s))

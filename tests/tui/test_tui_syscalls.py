@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 
+from llmtop import ids
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.threads.stall_tree import Order, stall_tree
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Syscall, SyscallsView
@@ -24,8 +25,8 @@ VIEW = SyscallsView(
     "eBPF",
 )
 STACKS = (
-    Stack(("main", "[/b]", "do_futex_[k]"), 60e9, "ns", "futex", "thread:7/7"),
-    Stack(("main", "step", "sum"), 40e9, "ns", "on-cpu", "thread:7/8"),
+    Stack(("main", "[/b]", "do_futex_[k]"), 60e9, "ns", "futex", ids.thread(7, 7)),
+    Stack(("main", "step", "sum"), 40e9, "ns", "on-cpu", ids.thread(7, 8)),
 )
 TRACE = Trace(Origin("live"), stacks=STACKS)
 

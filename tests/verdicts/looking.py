@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.thread_signals import threads
@@ -25,6 +26,7 @@ from llmtop.model import (
     Reading,
     Trace,
     Track,
+    TrackId,
     TrackKind,
 )
 from llmtop.session import Session
@@ -84,15 +86,15 @@ class Looked:
 
 def surroundings(cases: Sequence[Case]) -> PlayedCollector:
     """The GPU and the endpoint of each case: track "gpu:N" and "server:N" for the Nth."""
-    tracks = {f"gpu:{n}": Track(f"gpu:{n}", TrackKind.GPU, "GPU") for n in range(len(cases))}
-    tracks |= {f"server:{n}": Track(f"server:{n}", TrackKind.SERVER, f"server {n}") for n in range(len(cases))}
+    tracks = {ids.gpu(n): Track(ids.gpu(n), TrackKind.GPU, "GPU") for n in range(len(cases))}
+    tracks |= {ids.server(n): Track(ids.server(n), TrackKind.SERVER, f"server {n}") for n in range(len(cases))}
 
     def play(now: int) -> Trace:
         told: list[Reading] = []
         for n, case in enumerate(cases):
-            told += readings(f"gpu:{n}", {v.GPU_SM: case.sm}, now, "made up")
+            told += readings(ids.gpu(n), {v.GPU_SM: case.sm}, now, "made up")
             requests = {v.SERVER_RUNNING: case.running, v.SERVER_WAITING: case.waiting}
-            told += readings(f"server:{n}", requests, now, "made up")
+            told += readings(ids.server(n), requests, now, "made up")
         return Trace(Origin("live"), now, now, tracks=tracks, readings=tuple(told))
 
     return PlayedCollector("surroundings", play)
@@ -194,7 +196,7 @@ class Watch:
             for program, several in case.roles.items()
             for pid, role in zip(self.programs[program].pids, several, strict=True)
         }
-        kept = {"host": whole.tracks["host"]} | {id: whole.tracks[id] for id in (f"gpu:{n}", f"server:{n}")}
+        kept = {ids.HOST: whole.tracks[ids.HOST]} | {id: whole.tracks[id] for id in (ids.gpu(n), ids.server(n))}
         for id, track in whole.tracks.items():
             if (pid := _process_of(id)) in roles:
                 role = roles[pid]
@@ -212,6 +214,6 @@ class Watch:
         return ("self", v.SELF_PROBE_HITS.name) in series and ("host", v.HOST_CPU_PRESSURE.name) in series
 
 
-def _process_of(track: str) -> int:
+def _process_of(track: TrackId) -> int:
     kind, _, rest = track.partition(":")
     return int(rest.partition("/")[0]) if kind in ("process", "thread") else -1

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler
 import psutil
 import pytest
 
+from llmtop import ids
 from llmtop.analysis.server.fault import Fault
 from llmtop.analysis.server.liveness import liveness
 from llmtop.cli.live import find, live_session
@@ -52,7 +53,7 @@ def watched() -> Iterator[tuple[Session, int, int]]:
 def is_seen(session: Session, *pids: int) -> bool:
     trace = session.trace()
     return any(track.startswith("server:") for track in trace.tracks) and all(
-        track is not None and track.facts.get("part") == 1 for track in (trace.tracks.get(f"process:{p}") for p in pids)
+        track is not None and track.facts.get("part") == 1 for track in (trace.tracks.get(ids.process(p)) for p in pids)
     )
 
 

@@ -13,7 +13,7 @@ from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.proc import ProcCollector
-from llmtop.model import NS_PER_S, Metric, Origin, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Trace, TrackId, Unknown
 from llmtop.session import Recorder
 from tests.workloads.noise import first_myself, put_first
 from tests.workloads.programs import Account, Workload, target_of
@@ -46,7 +46,7 @@ class Seen:
         assert isinstance(shares, Shares), shares
         return shares
 
-    def counted(self, track: str, metric: Metric) -> float:
+    def counted(self, track: TrackId, metric: Metric) -> float:
         """How much a counter grew."""
         grown = counter_increase(self.trace, track, metric, self.window_ns)
         return 0.0 if isinstance(grown, Unknown) else grown.amount

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpus_view
 from llmtop.analysis.pages.live_summary import short_gpu_name
-from llmtop.model import TrackKind, Unknown
+from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import COLUMNS, SORT_KEYS, Selection, ordered
@@ -42,7 +42,7 @@ class GpuPane(Pane[GpusView]):
     class Pinned(Message):
         """A GPU was pinned (its track id), or none is any more."""
 
-        def __init__(self, gpu: str | None) -> None:
+        def __init__(self, gpu: TrackId | None) -> None:
             super().__init__()
             self.gpu = gpu
 

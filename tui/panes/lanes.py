@@ -18,7 +18,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import as_of, target_gpus, why_no_gpu
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.views import Lanes
-from llmtop.model import Unknown
+from llmtop.model import TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS, look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.render.axis import nearest_mark
@@ -70,7 +70,7 @@ class LanesPane(TimeAxisPane[Lanes]):
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="lanes")
         self.target = target
-        self.gpu: str | None = None
+        self.gpu: TrackId | None = None
         """A track; None for the first of the server's GPUs."""
         self._headline = ""
         self._thoughts = Thoughts()
@@ -85,7 +85,7 @@ class LanesPane(TimeAxisPane[Lanes]):
         super().on_resize()
         self._think()
 
-    def choose_gpu(self, gpu: str | None) -> None:
+    def choose_gpu(self, gpu: TrackId | None) -> None:
         """Show the lanes of another GPU (a track; None for the first) from the next trace on."""
         self.gpu = gpu
         self._stale = True
@@ -100,7 +100,7 @@ class LanesPane(TimeAxisPane[Lanes]):
             view if no_gpu is None else replace(view, lanes=tuple(one for one in view.lanes if one.why_not != no_gpu))
         )
 
-    def _chosen(self, trace: Trace) -> str | None:
+    def _chosen(self, trace: Trace) -> TrackId | None:
         gpus = target_gpus(trace, self.target)
         return self.gpu if self.gpu in trace.tracks else gpus[0].id if gpus else None
 
@@ -158,7 +158,7 @@ class LanesPane(TimeAxisPane[Lanes]):
             self._fail(event.worker.error)
 
 
-def _thoughts(about: list[Trace], gpu: str | None, window_ns: int) -> Thoughts:
+def _thoughts(about: list[Trace], gpu: TrackId | None, window_ns: int) -> Thoughts:
     """Think about the trace in `about`, which is taken out.
 
     Textual's workers stay until Python looks for cycles among its oldest objects, and with them what they were given.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
@@ -10,7 +10,7 @@ from llmtop.analysis.pages.live_summary import short_gpu_name
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.series.readings import target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.views import RooflineView
-from llmtop.model import TrackKind, Unknown
+from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.roofline import draw_roofline
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from llmtop.model import Target, Trace
     from llmtop.tui.render.look import Look
 
-ALL_GPUS = "all"
+ALL_GPUS: Final = TrackId("all")
 """Stands for the server's GPUs together."""
 
 
@@ -37,9 +37,9 @@ class RooflinePane(Pane[RooflineView]):
     def __init__(self, target: Target | None) -> None:
         super().__init__(id="roofline")
         self.target = target
-        self.gpu: str | None = None
+        self.gpu: TrackId | None = None
 
-    def choose_gpu(self, gpu: str | None) -> None:
+    def choose_gpu(self, gpu: TrackId | None) -> None:
         """Show another GPU, or all of them, from the next trace on."""
         self.gpu = gpu
         self._stale = True

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from textual.content import Content
 
+from llmtop import ids
 from llmtop.analysis.pages.live_summary import NO_TARGET
 from llmtop.analysis.server.history import WINDOW_NS, server_history
 from llmtop.analysis.server.view import ServerView, server_view
@@ -67,6 +68,6 @@ class ServerPane(Pane[ServerView]):
 
 def _endpoint(view: ServerView) -> str:
     """Where the numbers are from, in short: "vLLM /metrics :8000"."""
-    port = f":{view.track.rpartition(':')[2]}"
+    port = f":{ids.port(view.track)}"
     name, path = view.title.removesuffix(port).rstrip(), urlsplit(str(view.facts.get("url", ""))).path
     return clean(" ".join(part for part in (name, path, port) if part))

@@ -16,7 +16,7 @@ from llmtop.analysis.threads.shares import WINDOW_NS
 from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
 from llmtop.analysis.threads.stall_tree import MergedNode, Order, StallTree, Wanted, stall_tree, why_no_times
 from llmtop.analysis.views import StackNode, StackTree
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.remedies import each_once
 from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
@@ -135,7 +135,7 @@ class StallFlamePane(Pane[FlameView]):
             return NO_TARGET
         shown = self._frozen or trace
         moments = (shown,) if self._baseline is None else (self._baseline, shown)
-        without = frozenset[str]() if self.shows_resting else self._resting(*moments)
+        without = frozenset[TrackId]() if self.shows_resting else self._resting(*moments)
         wanted = replace(self.wanted, without=without)
         tree = stall_tree(shown, wanted)
         lack = _lack(tree, trace, wanted)
@@ -145,7 +145,7 @@ class StallFlamePane(Pane[FlameView]):
             return FlameView(tree, tuple(self._notes(tree, shown, trace)), lack, len(without))
         return self._compared(self._baseline, shown, trace, wanted)
 
-    def _resting(self, *moments: Trace) -> frozenset[str]:
+    def _resting(self, *moments: Trace) -> frozenset[TrackId]:
         """Who rests now and has for a while: a thread at the border would come and go with each frame."""
         resting, now_ns = resting_threads(*moments), moments[-1].end_ns
         by_time = {track: t_ns for track, t_ns in self._seen_awake.items() if 0 <= now_ns - t_ns <= _AWAKE_FOR_NS}

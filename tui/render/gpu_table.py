@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.gpus import Gauge, GpuRow
-from llmtop.model import Severity, Unknown
+from llmtop.model import Severity, TrackId, Unknown
 from llmtop.tui.render.lines import Part, line, pad, prose, spark
 from llmtop.tui.render.table import Sort
 
@@ -32,8 +32,8 @@ class Selection:
         pinned: Stands at the top, whatever the order.
     """
 
-    selected: str | None = None
-    pinned: str | None = None
+    selected: TrackId | None = None
+    pinned: TrackId | None = None
     sort: Sort | None = None
 
 
@@ -118,7 +118,7 @@ def _faults(row: GpuRow) -> list[tuple[str, str]]:
     return [(f"GPU {row.label} {text}", "bad" if severity is Severity.ERROR else "warn") for text, severity in found]
 
 
-def _visible(rows: Sequence[GpuRow], height: int, selected: str | None) -> tuple[Sequence[GpuRow], int]:
+def _visible(rows: Sequence[GpuRow], height: int, selected: TrackId | None) -> tuple[Sequence[GpuRow], int]:
     """The rows around the selected one, and how many more there are."""
     if len(rows) <= height:
         return rows, 0

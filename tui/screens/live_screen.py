@@ -14,7 +14,7 @@ from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.threads.details import thread_details
 from llmtop.analysis.threads.shares import threads_view
 from llmtop.analysis.threads.table import threads_of
-from llmtop.model import Unknown
+from llmtop.model import TrackId, Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Beat, Pane, look_of
@@ -430,7 +430,7 @@ class LiveScreen(FullScreen):
         """The pinned GPU is the one that the roofline and the lanes are of."""
         self._show_gpu(message.gpu)
 
-    def _show_gpu(self, gpu: str | None) -> None:
+    def _show_gpu(self, gpu: TrackId | None) -> None:
         self.pane(RooflinePane).choose_gpu(gpu)
         self.pane(LanesPane).choose_gpu(None if gpu == ALL_GPUS else gpu)
         self.refresh_trace()

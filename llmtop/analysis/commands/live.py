@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.model import TrackKind
 
 if TYPE_CHECKING:
@@ -83,5 +84,5 @@ def _is_python(trace: Trace) -> bool:
 
 
 def _fact(trace: Trace, name: str) -> object:
-    host = trace.tracks.get("host")
+    host = trace.tracks.get(ids.HOST)
     return None if host is None else host.facts.get(name)

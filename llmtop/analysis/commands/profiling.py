@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.model import TrackKind
 from llmtop.remedies import PROGRAM, TIMELINE
@@ -205,6 +206,6 @@ def _server(trace: Trace) -> str:
     """The command line of the server's root process."""
     for track in trace.tracks_of(TrackKind.PROCESS):
         command = track.facts.get("cmdline")
-        if isinstance(command, str) and track.id == f"process:{track.facts.get('root')}":
+        if isinstance(command, str) and ids.pid(track.id) == track.facts.get("root"):
             return command
     return ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import gauge_steps, grid_of, on_grid, usual_step_ns
 from llmtop.analysis.series.readings import gpu_tracks, source, why_absent, why_kind_missing
-from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.analysis.series.grid import Cells, Grid
@@ -29,14 +30,14 @@ class GpuIdle:
             leaves half of it idle; or "GPU busy (NVML)": the share of time with any kernel, which reads less idle time.
     """
 
-    gpu: str
+    gpu: TrackId
     title: str
     grid: Grid
     shares: Cells
     source: str
 
 
-def gpu_idle(trace: Trace, gpu: str | None, window_ns: int) -> GpuIdle | Unknown:
+def gpu_idle(trace: Trace, gpu: TrackId | None, window_ns: int) -> GpuIdle | Unknown:
     """The idle shares of one GPU (a track id; the first where None) over the window.
 
     The cells are as long as the slower of the GPU's and the threads' sampling intervals: finer ones would hold
@@ -49,12 +50,12 @@ def gpu_idle(trace: Trace, gpu: str | None, window_ns: int) -> GpuIdle | Unknown
     for metric, name in ((v.GPU_SM, "SM activity"), (v.GPU_UTIL, "GPU busy")):
         found = _idle(trace, track.id, metric, window_ns)
         if found is not None:
-            title = f"GPU {track.id.removeprefix('gpu:')}"
+            title = f"GPU {ids.gpu_index(track.id)}"
             return GpuIdle(track.id, title, *found, f"{name} ({source(trace, track.id, metric)})")
     return why_absent(trace, track.id, v.GPU_SM)
 
 
-def _idle(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[Grid, Cells] | None:
+def _idle(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[Grid, Cells] | None:
     series = trace.get(track, metric)
     if series is None or series.between(trace.end_ns - window_ns, trace.end_ns).at(trace.end_ns) is None:
         return None

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.series.readings import latest, own_gpus
-from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ _MEASURES = (
 )
 
 
-def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[str, str]:
+def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, str]:
     """Why GPUs depart from the others, by track; empty when they keep step, or when there is nothing to compare.
 
     Args:
         trace: What the recorder holds.
         gpus: The GPUs of one server: others have no reason to keep step.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[TrackId, list[str]] = {}
     for measure in _MEASURES:
         for track, reason in _departing(trace, gpus, measure).items():
             reasons.setdefault(track, []).append(reason)
@@ -81,20 +82,18 @@ def server_gpus(trace: Trace) -> tuple[Track, ...]:
     """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told."""
     tracks = own_gpus(trace)
     held = {
-        track.parent
-        for track in trace.tracks_of(TrackKind.GPU_PROCESS)
-        if f"process:{track.id.rpartition(':')[2]}" in trace.tracks
+        track.parent for track in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.process_of(track.id) in trace.tracks
     }
     return tuple(track for track in tracks if track.id in held) or tuple(
         track for track in tracks if (_known(latest(trace, track.id, v.GPU_SM)) or 0.0) >= _WORKING_PERCENT
     )
 
 
-def _departing(trace: Trace, gpus: Sequence[Track], measure: _Measure) -> dict[str, str]:
+def _departing(trace: Trace, gpus: Sequence[Track], measure: _Measure) -> dict[TrackId, str]:
     means = {track.id: part for track in gpus if (part := _means(trace, track.id, measure.metric)) is not None}
     if len(means) < 2:
         return {}
-    found: dict[str, str] = {}
+    found: dict[TrackId, str] = {}
     for track, parts in means.items():
         thirds = zip(*means.values(), strict=True)
         if all(_departs(own, list(values), measure) for own, values in zip(parts, thirds, strict=True)):
@@ -103,7 +102,7 @@ def _departing(trace: Trace, gpus: Sequence[Track], measure: _Measure) -> dict[s
     return found
 
 
-def _means(trace: Trace, track: str, metric: Metric) -> tuple[float, ...] | None:
+def _means(trace: Trace, track: TrackId, metric: Metric) -> tuple[float, ...] | None:
     """The mean of each third of the window, oldest first; None unless all have samples."""
     series = trace.get(track, metric)
     if series is None:
@@ -142,7 +141,7 @@ def _least(middle: float, measure: _Measure) -> float:
     return measure.least * middle if measure.is_share else measure.least
 
 
-def _reason(trace: Trace, track: str, measure: _Measure, own: float, others: Sequence[float]) -> str:
+def _reason(trace: Trace, track: TrackId, measure: _Measure, own: float, others: Sequence[float]) -> str:
     metric = measure.metric
     peers = f"its {len(others)} peers'" if len(others) > 1 else "its peer's"
     text = f"{metric.title} {quantity(own, metric.unit)}, {peers} {quantity(median(others), metric.unit)}"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.analysis.kernels.family import Family, kernel_kind
-from llmtop.analysis.timeline.work import gpu_of
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.model import SpanTable, Trace
+    from llmtop.model import SpanTable, Trace, TrackId
 
 _Stretch = tuple[int, int]
 
@@ -35,7 +35,7 @@ class Communication:
         waits_for: Those for which it waits longest, by GPU, the longest first.
     """
 
-    gpu: str
+    gpu: TrackId
     kernels: int
     names: tuple[str, ...]
     total_ns: int
@@ -45,7 +45,7 @@ class Communication:
     waiting_ns: int
     exposed_waiting_ns: int
     last: int
-    waits_for: tuple[tuple[str, int], ...]
+    waits_for: tuple[tuple[TrackId, int], ...]
 
 
 @lru_cache(maxsize=2)
@@ -57,9 +57,9 @@ def communication(trace: Trace) -> tuple[Communication, ...]:
     is_sent = [kernel_kind(name).family is Family.COMMUNICATION for name in spans.names]
     if not any(is_sent):
         return ()
-    gpus = [gpu_of(track) for track in spans.tracks]
-    sent: dict[str, list[int]] = defaultdict(list)
-    computed: dict[str, list[int]] = defaultdict(list)
+    gpus = [ids.gpu_of(track) for track in spans.tracks]
+    sent: dict[TrackId, list[int]] = defaultdict(list)
+    computed: dict[TrackId, list[int]] = defaultdict(list)
     for i, (name, track) in enumerate(zip(spans.name_id, spans.track_id, strict=True)):
         (sent if is_sent[name] else computed)[gpus[track]].append(i)
     met = _met(spans, sent)
@@ -77,10 +77,10 @@ def described(gpu: Communication) -> str:
 class _Met:
     """One kernel of an operation in which several GPUs meet."""
 
-    gpu: str
+    gpu: TrackId
     since_ns: int
     begun_ns: int
-    last: str
+    last: TrackId
 
     @property
     def waits_ns(self) -> int:
@@ -89,7 +89,7 @@ class _Met:
 
 
 def _of_gpu(
-    spans: SpanTable, gpu: str, sent: Sequence[int], computed: Sequence[int], met: Sequence[_Met]
+    spans: SpanTable, gpu: TrackId, sent: Sequence[int], computed: Sequence[int], met: Sequence[_Met]
 ) -> Communication:
     lengths: Counter[str] = Counter()
     for i in sent:
@@ -98,7 +98,7 @@ def _of_gpu(
     total = sum(end - start for start, end in stretches)
     computing = list(_union(spans, computed))
     own = [one for one in met if one.gpu == gpu]
-    waits: Counter[str] = Counter()
+    waits: Counter[TrackId] = Counter()
     for one in own:
         waits[one.last] += one.waits_ns
     return Communication(
@@ -141,7 +141,7 @@ def _covered(stretches: Iterable[_Stretch], others: Sequence[_Stretch]) -> int:
     return covered
 
 
-def _met(spans: SpanTable, sent: Mapping[str, Sequence[int]]) -> list[_Met]:
+def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]]) -> list[_Met]:
     """Kernels of one name that run on several GPUs at once: none can end before the last of them has begun."""
     gpu_by_row = {i: gpu for gpu, rows in sent.items() for i in rows}
     rows_by_name: dict[int, list[int]] = defaultdict(list)
@@ -150,9 +150,9 @@ def _met(spans: SpanTable, sent: Mapping[str, Sequence[int]]) -> list[_Met]:
     return [one for rows in rows_by_name.values() for group in _groups(spans, rows, gpu_by_row) for one in group]
 
 
-def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, str]) -> Iterator[list[_Met]]:
+def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, TrackId]) -> Iterator[list[_Met]]:
     """The kernels of each operation; a kernel that no other GPU joins makes none."""
-    together: dict[str, int] = {}
+    together: dict[TrackId, int] = {}
     first_end = 0
     for i in rows:
         gpu = gpu_by_row[i]
@@ -166,7 +166,7 @@ def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, str]
         yield _waits(spans, together)
 
 
-def _waits(spans: SpanTable, rows: Mapping[str, int]) -> list[_Met]:
+def _waits(spans: SpanTable, rows: Mapping[TrackId, int]) -> list[_Met]:
     last = max(rows, key=lambda gpu: spans.start_ns[rows[gpu]])
     begun = spans.start_ns[rows[last]]
     return [_Met(gpu, spans.start_ns[i], begun, last) for gpu, i in rows.items()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.idle import GpuIdle, gpu_idle
 from llmtop.analysis.series.grid import counter_steps, gauge_steps, on_grid, probe_steps, usual_step_ns
@@ -27,7 +28,7 @@ from llmtop.analysis.threads.cells import (
 )
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import api_threads, gpu_thread, process_threads, thread_label
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class _Candidate:
     is_control: bool = False
 
 
-def correlations(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS) -> Correlations | Unknown:
+def correlations(trace: Trace, gpu: TrackId | None = None, window_ns: int = WINDOW_NS) -> Correlations | Unknown:
     """Every series of the CPU side against the idle share of one GPU (a track id; the first where None).
 
     Unknown where the GPU is not read, idles always alike, or has not been read for long enough. Kept for the newest
@@ -144,7 +145,7 @@ def correlations(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_N
 
 
 @lru_cache(maxsize=2)
-def _correlations(trace: Trace, gpu: str | None, window_ns: int) -> Correlations | Unknown:
+def _correlations(trace: Trace, gpu: TrackId | None, window_ns: int) -> Correlations | Unknown:
     idle = gpu_idle(trace, gpu, window_ns)
     if isinstance(idle, Unknown):
         return idle
@@ -234,7 +235,7 @@ def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]
             yield _Candidate(f"{title} of {name}", where + (how if kind != cause else ""), cells, step_ns)
     launches = trace.get(track, v.THREAD_LAUNCHES)
     if launches is not None:
-        yield _probed(f"launches of {name}", launches, library_watch(trace, f"process:{row.pid}"), grid)
+        yield _probed(f"launches of {name}", launches, library_watch(trace, ids.process(row.pid)), grid)
 
 
 def _kinds(did: ThreadCells) -> dict[str, Cells]:
@@ -248,7 +249,7 @@ def _kinds(did: ThreadCells) -> dict[str, Cells]:
 
 def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]:
     """What the process of the GPU's thread did beside it."""
-    process, name = f"process:{row.pid}", row.role or row.name
+    process, name = ids.process(row.pid), row.role or row.name
     others = [one for one in process_threads(trace, row.pid) if one.tid != row.tid][:_MOST_THREADS]
     yield from _summed(trace, f"run queue beside {name}", others, v.THREAD_RUN_QUEUE, grid)
     yield from _summed(trace, f"CPU time beside {name}", others, v.THREAD_ON_CPU, grid)
@@ -268,9 +269,9 @@ def _of_api(trace: Trace, grid: Grid) -> Iterator[_Candidate]:
     yield from _summed(trace, "CPU time of API threads", threads, v.THREAD_ON_CPU, grid)
     yield from _summed(trace, "run queue of API threads", threads, v.THREAD_RUN_QUEUE, grid)
     for pid in sorted({row.pid for row in threads}):
-        series = trace.get(f"process:{pid}", v.PROCESS_GIL_WAITS)
+        series = trace.get(ids.process(pid), v.PROCESS_GIL_WAITS)
         if series is not None:
-            observed = trace.get(f"process:{pid}", v.SYSCALL_OBSERVED)
+            observed = trace.get(ids.process(pid), v.SYSCALL_OBSERVED)
             yield _probed(f"GIL waits of API {pid}", series, observed, grid)
 
 

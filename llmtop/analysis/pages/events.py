@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.rules.advice import fewer_preempted
@@ -14,7 +15,7 @@ from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
-from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -244,11 +245,12 @@ def _of_mark(trace: Trace, mark: Mark) -> Event:
 
 def _where(trace: Trace, track_id: str) -> str:
     """What people call a track: "GPU 0", "EngineCore (pid 4300)", "vLLM"."""
-    kind, _, rest = track_id.partition(":")
-    if kind == "gpu":
-        index, _, part = rest.partition("/")
-        return " ".join(("GPU", index, part.replace(":", " ").replace("mig", "MIG"))).strip()
-    track = trace.tracks.get(track_id)
-    if kind == "process":
-        return f"{track.name} (pid {rest})" if track else f"pid {rest}"
+    kind = ids.kind(track_id)
+    if kind is TrackKind.GPU or kind is TrackKind.GPU_INSTANCE:
+        index, _, instance = ids.gpu_label(track_id).partition("/")
+        return " ".join(("GPU", index, instance and f"MIG {instance}")).strip()
+    track = trace.tracks.get(TrackId(track_id))
+    if kind is TrackKind.PROCESS:
+        pid = ids.pid(track_id)
+        return f"{track.name} (pid {pid})" if track else f"pid {pid}"
     return track.name if track else track_id

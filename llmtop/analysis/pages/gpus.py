@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
 from llmtop.analysis.gpus.models import clock_reasons
@@ -13,7 +14,7 @@ from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, why_kind_missing
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
-from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ class GpuProcess:
         why_unseen: Why no more is known of it: it is in another PID namespace, say.
     """
 
-    gpu: str
+    gpu: TrackId
     pid: int
     name: str
     role: str
@@ -86,7 +87,7 @@ class GpuRow:
         straggler: How it departs from its peers; empty when it does not.
     """
 
-    track: str
+    track: TrackId
     label: str
     name: str
     lost: Unknown | None
@@ -180,10 +181,10 @@ def _tracks(rows: Sequence[GpuRow]) -> list[str]:
     return [row.track for row in rows]
 
 
-def gpu_processes(trace: Trace, gpu: str, target: Target | None = None) -> tuple[GpuProcess, ...]:
+def gpu_processes(trace: Trace, gpu: TrackId, target: Target | None = None) -> tuple[GpuProcess, ...]:
     """The processes with memory on a GPU, the largest first."""
     roles = {one.pid: one.role for one in target.processes} if target is not None else {}
-    tracks = (track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.id.startswith(f"{gpu}/"))
+    tracks = (track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.is_gpu_process(track.id, gpu))
     found = [_process(trace, track, gpu, roles) for track in tracks]
     return tuple(sorted(found, key=lambda one: (isinstance(one.memory, Unknown), -_or_zero(one.memory), one.pid)))
 
@@ -209,12 +210,12 @@ def _process_cells(label: str, one: GpuProcess) -> tuple[Cell, ...]:
     return (label, one.pid, one.title, one.name if one.role else None, one.memory, one.sm, seen)
 
 
-def _process(trace: Trace, track: Track, gpu: str, roles: dict[int, str]) -> GpuProcess:
-    pid = int(track.id.rpartition(":")[2])
+def _process(trace: Trace, track: Track, gpu: TrackId, roles: dict[int, str]) -> GpuProcess:
+    pid = ids.pid(track.id)
     inner = track.facts.get("container_pid")
     why_unseen = inner if isinstance(inner, Unknown) else None
     # A host PID that cannot be seen from here may be another process's number here.
-    ours = None if why_unseen else trace.tracks.get(f"process:{pid}")
+    ours = None if why_unseen else trace.tracks.get(ids.process(pid))
     return GpuProcess(
         gpu=gpu,
         pid=pid,
@@ -231,7 +232,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
     mask = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return GpuRow(
         track=track.id,
-        label=track.id.removeprefix("gpu:"),
+        label=ids.gpu_label(track.id),
         name=track.name,
         lost=trace.why_missing(track.id, "nvml"),
         activity=activity,
@@ -255,7 +256,7 @@ def _instance(trace: Trace, track: Track) -> GpuRow:
     name = track.facts.get("profile", track.name)
     return GpuRow(
         track=track.id,
-        label=track.id.removeprefix("gpu:").replace("/mig:", "/"),
+        label=ids.gpu_label(track.id),
         name=track.name if isinstance(name, Unknown) else f"MIG {name}",
         lost=trace.why_missing(track.id),
         activity=activity,
@@ -276,7 +277,7 @@ def _no_gauge(metric: Metric) -> Gauge:
     return Gauge(metric.title, _NOT_OF_INSTANCES, metric.unit, "")
 
 
-def _activity(trace: Trace, track: str) -> tuple[tuple[Gauge, ...], Unknown | None]:
+def _activity(trace: Trace, track: TrackId) -> tuple[tuple[Gauge, ...], Unknown | None]:
     gpm = tuple(_gauge(trace, track, metric) for metric in _ACTIVITY)
     why = next((gauge.value for gauge in gpm if isinstance(gauge.value, Unknown)), None)
     if all(isinstance(gauge.value, Unknown) for gauge in gpm) and trace.get(track, v.GPU_UTIL) is not None:
@@ -284,7 +285,7 @@ def _activity(trace: Trace, track: str) -> tuple[tuple[Gauge, ...], Unknown | No
     return gpm, why
 
 
-def _gauge(trace: Trace, track: str, metric: Metric) -> Gauge:
+def _gauge(trace: Trace, track: TrackId, metric: Metric) -> Gauge:
     return Gauge(
         metric.title,
         latest(trace, track, metric),
@@ -294,7 +295,7 @@ def _gauge(trace: Trace, track: str, metric: Metric) -> Gauge:
     )
 
 
-def _history(trace: Trace, track: str, metric: Metric, most: int) -> Values:
+def _history(trace: Trace, track: TrackId, metric: Metric, most: int) -> Values:
     """The newest samples for a graph."""
     series = trace.get(track, metric)
     return () if series is None else tuple(series.between(trace.end_ns - HISTORY_NS, trace.end_ns).newest(most).samples)

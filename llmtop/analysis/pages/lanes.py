@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import grid_of, on_grid, probe_steps, usual_distance, usual_step_ns
 from llmtop.analysis.series.readings import (
@@ -26,7 +27,7 @@ from llmtop.analysis.server.tokens import output_history
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import Shares, ThreadRow, engine_thread
 from llmtop.analysis.views import Lane, LaneMark, Lanes
-from llmtop.model import NS_PER_S, Metric, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -97,7 +98,9 @@ def _value_at(lane: Lane, t_ns: int) -> tuple[float | Unknown, str, int]:
     return value, lane.unit, t_ns - t
 
 
-def lanes_view(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS, *, has_server: bool = True) -> Lanes:
+def lanes_view(
+    trace: Trace, gpu: TrackId | None = None, window_ns: int = WINDOW_NS, *, has_server: bool = True
+) -> Lanes:
     """The lanes of one GPU (a track id; the first where None), of the server, and of its engine thread.
 
     Without a server under observation (`has_server` False) there are only those of the GPU.
@@ -120,7 +123,7 @@ def lane_behind(lanes: Lanes, rule: str) -> str:
     return next((title for head in wanted for title in drawn if title.startswith(head)), "")
 
 
-def _gpu_lanes(trace: Trace, gpu: str | None, window_ns: int) -> Iterator[Lane]:
+def _gpu_lanes(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[Lane]:
     unused = why_no_gpu(trace)
     tracks = gpu_tracks(trace) if unused is None else ()
     track = gpu or (tracks[0].id if tracks else None)
@@ -157,7 +160,7 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         if isinstance(engine, Unknown):
             yield _absent(title, "%", engine)
             continue
-        track = f"thread:{engine.pid}/{engine.tid}"
+        track = ids.thread(engine.pid, engine.tid)
         # ns of CPU time per second of wall time, as a percentage of one core
         samples = tuple(
             (t, None if rate is None else rate * 100 / NS_PER_S)
@@ -171,7 +174,7 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[Lane]:
     """Lanes of what only probes see; none where there is nothing of it, because their absence has no news."""
-    thread, process = f"thread:{engine.pid}/{engine.tid}", f"process:{engine.pid}"
+    thread, process = ids.thread(engine.pid, engine.tid), ids.process(engine.pid)
     of_time = 100 / NS_PER_S  # ns a second as a percentage
     scheduler, calls = (trace.get(process, clock) for clock in (v.SCHEDULER_OBSERVED, v.SYSCALL_OBSERVED))
     library = library_watch(trace, process)
@@ -197,7 +200,7 @@ def _longest_sleep(trace: Trace, engine: ThreadRow, window_ns: int, but: Collect
     """
     if not isinstance(engine.shares, Shares) or not engine.shares.are_causes_exact:
         return ""
-    thread = f"thread:{engine.pid}/{engine.tid}"
+    thread = ids.thread(engine.pid, engine.tid)
     slept = {
         cause: counter_increase(trace, thread, v.labelled(v.THREAD_BLOCKED, cause), window_ns)
         for cause, _ in engine.shares.blocked
@@ -221,7 +224,7 @@ def _probe_samples(
 
 
 def _gauge_lane(
-    trace: Trace, track: str, metric: Metric, title: str, window_ns: int, high: float | None = None
+    trace: Trace, track: TrackId, metric: Metric, title: str, window_ns: int, high: float | None = None
 ) -> Lane:
     samples = history(trace, track, metric, window_ns)
     why_not = None if any(value is not None for _, value in samples) else why_absent(trace, track, metric)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
@@ -29,7 +30,7 @@ from llmtop.analysis.threads.python_frames import is_python, join_python
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,7 +99,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         gpus=_gpu_summary(trace, target),
         server=server_load(trace) if target else NO_TARGET,
         self_cpu=own_cpu(trace),
-        self_rss=latest(trace, "self", v.SELF_RSS),
+        self_rss=latest(trace, ids.SELF, v.SELF_RSS),
         probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
         probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
         gpus_hung=len(hung),
@@ -145,13 +146,13 @@ def _title(trace: Trace, target: Target) -> str:
 
 def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS, part: Metric = v.SELF_CPU) -> float | Unknown:
     """CPU time of llmtop itself per second, or of a part of it, as a share of one core."""
-    used = counter_rate(trace, "self", part, window_ns)
+    used = counter_rate(trace, ids.SELF, part, window_ns)
     return used if isinstance(used, Unknown) else used / NS_PER_S
 
 
 def _cpu_until(trace: Trace, t_ns: int) -> float | Unknown:
     """CPU seconds that llmtop had used by then: what its start takes, most of it the compiler of the probes."""
-    series = trace.get("self", v.SELF_CPU)
+    series = trace.get(ids.SELF, v.SELF_CPU)
     used = None if series is None else series.at(t_ns)
     return Unknown("it was not read by then") if used is None else round(used / NS_PER_S, 3)
 
@@ -216,17 +217,19 @@ def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
         "cpu": _fact(own_cpu(trace, window_ns)),
         "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
         "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
-        "rss_bytes": _fact(latest(trace, "self", v.SELF_RSS)),
+        "rss_bytes": _fact(latest(trace, ids.SELF, v.SELF_RSS)),
         "probes": _fact(_probe_hits(trace, window_ns)),
     }
 
 
-def _roofline_of(trace: Trace, target: Target | None, gpu: str, own: Sequence[str], window_ns: int) -> Iterable[Json]:
+def _roofline_of(
+    trace: Trace, target: Target | None, gpu: TrackId, own: Sequence[TrackId], window_ns: int
+) -> Iterable[Json]:
     view = _roofline(trace, target, gpu, mine=gpu in own)
     return _points(gpu, view, mean_point(trace, gpu, header_dtype(target), window_ns))
 
 
-def _roofline(trace: Trace, target: Target | None, gpu: str, *, mine: bool) -> RooflineView:
+def _roofline(trace: Trace, target: Target | None, gpu: TrackId, *, mine: bool) -> RooflineView:
     """A GPU of the server's is led by the server's work, where the counters only bound it."""
     return server_roofline(trace, target, gpu) if mine else live_view(trace, gpu, header_dtype(target))
 
@@ -263,8 +266,8 @@ def _fact(value: Fact) -> Json:
 def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
     facts = {key: _fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
     for key, metric in (("cpu_pressure_percent", v.HOST_CPU_PRESSURE), ("load_1min", v.HOST_LOAD)):
-        is_read = trace.get("host", metric) is not None
-        facts[key] = _fact(latest(trace, "host", metric) if is_read or target else NO_TARGET)
+        is_read = trace.get(ids.HOST, metric) is not None
+        facts[key] = _fact(latest(trace, ids.HOST, metric) if is_read or target else NO_TARGET)
     if target is not None:
         facts["cpu_consumers"] = [
             {"name": one.name, "pids": list(one.pids), "cgroup": one.group, "cores": round(one.cores, 3)}
@@ -292,7 +295,7 @@ def _target(trace: Trace, target: Target | None, window_ns: int) -> Json:
 
 
 def _process(trace: Trace, one: TargetProcess, window_ns: int) -> dict[str, Json]:
-    track = f"process:{one.pid}"
+    track = ids.process(one.pid)
     used = counter_rate(trace, track, v.PROCESS_CPU, window_ns)
     return {
         "pid": one.pid,
@@ -374,7 +377,7 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
 
     reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return {
-        "index": int(track.id.removeprefix("gpu:")),
+        "index": ids.gpu_index(track.id),
         "uuid": _fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
         "name": _fact(track.facts.get("name", track.name)),
         "sm": over_window(v.GPU_SM),
@@ -395,7 +398,7 @@ def _gpu_process(one: GpuProcess) -> dict[str, Json]:
     return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
 
 
-def _points(gpu: str, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
+def _points(gpu: TrackId, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
     """The window's mean where it was measured, and the estimates: the work done, and the server's own."""
     measured = () if isinstance(mean, Unknown) else (mean,)
     stood_in = FROM_TOKENS if measured else ""
@@ -403,7 +406,7 @@ def _points(gpu: str, view: RooflineView, mean: RooflinePoint | Unknown) -> Iter
         is_estimate = point.age_s == 0 and point.quality is Quality.ESTIMATE and point.label != stood_in
         if point in measured or is_estimate:
             yield {
-                "gpu": int(gpu.removeprefix("gpu:")),
+                "gpu": ids.gpu_index(gpu),
                 "label": point.label,
                 "intensity": _fact(point.intensity),
                 "flops_per_s": _fact(point.flops_per_s),
@@ -451,7 +454,7 @@ def _connections(trace: Trace) -> Iterator[Json]:
     for track in trace.tracks_of(TrackKind.ENDPOINT):
         values = {key: latest(trace, track.id, metric) for key, metric in _OF_CONNECTIONS.items()}
         if not isinstance(values["established"], Unknown):
-            yield {"port": int(track.id.partition(":")[2])} | {key: _fact(value) for key, value in values.items()}
+            yield {"port": int(ids.port(track.id))} | {key: _fact(value) for key, value in values.items()}
 
 
 _OF_CONNECTIONS = {
@@ -473,8 +476,8 @@ def _thread(row: ThreadRow) -> dict[str, Json]:
     return named | {"is_blocked_exact": shares.are_causes_exact}
 
 
-def _idle_causes(gpu: str, causes: IdleCauses | Unknown) -> dict[str, Json]:
-    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+def _idle_causes(gpu: TrackId, causes: IdleCauses | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": ids.gpu_index(gpu)}
     if isinstance(causes, Unknown):
         return numbered | {"unknown": causes.reason, "remedy": causes.remedy}
     numbered |= {
@@ -504,8 +507,8 @@ def _idle_causes(gpu: str, causes: IdleCauses | Unknown) -> dict[str, Json]:
     }
 
 
-def _correlations(gpu: str, found: Correlations | Unknown) -> dict[str, Json]:
-    numbered: dict[str, Json] = {"gpu": int(gpu.removeprefix("gpu:"))}
+def _correlations(gpu: TrackId, found: Correlations | Unknown) -> dict[str, Json]:
+    numbered: dict[str, Json] = {"gpu": ids.gpu_index(gpu)}
     if isinstance(found, Unknown):
         return numbered | {"unknown": found.reason, "remedy": found.remedy}
     series = [_correlation(title, one) for title, one in found.rows]
@@ -539,11 +542,10 @@ def _of_time(trace: Trace) -> list[Stack]:
 
 
 def _python_stack(stack: Stack) -> dict[str, Json]:
-    pid, _, tid = stack.track.removeprefix("thread:").partition("/")
     state = stack.state.removeprefix("python ")
     return {
-        "pid": int(pid),
-        "tid": int(tid),
+        "pid": ids.pid(stack.track),
+        "tid": ids.tid(stack.track),
         "frames": list(stack.frames),
         "looks": round(stack.weight),
         "state": state,
@@ -611,8 +613,8 @@ def _probe_hits(trace: Trace, window_ns: int) -> float | Unknown:
     """How often a probe ran in a second; truly 0 where none was ever attached."""
     return (
         0.0
-        if trace.get("self", v.SELF_PROBE_HITS) is None
-        else counter_rate(trace, "self", v.SELF_PROBE_HITS, window_ns)
+        if trace.get(ids.SELF, v.SELF_PROBE_HITS) is None
+        else counter_rate(trace, ids.SELF, v.SELF_PROBE_HITS, window_ns)
     )
 
 

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import dram_peak, find_gpu
 from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
@@ -35,7 +36,7 @@ from llmtop.analysis.series.readings import (
     why_no_gpu,
 )
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
-from llmtop.model import NS_PER_S, Quantity, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Quantity, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -208,7 +209,7 @@ def _share(part: Result, whole: float | Unknown) -> Result:
     return whole if isinstance(whole, Unknown) else Quantity(float(part.value) / whole, "ratio", part.source)
 
 
-def _steps_per_s(trace: Trace, server: str, window_ns: int) -> Quantity | Unknown:
+def _steps_per_s(trace: Trace, server: TrackId, window_ns: int) -> Quantity | Unknown:
     """Engine steps per second: counted, else one per mean inter-token latency, else one per token of a request."""
     counted = counter_rate(trace, server, v.SERVER_STEPS, window_ns)
     if not isinstance(counted, Unknown):
@@ -222,7 +223,7 @@ def _steps_per_s(trace: Trace, server: str, window_ns: int) -> Quantity | Unknow
     return Quantity(tokens.amount / latency.amount, "steps/s", "a step per mean inter-token latency of one engine")
 
 
-def _steps_by_batch(trace: Trace, server: str, why_not: Unknown, window_ns: int) -> Quantity | Unknown:
+def _steps_by_batch(trace: Trace, server: TrackId, why_not: Unknown, window_ns: int) -> Quantity | Unknown:
     output = output_tokens(trace, server, window_ns)
     batch = mean(trace, server, v.SERVER_RUNNING, window_ns)
     if isinstance(output, Unknown) or isinstance(batch, Unknown):
@@ -255,7 +256,7 @@ def _joules_per_token(trace: Trace, gpus: Sequence[Track], window_ns: int) -> Re
     return Quantity(watts / output.per_second, "J/token", origin)
 
 
-def _watts(trace: Trace, gpu: str, window_ns: int) -> Quantity | Unknown:
+def _watts(trace: Trace, gpu: TrackId, window_ns: int) -> Quantity | Unknown:
     """Mean power over the window: from the energy counter, which misses nothing, else from power samples."""
     joules = counter_rate(trace, gpu, v.GPU_ENERGY, window_ns)
     if not isinstance(joules, Unknown):
@@ -275,7 +276,7 @@ def _flops_share(trace: Trace, gpus: Sequence[Track], ceilings: Sequence[Ceiling
     return Quantity(done / peak, "ratio", f"{origin}, padded tiles counted as full")
 
 
-def _mean_flops(trace: Trace, gpu: str, ceilings: Ceilings | Unknown, window_ns: int) -> float | Unknown:
+def _mean_flops(trace: Trace, gpu: TrackId, ceilings: Ceilings | Unknown, window_ns: int) -> float | Unknown:
     if isinstance(ceilings, Unknown):
         return ceilings
     windows = rates_history(trace, gpu, ceilings, trace.end_ns - window_ns, trace.end_ns)
@@ -318,7 +319,7 @@ def _notes(trace: Trace, target: Target | None, gpus: Sequence[Track]) -> tuple[
 def _strangers(trace: Trace, target: Target, gpus: Sequence[Track]) -> int:
     """How many processes of others are on the GPUs; 0 where the server's own are not seen there either."""
     ours = {process.pid for process in target.processes}
-    ids = {track.id for track in gpus}
-    pids = {track.id.rpartition(":")[2] for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.parent in ids}
-    strangers = {pid for pid in pids if pid.isdigit() and int(pid) not in ours}
+    theirs = {track.id for track in gpus}
+    pids = {ids.pid(track.id) for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.parent in theirs}
+    strangers = pids - ours
     return 0 if len(strangers) == len(pids) else len(strangers)

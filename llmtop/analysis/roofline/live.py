@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import dram_peak
 from llmtop.analysis.roofline.ceilings import ceilings_of, common_ceilings
@@ -34,7 +35,7 @@ from llmtop.analysis.roofline.rates import (
 from llmtop.analysis.roofline.roofs import is_clock_checked, notes_on, roofs_of
 from llmtop.analysis.series.readings import source, why_absent, why_kind_missing
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
-from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import si
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "tf32": 4}
 
 
 def live_view(
-    trace: Trace, gpu_track_id: str, dtype: Fact, *, trail_s: float = 60, now_ns: int | None = None
+    trace: Trace, gpu_track_id: TrackId, dtype: Fact, *, trail_s: float = 60, now_ns: int | None = None
 ) -> RooflineView:
     """The roofline of one GPU now: the newest point first, then the trail.
 
@@ -74,7 +75,7 @@ def live_view(
     return with_estimate(measured, server_estimate(trace, ceilings))
 
 
-def mean_point(trace: Trace, gpu_track_id: str, dtype: Fact, window_ns: int) -> RooflinePoint | Unknown:
+def mean_point(trace: Trace, gpu_track_id: TrackId, dtype: Fact, window_ns: int) -> RooflinePoint | Unknown:
     """Where a GPU stood over a window, idle times included; its intensity is FLOPs over bytes of the whole window."""
     track = trace.tracks[gpu_track_id]
     ceilings = ceilings_of(track, dtype)
@@ -155,7 +156,7 @@ def _why_no_point(
         own = history or rates_history(trace, track.id, replace(ceilings, count=1), now_ns - STALE_NS, now_ns)
         why = _why_no_window(trace, track.id, own, now_ns)
         if why is not None:
-            which = "" if len(gpus) == 1 else f"GPU {track.id.removeprefix('gpu:')}: "
+            which = "" if len(gpus) == 1 else f"GPU {ids.gpu_index(track.id)}: "
             return Unknown(f"{which}{why.reason}", why.remedy)
     if not history:
         return Unknown("the GPUs' windows do not end together", "look at one GPU at a time")
@@ -169,7 +170,7 @@ def _why_no_point(
     return None
 
 
-def _why_no_window(trace: Trace, track: str, history: list[Rates], now_ns: int) -> Unknown | None:
+def _why_no_window(trace: Trace, track: TrackId, history: list[Rates], now_ns: int) -> Unknown | None:
     """Why a GPU's newest values make no window that is of now."""
     for metric in needed_metrics(trace, track):
         series = trace.get(track, metric)

@@ -19,7 +19,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import dram_peak, find_gpu
 from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
 from llmtop.analysis.series.readings import latest, mean, why_absent, why_kind_missing
-from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ class Rates:
         return max(self.flops_by_precision, key=lambda name: self.flops_by_precision[name], default="")
 
 
-def newest_rates(trace: Trace, gpu_track_id: str, dtype: Fact, now_ns: int | None = None) -> Rates | Unknown:
+def newest_rates(trace: Trace, gpu_track_id: TrackId, dtype: Fact, now_ns: int | None = None) -> Rates | Unknown:
     """FLOP/s and bytes/s of the newest GPM window, idle or not."""
     now_ns = trace.end_ns if now_ns is None else now_ns
     track = trace.tracks.get(gpu_track_id)
@@ -89,7 +89,7 @@ def newest_rates(trace: Trace, gpu_track_id: str, dtype: Fact, now_ns: int | Non
     return history[-1] if history else why_no_rates(trace, gpu_track_id, now_ns)
 
 
-def dram_bytes_per_s(trace: Trace, gpu_track_id: str, window_ns: int) -> float | Unknown:
+def dram_bytes_per_s(trace: Trace, gpu_track_id: TrackId, window_ns: int) -> float | Unknown:
     """Mean DRAM traffic of a GPU over a window; needs GPM and the memory clock, but no published peaks."""
     share = mean(trace, gpu_track_id, v.GPU_DRAM, window_ns, at_least=1)
     if isinstance(share, Unknown):
@@ -112,7 +112,7 @@ def too_old(age_ns: int) -> Unknown:
     )
 
 
-def rates_history(trace: Trace, track: str, ceilings: Ceilings, start_ns: int, end_ns: int) -> list[Rates]:
+def rates_history(trace: Trace, track: TrackId, ceilings: Ceilings, start_ns: int, end_ns: int) -> list[Rates]:
     """Rates of the GPM windows that ended in the span, oldest first.
 
     One without a value for DRAM, the clock or the main tensor pipe is left out: its sum would be too small.
@@ -190,7 +190,7 @@ def _added(several: Sequence[Rates]) -> Rates:
     )
 
 
-def needed_metrics(trace: Trace, track: str) -> tuple[Metric, ...]:
+def needed_metrics(trace: Trace, track: TrackId) -> tuple[Metric, ...]:
     """Metrics without which a window says nothing."""
     hmma, tensor = (trace.get(track, metric) for metric in (v.GPU_TENSOR_HMMA, v.GPU_TENSOR))
     has_hmma = hmma is not None and hmma.at(trace.end_ns) is not None
@@ -251,7 +251,7 @@ def _flops(percents: Mapping[Metric, float], ceilings: Ceilings, sm_mhz: float) 
     }
 
 
-def why_no_rates(trace: Trace, track: str, now_ns: int) -> Unknown:
+def why_no_rates(trace: Trace, track: TrackId, now_ns: int) -> Unknown:
     """Why there is no window that ended just now."""
     dram = trace.get(track, v.GPU_DRAM)
     if dram is None or dram.last is None or dram.last_t_ns is None:

@@ -10,7 +10,7 @@ from llmtop.analysis.gpus.models import PRACTICAL_SOURCE, clock_reasons, compute
 from llmtop.analysis.roofline.rates import PIPES, needed_metrics
 from llmtop.analysis.series.readings import latest, source
 from llmtop.analysis.views import Roof
-from llmtop.model import Trace, TrackKind, Unknown
+from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.units import percent, si
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _notes_on_gpus(trace: Trace, gpus: Sequence[Track], *, has_window: bool) -> 
         yield f"FP16 work on CUDA cores ({percent(highest)} of that pipe) is not counted"
 
 
-def _uncounted(trace: Trace, gpu: str) -> Iterator[Metric]:
+def _uncounted(trace: Trace, gpu: TrackId) -> Iterator[Metric]:
     """Pipes without a value, except HMMA where one counter of all tensor pipes stands in for it."""
     for metric in PIPES:
         stands_in = metric is v.GPU_TENSOR_HMMA and metric not in needed_metrics(trace, gpu)

@@ -24,7 +24,7 @@ from llmtop.analysis.roofline.work import with_work
 from llmtop.analysis.series.readings import latest, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.views import Quality, Refusal, RooflinePoint, RooflineView
-from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import number
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 def server_roofline(
     trace: Trace,
     target: Target | None,
-    gpu: str | None = None,
+    gpu: TrackId | None = None,
     *,
     trail_s: float = 60,
     now_ns: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -71,7 +72,7 @@ def _herds(trace: Trace) -> Iterator[Finding]:
 def _herd_finding(trace: Trace, found: FrontHerd, waiting: float, lines: tuple[str, ...]) -> Finding:
     first = found.threads[0]
     name, many = first.row.role or first.name, len(found.threads)
-    where = read_by(trace, f"process:{first.row.pid}", v.PROCESS_CPU)
+    where = read_by(trace, ids.process(first.row.pid), v.PROCESS_CPU)
     return Finding(
         rule=id,
         severity=Severity.WARNING,

@@ -11,7 +11,7 @@ from llmtop.analysis.timeline.causes import Cause
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, Trace, TrackId
 
 id = "blocking-copies"
 summary = "The GPU idles because of copies that the launching thread waits for."
@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _copies(trace: Trace, gpu: str) -> list[tuple[str, int, float]]:
+def _copies(trace: Trace, gpu: TrackId) -> list[tuple[str, int, float]]:
     """Copies between this GPU and its host: their kind, how many, and their bytes; the most frequent first."""
     spans = trace.spans.get("memcpy")
     if spans is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -16,7 +17,7 @@ from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.analysis.series.rates import Increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate
 from llmtop.analysis.server.configuration import one_of
-from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import group_name
 
 id = "cgroup-throttled"
@@ -65,7 +66,7 @@ def _command(track: Track) -> str:
     """Shows quota and throttling; the files' names differ between the versions of cgroups."""
     folder = track.facts.get("cgroup_folder", "")
     if not isinstance(folder, str) or not folder:
-        return f"cat /proc/{track.id.removeprefix('process:')}/cgroup"
+        return f"cat /proc/{ids.pid(track.id)}/cgroup"
     return f"grep . {shlex.quote(folder)}/cpu.{{max,stat,cfs_quota_us}} 2>/dev/null"
 
 
@@ -85,7 +86,7 @@ def _harm(trace: Trace) -> Signal | None:
     return max(held, key=lambda wait: wait.value, default=None)
 
 
-def _quota(trace: Trace, process: str, throttled: Increase) -> Iterator[str]:
+def _quota(trace: Trace, process: TrackId, throttled: Increase) -> Iterator[str]:
     yield f"{says(trace, process, v.CGROUP_THROTTLED, throttled.amount)} in the last {throttled.seconds:.0f} s"
     periods = known(counter_rate(trace, process, v.CGROUP_PERIODS_THROTTLED, WINDOW_NS))
     if periods:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.analysis.series.readings import history, mean, own_gpus
-from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.model import Finding, Metric, Severity, Trace, TrackId
 from llmtop.units import quantity
 
 id = "clocks-capped"
@@ -92,7 +93,7 @@ def advice(bit: int) -> tuple[Severity, str]:
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A clock reason that stands in most samples, and the power or the temperature that goes with it."""
     yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_CLOCK_REASONS))
-    capped: dict[str, _Cap] = {}
+    capped: dict[TrackId, _Cap] = {}
     for track in own_gpus(trace):
         cap = next((cap for cap in _CAPS if _stands(trace, track.id, cap) and _agrees(trace, track.id, cap)), None)
         if cap is not None:
@@ -103,13 +104,13 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             yield _finding(trace, tracks, cap)
 
 
-def _stands(trace: Trace, track: str, cap: _Cap) -> bool:
+def _stands(trace: Trace, track: TrackId, cap: _Cap) -> bool:
     samples = history(trace, track, v.GPU_CLOCK_REASONS, WINDOW_NS)
     masks = [int(value) for _, value in samples if value is not None]
     return len(masks) >= 2 and sum(1 for mask in masks if mask & cap.bits) >= _OFTEN * len(masks)
 
 
-def _agrees(trace: Trace, track: str, cap: _Cap) -> bool:
+def _agrees(trace: Trace, track: TrackId, cap: _Cap) -> bool:
     """The second signal: hot, or near the power limit; a brake slows the clock whatever the power."""
     value = known(mean(trace, track, cap.witness, WINDOW_NS, at_least=1))
     limit = known(mean(trace, track, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1))
@@ -120,7 +121,7 @@ def _agrees(trace: Trace, track: str, cap: _Cap) -> bool:
     return cap.severity is Severity.ERROR or (limit is not None and value >= limit * _NEAR_LIMIT)
 
 
-def _is_hottest(trace: Trace, track: str, witness: Metric) -> bool:
+def _is_hottest(trace: Trace, track: TrackId, witness: Metric) -> bool:
     """Whether it is this part of the GPU that is too hot: memory at its limit, else the core, else memory."""
     core, memory = (
         known(mean(trace, track, metric, WINDOW_NS, at_least=1)) or 0.0
@@ -135,7 +136,7 @@ def _reason(cap: _Cap) -> str:
     return "thermal slowdown" if cap.witness is v.GPU_TEMPERATURE_MEMORY else cap.name
 
 
-def _finding(trace: Trace, tracks: list[str], cap: _Cap) -> Finding:
+def _finding(trace: Trace, tracks: list[TrackId], cap: _Cap) -> Finding:
     first = tracks[0]
     witness = known(mean(trace, first, cap.witness, WINDOW_NS, at_least=1)) or 0.0
     clock = known(mean(trace, first, v.GPU_SM_CLOCK, WINDOW_NS, at_least=1))
@@ -153,6 +154,6 @@ def _finding(trace: Trace, tracks: list[str], cap: _Cap) -> Finding:
         message=f"{cap.name}{on_gpus(tracks)}: {quantity(witness, cap.witness.unit)}{at}",
         evidence=tuple(evidence),
         action=cap.action,
-        next_command=f"nvidia-smi -i {first.removeprefix('gpu:')} -q -d PERFORMANCE,POWER,TEMPERATURE",
+        next_command=f"nvidia-smi -i {ids.gpu_index(first)} -q -d PERFORMANCE,POWER,TEMPERATURE",
         source=source,
     )

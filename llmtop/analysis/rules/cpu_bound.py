@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -86,7 +87,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 def _in_kernel(trace: Trace, bound: Watched) -> Signal | None:
     """Half of the process's CPU time and more goes by in the kernel: what it asks for there is the cause."""
-    process = f"process:{bound.row.pid}"
+    process = ids.process(bound.row.pid)
     used, system, faults = (
         known(counter_rate(trace, process, metric, WINDOW_NS))
         for metric in (v.PROCESS_CPU, v.PROCESS_SYSTEM, v.PROCESS_FAULTS)

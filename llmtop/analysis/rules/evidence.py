@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest, mean, own_gpus, source, span_s
-from llmtop.model import NS_PER_S, Metric, Trace, Track, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -24,14 +25,16 @@ latency-bound, and decode kernels of large batches were seen at 60 to 80 % of DR
 (Recasens et al., arXiv:2503.08311)."""
 
 
-def means(trace: Trace, track: str, metrics: Sequence[Metric], window_ns: int = WINDOW_NS) -> tuple[float, ...] | None:
+def means(
+    trace: Trace, track: TrackId, metrics: Sequence[Metric], window_ns: int = WINDOW_NS
+) -> tuple[float, ...] | None:
     """The means of several gauges over the window; None unless all are known."""
     values = [recent_mean(trace, track, metric, window_ns) for metric in metrics]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 
 
-def recent_mean(trace: Trace, track: str, metric: Metric, window_ns: int = WINDOW_NS) -> float | None:
+def recent_mean(trace: Trace, track: TrackId, metric: Metric, window_ns: int = WINDOW_NS) -> float | None:
     """The mean of a gauge over the window; None with fewer than two samples, or when its source has fallen silent."""
     if isinstance(latest(trace, track, metric), Unknown):
         return None
@@ -43,7 +46,7 @@ def known(value: float | Unknown) -> float | None:
     return None if isinstance(value, Unknown) else value
 
 
-def says(trace: Trace, track: str, metric: Metric, value: float, unit: str = "", title: str = "") -> str:
+def says(trace: Trace, track: TrackId, metric: Metric, value: float, unit: str = "", title: str = "") -> str:
     """One line of evidence: "DRAM 84 % (GPM)".
 
     A mean of a gauge that is not what a pane shows now says so, with the time that it is of: "waiting 208 requests
@@ -64,17 +67,17 @@ def metrics_command(server: Track, pattern: str) -> str:
     return f"curl -s {shlex.quote(url)} | grep -E {shlex.quote(pattern)}" if isinstance(url, str) else ""
 
 
-def gpu_names(tracks: Sequence[str]) -> str:
+def gpu_names(tracks: Sequence[TrackId]) -> str:
     """How people call GPU tracks.
 
     >>> gpu_names(["gpu:0"]), gpu_names(["gpu:0", "gpu:3"])
     ('GPU 0', 'GPUs 0, 3')
     """
-    numbers = ", ".join(track.removeprefix("gpu:") for track in tracks)
+    numbers = ", ".join(map(ids.gpu_label, tracks))
     return f"GPU {numbers}" if len(tracks) == 1 else f"GPUs {numbers}"
 
 
-def on_gpus(tracks: Sequence[str]) -> str:
+def on_gpus(tracks: Sequence[TrackId]) -> str:
     """What a message adds when a finding is about several GPUs at once.
 
     >>> on_gpus(["gpu:0"]), on_gpus(["gpu:0", "gpu:1"])
@@ -99,7 +102,7 @@ class AtWork:
         evidence: A line for each GPU, with what was measured.
     """
 
-    tracks: list[str]
+    tracks: list[TrackId]
     percents: tuple[float, ...]
     sm_percent: float | None
     evidence: tuple[str, ...]
@@ -130,7 +133,7 @@ def gpus_where(
     return AtWork([track for track, _, _ in hits], percents, fmean(sms) if sms else None, evidence)
 
 
-def _at_work(trace: Trace, track: str, metrics: Sequence[Metric]) -> tuple[tuple[float, ...], float | None] | None:
+def _at_work(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> tuple[tuple[float, ...], float | None] | None:
     values, sm = means(trace, track, metrics), recent_mean(trace, track, v.GPU_SM)
     if values is None or sm is None:
         return None if values is None else (values, None)
@@ -140,7 +143,7 @@ def _at_work(trace: Trace, track: str, metrics: Sequence[Metric]) -> tuple[tuple
     return tuple(min(100.0, value / share) for value in values), sm
 
 
-def _says_units(trace: Trace, track: str, metrics: Sequence[Metric]) -> str:
+def _says_units(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> str:
     seen = ((one, recent_mean(trace, track, one)) for one in (*metrics, v.GPU_SM))
     shown = (says(trace, track, metric, value) for metric, value in seen if value is not None)
     return f"{gpu_names([track])}: {', '.join(shown)}"

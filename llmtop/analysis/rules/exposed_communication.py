@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.communication import Communication, communication, described
 from llmtop.analysis.kernels.family import kernel_kind
 from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.work import gpu_title
-from llmtop.model import Finding
+from llmtop.model import Finding, TrackId
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -102,18 +103,18 @@ def _of_transport(trace: Trace, gpu: Communication) -> tuple[str, str]:
     return "", "which way the data take is not NCCL's to say here, and nsys records no more of it"
 
 
-def _late(gpus: Sequence[Communication]) -> str:
+def _late(gpus: Sequence[Communication]) -> TrackId:
     """The GPU that the others wait for; empty where it is this one now and that one then."""
     waits = _waits(gpus)
     for other, ns in waits.most_common(1):
         if ns >= _ONE_SIDED * waits.total():
             return other
-    return ""
+    return ids.NONE
 
 
-def _waits(gpus: Sequence[Communication]) -> Counter[str]:
+def _waits(gpus: Sequence[Communication]) -> Counter[TrackId]:
     """How long others wait for each GPU, all of them together."""
-    waits: Counter[str] = Counter()
+    waits: Counter[TrackId] = Counter()
     for gpu in gpus:
         waits.update(dict(gpu.waits_for))
     return waits
@@ -133,7 +134,7 @@ def _computing(late: str, gpus: Sequence[Communication]) -> tuple[int, int, str]
     return own, ns, "any other" if rest else gpu_title(most)
 
 
-def _straggler(late: str, gpus: Sequence[Communication]) -> tuple[bool, str]:
+def _straggler(late: TrackId, gpus: Sequence[Communication]) -> tuple[bool, str]:
     """Whether the late GPU computes more than the others, and what to do about it."""
     own, other, whose = _computing(late, gpus)
     times = f"{duration(own)} to {duration(other)}"
@@ -162,5 +163,5 @@ def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
     yield f"kernels: {', '.join(list(names)[:_NAMES])}"
 
 
-def _ranked(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+def _ranked(amounts: Mapping[TrackId, int]) -> list[tuple[TrackId, int]]:
     return sorted(amounts.items(), key=lambda pair: -pair[1])

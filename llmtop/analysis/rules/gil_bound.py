@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -16,7 +17,7 @@ from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_wait
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import source as read_by
 from llmtop.analysis.server.configuration import change, one_of
-from llmtop.model import Feature, Finding, Metric, Severity, Trace, Unknown
+from llmtop.model import Feature, Finding, Metric, Severity, Trace, TrackId, Unknown
 from llmtop.units import percent, quantity
 
 id = "gil-bound"
@@ -87,7 +88,7 @@ def _finding(
 
 def _lacks_waits(trace: Trace, pid: int) -> Unknown | None:
     """Threads that share one core were seen: whether it is the GIL, only their waits tell."""
-    if _grown(trace, f"process:{pid}", v.SYSCALL_TIMED) > 0:
+    if _grown(trace, ids.process(pid), v.SYSCALL_TIMED) > 0:
         return None
     return trace.why_missing(v.SYSCALL_TIMED.name, *v.WHY_NO_PROBES) or Unknown("no probe times its futex calls")
 
@@ -132,5 +133,5 @@ def _waits_in_futex(thread: Watched) -> bool:
     return thread.blocked_on((v.ThreadCause.FUTEX,)) >= _IN_FUTEX * asleep > 0
 
 
-def _grown(trace: Trace, track: str, metric: Metric) -> float:
+def _grown(trace: Trace, track: TrackId, metric: Metric) -> float:
     return step_increase(trace.get(track, metric), trace.end_ns - WINDOW_NS, trace.end_ns)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import gpu_names, recent_mean, says
 from llmtop.analysis.rules.signals import gpu_activity
 from llmtop.analysis.series.readings import server_track
-from llmtop.model import Finding, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.units import percent
 
 id = "gpu-shared"
@@ -35,12 +36,12 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             yield _finding(trace, gpu.id, others, any(_MPS in one.name for one in users))
 
 
-def _finding(trace: Trace, gpu: str, others: list[tuple[float, Track]], has_mps: bool) -> Finding:
+def _finding(trace: Trace, gpu: TrackId, others: list[tuple[float, Track]], has_mps: bool) -> Finding:
     _, other = max(others, key=lambda pair: pair[0])
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     all_of_them = percent(sum(one for one, _ in others))
     activity = gpu_activity(trace)
-    pid = other.id.rpartition(":")[2]
+    pid = ids.pid(other.id)
     if has_mps:
         how, action = "under MPS", "limit the other (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE in its environment), or move it"
     else:
@@ -56,7 +57,7 @@ def _finding(trace: Trace, gpu: str, others: list[tuple[float, Track]], has_mps:
             *(() if activity is None else (activity.text,)),
         ),
         action=action,
-        next_command=f"nvidia-smi pmon -i {gpu.removeprefix('gpu:')} -s um -c 5",
+        next_command=f"nvidia-smi pmon -i {ids.gpu_index(gpu)} -s um -c 5",
         source=source,
     )
 
@@ -66,7 +67,7 @@ def _share(trace: Trace, process: Track) -> float | None:
 
 
 def _is_ours(trace: Trace, process: Track) -> bool:
-    return any(f"process:{pid}" in trace.tracks for pid in _pids(process))
+    return any(isinstance(pid, int) and ids.process(pid) in trace.tracks for pid in _pids(process))
 
 
 def _is_other(trace: Trace, process: Track) -> bool:
@@ -75,4 +76,4 @@ def _is_other(trace: Trace, process: Track) -> bool:
 
 
 def _pids(process: Track) -> tuple[object, ...]:
-    return process.id.rpartition(":")[2], process.facts.get("container_pid")
+    return ids.pid(process.id), process.facts.get("container_pid")

@@ -13,7 +13,7 @@ from llmtop.analysis.timeline.account import AFTER, BEFORE, NOT_TRACED, GpuIdle,
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.timeline.work import gpu_title, gpu_titles
-from llmtop.model import Finding, Severity
+from llmtop.model import Finding, Severity, TrackId
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _of_others(lost: Stake) -> Iterator[str]:
         yield f"{of_others(sorted(rest, key=lambda pair: -pair[1]))} (nsys)"
 
 
-def of_others(others: Sequence[tuple[str, int]]) -> str:
+def of_others(others: Sequence[tuple[TrackId, int]]) -> str:
     """What further GPUs have, the one with most first: each alone, or of many the most and the least.
 
     >>> of_others([("gpu:1", 2000), ("gpu:0", 1000)])

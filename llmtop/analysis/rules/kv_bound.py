@@ -13,7 +13,7 @@ from llmtop.analysis.rules.needs import lacks_server
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
-from llmtop.model import Finding, Metric, Severity, Trace, Track, Unknown
+from llmtop.model import Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 from llmtop.units import percent
 
 id = "kv-bound"
@@ -90,18 +90,18 @@ def _finding(trace: Trace, server: Track, thrown_out: Preempted, gauges: Mapping
     )
 
 
-def _says(trace: Trace, track: str, metric: Metric, mean: float) -> str:
+def _says(trace: Trace, track: TrackId, metric: Metric, mean: float) -> str:
     """Preempting keeps the KV gauge moving: its mean tells little without its most."""
     said = says(trace, track, metric, mean)
     return f"{said}, up to {_most_used(trace, track) * 100:.0f} %" if metric is v.SERVER_KV_USAGE else said
 
 
-def _usage(trace: Trace, track: str, mean: float) -> str:
+def _usage(trace: Trace, track: TrackId, mean: float) -> str:
     """The gauge where it stands still; else the most of the window: right after a preemption it shows less."""
     most = _most_used(trace, track)
     return f"KV cache {mean * 100:.0f} %" if most - mean <= _STEADY else f"KV cache up to {most * 100:.0f} %"
 
 
-def _most_used(trace: Trace, track: str) -> float:
+def _most_used(trace: Trace, track: TrackId) -> float:
     seen = (value for _, value in history(trace, track, v.SERVER_KV_USAGE, WINDOW_NS) if value is not None)
     return max(seen, default=0.0)

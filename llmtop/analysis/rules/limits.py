@@ -13,7 +13,7 @@ from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
 from llmtop.analysis.series.readings import counter_rate, history, latest
 from llmtop.analysis.server.configuration import Setting, change, number, one_of, setting
-from llmtop.model import Feature, Unknown
+from llmtop.model import Feature, TrackId, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
@@ -38,7 +38,7 @@ class Limit:
     is_kv: bool = False
 
 
-def limit(trace: Trace, server: str) -> Limit:
+def limit(trace: Trace, server: TrackId) -> Limit:
     """What a queue of this server waits for.
 
     Requests that are thrown out all the time come first: the more run, the more of them. Else nobody waits for KV
@@ -56,7 +56,7 @@ def limit(trace: Trace, server: str) -> Limit:
     )
 
 
-def _full_cache(trace: Trace, server: str, full: float) -> Limit | None:
+def _full_cache(trace: Trace, server: TrackId, full: float) -> Limit | None:
     usage = recent_mean(trace, server, v.SERVER_KV_USAGE)
     if usage is None or usage < full:
         return None
@@ -64,7 +64,7 @@ def _full_cache(trace: Trace, server: str, full: float) -> Limit | None:
     return Limit("the KV cache is full", (evidence,), room_in_kv(trace), is_kv=True)
 
 
-def _places(trace: Trace, server: str) -> Limit | None:
+def _places(trace: Trace, server: TrackId) -> Limit | None:
     """As many run as may, by what the server was told."""
     running, most = recent_mean(trace, server, v.SERVER_RUNNING), number(trace, Feature.MAX_RUNNING)
     told = setting(trace, Feature.MAX_RUNNING)
@@ -79,13 +79,13 @@ def _places(trace: Trace, server: str) -> Limit | None:
     return Limit(f"all {most:.0f} places are taken", (evidence, *_says_gpu(trace)), _more_places(trace, server))
 
 
-def _ended_in_a_step(trace: Trace, server: str) -> float:
+def _ended_in_a_step(trace: Trace, server: TrackId) -> float:
     """Requests; the gauge stands as it was after a step, when those that ended in it have left their places."""
     ended, steps = (known(counter_rate(trace, server, one, WINDOW_NS)) for one in (v.SERVER_REQUESTS, v.SERVER_STEPS))
     return ended / steps if ended and steps else 0.0
 
 
-def _standing(trace: Trace, server: str) -> Limit | None:
+def _standing(trace: Trace, server: TrackId) -> Limit | None:
     """Their number does not move, and how many may run is not known."""
     running, told = recent_mean(trace, server, v.SERVER_RUNNING), setting(trace, Feature.MAX_RUNNING)
     is_told = number(trace, Feature.MAX_RUNNING) is not None
@@ -99,12 +99,12 @@ def _why(told: Setting | Unknown) -> str:
     return f"the most it lets run is not known: {told.reason}" if isinstance(told, Unknown) else str(told.value)
 
 
-def _stands_still(trace: Trace, track: str, metric: Metric, level: float) -> bool:
+def _stands_still(trace: Trace, track: TrackId, metric: Metric, level: float) -> bool:
     values = [value for _, value in history(trace, track, metric, WINDOW_NS) if value is not None]
     return len(values) > 2 and max(values) - min(values) <= max(_STEADY * level, 0.5)
 
 
-def _more_places(trace: Trace, server: str) -> str:
+def _more_places(trace: Trace, server: TrackId) -> str:
     """More at once only where what they need is there: KV blocks, and a GPU that is not at its limit."""
     usage = known(latest(trace, server, v.SERVER_KV_USAGE))
     if usage is not None and usage >= ROOM_IN_KV:

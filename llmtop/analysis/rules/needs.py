@@ -14,7 +14,7 @@ from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.signals import gpu_activity
 from llmtop.analysis.series.readings import latest, mean, own_gpus, server_track, why_kind_missing
 from llmtop.analysis.threads.shares import Shares, threads_view
-from llmtop.model import Trace, TrackKind, Unknown
+from llmtop.model import Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def lacks_threads(trace: Trace) -> Unknown | None:
     return whys[0] if len(whys) == len(view.rows) else None
 
 
-def lacks_gauges(trace: Trace, tracks: Sequence[str], *metrics: Metric) -> Unknown | None:
+def lacks_gauges(trace: Trace, tracks: Sequence[TrackId], *metrics: Metric) -> Unknown | None:
     """Why the mean of one of `metrics` is not known over the window, of the first of `tracks` of which it is not."""
     for track in tracks:
         for metric in metrics:

@@ -18,7 +18,7 @@ from llmtop.analysis.series.readings import mean, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import change, one_of, switch_on
 from llmtop.analysis.server.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
-from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, Unknown
+from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 from llmtop.units import two_digits
 
 id = "objective-missed"
@@ -94,7 +94,7 @@ def _tail(verdicts: list[Judged]) -> tuple[str, ...]:
 # -- what it is made of: the words for the message, then the evidence; and what helps -------------------------------
 
 
-def _first_token(trace: Trace, track: str, _: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+def _first_token(trace: Trace, track: TrackId, _: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
     whole = _mean(trace, track, v.SERVER_TTFT, "mean time to first token", window_ns)
     queued, prefill = (_mean(trace, track, *part, window_ns) for part in _PARTS)
     parts = tuple(one.text for one in (whole, queued, prefill) if one is not None)
@@ -118,7 +118,7 @@ def _first_token(trace: Trace, track: str, _: list[Judged], window_ns: int) -> t
     return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
 
 
-def _still_queued(trace: Trace, track: str, whole_s: float, window_ns: int) -> str | None:
+def _still_queued(trace: Trace, track: TrackId, whole_s: float, window_ns: int) -> str | None:
     """The queue as it stands, where it explains most of the time to the first token.
 
     The time in the queue is told of requests that ended, and of a queue that grows those are the early ones, which
@@ -142,7 +142,7 @@ def _quicker_prefill(trace: Trace) -> str:
     return one_of(switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks"), less_arithmetic(trace))
 
 
-def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+def _gaps(trace: Trace, track: TrackId, verdicts: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
     preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), window_ns, trace.end_ns)
     if not isinstance(preempted, Unknown) and preempted.amount > 0:
         where = source_of(trace, track, v.SERVER_PREEMPTIONS)
@@ -163,7 +163,7 @@ def _gaps(trace: Trace, track: str, verdicts: list[Judged], window_ns: int) -> t
     return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
 
 
-def _mean(trace: Trace, track: str, metric: Metric, words: str, window_ns: int) -> Signal | None:
+def _mean(trace: Trace, track: TrackId, metric: Metric, words: str, window_ns: int) -> Signal | None:
     seen = distribution(trace, track, metric, window_ns)
     value = None if isinstance(seen, Unknown) else seen.mean
     if value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
@@ -28,7 +29,7 @@ _CAUSES = (v.ThreadCause.DISK, v.ThreadCause.UNINTERRUPTIBLE)
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Major page faults of a process that runs the model, and its loop waits for a disk."""
     for thread in loops(trace):
-        process = f"process:{thread.row.pid}"
+        process = ids.process(thread.row.pid)
         faults = known(counter_rate(trace, process, v.PROCESS_MAJOR_FAULTS, WINDOW_NS))
         waits = thread.blocked_on(_CAUSES)
         if faults is not None and faults >= _FAULTS_PER_S and waits >= _WAITS:
@@ -36,7 +37,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 
 def _finding(trace: Trace, thread: Watched, faults: float, waits: float) -> Finding:
-    process = f"process:{thread.row.pid}"
+    process = ids.process(thread.row.pid)
     swapped = known(latest(trace, process, v.PROCESS_SWAP)) or 0.0
     what = f"{binary_bytes(swapped)} of it are swapped out" if swapped else "files that it has mapped are read again"
     where = source_of(trace, process, v.PROCESS_MAJOR_FAULTS)

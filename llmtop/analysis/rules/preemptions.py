@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.series.readings import counter_increase, source
-from llmtop.model import NS_PER_S, Metric, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 
 if TYPE_CHECKING:
     from llmtop.analysis.series.rates import Increase
@@ -54,7 +54,7 @@ class Preempted:
         return self.is_going_on and (self.share is None or self.share >= _MOST_OFTEN)
 
 
-def preempted(trace: Trace, server: str) -> Preempted | Unknown:
+def preempted(trace: Trace, server: TrackId) -> Preempted | Unknown:
     """What a server's counter of preemptions says, or why it says nothing."""
     counted = counter_increase(trace, server, v.SERVER_PREEMPTIONS, _WINDOW_NS)
     now = counter_increase(trace, server, v.SERVER_PREEMPTIONS, WINDOW_NS)
@@ -69,5 +69,5 @@ def preempted(trace: Trace, server: str) -> Preempted | Unknown:
     return Preempted(counted, ended, now.amount > 0, evidence)
 
 
-def _says(trace: Trace, server: str, metric: Metric, grown: Increase) -> str:
+def _says(trace: Trace, server: TrackId, metric: Metric, grown: Increase) -> str:
     return f"{metric.title} {grown.amount:.0f} in {grown.seconds:.0f} s ({source(trace, server, metric)})"

@@ -12,7 +12,7 @@ from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import is_on, one_of
-from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, TrackId, Unknown
 
 id = "prefix-misses"
 summary = "The prefix cache hits far less than it did: prefill computes again what it had."
@@ -63,7 +63,7 @@ def _action(trace: Trace, usage: float | None) -> str:
     )
 
 
-def _share(trace: Trace, track: str, window_ns: int, end_ns: int) -> float | None:
+def _share(trace: Trace, track: TrackId, window_ns: int, end_ns: int) -> float | None:
     grown = [
         increase(trace.get(track, one), window_ns, end_ns) for one in (v.SERVER_PREFIX_HITS, v.SERVER_PREFIX_QUERIES)
     ]

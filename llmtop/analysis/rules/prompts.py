@@ -8,7 +8,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.model import Unknown
+from llmtop.model import TrackId, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -20,7 +20,7 @@ _MOSTLY_PROMPTS = 0.8
 time in prefill: each token costs as much arithmetic, and so steps of prompts are most of the work."""
 
 
-def prompts_between(trace: Trace, track: str, window_ns: int) -> Signal | None:
+def prompts_between(trace: Trace, track: TrackId, window_ns: int) -> Signal | None:
     """Steps of decode share their time with prompts: by the time in prefill, else by what is computed of each."""
     grown = increase(trace.get(track, v.total(v.SERVER_PREFILL_TIME)), window_ns, trace.end_ns)
     if isinstance(grown, Unknown):
@@ -30,7 +30,7 @@ def prompts_between(trace: Trace, track: str, window_ns: int) -> Signal | None:
     return Signal(grown.per_second, said) if grown.per_second >= _PREFILLS else None
 
 
-def mostly_prompts(trace: Trace, track: str, window_ns: int) -> Signal | None:
+def mostly_prompts(trace: Trace, track: TrackId, window_ns: int) -> Signal | None:
     """Most tokens that are computed are of prompts: their share."""
     prompt, output, cached = (
         increase(trace.get(track, one), window_ns, trace.end_ns)

@@ -14,7 +14,7 @@ from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 
 id = "queue-growth"
 summary = "More requests come than the server finishes."
@@ -79,7 +79,7 @@ def _finding(trace: Trace, server: Track, waiting: _Thirds, running: _Thirds) ->
     )
 
 
-def _thirds(trace: Trace, track: str, metric: Metric) -> _Thirds | None:
+def _thirds(trace: Trace, track: TrackId, metric: Metric) -> _Thirds | None:
     samples = [(t_ns, value) for t_ns, value in history(trace, track, metric, _WINDOW_NS) if value is not None]
     seconds = (samples[-1][0] - samples[0][0]) / NS_PER_S if samples else 0.0
     if len(samples) < _LEAST_SAMPLES or seconds < _LEAST_S:

@@ -15,7 +15,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import counter_rate, history, latest, server_track
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown
 from llmtop.units import quantity
 
 id = "queue-standing"
@@ -64,7 +64,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         )
 
 
-def _standing(trace: Trace, track: str) -> float | None:
+def _standing(trace: Trace, track: TrackId) -> float | None:
     """How many wait on average since there was last none; 0 where that was just now; None where it is not read.
 
     Only the last `WINDOW_NS` are looked at.
@@ -81,7 +81,7 @@ def _lasts(samples: Sequence[tuple[int, float]]) -> bool:
     return len(samples) > 2 and samples[-1][0] - samples[0][0] >= _LEAST_SECONDS * NS_PER_S
 
 
-def _wait(trace: Trace, track: str, waiting: float) -> Signal | None:
+def _wait(trace: Trace, track: TrackId, waiting: float) -> Signal | None:
     """Seconds in the queue on average: as the server tells, or to a first token, or from how fast it is emptied."""
     told = (_mean(trace, track, metric, words) for metric, words in _LATENCIES)
     longest = max((one for one in told if one is not None), key=lambda one: one.value, default=None)
@@ -99,7 +99,7 @@ def _wait(trace: Trace, track: str, waiting: float) -> Signal | None:
 _LATENCIES = ((v.SERVER_QUEUE_TIME, "mean time queued"), (v.SERVER_TTFT, "mean time to first token"))
 
 
-def _mean(trace: Trace, track: str, metric: Metric, words: str) -> Signal | None:
+def _mean(trace: Trace, track: TrackId, metric: Metric, words: str) -> Signal | None:
     """Of those that came through in the last minute: the ones that wait still will have waited longer."""
     seen = distribution(trace, track, metric, _LATENCY_NS)
     mean = None if isinstance(seen, Unknown) else seen.mean

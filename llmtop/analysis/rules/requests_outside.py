@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -34,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 def _finding(trace: Trace, server: Track, found: Outside) -> Finding:
     front = max(fronts(trace), key=lambda thread: thread.awake, default=None)
-    endpoint = f"endpoint:{server.id.partition(':')[2]}"
+    endpoint = ids.endpoint(ids.port(server.id))
     longest = recent_mean(trace, endpoint, v.ENDPOINT_LONGEST_WAIT) or 0.0
     return Finding(
         rule=id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.advice import fewer_threads
@@ -172,6 +173,6 @@ def _says_cores(trace: Trace) -> tuple[str, ...]:
 
 def _cores(trace: Trace) -> tuple[float, float]:
     """How many cores the server uses, and how many there are; 0 where that is not known."""
-    machine = trace.tracks.get("host")
+    machine = trace.tracks.get(ids.HOST)
     count = machine.facts.get("cores", 0) if machine is not None else 0
     return sum(thread.shares.on_cpu for thread in threads(trace)), float(count) if isinstance(count, int) else 0.0

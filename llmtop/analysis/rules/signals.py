@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
@@ -16,7 +17,7 @@ from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import history, own_gpus, server_track, source
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
-from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def outside(trace: Trace) -> Outside | None:
     server = server_track(trace)
     if server is None:
         return None
-    endpoint = f"endpoint:{server.id.partition(':')[2]}"
+    endpoint = ids.endpoint(ids.port(server.id))
     looks = [n for _, n in history(trace, endpoint, v.ENDPOINT_UNANSWERED, WINDOW_NS) if n is not None]
     running, waiting = (recent_mean(trace, server.id, metric) for metric in (v.SERVER_RUNNING, v.SERVER_WAITING))
     if len(looks) < _FEWEST_LOOKS or running is None or waiting is None:
@@ -138,19 +139,18 @@ def is_awaited(trace: Trace) -> bool:
 
 def _answers(trace: Trace) -> list[Series] | None:
     """What asking for metrics came to, by endpoint; None where there is none to ask."""
-    endpoints = [track for track in trace.tracks if track.startswith("endpoint:")]
+    endpoints = trace.tracks_of(TrackKind.ENDPOINT)
     if not endpoints:
         return None
-    return [one for track in endpoints if (one := trace.get(track, v.ENDPOINT_ANSWER)) is not None]
+    return [one for track in endpoints if (one := trace.get(track.id, v.ENDPOINT_ANSWER)) is not None]
 
 
 def slow_scrape(trace: Trace) -> Signal | None:
     """The API server takes a second and more to answer for its metrics: its event loop is late by that much."""
-    for track in trace.tracks:
-        if track.startswith("endpoint:"):
-            took = recent_mean(trace, track, v.ENDPOINT_TIME)
-            if took is not None and took >= SLOW_SCRAPE_S:
-                return Signal(took, says(trace, track, v.ENDPOINT_TIME, took))
+    for track in trace.tracks_of(TrackKind.ENDPOINT):
+        took = recent_mean(trace, track.id, v.ENDPOINT_TIME)
+        if took is not None and took >= SLOW_SCRAPE_S:
+            return Signal(took, says(trace, track.id, v.ENDPOINT_TIME, took))
     return None
 
 
@@ -202,7 +202,7 @@ def _runs_kernels(trace: Trace) -> bool:
     return any((recent_mean(trace, *pair) or 0.0) >= GPU_QUIET_PERCENT for pair in pairs)
 
 
-def _later_tokens(trace: Trace, server: str) -> Signal | None:
+def _later_tokens(trace: Trace, server: TrackId) -> Signal | None:
     now, before = (_mean_latency(trace, server, *span) for span in now_and_before(trace))
     if now is None or before is None or now < before * _SLOWER:
         return None
@@ -210,7 +210,7 @@ def _later_tokens(trace: Trace, server: str) -> Signal | None:
     return Signal(now, f"{grew} ({source(trace, server, v.total(v.SERVER_ITL))})")
 
 
-def _mean_latency(trace: Trace, server: str, window_ns: int, end_ns: int) -> float | None:
+def _mean_latency(trace: Trace, server: TrackId, window_ns: int, end_ns: int) -> float | None:
     """Sum over count of the observations: seconds."""
     parts = (v.total(v.SERVER_ITL), v.bucket(v.SERVER_ITL, math.inf))
     seconds, count = (increase(trace.get(server, part), window_ns, end_ns) for part in parts)
@@ -219,7 +219,7 @@ def _mean_latency(trace: Trace, server: str, window_ns: int, end_ns: int) -> flo
     return seconds.amount / count.amount
 
 
-def _fewer_tokens(trace: Trace, server: str) -> Signal | None:
+def _fewer_tokens(trace: Trace, server: TrackId) -> Signal | None:
     """Only while as many requests run as before: a server with less to do is not slow."""
     spans = now_and_before(trace)
     running = [_mean_between(trace, server, v.SERVER_RUNNING, *span) for span in spans]
@@ -238,7 +238,7 @@ def now_and_before(trace: Trace) -> tuple[tuple[int, int], tuple[int, int]]:
     return (WINDOW_NS, trace.end_ns), (_BEFORE_NS, trace.end_ns - WINDOW_NS)
 
 
-def _mean_between(trace: Trace, track: str, metric: Metric, window_ns: int, end_ns: int) -> float | None:
+def _mean_between(trace: Trace, track: TrackId, metric: Metric, window_ns: int, end_ns: int) -> float | None:
     series = trace.get(track, metric)
     if series is None:
         return None

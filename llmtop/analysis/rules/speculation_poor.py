@@ -11,7 +11,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.readings import counter_increase, latest, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import Setting, setting
-from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Feature, Finding, Severity, Trace, TrackId, Unknown
 from llmtop.units import percent
 
 id = "speculation-poor"
@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     )
 
 
-def _accepted(trace: Trace, track: str) -> Signal | None:
+def _accepted(trace: Trace, track: TrackId) -> Signal | None:
     """By the counters of the last minute; else what the server says of itself."""
     drafted, taken = (counter_increase(trace, track, one, _WINDOW_NS) for one in (v.SERVER_DRAFTED, v.SERVER_ACCEPTED))
     if not isinstance(drafted, Unknown) and not isinstance(taken, Unknown):
@@ -59,7 +59,7 @@ def _accepted(trace: Trace, track: str) -> Signal | None:
     return Signal(share, says(trace, track, v.SERVER_ACCEPTANCE, share)) if share else None
 
 
-def _says_running(trace: Trace, track: str, running: float | None) -> tuple[str, ...]:
+def _says_running(trace: Trace, track: TrackId, running: float | None) -> tuple[str, ...]:
     return () if running is None else (says(trace, track, v.SERVER_RUNNING, running),)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.gpus.stragglers import server_gpus, stragglers
@@ -18,7 +19,7 @@ from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import source as read_by
-from llmtop.model import Finding, Series, Severity, Trace, TrackKind
+from llmtop.model import Finding, Series, Severity, Trace, TrackId, TrackKind
 from llmtop.units import percent
 
 id = "straggler"
@@ -49,7 +50,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if len(gpus) > 1 and is_watched(trace):
         yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_SM))
     departing = stragglers(trace, gpus)
-    told: set[str] = set()
+    told: set[TrackId] = set()
     for late, peers in _late_ranks(trace):
         elsewhere = _elsewhere(trace, late, peers)
         if elsewhere is not None:
@@ -74,7 +75,7 @@ def _late(trace: Trace, late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpu
     )
 
 
-def _departs(gpu: str, reason: str) -> Finding:
+def _departs(gpu: TrackId, reason: str) -> Finding:
     return Finding(
         rule=id,
         severity=Severity.WARNING,
@@ -82,7 +83,7 @@ def _departs(gpu: str, reason: str) -> Finding:
         message=f"{gpu_names([gpu])} departs from its peers: {reason}",
         evidence=tuple(reason.split("; ")),
         action=_COOL if v.GPU_SM_CLOCK.title in reason else _BALANCE,
-        next_command=f"nvidia-smi -i {gpu.removeprefix('gpu:')} -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
+        next_command=f"nvidia-smi -i {ids.gpu_index(gpu)} -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
         source=source,
     )
 
@@ -102,12 +103,12 @@ def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
     calls = _waiting_calls(trace) if len(loops) > 1 else {}
     groups: dict[str, list[_Rank]] = {}
     for thread in loops:
-        if (rank := _rank(trace, thread, calls.get(f"process:{thread.row.pid}", ()))) is not None:
+        if (rank := _rank(trace, thread, calls.get(ids.process(thread.row.pid), ()))) is not None:
             groups.setdefault(_RANK.sub("", thread.row.role), []).append(rank)
     return groups
 
 
-def _waiting_calls(trace: Trace) -> Mapping[str, Sequence[Series]]:
+def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
     """The time that each process spends in library calls that wait, by process."""
     return {
         process: [trace.series[process, v.labelled(v.LIBRARY_TIME, call).name] for call in calls if _WAITS.search(call)]
@@ -144,11 +145,11 @@ def _spent(thread: Watched) -> dict[str, float]:
     return {"at work on its CPU": shares.working, "in the run queue": shares.run_queue, "asleep elsewhere": asleep}
 
 
-def _gpus_of(trace: Trace, rank: _Rank) -> Iterator[str]:
+def _gpus_of(trace: Trace, rank: _Rank) -> Iterator[TrackId]:
     """The GPUs that a rank's process holds memory on."""
     for track in trace.tracks_of(TrackKind.GPU_PROCESS):
-        if track.id.endswith(f"/process:{rank.thread.row.pid}"):
-            yield track.parent or track.id.partition("/")[0]
+        if ids.pid(track.id) == rank.thread.row.pid:
+            yield track.parent or ids.gpu_of(track.id)
 
 
 _COOL = "compare cooling, power limit and neighbours of this GPU with the others'; all ranks wait for its clock"

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, recent_mean, says
 from llmtop.analysis.rules.signals import Signal
@@ -17,7 +18,7 @@ from llmtop.analysis.series.rates import increase, step_increase
 from llmtop.analysis.series.readings import counter_rate, source
 from llmtop.analysis.threads.probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
 from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, threads_view
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ class Watched:
     shares: Shares
 
     @property
-    def track(self) -> str:
+    def track(self) -> TrackId:
         """The id of its track."""
-        return f"thread:{self.row.pid}/{self.row.tid}"
+        return ids.thread(self.row.pid, self.row.tid)
 
     @property
     def name(self) -> str:
@@ -202,7 +203,7 @@ def short_front(trace: Trace) -> ShortFront | None:
 
 def _short(trace: Trace, members: list[Watched]) -> ShortFront | None:
     queued, cores = sum(one.shares.run_queue for one in members), sum(one.shares.on_cpu for one in members)
-    counted = known(counter_rate(trace, f"process:{members[0].row.pid}", v.PROCESS_CPU, WINDOW_NS))
+    counted = known(counter_rate(trace, ids.process(members[0].row.pid), v.PROCESS_CPU, WINDOW_NS))
     cores = cores if counted is None else counted / NS_PER_S  # threads that came and went are in the process's clock
     if queued < max(_QUEUES, cores) or queued + cores < ALL_THE_TIME:
         return None
@@ -241,7 +242,7 @@ def front_herds(trace: Trace) -> Iterator[FrontHerd]:
     least, most = _ONE_CORE
     for pid, members in groupby(everyone, key=lambda thread: thread.row.pid):
         rivals = [one for one in members if one.shares.main_cause == v.ThreadCause.FUTEX and one.awake > 0]
-        cores = known(counter_rate(trace, f"process:{pid}", v.PROCESS_CPU, WINDOW_NS))
+        cores = known(counter_rate(trace, ids.process(pid), v.PROCESS_CPU, WINDOW_NS))
         if cores is None or len(rivals) < 2:
             continue
         cores /= NS_PER_S
@@ -281,7 +282,7 @@ def held_off(trace: Trace, thread: Watched) -> Signal | None:
 
 def crowding(trace: Trace, thread: Watched) -> tuple[str, ...]:
     """What else says that threads wait for CPUs: involuntary switches, run-queue latency, the host's CPU pressure."""
-    lines = (_switches(trace, thread), _latency(trace, f"process:{thread.row.pid}"), _pressure(trace))
+    lines = (_switches(trace, thread), _latency(trace, ids.process(thread.row.pid)), _pressure(trace))
     return tuple(line for line in lines if line)
 
 
@@ -301,8 +302,8 @@ def spins(trace: Trace, thread: Watched) -> bool:
 
 def says_own_cost(trace: Trace) -> Iterator[str]:
     """What llmtop itself takes, where that is enough to be in the way: its CPU time, and how often its probes run."""
-    used = increase(trace.get("self", v.SELF_CPU), WINDOW_NS, trace.end_ns)
-    hits = increase(trace.get("self", v.SELF_PROBE_HITS), WINDOW_NS, trace.end_ns)
+    used = increase(trace.get(ids.SELF, v.SELF_CPU), WINDOW_NS, trace.end_ns)
+    hits = increase(trace.get(ids.SELF, v.SELF_PROBE_HITS), WINDOW_NS, trace.end_ns)
     cores = 0.0 if isinstance(used, Unknown) else used.per_second / NS_PER_S
     rate = 0.0 if isinstance(hits, Unknown) else hits.per_second
     if cores >= _OWN_CORES or rate >= _OWN_HITS_PER_S:
@@ -311,7 +312,7 @@ def says_own_cost(trace: Trace) -> Iterator[str]:
 
 def gil_waits(trace: Trace, pid: int) -> Signal | None:
     """How often in a second threads of a process asked for the GIL and did not get it within 5 ms."""
-    process, start_ns = f"process:{pid}", trace.end_ns - WINDOW_NS
+    process, start_ns = ids.process(pid), trace.end_ns - WINDOW_NS
     timed = step_increase(trace.get(process, v.SYSCALL_TIMED), start_ns, trace.end_ns)
     if timed < NS_PER_S:
         return None
@@ -333,7 +334,7 @@ def found_at_gil(trace: Trace, members: Iterable[Watched]) -> Signal | None:
     if looks < _LOOKS or at_gil < _MOSTLY_GIL * looks:
         return None
     where = next(who for track in tracks if (who := source(trace, track, v.THREAD_GIL_FUTEX)))
-    who = tracks[0].removeprefix("thread:") if len(tracks) == 1 else f"{len(tracks)} threads"
+    who = ids.thread_label(tracks[0]) if len(tracks) == 1 else f"{len(tracks)} threads"
     text = f"in {at_gil:.0f} of {looks:.0f} looks at {who} in futex it was the GIL ({where})"
     return Signal(min(1.0, at_gil / looks), text)
 
@@ -388,7 +389,7 @@ def _switches(trace: Trace, thread: Watched) -> str:
     return f"{thread.name}: {says(trace, thread.track, v.THREAD_INVOLUNTARY, grown.per_second, '/s')}"
 
 
-def _latency(trace: Trace, process: str) -> str:
+def _latency(trace: Trace, process: TrackId) -> str:
     """The p99 from ready to running, over all threads of the process."""
     told = labels(trace, v.PROCESS_RUN_QUEUE_LATENCY.name).get(process, ())
     uppers = tuple(sorted(float(label) for label in told if label != "sum"))
@@ -405,10 +406,10 @@ def _latency(trace: Trace, process: str) -> str:
 
 
 def _pressure(trace: Trace) -> str:
-    pressure = recent_mean(trace, "host", v.HOST_CPU_PRESSURE)
+    pressure = recent_mean(trace, ids.HOST, v.HOST_CPU_PRESSURE)
     if pressure is None or pressure < _PRESSURE_PERCENT:
         return ""
-    return says(trace, "host", v.HOST_CPU_PRESSURE, pressure)
+    return says(trace, ids.HOST, v.HOST_CPU_PRESSURE, pressure)
 
 
 def _clock(trace: Trace, thread: Watched) -> str:

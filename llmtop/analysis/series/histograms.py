@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import amounts, increase
 from llmtop.analysis.series.readings import grown_within, why_absent
-from llmtop.model import Unknown
+from llmtop.model import TrackId, Unknown
 from llmtop.units import bounds, two_digits
 from llmtop.vocabulary import bucket, total
 
@@ -135,7 +135,7 @@ class Distribution:
 
 
 @lru_cache(maxsize=16)
-def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Distribution | Unknown:
+def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> Distribution | Unknown:
     """What was observed of a latency within the last `window_ns`; kept for the quantiles that are asked for next.
 
     A server that tells only how many there were and how long together has one bucket, without an end.
@@ -157,7 +157,7 @@ def distribution(trace: Trace, track: str, metric: Metric, window_ns: int) -> Di
     return Distribution(uppers, tuple(counts), None if isinstance(together, Unknown) else together.amount)
 
 
-def quantile(trace: Trace, track: str, metric: Metric, q: float, window_ns: int) -> Quantile | Unknown:
+def quantile(trace: Trace, track: TrackId, metric: Metric, q: float, window_ns: int) -> Quantile | Unknown:
     """A quantile (`q` from 0 to 1) of a latency over the last `window_ns`, in the metric's unit (seconds)."""
     seen = distribution(trace, track, metric, window_ns)
     return seen if isinstance(seen, Unknown) else seen.quantile(q)
@@ -190,7 +190,7 @@ def _apart(bound: float, slack: float) -> float:
     return bound + slack * abs(bound)
 
 
-def _uppers(trace: Trace, track: str, metric: Metric) -> tuple[float, ...]:
+def _uppers(trace: Trace, track: TrackId, metric: Metric) -> tuple[float, ...]:
     return _ascending(labels(trace, metric.name).get(track, ()))
 
 

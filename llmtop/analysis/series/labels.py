@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from llmtop.model import Trace
+    from llmtop.model import Trace, TrackId
 
-Keys: TypeAlias = "tuple[tuple[str, str], ...]"
+Keys: TypeAlias = "tuple[tuple[TrackId, str], ...]"
 
 
 @lru_cache(maxsize=4)
@@ -24,20 +24,20 @@ def labelled(trace: Trace) -> Keys:
     return tuple(key for key in trace.series if "|" in key[1])
 
 
-def labels(trace: Trace, metric: str) -> Mapping[str, tuple[str, ...]]:
+def labels(trace: Trace, metric: str) -> Mapping[TrackId, tuple[str, ...]]:
     """By track, the labels under which it has series of a metric; empty where it has none."""
     return _all_labels(trace).get(metric, {})
 
 
 @lru_cache(maxsize=4)
-def _all_labels(trace: Trace) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+def _all_labels(trace: Trace) -> Mapping[str, Mapping[TrackId, tuple[str, ...]]]:
     """Kept by trace too: to find thousands of names again among those kept takes a hash of them all."""
     return _by_metric(labelled(trace))
 
 
 @lru_cache(maxsize=2)
-def _by_metric(keys: Keys) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    found: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+def _by_metric(keys: Keys) -> Mapping[str, Mapping[TrackId, tuple[str, ...]]]:
+    found: defaultdict[str, defaultdict[TrackId, list[str]]] = defaultdict(lambda: defaultdict(list))
     for track, name in keys:
         metric, _, label = name.partition("|")
         found[metric][track].append(label)

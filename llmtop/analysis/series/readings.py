@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import TOO_FEW, Increase, RateHistory, increase
-from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _SLOW_PAGE_MS = 300.0
 _PAGES = 4
 _NO_STACKS_THEN = Unknown("no stacks are kept from that moment", "they begin later, or were older than the window")
 
+_KIND = re.compile(r"[:/.]")
 _COLLECTORS = {
     "gpu": ("nvml",),
     "server": ("prometheus",),
@@ -50,7 +53,7 @@ def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
     """What the collector of a kind said of why there is none; None while it has said nothing."""
     names = (kind.value, *_COLLECTORS.get(kind.value, ()))
     for missing in trace.missing:
-        if missing.what.split(":")[0].split("/")[0].split(".")[0] in names:
+        if _KIND.split(missing.what, maxsplit=1)[0] in names:
             return missing.why
     failed = next((issue for issue in trace.issues if issue.code.removeprefix("collector-") in names), None)
     return None if failed is None else Unknown(failed.message)
@@ -70,16 +73,17 @@ def why_no_gpu(trace: Trace) -> Unknown | None:
     return Unknown(f"{UNUSED} {of_machine}: no process of it has one open")
 
 
-def why_absent(trace: Trace, track: str, metric: Metric) -> Unknown:
+def why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown:
     """Why a metric has no value on a track: the most specific reason that was listed."""
     candidates = [f"{track}/{metric.name}", f"{track}/{metric.name.split('|')[0]}"]
     if metric.name in _GPM:
         candidates.append(f"{track}/gpm")
-    candidates += [metric.name, track, track.split(":")[0], *_COLLECTORS.get(track.split(":")[0], ())]
+    kind = _KIND.split(track, maxsplit=1)[0]
+    candidates += [metric.name, track, kind, *_COLLECTORS.get(kind, ())]
     return trace.why_missing(*candidates) or Unknown(f"no reading of {metric.title or metric.name} yet")
 
 
-def latest(trace: Trace, track: str, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
+def latest(trace: Trace, track: TrackId, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
     """The newest value of a gauge, unless it is too old to be called "now" or the source had none."""
     series = trace.get(track, metric)
     if series is None or not len(series):
@@ -90,7 +94,7 @@ def latest(trace: Trace, track: str, metric: Metric, max_age_ns: int = FRESH_NS)
     return why_absent(trace, track, metric) if value is None else value
 
 
-def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int = 2) -> float | Unknown:
+def mean(trace: Trace, track: TrackId, metric: Metric, window_ns: int, at_least: int = 2) -> float | Unknown:
     """The mean of a gauge's samples over the last `window_ns`; unknown with fewer than `at_least` of them."""
     series = trace.get(track, metric)
     if series is None:
@@ -101,26 +105,26 @@ def mean(trace: Trace, track: str, metric: Metric, window_ns: int, at_least: int
     return sum(values) / len(values)
 
 
-def span_s(trace: Trace, track: str, metric: Metric, window_ns: int) -> float:
+def span_s(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> float:
     """How much of the last `window_ns` the samples of a metric really cover, in seconds: of a new one less than all."""
     series = trace.get(track, metric)
     times = () if series is None else series.between(trace.end_ns - window_ns, trace.end_ns).times
     return (trace.end_ns - times[0]) / NS_PER_S if times else 0.0
 
 
-def history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+def history(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """The (t_ns, value) samples of the last `window_ns`, gaps included; empty when it was never read."""
     series = trace.get(track, metric)
     return () if series is None else tuple(series.between(trace.end_ns - window_ns, trace.end_ns))
 
 
-def counter_rate(trace: Trace, track: str, metric: Metric, window_ns: int) -> float | Unknown:
+def counter_rate(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> float | Unknown:
     """Growth per second of a counter over the last `window_ns`, in its unit per second."""
     grown = counter_increase(trace, track, metric, window_ns)
     return grown if isinstance(grown, Unknown) else grown.per_second
 
 
-def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -> Increase | Unknown:
+def counter_increase(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> Increase | Unknown:
     """How much a counter grew over the last `window_ns`; unknown where it was never read or is not read any more.
 
     Samples without a value are bridged, for the counter went on counting; but not one after which nothing has come for
@@ -135,7 +139,7 @@ def counter_increase(trace: Trace, track: str, metric: Metric, window_ns: int) -
     return stale or grown_within(trace, track, series, window_ns)
 
 
-def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int) -> Increase | Unknown:
+def grown_within(trace: Trace, track: TrackId, series: Series | None, window_ns: int) -> Increase | Unknown:
     """Like `rates.increase`; where too little of a server's page has come for a rate, it says how long one takes."""
     grown = increase(series, window_ns, trace.end_ns)
     if grown is not TOO_FEW:
@@ -150,7 +154,7 @@ def grown_within(trace: Trace, track: str, series: Series | None, window_ns: int
     )
 
 
-def rate_history(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+def rate_history(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """The (t_ns, rate per second) samples of a counter over the last `window_ns`, gaps included."""
     series = trace.get(track, metric)
     if series is None:
@@ -168,7 +172,7 @@ _rate_histories: dict[tuple[str, str, int], RateHistory] = {}
 _MOST_HISTORIES = 256
 
 
-def source(trace: Trace, track: str, metric: Metric) -> str:
+def source(trace: Trace, track: TrackId, metric: Metric) -> str:
     """Who read it: "GPM", "NVML", "vLLM metrics" ...; empty when nobody did."""
     series = trace.get(track, metric)
     return "" if series is None else clean(series.source)
@@ -201,7 +205,7 @@ def _held_gpus(trace: Trace) -> frozenset[str]:
     """The GPUs on which the driver lists a process of the server."""
     own = {track.id for track in trace.tracks_of(TrackKind.PROCESS)}
     users = trace.tracks_of(TrackKind.GPU_PROCESS)
-    return frozenset(one.parent for one in users if one.parent and f"process:{one.id.rpartition(':')[2]}" in own)
+    return frozenset(one.parent for one in users if one.parent and ids.process_of(one.id) in own)
 
 
 def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
@@ -214,7 +218,7 @@ def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
     return are_read and not any(_works(trace, gpu) for gpu in idle)
 
 
-def _works(trace: Trace, gpu: str) -> bool:
+def _works(trace: Trace, gpu: TrackId) -> bool:
     busy = latest(trace, gpu, v.GPU_UTIL) if trace.get(gpu, v.GPU_SM) is None else latest(trace, gpu, v.GPU_SM)
     return not isinstance(busy, Unknown) and busy >= _WORKING_PERCENT
 
@@ -227,9 +231,9 @@ def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
     tracks = gpu_tracks(trace)
     if target is None:
         return tracks
-    opened, used = frozenset(f"gpu:{index}" for index in target.gpus), _held_gpus(trace)
-    ids = opened & used or used or opened
-    held = tuple(track for track in tracks if track.id in ids)
+    opened, used = frozenset(ids.gpu(index) for index in target.gpus), _held_gpus(trace)
+    wanted = opened & used or used or opened
+    held = tuple(track for track in tracks if track.id in wanted)
     return held or (tracks if server_track(trace) is None else own_gpus(trace))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS
 from llmtop.analysis.server.configuration import change, one_of
@@ -81,8 +82,7 @@ def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
     """Whether metrics have come from there: a server that starts has nothing to lose yet."""
     if _is_anew(answers, trace):
         return False
-    port = track.id.partition(":")[2]
-    return f"server:{port}" in trace.tracks or any(value == Answer.METRICS for value in answers.values)
+    return ids.server(ids.port(track.id)) in trace.tracks or any(value == Answer.METRICS for value in answers.values)
 
 
 def _is_anew(answers: Series, trace: Trace) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import history, rate_history, server_track, source
 from llmtop.analysis.views import Lane, LaneMark, Lanes
-from llmtop.model import NS_PER_S, Metric, Trace
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     yield Lane("KV cache", "ratio", source(trace, track.id, v.SERVER_KV_USAGE), kv, high=1.0)
 
 
-def _means(trace: Trace, track: str, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
+def _means(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """Sum over count of what was observed between two looks; none where nothing was, or the server started anew."""
     sums = trace.get(track, v.total(metric))
     counts = trace.get(track, v.bucket(metric, inf))

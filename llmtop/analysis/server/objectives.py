@@ -10,7 +10,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import two_digits
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def missed(trace: Trace) -> tuple[Judged, ...]:
     return tuple(one for one in judged_now(trace) if one.is_met is False)
 
 
-def _judge(trace: Trace, track: str, objective: Objective, window_ns: int) -> Judged:
+def _judge(trace: Trace, track: TrackId, objective: Objective, window_ns: int) -> Judged:
     seen = distribution(trace, track, objective.metric, window_ns)
     if isinstance(seen, Unknown):
         return Judged(objective, seen, window_ns=window_ns)

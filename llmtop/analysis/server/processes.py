@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import FRESH_NS
@@ -72,7 +73,7 @@ def parts(trace: Trace) -> tuple[Part, ...]:
     found = []
     for track in trace.tracks_of(TrackKind.PROCESS):
         if track.facts.get("part") == 1:
-            pid = int(track.id.removeprefix("process:"))
+            pid = ids.pid(track.id)
             found.append(Part(track, pid, str(track.facts.get("role", "")), track.facts.get("root") == pid))
     return tuple(found)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate, history, latest, mean, rate_history, source
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
@@ -51,7 +51,7 @@ class TokenRate:
     is_estimate: bool = False
 
 
-def output_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unknown:
+def output_tokens(trace: Trace, server: TrackId, window_ns: int) -> TokenRate | Unknown:
     """Output tokens a second over the window, by the best that the server (a track id) tells."""
     counted = _counted(trace, server, v.SERVER_OUTPUT_TOKENS, window_ns)
     if isinstance(counted, TokenRate) or counted is _NONE_YET:
@@ -65,7 +65,7 @@ def output_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unkn
     return by_steps or _ended(trace, server, v.SERVER_OUTPUT_TOKENS_ENDED, window_ns, counted)
 
 
-def prompt_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unknown:
+def prompt_tokens(trace: Trace, server: TrackId, window_ns: int) -> TokenRate | Unknown:
     """Prompt tokens a second over the window, those that a cache held among them."""
     counted = _counted(trace, server, v.SERVER_PROMPT_TOKENS, window_ns)
     if isinstance(counted, TokenRate) or counted is _NONE_YET:
@@ -75,7 +75,7 @@ def prompt_tokens(trace: Trace, server: str, window_ns: int) -> TokenRate | Unkn
     return _ended(trace, server, v.SERVER_PROMPT_TOKENS_ENDED, window_ns, counted)
 
 
-def _counted(trace: Trace, server: str, metric: Metric, window_ns: int) -> TokenRate | Unknown:
+def _counted(trace: Trace, server: TrackId, metric: Metric, window_ns: int) -> TokenRate | Unknown:
     """What a counter that moves with each step tells; of less than a second no 0 while requests run."""
     grown = counter_increase(trace, server, metric, window_ns)
     if isinstance(grown, Unknown):
@@ -85,7 +85,7 @@ def _counted(trace: Trace, server: str, metric: Metric, window_ns: int) -> Token
     return TokenRate(grown.per_second, source(trace, server, metric))
 
 
-def output_history(trace: Trace, server: str, window_ns: int) -> tuple[Samples, str]:
+def output_history(trace: Trace, server: TrackId, window_ns: int) -> tuple[Samples, str]:
     """The (t_ns, output tokens a second) samples of the window, and their source; none where only ends are counted."""
     if trace.get(server, v.SERVER_OUTPUT_TOKENS) is not None:
         return rate_history(trace, server, v.SERVER_OUTPUT_TOKENS, window_ns), source(
@@ -102,7 +102,7 @@ def output_history(trace: Trace, server: str, window_ns: int) -> tuple[Samples, 
     return tuple(estimated), f"{source(trace, server, v.SERVER_STEPS)}, {_BY_STEPS}"
 
 
-def _by_steps(trace: Trace, server: str, window_ns: int) -> TokenRate | None:
+def _by_steps(trace: Trace, server: TrackId, window_ns: int) -> TokenRate | None:
     steps = counter_rate(trace, server, v.SERVER_STEPS, window_ns)
     batch = mean(trace, server, v.SERVER_RUNNING, window_ns)
     if isinstance(steps, Unknown) or isinstance(batch, Unknown):
@@ -110,7 +110,7 @@ def _by_steps(trace: Trace, server: str, window_ns: int) -> TokenRate | None:
     return TokenRate(steps * batch, source(trace, server, v.SERVER_STEPS), _BY_STEPS, is_estimate=True)
 
 
-def _ended(trace: Trace, server: str, metric: Metric, window_ns: int, why_not: Unknown) -> TokenRate | Unknown:
+def _ended(trace: Trace, server: TrackId, metric: Metric, window_ns: int, why_not: Unknown) -> TokenRate | Unknown:
     """What ended a second, where that tells what was generated; 0 where nothing ran and nothing ended."""
     window_ns = max(window_ns, ENDED_WINDOW_NS)
     ended = counter_increase(trace, server, metric, window_ns)

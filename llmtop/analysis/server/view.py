@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.histograms import Distribution, Quantile, distribution, in_order
@@ -25,7 +26,7 @@ from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
 from llmtop.analysis.server.objectives import Judged, judged
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
-from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Stat:
 class ServerView:
     """What a server says of itself, by concept (`ServerView.stats`), over the windows of this module."""
 
-    track: str
+    track: TrackId
     title: str
     facts: Mapping[str, Fact]
     stats: Mapping[str, Stat]
@@ -152,7 +153,7 @@ def _view(
     return ServerView(track.id, track.name, track.facts, stats, lost, age_s=age_s, window_s=window_s)
 
 
-def _seen_s(trace: Trace, track: str) -> float:
+def _seen_s(trace: Trace, track: TrackId) -> float:
     """Since when numbers of a server are known, in seconds; infinite where it tells none of what all servers tell."""
     told = (trace.get(track, metric) for metric in (v.SERVER_RUNNING, v.SERVER_OUTPUT_TOKENS, v.SERVER_REQUESTS))
     firsts = [one.times[0] for one in told if one is not None and len(one)]
@@ -168,8 +169,8 @@ def _why_lost(life: Liveness, why: Unknown | None) -> Unknown | None:
 
 def _with_gpu_memory(why: Unknown, trace: Trace) -> Unknown:
     """Of a server that gives no numbers yet: how much GPU memory it has taken, which tells how far it has come."""
-    own = {track.id.partition(":")[2] for track in trace.tracks_of(TrackKind.PROCESS)}
-    gpu_processes = (one for one in trace.tracks_of(TrackKind.GPU_PROCESS) if one.id.rpartition(":")[2] in own)
+    own = {track.id for track in trace.tracks_of(TrackKind.PROCESS)}
+    gpu_processes = (one for one in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.process_of(one.id) in own)
     held = [latest(trace, one.id, v.GPU_PROCESS_MEMORY) for one in gpu_processes]
     total = sum(one for one in held if not isinstance(one, Unknown))
     return replace(why, reason=f"{why.reason}; it holds {quantity(total, 'bytes')} of GPU memory") if total else why
@@ -180,7 +181,7 @@ class _Maker:
     """Makes the stats of one server track."""
 
     trace: Trace
-    track: str
+    track: TrackId
     rate_window_ns: int
     latency_window_ns: int
 

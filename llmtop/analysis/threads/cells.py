@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import counter_steps, on_grid, probe_steps
 from llmtop.analysis.threads.probes import (
     NOT_SEEN,
     polling_cells,
     probe_series,
-    process_of,
     sync_is_known,
     sync_watch,
 )
-from llmtop.model import NS_PER_S, Trace, TrackKind
+from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ThreadCells:
         return tuple(sorted(sums, key=lambda what: -sums[what]))
 
 
-def thread_cells(trace: Trace, thread: str, grid: Grid, series: ProbeSeries | None = None) -> ThreadCells:
+def thread_cells(trace: Trace, thread: TrackId, grid: Grid, series: ProbeSeries | None = None) -> ThreadCells:
     """What a thread (a track id) did in each cell."""
     series = series or probe_series(trace)
     window = grid.start_ns, grid.end_ns
@@ -181,11 +181,11 @@ def _blocked(share: float, slept: Mapping[str, float] | None, sampled: Mapping[s
 
 
 def _measured_sleeps(
-    trace: Trace, thread: str, series: ProbeSeries, grid: Grid
+    trace: Trace, thread: TrackId, series: ProbeSeries, grid: Grid
 ) -> Sequence[Mapping[str, float] | None]:
     """Share of each cell slept, by cause; None where no probe was on the scheduler, or none ever saw this thread."""
     causes = series.exact.get(thread, ())
-    observed = trace.get(process_of(thread), v.SCHEDULER_OBSERVED)
+    observed = trace.get(ids.process_of(thread), v.SCHEDULER_OBSERVED)
     columns = [
         on_grid(
             probe_steps(trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), observed, grid.start_ns, grid.end_ns),
@@ -203,7 +203,7 @@ def _measured_sleeps(
     ]
 
 
-def _sampled_causes(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Sequence[Mapping[str, float]]:
+def _sampled_causes(trace: Trace, thread: TrackId, series: ProbeSeries, grid: Grid) -> Sequence[Mapping[str, float]]:
     """The causes sampled in each cell; where none was, those of the whole window: an estimate."""
     causes = series.sampled.get(thread, ())
     columns = [
@@ -225,17 +225,17 @@ def _proportions(causes: Sequence[str], counts: Sequence[float]) -> dict[str, fl
     return {cause: count / total for cause, count in zip(causes, counts, strict=True) if count} if total else {}
 
 
-def _sync_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Cells:
+def _sync_cells(trace: Trace, thread: TrackId, series: ProbeSeries, grid: Grid) -> Cells:
     """Share of each cell within synchronising calls; None where no probe looks at them."""
     if not sync_is_known(trace, thread, series, grid.end_ns - grid.start_ns):
         return (None,) * grid.cells
-    observed = sync_watch(trace, process_of(thread), series)
+    observed = sync_watch(trace, ids.process_of(thread), series)
     steps = probe_steps(trace.get(thread, v.THREAD_CUDA_SYNC), observed, grid.start_ns, grid.end_ns)
     return tuple(None if ns is None else min(1.0, ns / NS_PER_S) for ns in on_grid(steps, grid))
 
 
-def _throttle_counter(trace: Trace, thread: str) -> Series | None:
+def _throttle_counter(trace: Trace, thread: TrackId) -> Series | None:
     """The quota's counter: it is read for the server's root process, whose cgroup holds the others."""
-    own = trace.get(process_of(thread), v.CGROUP_THROTTLED)
+    own = trace.get(ids.process_of(thread), v.CGROUP_THROTTLED)
     others = (trace.get(track.id, v.CGROUP_THROTTLED) for track in trace.tracks_of(TrackKind.PROCESS))
     return own or next((counter for counter in others if counter is not None), None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import counter_rate, latest, rate_history
-from llmtop.analysis.threads.probes import LEAST_OBSERVED, process_of
+from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
-from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def thread_details(trace: Trace, threads: Sequence[tuple[int, int]]) -> ThreadDe
         (f"The last {view.window_s:.0f} s", tuple(_time(trace, row))),
         ("Woken by", tuple(_wakers(trace, row))),
         ("Where its time went", tuple(_stacks(trace, row))),
-        ("System calls of its process", tuple(_calls(trace, f"process:{row.pid}", v.SYSCALL_COUNT))),
-        ("CUDA and NCCL calls of its process", tuple(_calls(trace, f"process:{row.pid}", v.LIBRARY_COUNT))),
+        ("System calls of its process", tuple(_calls(trace, ids.process(row.pid), v.SYSCALL_COUNT))),
+        ("CUDA and NCCL calls of its process", tuple(_calls(trace, ids.process(row.pid), v.LIBRARY_COUNT))),
     ]
     if len(rows) > 1:
         parts.append(("The others", tuple(_others(rows[1:]))))
@@ -72,7 +73,7 @@ def _identity(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     yield Detail("tid", str(row.tid))
     yield Detail("CPU", _said(facts.get("cpu")))
     yield Detail("may run on", _said(facts.get("cpus")))
-    memory = latest(trace, f"process:{row.pid}", v.PROCESS_RSS)
+    memory = latest(trace, ids.process(row.pid), v.PROCESS_RSS)
     yield Detail(
         "memory", memory if isinstance(memory, Unknown) else f"{quantity(memory, 'bytes')} resident, its process"
     )
@@ -98,7 +99,7 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
 
 def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     rates = _labelled_rates(trace, row.track, v.THREAD_WAKES)
-    watch = trace.get(process_of(row.track), v.SCHEDULER_OBSERVED)
+    watch = trace.get(ids.process_of(row.track), v.SCHEDULER_OBSERVED)
     looked = step_increase(watch, trace.end_ns - WINDOW_NS, trace.end_ns) / WINDOW_NS
     for label, rate in rates:  # as often while nobody looked
         yield Detail(_waker(trace, label), quantity(rate / looked if 0 < looked < LEAST_OBSERVED else rate, "/s"))
@@ -106,7 +107,7 @@ def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
         yield Detail("", trace.why_missing(*v.WHY_NO_PROBES) or _NO_WAKES)
 
 
-def _labelled_rates(trace: Trace, track: str, metric: Metric) -> list[tuple[str, float]]:
+def _labelled_rates(trace: Trace, track: TrackId, metric: Metric) -> list[tuple[str, float]]:
     """What a counter grew by a second under each of its labels, the most first, as far as it grew at all."""
     head = f"{metric.name}|"
     labels = [name.removeprefix(head) for of, name in trace.series if of == track and name.startswith(head)]
@@ -135,7 +136,7 @@ def _stacks(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
         yield Detail("", trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown("no stack was seen"))
 
 
-def _calls(trace: Trace, process: str, metric: Metric) -> Iterator[Detail]:
+def _calls(trace: Trace, process: TrackId, metric: Metric) -> Iterator[Detail]:
     rates = _labelled_rates(trace, process, metric)
     for name, rate in rates:
         yield Detail(name, quantity(rate, "/s"))

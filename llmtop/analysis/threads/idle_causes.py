@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.idle import GpuIdle, gpu_idle
 from llmtop.analysis.series.grid import gauge_steps, on_grid
@@ -26,7 +27,7 @@ from llmtop.analysis.threads.cells import (
     thread_cells,
 )
 from llmtop.analysis.threads.shares import ThreadRow, engine_thread, gpu_thread, thread_label
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class IdleCauses:
         notes: What is an estimate, and what could not be told apart.
     """
 
-    gpu: str
+    gpu: TrackId
     title: str
     rows: tuple[IdleCause, ...]
     window_s: float
@@ -128,7 +129,7 @@ class IdleCauses:
         return f"{head}: {', '.join(parts)}"
 
 
-def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS) -> IdleCauses | Unknown:
+def idle_causes(trace: Trace, gpu: TrackId | None = None, window_ns: int = WINDOW_NS) -> IdleCauses | Unknown:
     """Why one GPU (a track id; the first where None) was idle; Unknown where the GPU or its thread is not read."""
     idle = gpu_idle(trace, gpu, window_ns)
     if isinstance(idle, Unknown):
@@ -155,7 +156,7 @@ def idle_causes(trace: Trace, gpu: str | None = None, window_ns: int = WINDOW_NS
 _NOT_KNOWN: Mapping[tuple[str, str], float] = {(UNKNOWN, ""): 1.0}
 
 
-def _drivers(trace: Trace, gpu: str) -> tuple[ThreadRow, ...] | Unknown:
+def _drivers(trace: Trace, gpu: TrackId) -> tuple[ThreadRow, ...] | Unknown:
     """The GPU's thread, and the engine's where that is another one: the first waits for the second."""
     worker, engine = gpu_thread(trace, gpu), engine_thread(trace)
     if isinstance(worker, Unknown):
@@ -237,7 +238,7 @@ def _title(cause: str, who: str) -> str:
 
 def _sources(trace: Trace, drivers: Sequence[ThreadRow]) -> tuple[str, ...]:
     return tuple(
-        f"{thread_label(row)}: {source(trace, f'thread:{row.pid}/{row.tid}', v.THREAD_ON_CPU)}" for row in drivers
+        f"{thread_label(row)}: {source(trace, ids.thread(row.pid, row.tid), v.THREAD_ON_CPU)}" for row in drivers
     )
 
 

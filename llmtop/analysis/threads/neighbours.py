@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
 from llmtop.model import NS_PER_S, TrackKind, Unknown
@@ -65,9 +66,9 @@ def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
     looks = _looks(trace)
     groups: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for track in trace.tracks_of(TrackKind.NEIGHBOUR):
-        series, pid = trace.get(track.id, v.NEIGHBOUR_CPU), int(track.id.partition(":")[2])
+        series, pid = trace.get(track.id, v.NEIGHBOUR_CPU), ids.pid(track.id)
         cores = sum(value for t_ns, value in series.known if t_ns in looks) / len(looks) if series and looks else 0.0
-        if cores > 0 and f"process:{pid}" not in trace.tracks:
+        if cores > 0 and ids.process(pid) not in trace.tracks:
             groups.setdefault((track.name, str(track.facts.get("cgroup", ""))), []).append((cores, pid))
     found = (
         Neighbour(name, tuple(pid for _, pid in sorted(members, reverse=True)), group, sum(c for c, _ in members))
@@ -78,7 +79,7 @@ def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
 
 def _looks(trace: Trace) -> frozenset[int]:
     """When the machine's processes were looked at within the window; of rarer looks the last one."""
-    series = trace.get("host", v.HOST_CPU)
+    series = trace.get(ids.HOST, v.HOST_CPU)
     times = () if series is None else series.between(trace.end_ns - FRESH_NS, trace.end_ns).times
     return frozenset(t_ns for t_ns in times if trace.end_ns - t_ns <= WINDOW_NS) or frozenset(times[-1:])
 
@@ -92,7 +93,7 @@ def neighbours_cores(trace: Trace) -> float | None:
 
 def host(trace: Trace, metric: Metric) -> float | Unknown:
     """One of the machine's own sums."""
-    return latest(trace, "host", metric, FRESH_NS)
+    return latest(trace, ids.HOST, metric, FRESH_NS)
 
 
 def says_who(trace: Trace, most: int = 3) -> Iterator[str]:

@@ -11,11 +11,12 @@ from functools import lru_cache
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
 from llmtop.analysis.series.labels import labelled
 from llmtop.analysis.series.rates import step_increase
-from llmtop.model import NS_PER_S, TrackKind
+from llmtop.model import NS_PER_S, TrackId, TrackKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,14 +70,14 @@ class ProbeSeries:
         of_process: Kept while one trace is looked at.
     """
 
-    sampled: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    exact: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    spins: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    spin_calls: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    spinning: set[str] = field(default_factory=set)
+    sampled: dict[TrackId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    exact: dict[TrackId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spins: dict[TrackId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spin_calls: dict[TrackId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    spinning: set[TrackId] = field(default_factory=set)
     sees_libraries: bool = False
     sees_launches: bool = True
-    of_process: dict[tuple[str, str, int], Any] = field(default_factory=dict)
+    of_process: dict[tuple[str, TrackId, int], Any] = field(default_factory=dict)
     """What is the same for all threads of a process, and a server has hundreds: see `_once`."""
 
 
@@ -107,27 +108,18 @@ def _labels_of(names: Keys) -> ProbeSeries:
     for labels in (found.sampled, found.exact):
         for causes in labels.values():
             causes[:] = [cause for cause in causes if cause not in _NO_CAUSES]
-    found.spinning.update(map(process_of, found.spins))
+    found.spinning.update(map(ids.process_of, found.spins))
     for calls in found.spin_calls.values():
         calls[:] = [call for call in calls if call == "sched_yield" or call.endswith("(no wait)")]
     return found
 
 
-def process_of(thread: str) -> str:
-    """The process track of a thread track.
-
-    >>> process_of("thread:4242/4243")
-    'process:4242'
-    """
-    return f"process:{thread.removeprefix('thread:').partition('/')[0]}"
-
-
-def library_watch(trace: Trace, process: str) -> Series | None:
+def library_watch(trace: Trace, process: TrackId) -> Series | None:
     """How long library calls were looked at; functions that lost their probes meanwhile have gaps of their own."""
     return trace.get(process, v.LIBRARY_OBSERVED)
 
 
-def launch_rate(trace: Trace, threads: Iterable[str], window_ns: int) -> float | None:
+def launch_rate(trace: Trace, threads: Iterable[TrackId], window_ns: int) -> float | None:
     """Launches a second of some threads together; None where those of one thread are mostly not seen.
 
     A mean over the time in which they were seen: at thousands a second their probes come back for moments only.
@@ -137,7 +129,7 @@ def launch_rate(trace: Trace, threads: Iterable[str], window_ns: int) -> float |
     for thread in threads:
         if (series := trace.get(thread, v.THREAD_LAUNCHES)) is None:
             continue
-        watch = library_watch(trace, process_of(thread))
+        watch = library_watch(trace, ids.process_of(thread))
         cells = on_grid(probe_steps(series, watch, grid.start_ns, grid.end_ns), grid)
         known = [cell for cell in cells if cell is not None]
         first = next((place for place, cell in enumerate(cells) if cell is not None), grid.cells)
@@ -147,13 +139,13 @@ def launch_rate(trace: Trace, threads: Iterable[str], window_ns: int) -> float |
     return total
 
 
-def exact_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int) -> dict[str, float] | None:
+def exact_causes(trace: Trace, thread: TrackId, probes: ProbeSeries, window_ns: int) -> dict[str, float] | None:
     """Share of the time in which the probes looked that the thread slept, by cause; None where none looked.
 
     Sleep that goes on is told late where there are hundreds of threads, so the window ends when the thread was last
     told of.
     """
-    observed = _observed_ns(trace, process_of(thread), probes, window_ns)
+    observed = _observed_ns(trace, ids.process_of(thread), probes, window_ns)
     if observed < LEAST_OBSERVED * window_ns:
         return None
     series = {
@@ -178,12 +170,14 @@ class SlicedCauses:
     looked: float
 
 
-def sliced_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int, least: float) -> SlicedCauses | None:
+def sliced_causes(
+    trace: Trace, thread: TrackId, probes: ProbeSeries, window_ns: int, least: float
+) -> SlicedCauses | None:
     """How a thread's sleep divides, by several looks within the window.
 
     None where there were too few of them, or less than the share `least` of them was slept: it does something else.
     """
-    process, start_ns = process_of(thread), trace.end_ns - window_ns
+    process, start_ns = ids.process_of(thread), trace.end_ns - window_ns
     observed = _observed_ns(trace, process, probes, window_ns)
     if (
         not observed
@@ -203,7 +197,7 @@ def sliced_causes(trace: Trace, thread: str, probes: ProbeSeries, window_ns: int
     return SlicedCauses(tuple(by_share), min(1.0, observed / window_ns))
 
 
-def _looks(trace: Trace, process: str, window_ns: int) -> int:
+def _looks(trace: Trace, process: TrackId, window_ns: int) -> int:
     """In how many reports of the window the scheduler's probes had looked since the one before."""
     watch = trace.get(process, v.SCHEDULER_OBSERVED)
     if watch is None:
@@ -212,14 +206,14 @@ def _looks(trace: Trace, process: str, window_ns: int) -> int:
     return sum(map(lt, values, values[1:]))
 
 
-def polling_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
+def polling_share(trace: Trace, thread: TrackId, series: ProbeSeries, window_ns: int) -> float | None:
     """Share of the window in which the thread was on a CPU only to poll; None where nothing tells.
 
     Every two seconds are polling as a whole or not at all. With a launch in them they are not: how their time divides
     is not known, so the share is a lower bound.
     """
     grid = grid_of(trace.end_ns - window_ns, trace.end_ns, min(_POLLING_STEP_NS, window_ns))
-    kinds, process = series.spins.get(thread, ()), process_of(thread)
+    kinds, process = series.spins.get(thread, ()), ids.process_of(thread)
     if not kinds or not _has_spun(trace, thread, kinds, grid):
         share = _once(series, "unspun", process, window_ns, lambda: _share_of(_unspun(trace, process, series, grid)))
         return share if not kinds or series.sees_launches else None
@@ -232,14 +226,14 @@ def _share_of(cells: Cells) -> float | None:
     return min(1.0, sum(known) / len(known)) if len(known) >= LEAST_OBSERVED * len(cells) else None
 
 
-def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) -> Cells:
+def polling_cells(trace: Trace, thread: TrackId, series: ProbeSeries, grid: Grid) -> Cells:
     """On-CPU share of each cell in which the thread did nothing but poll; None where nothing tells.
 
     Calls by the ten thousand are what the budget of the probes cannot bear: they are counted for two seconds, and
     again minutes later. A thread that was seen polling and has not slept nor launched since still polls.
     """
     kinds = series.spins.get(thread, ())
-    process = process_of(thread)
+    process = ids.process_of(thread)
     if kinds and not series.sees_launches:
         return (None,) * grid.cells
     if not _has_spun(trace, thread, kinds, grid):
@@ -257,14 +251,14 @@ def polling_cells(trace: Trace, thread: str, series: ProbeSeries, grid: Grid) ->
     return tuple(shares[before:])
 
 
-def _may_poll(trace: Trace, thread: str, grid: Grid) -> bool:
+def _may_poll(trace: Trace, thread: TrackId, grid: Grid) -> bool:
     """Whether it was awake for as long as it takes to poll in one cell: else what it did before does not matter."""
     clocks = (trace.get(thread, clock) for clock in (v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE))
     awake_ns = sum(step_increase(one, grid.start_ns - grid.step_ns, grid.end_ns) for one in clocks)
     return awake_ns >= AWAKE * grid.step_ns
 
 
-def _unspun(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> Cells:
+def _unspun(trace: Trace, process: TrackId, series: ProbeSeries, grid: Grid) -> Cells:
     """The cells of a thread that has not spun: 0 wherever that would have been seen."""
     if not _are_spins_told(trace, process, series, grid):
         return (None,) * grid.cells
@@ -273,19 +267,19 @@ def _unspun(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> Cell
     return tuple(None if nothing is None else 0.0 for nothing in watched)
 
 
-def _observed_ns(trace: Trace, process: str, series: ProbeSeries, window_ns: int) -> float:
+def _observed_ns(trace: Trace, process: TrackId, series: ProbeSeries, window_ns: int) -> float:
     """For how long the scheduler's probes have looked at a process within the window."""
     start_ns, watch = trace.end_ns - window_ns, trace.get(process, v.SCHEDULER_OBSERVED)
     return _once(series, "observed", process, window_ns, lambda: step_increase(watch, start_ns, trace.end_ns))
 
 
-def _watched_ns(trace: Trace, process: str, series: ProbeSeries, window_ns: int) -> float:
+def _watched_ns(trace: Trace, process: TrackId, series: ProbeSeries, window_ns: int) -> float:
     """For how long waits for the GPU would have been seen within the window."""
     start_ns, watch = trace.end_ns - window_ns, sync_watch(trace, process, series)
     return _once(series, "watched", process, window_ns, lambda: step_increase(watch, start_ns, trace.end_ns))
 
 
-def _once(series: ProbeSeries, what: str, process: str, window_ns: int, make: Callable[[], _Any]) -> _Any:
+def _once(series: ProbeSeries, what: str, process: TrackId, window_ns: int, make: Callable[[], _Any]) -> _Any:
     """What is the same for all threads of a process, made for the first of them."""
     key = (what, process, window_ns)
     if key not in series.of_process:
@@ -295,11 +289,11 @@ def _once(series: ProbeSeries, what: str, process: str, window_ns: int, make: Ca
 
 
 def _polling_seen(
-    trace: Trace, thread: str, kinds: Sequence[str], grid: Grid
+    trace: Trace, thread: TrackId, kinds: Sequence[str], grid: Grid
 ) -> Iterator[tuple[float | None, bool, bool | None]]:
     """For each cell the share on a CPU, whether the thread was awake, and whether it was seen polling or working."""
     window = grid.start_ns, grid.end_ns
-    process = process_of(thread)
+    process = ids.process_of(thread)
     calls, library = trace.get(process, v.SYSCALL_OBSERVED), library_watch(trace, process)
     on_cpu, queued = (
         on_grid(counter_steps(trace.get(thread, clock), *window), grid)
@@ -324,25 +318,25 @@ def _polling_seen(
         yield ran / NS_PER_S, is_awake, seen
 
 
-def cuda_sync_share(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> float | None:
+def cuda_sync_share(trace: Trace, thread: TrackId, series: ProbeSeries, window_ns: int) -> float | None:
     """Share of the time in which they were seen that went by within synchronising calls of CUDA and NCCL.
 
     None where no probe looks at them, or for less than half of the window.
     """
     start_ns = trace.end_ns - window_ns
-    watched_ns = _watched_ns(trace, process_of(thread), series, window_ns)
+    watched_ns = _watched_ns(trace, ids.process_of(thread), series, window_ns)
     if watched_ns < LEAST_OBSERVED * window_ns:
         return None
     return min(1.0, step_increase(trace.get(thread, v.THREAD_CUDA_SYNC), start_ns, trace.end_ns) / watched_ns)
 
 
-def sync_is_known(trace: Trace, thread: str, series: ProbeSeries, window_ns: int) -> bool:
+def sync_is_known(trace: Trace, thread: TrackId, series: ProbeSeries, window_ns: int) -> bool:
     """Whether the thread's waits for the GPU would have been seen in some of the window: only then none means 0."""
-    watch = sync_watch(trace, process_of(thread), series)
+    watch = sync_watch(trace, ids.process_of(thread), series)
     return step_increase(watch, trace.end_ns - window_ns, trace.end_ns) > 0
 
 
-def sync_watch(trace: Trace, process: str, series: ProbeSeries) -> Series | None:
+def sync_watch(trace: Trace, process: TrackId, series: ProbeSeries) -> Series | None:
     """How long waits for the GPU would have been seen.
 
     A process that maps none of the libraries makes no such calls: where those of others are looked at, it is known as
@@ -354,7 +348,7 @@ def sync_watch(trace: Trace, process: str, series: ProbeSeries) -> Series | None
     return watch
 
 
-def _are_spins_told(trace: Trace, process: str, series: ProbeSeries, grid: Grid) -> bool:
+def _are_spins_told(trace: Trace, process: TrackId, series: ProbeSeries, grid: Grid) -> bool:
     """Whether spins of this process are told by thread: there are some, or the process has none at all."""
     if process in series.spinning:
         return True
@@ -362,7 +356,7 @@ def _are_spins_told(trace: Trace, process: str, series: ProbeSeries, grid: Grid)
     return not any(_grew(trace.get(process, call), grid.start_ns, grid.end_ns) for call in calls)
 
 
-def _has_spun(trace: Trace, thread: str, kinds: Sequence[str], grid: Grid) -> bool:
+def _has_spun(trace: Trace, thread: TrackId, kinds: Sequence[str], grid: Grid) -> bool:
     """Whether there are enough spins to look closer: most threads make a few polls that do not wait."""
     counters = (trace.get(thread, v.labelled(v.THREAD_SPINS, kind)) for kind in kinds)
     return any(step_increase(one, grid.start_ns - _STILL_NS, grid.end_ns) >= _FEWEST_SPINS for one in counters)

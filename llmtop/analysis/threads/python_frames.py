@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from llmtop.model import Stack
+from llmtop.model import Stack, TrackId
 from llmtop.vocabulary import PythonState
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
     everything = tuple(stacks)
     native = [stack for stack in everything if not is_python(stack)]
     python = _python_shares(everything, detail)
-    sums: dict[tuple[str, str, tuple[str, ...]], float] = {}
+    sums: dict[tuple[TrackId, str, tuple[str, ...]], float] = {}
     total = covered = 0.0
     for stack in native:
         total += stack.weight

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS, counter_increase, latest, source, why_kind_missing
 from llmtop.analysis.threads.probes import (
@@ -22,7 +23,7 @@ from llmtop.analysis.threads.probes import (
     probe_series,
     sliced_causes,
 )
-from llmtop.model import NS_PER_S, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -117,9 +118,9 @@ class ThreadRow:
     state: str = ""
 
     @property
-    def track(self) -> str:
+    def track(self) -> TrackId:
         """The id of its track."""
-        return f"thread:{self.pid}/{self.tid}"
+        return ids.thread(self.pid, self.tid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +180,9 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
 
 def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) -> ThreadRow:
     """One thread; `series` says what there is about it."""
-    pid, tid = _ids(track.id)
     role, state = track.facts.get("role", ""), track.facts.get("state", "")
     shares = _asleep_as_before(trace, track.id, window_ns) or _shares(trace, track.id, window_ns, series)
-    return ThreadRow(pid, tid, track.name, _text(role), shares, _text(state))
-
-
-@lru_cache(maxsize=4096)
-def _ids(thread: str) -> tuple[int, int]:
-    pid, tid = thread.removeprefix("thread:").split("/")
-    return int(pid), int(tid)
+    return ThreadRow(ids.pid(track.id), ids.tid(track.id), track.name, _text(role), shares, _text(state))
 
 
 @lru_cache(maxsize=4)
@@ -207,7 +201,7 @@ def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unkno
     return Unknown("not enough samples yet", "wait for two polls")
 
 
-def gpu_thread(trace: Trace, gpu: str, window_ns: int = WINDOW_NS) -> ThreadRow | Unknown:
+def gpu_thread(trace: Trace, gpu: TrackId, window_ns: int = WINDOW_NS) -> ThreadRow | Unknown:
     """The thread that drives one GPU (a track id): the busiest of the process with the most memory on it.
 
     Where no process of the server is known to be on it (no driver, a container of its own), it is `engine_thread`.
@@ -218,10 +212,10 @@ def gpu_thread(trace: Trace, gpu: str, window_ns: int = WINDOW_NS) -> ThreadRow 
     rows_by_pid: dict[int, list[ThreadRow]] = {}
     for row in view.rows:
         rows_by_pid.setdefault(row.pid, []).append(row)
-    users = [track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if track.id.startswith(f"{gpu}/process:")]
+    users = [track for track in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.is_gpu_process(track.id, gpu)]
     by_memory = sorted(users, key=lambda track: -_memory(trace, track))
     for track in by_memory:
-        pid = int(track.id.rpartition(":")[2])
+        pid = ids.pid(track.id)
         if (busiest := main_thread(rows_by_pid.get(pid, ()))) is not None:
             return busiest
     return engine_thread(trace, window_ns)
@@ -308,7 +302,7 @@ _asleep: dict[str, _Asleep] = {}
 _MOST_ASLEEP = 4096
 
 
-def _asleep_as_before(trace: Trace, track: str, window_ns: int) -> Shares | None:
+def _asleep_as_before(trace: Trace, track: TrackId, window_ns: int) -> Shares | None:
     """The shares of a thread that sleeps on since they were made; None where they have to be made anew.
 
     That is done all the same once in a window: how its causes are known may change.
@@ -322,7 +316,7 @@ def _asleep_as_before(trace: Trace, track: str, window_ns: int) -> Shares | None
     return known.shares if is_recent and is_read and (clock.last, queued.last) == (known.ran, known.queued) else None
 
 
-def _remember_sleep(trace: Trace, track: str, window_ns: int, shares: Shares) -> None:
+def _remember_sleep(trace: Trace, track: TrackId, window_ns: int, shares: Shares) -> None:
     clock, queued = trace.get(track, v.THREAD_ON_CPU), trace.get(track, v.THREAD_RUN_QUEUE)
     if clock is None or queued is None or clock.last is None or queued.last is None:
         return
@@ -331,7 +325,7 @@ def _remember_sleep(trace: Trace, track: str, window_ns: int, shares: Shares) ->
     _asleep[track] = _Asleep(clock, clock.last, queued.last, trace.end_ns, window_ns, shares)
 
 
-def _shares(trace: Trace, track: str, window_ns: int, series: ProbeSeries) -> Shares | Unknown:
+def _shares(trace: Trace, track: TrackId, window_ns: int, series: ProbeSeries) -> Shares | Unknown:
     on_cpu = counter_increase(trace, track, v.THREAD_ON_CPU, window_ns)
     run_queue = counter_increase(trace, track, v.THREAD_RUN_QUEUE, window_ns)
     if isinstance(on_cpu, Unknown):
@@ -384,7 +378,7 @@ def _how_causes_are_known(trace: Trace, rows: Iterable[ThreadRow]) -> str:
     if not measured:
         return SAMPLED
     pid, shares = measured[0]
-    told = f"{shares.how_causes_are_known} ({source(trace, f'process:{pid}', v.SCHEDULER_OBSERVED)})"
+    told = f"{shares.how_causes_are_known} ({source(trace, ids.process(pid), v.SCHEDULER_OBSERVED)})"
     others = len(known) - len(measured)
     return f"{told}; of {others} threads {SAMPLED}" if others else told
 
@@ -397,7 +391,7 @@ def _is_of_role(role: str, parts: tuple[str, ...]) -> bool:
 
 
 def _sampled(
-    trace: Trace, track: str, window_ns: int, causes: Mapping[str, list[str]], share: float
+    trace: Trace, track: TrackId, window_ns: int, causes: Mapping[TrackId, list[str]], share: float
 ) -> tuple[tuple[str, float], ...]:
     """Split the blocked share by how often each cause was seen; all of it is `NOT_SAMPLED` when none was."""
     seen: dict[str, float] = {}
@@ -439,7 +433,7 @@ def _role_totals(trace: Trace, rows: Iterable[ThreadRow]) -> tuple[RoleTotal, ..
 
 def _rss(trace: Trace, rows: Iterable[ThreadRow]) -> float | None:
     """Memory of the processes that threads belong to; None unless it is known of each."""
-    sizes = [latest(trace, f"process:{pid}", v.PROCESS_RSS) for pid in {row.pid for row in rows}]
+    sizes = [latest(trace, ids.process(pid), v.PROCESS_RSS) for pid in {row.pid for row in rows}]
     known = [size for size in sizes if not isinstance(size, Unknown)]
     return sum(known) if known and len(known) == len(sizes) else None
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.analysis.threads.python_frames import ON_CPU, is_python
 from llmtop.analysis.threads.shares import API_ROLES, ENGINE_ROLES, HELD_UP, WINDOW_NS, Shares, threads_view
-from llmtop.model import NS_PER_S, Stack, Trace, Unknown
+from llmtop.model import NS_PER_S, Stack, Trace, TrackId, Unknown
 from llmtop.vocabulary import STACKS_WINDOW_NS, PythonState, ThreadCause
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def timed_stacks(trace: Trace) -> tuple[Stack, ...]:
     return (*made, *(stack for stack in trace.stacks if is_python(stack)))
 
 
-def _native_by_thread(stacks: Iterable[Stack]) -> Mapping[str, list[Stack]]:
+def _native_by_thread(stacks: Iterable[Stack]) -> Mapping[TrackId, list[Stack]]:
     """Times where there are any of a thread: they and numbers of samples do not add up."""
-    found: defaultdict[str, list[Stack]] = defaultdict(list)
+    found: defaultdict[TrackId, list[Stack]] = defaultdict(list)
     for stack in stacks:
         if not is_python(stack):
             found[stack.track].append(stack)
@@ -79,12 +80,12 @@ class _Sleep:
     activity: _Activity | None = None
 
 
-_sleeps: dict[str, _Sleep] = {}
+_sleeps: dict[TrackId, _Sleep] = {}
 """By thread. `threads_view` gives one that sleeps on the very same shares again: most of a server's hundreds."""
 _MOST_SLEEPS = 4096
 
 
-def _timed(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterable[Stack]:
+def _timed(track: TrackId, shares: Shares, stacks: Sequence[Stack]) -> Iterable[Stack]:
     if stacks:
         return _over_stacks(track, shares, stacks)
     known = _sleeps.get(track)
@@ -97,7 +98,7 @@ def _timed(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterable[Stac
     return known.stacks
 
 
-def _over_stacks(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterator[Stack]:
+def _over_stacks(track: TrackId, shares: Shares, stacks: Sequence[Stack]) -> Iterator[Stack]:
     yield from _divided(track, ON_CPU, shares.on_cpu, [one for one in stacks if one.state == ON_CPU])
     yield from _divided(track, RUN_QUEUE, shares.run_queue, ())
     waits = [one for one in stacks if one.state != ON_CPU]
@@ -109,7 +110,7 @@ def _over_stacks(track: str, shares: Shares, stacks: Sequence[Stack]) -> Iterato
         yield from _divided(track, cause, share, [one for one in waits if one.state == cause])
 
 
-def _divided(track: str, state: str, share: float, stacks: Sequence[Stack]) -> Iterator[Stack]:
+def _divided(track: TrackId, state: str, share: float, stacks: Sequence[Stack]) -> Iterator[Stack]:
     """A share of the window in one state, over the stacks seen in it; one without functions where there are none."""
     if share < _LEAST:
         return
@@ -120,7 +121,7 @@ def _divided(track: str, state: str, share: float, stacks: Sequence[Stack]) -> I
         yield _weighing(one, share * WINDOW_NS * one.weight / total)
 
 
-def _without_functions(track: str, state: str, share: float) -> Stack:
+def _without_functions(track: TrackId, state: str, share: float) -> Stack:
     return Stack((), share * WINDOW_NS, "ns", state, track)
 
 
@@ -141,7 +142,7 @@ class _Activity:
     main_cause: str
 
 
-def resting_threads(*moments: Trace) -> frozenset[str]:
+def resting_threads(*moments: Trace) -> frozenset[TrackId]:
     """Threads that sleep by design, for want of work, at all of the moments: ids of tracks.
 
     Of these only the time that they are `AWAKE` is a part of what the server's work waits for. The thread that drives
@@ -149,7 +150,7 @@ def resting_threads(*moments: Trace) -> frozenset[str]:
     event loop: a server that hangs is seen by what it waits for. None where no other is left.
     """
     seen = [_activities(trace) for trace in moments]
-    awake: set[str] = set()
+    awake: set[TrackId] = set()
     for trace, activities in zip(moments, seen, strict=True):
         awake |= {track for track, one in activities.items() if not _rests(track, one, trace)}
         awake |= critical_threads(trace)
@@ -158,56 +159,50 @@ def resting_threads(*moments: Trace) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4)
-def critical_threads(trace: Trace) -> frozenset[str]:
+def critical_threads(trace: Trace) -> frozenset[TrackId]:
     """The threads that the server's tokens depend on: of each engine process, or else of all, the most active one.
 
     Of those alike its first one: an idle server has dozens that run for a moment now and then.
     """
     activities = _activities(trace)
-    by_process: defaultdict[str, list[str]] = defaultdict(list)
+    by_process: defaultdict[TrackId, list[TrackId]] = defaultdict(list)
     for track in activities:
-        by_process[track.partition("/")[0]].append(track)
+        by_process[ids.process_of(track)].append(track)
     engines = [threads for threads in by_process.values() if _has_role(trace.tracks, threads[0], ENGINE_ROLES)]
     groups = engines or ([list(activities)] if activities else [])
     busiest = (_most_active(group, activities) for group in groups)
-    return frozenset(one for one in busiest if activities[one].active_time or is_first(one))
+    return frozenset(one for one in busiest if activities[one].active_time or ids.is_first_thread(one))
 
 
-def leading_thread(trace: Trace) -> str:
+def leading_thread(trace: Trace) -> TrackId:
     """The most active of the critical threads; empty where no thread is known."""
     activities = _activities(trace)
     critical = sorted(critical_threads(trace))
-    return _most_active(critical, activities) if critical else ""
+    return _most_active(critical, activities) if critical else ids.NONE
 
 
-def _most_active(tracks: Sequence[str], activities: Mapping[str, _Activity]) -> str:
+def _most_active(tracks: Sequence[TrackId], activities: Mapping[TrackId, _Activity]) -> TrackId:
     """In steps of `_ALIKE` of the time that was looked at."""
     step = _ALIKE * max(activities[track].time for track in tracks)
 
-    def lead(track: str) -> tuple[int, bool, float]:
+    def lead(track: TrackId) -> tuple[int, bool, float]:
         active = activities[track].active_time
-        return round(active / step), is_first(track), active
+        return round(active / step), ids.is_first_thread(track), active
 
     return max(tracks, key=lead)
 
 
-def is_first(track: str) -> bool:
-    """Whether a thread is the first one of its process."""
-    pid, _, tid = track.removeprefix("thread:").partition("/")
-    return pid == tid
-
-
 @lru_cache(maxsize=4)
-def _activities(trace: Trace) -> Mapping[str, _Activity]:
+def _activities(trace: Trace) -> Mapping[TrackId, _Activity]:
     """By thread; from looks at interpreters where nothing tells times."""
     stacks = timed_stacks(trace)
-    by_thread: defaultdict[str, list[Stack]] = defaultdict(list)
+    by_thread: defaultdict[TrackId, list[Stack]] = defaultdict(list)
     for stack in [one for one in stacks if not is_python(one)] or stacks:
         by_thread[stack.track].append(stack)
     return {track: _activity_as_before(track, of_one) for track, of_one in by_thread.items()}
 
 
-def _activity_as_before(track: str, stacks: Sequence[Stack]) -> _Activity:
+def _activity_as_before(track: TrackId, stacks: Sequence[Stack]) -> _Activity:
     """Made anew unless the stacks are those of a sleep that goes on."""
     sleep = _sleeps.get(track)
     if sleep is None or len(sleep.stacks) != len(stacks) or sleep.stacks[0] is not stacks[0]:
@@ -225,13 +220,17 @@ def _activity(stacks: Iterable[Stack]) -> _Activity:
     return _Activity(active / total, active, total, max(states, key=lambda state: states[state]))
 
 
-def _rests(track: str, activity: _Activity, trace: Trace) -> bool:
-    if activity.active >= (_BUSY_SHARE if is_first(track) else _BUSY_HELPER):
+def _rests(track: TrackId, activity: _Activity, trace: Trace) -> bool:
+    if activity.active >= (_BUSY_SHARE if ids.is_first_thread(track) else _BUSY_HELPER):
         return False
-    return not is_first(track) or activity.main_cause in _FOR_WORK or not _has_role(trace.tracks, track, API_ROLES)
+    return (
+        not ids.is_first_thread(track)
+        or activity.main_cause in _FOR_WORK
+        or not _has_role(trace.tracks, track, API_ROLES)
+    )
 
 
-def _has_role(tracks: Mapping[str, Track], thread: str, parts: Iterable[str]) -> bool:
-    process = f"process:{thread.removeprefix('thread:').partition('/')[0]}"
+def _has_role(tracks: Mapping[TrackId, Track], thread: TrackId, parts: Iterable[str]) -> bool:
+    process = ids.process_of(thread)
     roles = [str(tracks[one].facts.get("role", "")) for one in (thread, process) if one in tracks]
     return any(part in role.casefold() for role in roles for part in parts)

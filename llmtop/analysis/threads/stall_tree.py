@@ -8,6 +8,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import ids
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
@@ -17,9 +18,9 @@ from llmtop.analysis.threads.python_frames import (
     join_python,
     python_only,
 )
-from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, is_first, leading_thread, timed_stacks
+from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
 from llmtop.analysis.views import StackNode, StackTree
-from llmtop.model import Trace, TrackKind, Unknown
+from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import WHY_NO_PROBES
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Wanted:
     order: Order = Order.BY_THREAD
     python: bool = True
     detail: bool = False
-    without: frozenset[str] = frozenset()
+    without: frozenset[TrackId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,8 @@ class _Source:
     """
 
     stacks: tuple[Stack, ...]
-    tracks: Mapping[str, Track]
-    leader: str = ""
+    tracks: Mapping[TrackId, Track]
+    leader: TrackId = ids.NONE
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Source) and self.stacks is other.stacks
@@ -195,7 +196,7 @@ class MergedNode(StackNode):
 
     __slots__ = ("_common", "_depth", "_folded", "_made", "thread", "whole")
 
-    thread: str
+    thread: TrackId
     whole: float
     _common: _Common
     _depth: int
@@ -264,42 +265,43 @@ def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
     return Joined(tuple(stack for stack in stacks if stack.unit == unit and not is_python(stack)))
 
 
+_NOBODY = (("process", "process"), ("thread", "thread"))
+
+
 class _Names:
     """What processes and threads are called on screen."""
 
-    def __init__(self, tracks: Mapping[str, Track]) -> None:
+    def __init__(self, tracks: Mapping[TrackId, Track]) -> None:
         self._tracks = tracks
-        threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not is_first(one.id))
+        threads = (one for one in tracks.values() if one.kind is TrackKind.THREAD and not ids.is_first_thread(one.id))
         named = Counter((track.parent, track.name) for track in threads)
         self._crowds = {key: count for key, count in named.items() if count > 1}
         ends = (one for one in tracks.values() if one.kind is TrackKind.ENDED)
-        self._ended = {str(one.facts.get("pid")): one.name for one in ends}
-        self._known: dict[str, tuple[Level, Level]] = {}
+        self._ended = {ids.pid(one.id): one.name for one in ends}
+        self._known: dict[TrackId, tuple[Level, Level]] = {}
 
-    def of(self, thread: str) -> tuple[Level, Level]:
+    def of(self, thread: TrackId) -> tuple[Level, Level]:
         """The levels of a thread: its process and itself."""
-        known = self._known.get(thread)
+        known = self._known.get(thread) if thread else _NOBODY
         if known is None:
             known = self._known[thread] = ((self.process(thread), "process"), (self.thread(thread), "thread"))
         return known
 
-    def process(self, thread: str) -> str:
+    def process(self, thread: TrackId) -> str:
         """The process of a thread: its role or name, and its PID."""
-        pid = thread.removeprefix("thread:").partition("/")[0]
-        track = self._tracks.get(f"process:{pid}")
+        pid, track = ids.pid(thread), self._tracks.get(ids.process_of(thread))
         if track is None:
             return f"{self._ended.get(pid, 'process')} {pid}"
         role = track.facts.get("role", "")
         return f"{role if isinstance(role, str) and role else track.name} {pid}"
 
-    def thread(self, thread: str) -> str:
+    def thread(self, thread: TrackId) -> str:
         """A thread's name; of a crowd of the same name with how many there are; ended ones of a process together."""
         track = self._tracks.get(thread)
         if track is None:
-            pid, _, tid = thread.removeprefix("thread:").partition("/")
-            is_known = f"process:{pid}" in self._tracks or pid in self._ended
-            return ENDED_THREADS if is_known else f"thread {pid}/{tid}"
-        count = None if is_first(thread) else self._crowds.get((track.parent, track.name))
+            is_known = ids.process_of(thread) in self._tracks or ids.pid(thread) in self._ended
+            return ENDED_THREADS if is_known else f"thread {ids.thread_label(thread)}"
+        count = None if ids.is_first_thread(thread) else self._crowds.get((track.parent, track.name))
         return f"{track.name} ×{count}" if count else track.name
 
 

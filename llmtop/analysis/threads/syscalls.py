@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.series.histograms import Distribution, Quantile
@@ -16,7 +17,7 @@ from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.remedies import PROGRAM
 from llmtop.units import bounds
 
@@ -170,7 +171,7 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
         return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NONE
     calls = [_syscall(name, one, trace) for name, one in sums.items() if one.count]
     calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
-    pids = ",".join(dict.fromkeys(track.rpartition(":")[2] for track in _names_by_track(trace)))
+    pids = ",".join(dict.fromkeys(str(ids.pid(track)) for track in _names_by_track(trace)))
     return SyscallsView(tuple(calls), observed_ns / NS_PER_S, _source(trace), pids, profiling.program(trace))
 
 
@@ -180,9 +181,9 @@ def _source(trace: Trace) -> str:
     return next((clock.source for clock in clocks if clock is not None), "")
 
 
-def _names_by_track(trace: Trace) -> dict[str, dict[str, list[float]]]:
+def _names_by_track(trace: Trace) -> dict[TrackId, dict[str, list[float]]]:
     """The system calls of each process that was looked at, with the bounds of their latencies."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[TrackId, dict[str, list[float]]] = {}
     counted, timed = f"{v.SYSCALL_COUNT.name}|", f"{v.SYSCALL_LATENCY.name}|"
     for track, metric in trace.series:
         if metric == v.SYSCALL_OBSERVED.name:
@@ -196,7 +197,7 @@ def _names_by_track(trace: Trace) -> dict[str, dict[str, list[float]]]:
 
 
 def _add(
-    sums: _Sums, trace: Trace, track: str, name: str, uppers: list[float], start_ns: int, observed_ns: float
+    sums: _Sums, trace: Trace, track: TrackId, name: str, uppers: list[float], start_ns: int, observed_ns: float
 ) -> None:
     """Add one process's share of a system call."""
 

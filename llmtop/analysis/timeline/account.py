@@ -27,7 +27,7 @@ from llmtop.analysis.timeline.host import (
     is_graph_launch,
 )
 from llmtop.analysis.timeline.work import Work, busy_over_time, work_by_gpu
-from llmtop.model import Missing, SpanTable, Trace, Unknown
+from llmtop.model import Missing, SpanTable, Trace, TrackId, Unknown
 
 START_NS = 20_000
 """Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
@@ -88,7 +88,7 @@ class GpuIdle:
         busy_over_time: The share of each of `STEPS` equal parts of the capture in which it had work, 0 to 1.
     """
 
-    gpu: str
+    gpu: TrackId
     start_ns: int
     end_ns: int
     first_ns: int
@@ -287,7 +287,7 @@ def _part(label: Label, added: _Sum, flags: _Flags) -> IdlePart:
     return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, *told)
 
 
-def _gpu(gpu: str, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
+def _gpu(gpu: TrackId, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
     sums, idle = _Sums(), 0
     graph_works = _graph_works(work, host.graphs)
     graphs = dict(reversed(graph_works))  # when the first of each began

@@ -17,7 +17,7 @@ from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, c
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
 
 if TYPE_CHECKING:
-    from llmtop.model import Trace
+    from llmtop.model import Trace, TrackId
 
 LAUNCH_GAP_NS = 200_000
 """The longest idle time that can be the cost of a launch: ten times the 20 µs of a slow one (Machine Learning
@@ -198,7 +198,7 @@ def _layers(
 
 
 @lru_cache(maxsize=1024)
-def _at(label: Label, gpu: str | None) -> Label:
+def _at(label: Label, gpu: TrackId | None) -> Label:
     """The label of a call that gives work to this GPU."""
     return label if gpu is None else (label[0], f"{label[1]} on {gpu_title(gpu)}")
 

@@ -10,6 +10,9 @@ from itertools import accumulate, chain, compress, count, islice
 from operator import gt
 from typing import TYPE_CHECKING
 
+from llmtop import ids
+from llmtop.model import TrackId, TrackKind
+
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace
 
@@ -55,9 +58,9 @@ def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float,
     return tuple(min(1.0, max(0.0, 1.0 - ns / step)) for ns in idle)
 
 
-def work_by_gpu(trace: Trace) -> dict[str, Work]:
+def work_by_gpu(trace: Trace) -> dict[TrackId, Work]:
     """The work of every GPU that had any, by the id of its track, in the order of these."""
-    parts: dict[str, list[list[array[int]]]] = defaultdict(list)
+    parts: dict[TrackId, list[list[array[int]]]] = defaultdict(list)
     for kind in GPU_WORK:
         if (spans := trace.spans.get(kind)) is not None:
             for gpu, columns in _columns_by_gpu(spans):
@@ -65,49 +68,42 @@ def work_by_gpu(trace: Trace) -> dict[str, Work]:
     return {gpu: _joined(parts[gpu]) for gpu in sorted(parts, key=lambda gpu: (len(gpu), gpu))}
 
 
-def gpus_at_work(trace: Trace) -> frozenset[str]:
+def gpus_at_work(trace: Trace) -> frozenset[TrackId]:
     """The GPUs of a timeline that had any work; without looking at each of it."""
-    return frozenset(gpu_of(track) for kind in GPU_WORK if kind in trace.spans for track in trace.spans[kind].tracks)
+    return frozenset(
+        ids.gpu_of(track) for kind in GPU_WORK if kind in trace.spans for track in trace.spans[kind].tracks
+    )
 
 
 def gpu_by_join(trace: Trace) -> dict[int, str]:
     """The GPU of each work by its join key, of those processes alone that give work to several GPUs."""
     spans = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
-    gpus: dict[str, set[str]] = defaultdict(set)
+    gpus: dict[str, set[TrackId]] = defaultdict(set)
     for track in {track for table in spans for track in table.tracks}:
-        gpus[_process(track)].add(gpu_of(track))
+        gpus[_process(track)].add(ids.gpu_of(track))
     found: dict[int, str] = {}
     for table in spans:
-        shared = {i: gpu_of(track) for i, track in enumerate(table.tracks) if len(gpus[_process(track)]) > 1}
+        shared = {i: ids.gpu_of(track) for i, track in enumerate(table.tracks) if len(gpus[_process(track)]) > 1}
         if shared:
             rows = zip(table.correlation, table.track_id, strict=True)
             found.update((join, shared[track]) for join, track in rows if track in shared)
     return found
 
 
-def _process(track: str) -> str:
-    return track.split("/")[1] if "/" in track else ""
+def _process(track: TrackId) -> str:
+    return ids.process_of(track) if ids.kind(track) is TrackKind.STREAM else ""
 
 
-def gpu_of(track: str) -> str:
-    """The GPU that a stream's track is of.
-
-    >>> gpu_of("gpu:0/process:7/stream:13")
-    'gpu:0'
-    """
-    return track.split("/")[0]
-
-
-def gpu_title(track: str) -> str:
+def gpu_title(track: TrackId) -> str:
     """What to call a GPU.
 
     >>> gpu_title("gpu:0")
     'GPU 0'
     """
-    return track.replace("gpu:", "GPU ")
+    return f"GPU {ids.gpu_label(track)}"
 
 
-def gpu_titles(tracks: Iterable[str]) -> str:
+def gpu_titles(tracks: Iterable[TrackId]) -> str:
     """What to call several GPUs.
 
     >>> gpu_titles(["gpu:0"]), gpu_titles(["gpu:3", "gpu:0", "gpu:1", "gpu:2", "gpu:7"])
@@ -117,7 +113,7 @@ def gpu_titles(tracks: Iterable[str]) -> str:
     if len(ordered) == 1:
         return gpu_title(ordered[0])
     runs: list[list[str]] = []
-    for name in (track.split(":")[-1] for track in ordered):
+    for name in map(ids.gpu_label, ordered):
         if runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1:
             runs[-1].append(name)
         else:
@@ -125,9 +121,9 @@ def gpu_titles(tracks: Iterable[str]) -> str:
     return "GPUs " + ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[str, list[array[int]]]]:
+def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[TrackId, list[array[int]]]]:
     columns = (spans.start_ns, spans.end_ns, spans.correlation)
-    gpus = [gpu_of(track) for track in spans.tracks]
+    gpus = [ids.gpu_of(track) for track in spans.tracks]
     if len(set(gpus)) == 1:
         yield gpus[0], list(columns)
         return

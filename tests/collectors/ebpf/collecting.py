@@ -11,7 +11,7 @@ import pytest
 
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import EbpfCollector
-from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace
+from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace, TrackId
 from tests.collectors.ebpf.probes import eventually, is_awaited
 
 
@@ -80,11 +80,11 @@ class Watch:
     def until_ready(self) -> Trace:
         return self.until(lambda trace: "ebpf" not in missing(trace) and not is_awaited(missing(trace)))
 
-    def values(self, track: str, name: str) -> list[float | None]:
+    def values(self, track: TrackId, name: str) -> list[float | None]:
         """All values of one series, gaps included."""
         return [one.value for one in self.readings if (one.track, one.metric.name) == (track, name)]
 
-    def value(self, track: str, name: str) -> float:
+    def value(self, track: TrackId, name: str) -> float:
         """The last value of one series."""
         value = self.values(track, name)[-1]
         assert value is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop.collectors import helped
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
@@ -61,7 +62,7 @@ def test_a_server_that_becomes_another_program_has_its_new_libraries_probed(cuda
         assert program._line() == "ready", "the second program's"
         watch.until(lambda trace: trace.marks)
         program.start()
-        track = f"process:{program.pid}"
+        track = ids.process(program.pid)
         watch.until(lambda _: watch.values(track, "library.count|cuGraphLaunch"))
     (mark,) = watch.marks
     assert (mark.kind, mark.track) == ("exec", track)
@@ -79,7 +80,7 @@ def test_programs_that_a_server_starts_are_no_change_of_it() -> None:
         watch.until_ready()
         program.start()
         assert program._line() == "done"
-        watch.until(lambda _: watch.values(f"process:{program.pid}", "syscall.count|write"))
+        watch.until(lambda _: watch.values(ids.process(program.pid), "syscall.count|write"))
     assert not [mark for mark in watch.marks if mark.kind == "exec"]
 
 
@@ -162,7 +163,7 @@ def test_a_helper_that_dies_is_said_and_no_counter_jumps_back(workload: Path) ->
     ):
         watch = Watch(collector)
         program.start()
-        process, thread = f"process:{program.pid}", f"thread:{program.pid}/{program.pid}"
+        process, thread = ids.process(program.pid), ids.thread(program.pid, program.pid)
         series = (
             (process, "syscall.count|clock_nanosleep"),
             (process, "syscall.latency|clock_nanosleep|inf"),
@@ -307,12 +308,12 @@ def test_a_program_that_the_kernel_refuses_costs_only_its_part(
     ):
         watch = Watch(one)
         program.start()
-        watch.until(lambda _: watch.values(f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep"))
+        watch.until(lambda _: watch.values(ids.thread(program.pid, program.pid), "thread.blocked|nanosleep"))
         trace = watch.until_ready()
     assert set(missing(trace)) <= {"syscalls", "on-CPU stacks"}  # these come after the first numbers
     assert missing(trace)["syscalls"].startswith(reason)
     assert "\n" not in missing(trace)["syscalls"]
-    assert not watch.values(f"process:{program.pid}", "syscall.count|clock_nanosleep")
+    assert not watch.values(ids.process(program.pid), "syscall.count|clock_nanosleep")
 
 
 def test_a_full_table_is_said(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.counters import MOST_WAKERS
 from llmtop.collectors.ebpf.helper.wire import Sample, sample
 from llmtop.collectors.ebpf.reports import Reports, gone_tracks
 from llmtop.collectors.ebpf.stacks import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, StackWindow
-from llmtop.model import NS_PER_S, Reading, Stack
+from llmtop.model import NS_PER_S, Reading, Stack, TrackId
 
 T = 100 * NS_PER_S
 READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
@@ -30,8 +31,8 @@ def with_one_more(window: StackWindow, report: Sample) -> tuple[Stack, ...]:
     return window.summed(report["t"])
 
 
-def values(readings: tuple[Reading, ...]) -> dict[tuple[str, str], list[float | None]]:
-    found: dict[tuple[str, str], list[float | None]] = {}
+def values(readings: tuple[Reading, ...]) -> dict[tuple[TrackId, str], list[float | None]]:
+    found: dict[tuple[TrackId, str], list[float | None]] = {}
     for reading in readings:
         found.setdefault((reading.track, reading.metric.name), []).append(reading.value)
     return found
@@ -45,11 +46,11 @@ def _x86_64(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_call_becomes_counters_with_a_start_at_zero() -> None:
     calls = [[7, 0, 5, 1, 9000, {"3": 2, "5": 3}]]
     found = values(Reports().readings(report(calls=calls, names={"0": "read"}, observed={"calls": 10, "timed": 8})))
-    assert found["process:7", "syscall.count|read"] == [0, 5]
-    assert found["process:7", "syscall.errors|read"] == [0, 1]
-    assert found["process:7", "syscall.time|read"] == [0, 9000]
-    assert found["process:7", "syscall.observed"] == [0, 10]
-    assert found["process:7", "syscall.timed"] == [0, 8]
+    assert found[ids.process(7), "syscall.count|read"] == [0, 5]
+    assert found[ids.process(7), "syscall.errors|read"] == [0, 1]
+    assert found[ids.process(7), "syscall.time|read"] == [0, 9000]
+    assert found[ids.process(7), "syscall.observed"] == [0, 10]
+    assert found[ids.process(7), "syscall.timed"] == [0, 8]
     latencies = {name: counts for (_, name), counts in found.items() if name.startswith("syscall.latency")}
     assert latencies == {
         "syscall.latency|read|1024": [0],
@@ -71,7 +72,7 @@ def test_a_counter_that_has_not_moved_has_no_reading() -> None:
     first, second = [[7, 0, 5, 0, 9, {"0": 5}]], [[7, 0, 6, 0, 9, {"0": 6}]]
     reports.readings(report(calls=first, names={"0": "read"}))
     found = values(reports.readings(report(T + NS_PER_S, calls=second, names={"0": "read"})))
-    assert found["process:7", "syscall.count|read"] == [6]
+    assert found[ids.process(7), "syscall.count|read"] == [6]
     assert ("process:7", "syscall.errors|read") not in found
 
 
@@ -87,8 +88,8 @@ def test_a_distribution_without_observations_has_no_readings() -> None:
 
 def test_the_last_slot_is_all_above() -> None:
     found = values(Reports().readings(report(queue=[[7, {"26": 1, "27": 2}]])))
-    assert found["process:7", "process.run_queue_latency|1.71799e+10"] == [0, 1]
-    assert found["process:7", "process.run_queue_latency|inf"] == [0, 3]
+    assert found[ids.process(7), "process.run_queue_latency|1.71799e+10"] == [0, 1]
+    assert found[ids.process(7), "process.run_queue_latency|inf"] == [0, 3]
 
 
 def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
@@ -100,8 +101,8 @@ def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
     assert causes == {"futex": 50, "pipe": 20, "epoll": 30, "uninterruptible": 4}
     later = values(reports.readings(report(T + NS_PER_S, waits=[[7, 8, READ, 1, 4, 120]])))
     assert later == {
-        ("thread:7/8", "thread.blocked|socket"): [0, 100],  # the pipe keeps what it had
-        **{key: counts for key, counts in later.items() if key[0] == "process:7"},
+        (ids.thread(7, 8), "thread.blocked|socket"): [0, 100],  # the pipe keeps what it had
+        **{key: counts for key, counts in later.items() if key[0] == ids.process(7)},
     }
 
 
@@ -136,7 +137,7 @@ def test_a_process_that_is_gone_starts_again_at_zero() -> None:
     calls = [[7, 0, 5, 0, 9, {"0": 5}]]
     reports.readings(report(calls=calls, names={"0": "read"}, gone=[7]))
     again = values(reports.readings(report(T + NS_PER_S, calls=calls, names={"0": "read"})))
-    assert again["process:7", "syscall.count|read"] == [0, 5]
+    assert again[ids.process(7), "syscall.count|read"] == [0, 5]
 
 
 def test_a_thread_id_that_is_used_again_starts_at_zero() -> None:
@@ -146,7 +147,7 @@ def test_a_thread_id_that_is_used_again_starts_at_zero() -> None:
     reports.readings(last)
     assert gone_tracks(last) == ("thread:7/8",)
     again = values(reports.readings(report(T + NS_PER_S, waits=[[7, 8, FUTEX, 1, 0, 20]])))
-    assert again["thread:7/8", "thread.blocked|futex"] == [0, 20]
+    assert again[ids.thread(7, 8), "thread.blocked|futex"] == [0, 20]
 
 
 @given(st.binary(max_size=200))
@@ -157,7 +158,7 @@ def test_bytes_that_are_no_report_are_passed_over(line: bytes) -> None:
 
 def test_probe_hits_are_llmtops_own() -> None:
     found = values(Reports().readings(report(hits={"call": 3, "switch": 4})))
-    assert found["self", v.SELF_PROBE_HITS.name] == [0, 7]
+    assert found[ids.SELF, v.SELF_PROBE_HITS.name] == [0, 7]
 
 
 def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
@@ -178,19 +179,19 @@ def test_spins_launches_and_synchronisation_are_told_by_thread() -> None:
         "in_libraries": [[7, 8, 40, 9_000]],
     }
     found = values(reports.readings(report(observed={"calls": 2}, **parts)))
-    assert found["thread:7/8", "thread.spins|sched_yield"] == [0, 500]
-    assert found["thread:7/9", "thread.spins|poll"] == [0, 3]
-    assert found["thread:7/8", "thread.launches"] == [0, 40]
-    assert found["thread:7/8", "thread.cuda_sync"] == [0, 9_000]
+    assert found[ids.thread(7, 8), "thread.spins|sched_yield"] == [0, 500]
+    assert found[ids.thread(7, 9), "thread.spins|poll"] == [0, 3]
+    assert found[ids.thread(7, 8), "thread.launches"] == [0, 40]
+    assert found[ids.thread(7, 8), "thread.cuda_sync"] == [0, 9_000]
 
 
 def test_a_sleep_within_a_synchronising_call_is_put_down_to_it() -> None:
     in_sync = 0x100
     waits = [[7, 7, FUTEX, 1 | in_sync, 0, 500], [7, 7, FUTEX, 1, 0, 60], [7, 8, NO_CALL, 8 | in_sync, 0, 7]]
     found = values(Reports().readings(report(waits=waits)))
-    assert found["thread:7/7", "thread.blocked|cuda_sync"] == [0, 500]
-    assert found["thread:7/7", "thread.blocked|futex"] == [0, 60]
-    assert found["thread:7/8", "thread.blocked|stopped"] == [0, 7]
+    assert found[ids.thread(7, 7), "thread.blocked|cuda_sync"] == [0, 500]
+    assert found[ids.thread(7, 7), "thread.blocked|futex"] == [0, 60]
+    assert found[ids.thread(7, 8), "thread.blocked|stopped"] == [0, 7]
 
 
 def test_counts_by_thread_have_a_gap_while_their_probes_are_off() -> None:
@@ -202,7 +203,7 @@ def test_counts_by_thread_have_a_gap_while_their_probes_are_off() -> None:
     assert off == {("thread:7/8", "thread.spins|poll"): [None]}
     assert reports.readings(report(T + 2, observed={"calls": 1})) == ()
     back = values(reports.readings(report(T + 3, observed={"calls": 2}, spins=[[7, 8, "poll", 9]])))
-    assert back["thread:7/8", "thread.spins|poll"] == [5, 9]
+    assert back[ids.thread(7, 8), "thread.spins|poll"] == [5, 9]
 
 
 SHED = {"uncounted": [[7, ["cuLaunchKernel"]]], "unseen": [[7, ["launches"]]]}
@@ -222,28 +223,28 @@ def test_launches_are_not_known_while_one_kind_of_them_is_not_counted() -> None:
     series = [(r.t_ns, r.value) for r in last if (r.track, r.metric.name) == ("thread:7/8", "thread.launches")]
     assert series == [(T + 10 - NS_PER_S, 0), (T + 10, 42), (T + 11, None)]
     found = values(last)
-    assert found["process:7", "library.count|cuLaunchKernel"] == [0, 40, None]
-    assert found["process:7", "library.latency|cuLaunchKernel|inf"] == [0, 40, None]
-    assert found["process:7", "library.count|cuGraphLaunch"] == [0, 2]
-    assert found["thread:9/9", "thread.launches"] == [0, 42], "of another process"
+    assert found[ids.process(7), "library.count|cuLaunchKernel"] == [0, 40, None]
+    assert found[ids.process(7), "library.latency|cuLaunchKernel|inf"] == [0, 40, None]
+    assert found[ids.process(7), "library.count|cuGraphLaunch"] == [0, 2]
+    assert found[ids.thread(9, 9), "thread.launches"] == [0, 42], "of another process"
     without = values(reports.readings(report(T + 20, **launched(40, 7, 47, **SHED))))
     assert ("thread:7/8", "thread.launches") not in without
-    assert without["process:7", "library.count|cuGraphLaunch"] == [7]
+    assert without[ids.process(7), "library.count|cuGraphLaunch"] == [7]
     again = values(reports.readings(report(T + 30, **launched(40, 8, 48))))
-    assert again["thread:7/8", "thread.launches"] == [42], "counted from now on, from where it stood"
-    assert again["process:7", "library.count|cuLaunchKernel"] == [40]
+    assert again[ids.thread(7, 8), "thread.launches"] == [42], "counted from now on, from where it stood"
+    assert again[ids.process(7), "library.count|cuLaunchKernel"] == [40]
     later = values(reports.readings(report(T + 40, **launched(50, 9, 59))))
-    assert later["thread:7/8", "thread.launches"] == [53]
-    assert later["process:7", "library.count|cuLaunchKernel"] == [50]
+    assert later[ids.thread(7, 8), "thread.launches"] == [53]
+    assert later[ids.process(7), "library.count|cuLaunchKernel"] == [50]
 
 
 def test_no_calls_are_put_before_the_probes_on_a_library() -> None:
     """Its probes came while this was counted: nobody knows what was called since the report before."""
     reports = Reports()
     found = values(reports.readings(report(**launched(5, 0, 5), observed={"calls": 1})))
-    assert found["thread:7/8", "thread.launches"] == [5]
-    assert found["process:7", "library.count|cuLaunchKernel"] == [5]
-    assert found["process:7", "library.observed"] == [0, 1]
+    assert found[ids.thread(7, 8), "thread.launches"] == [5]
+    assert found[ids.process(7), "library.count|cuLaunchKernel"] == [5]
+    assert found[ids.process(7), "library.observed"] == [0, 1]
 
 
 def test_wakers_find_an_end() -> None:

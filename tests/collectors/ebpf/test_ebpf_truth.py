@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
 from llmtop.demo.limits import cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
@@ -116,7 +117,7 @@ def test_stacks_name_the_function_that_waits(
 def test_the_partner_is_the_waker(sleepers: Seen, mode: str, other: str) -> None:
     """Its wake-ups reach a thread on another CPU by an interrupt there."""
     tids = {name: one["tid"] for name, one in sleepers.after[mode].threads.items()}
-    track = f"thread:{sleepers.pids[mode]}/{tids['worker']}"
+    track = ids.thread(sleepers.pids[mode], tids["worker"])
     wakes = {
         name.rpartition("|")[2]: sleepers.counted(track, v.labelled(v.THREAD_WAKES, name.rpartition("|")[2]))
         for of, name in sleepers.trace.series
@@ -133,7 +134,7 @@ def test_spins_are_counted_by_thread_and_are_polling(
     spinners: Seen = request.getfixturevalue(group)
     truth = spinners.after[mode].grown("worker", "spins", spinners.before[mode])
     pid = spinners.pids[mode]
-    counted = spinners.counted(f"thread:{pid}/{pid}", v.labelled(v.THREAD_SPINS, kind))
+    counted = spinners.counted(ids.thread(pid, pid), v.labelled(v.THREAD_SPINS, kind))
     assert counted == pytest.approx(truth, rel=0.15)  # the window's edges are reports, 0.1 s apart
     assert_agrees(spinners, mode, "worker", None)
     said = spinners.shares(mode, "worker")
@@ -175,7 +176,7 @@ def test_launches_are_counted_by_thread_once(cuda: Seen, mode: str) -> None:
     pid = cuda.pids[mode]
     (thread,) = cuda.after[mode].threads
     truth = cuda.after[mode].grown(thread, "launches", cuda.before[mode])
-    assert cuda.counted(f"thread:{pid}/{pid}", v.THREAD_LAUNCHES) == pytest.approx(truth, rel=0.15)
+    assert cuda.counted(ids.thread(pid, pid), v.THREAD_LAUNCHES) == pytest.approx(truth, rel=0.15)
 
 
 def test_threads_that_share_a_cpu_wait_in_its_queue(workload: Path) -> None:
@@ -193,7 +194,7 @@ def test_threads_that_fight_for_the_gil_wait_on_a_futex(workload: Path) -> None:
         said = seen.shares("fight", rival)
         assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
         assert dict(said.blocked)[ThreadCause.FUTEX] == pytest.approx(said.blocked_total, abs=FIVE_POINTS)
-    waits = seen.counted(f"process:{pid}", v.PROCESS_GIL_WAITS)
+    waits = seen.counted(ids.process(pid), v.PROCESS_GIL_WAITS)
     # 5 ms each; on a machine that is busy otherwise most take longer than that, as the thread queues for a CPU.
     assert waits > 3 * WINDOW_S
 
@@ -208,7 +209,7 @@ def test_a_cpu_quota_is_time_in_the_queue_and_throttling(workload: Path) -> None
             stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     assert_agrees(seen, "spin", "worker", None)
     assert seen.shares("spin", "worker").on_cpu < 0.1 + FIVE_POINTS
-    throttled = latest(seen.trace, f"process:{pid}", v.CGROUP_PERIODS_THROTTLED)
+    throttled = latest(seen.trace, ids.process(pid), v.CGROUP_PERIODS_THROTTLED)
     assert throttled == pytest.approx(int(stat["nr_throttled"]), abs=10)  # a second's
 
 

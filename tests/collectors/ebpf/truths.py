@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from llmtop import ids
 from llmtop.collectors.ebpf import process
 from llmtop.collectors.ebpf.collector import EbpfCollector
 from llmtop.collectors.ebpf.process import running_helpers
@@ -131,9 +132,9 @@ def is_watched_from_start_to_end(
         watch.until(lambda trace: any("sleep_here" in stack.frames for stack in trace.stacks))
     assert running_helpers() == ()
     assert {reading.source for reading in watch.readings} == {make.source}
-    slept = watch.value(f"thread:{program.pid}/{program.pid}", "thread.blocked|nanosleep")
+    slept = watch.value(ids.thread(program.pid, program.pid), "thread.blocked|nanosleep")
     assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
-    return {**account, "calls": watch.value(f"process:{program.pid}", "syscall.count|clock_nanosleep")}, watch
+    return {**account, "calls": watch.value(ids.process(program.pid), "syscall.count|clock_nanosleep")}, watch
 
 
 OWNER = """
