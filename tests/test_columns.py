@@ -21,6 +21,7 @@ def both_ways() -> Iterator[None]:
     for long in (columns.LONG, 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(columns, "LONG", long)
+            patch.setattr(columns, "_SOME", 1)
             yield
 
 
@@ -79,3 +80,17 @@ def test_the_first_row_of_each_value_is_found_in_order(values: list[int]) -> Non
     expected = {value: values.index(value) for value in values}
     for _ in both_ways():
         assert list(columns.first_rows(array("q", values)).items()) == list(expected.items())
+
+
+@given(st.lists(st.tuples(st.integers(-1, 1) | INTEGERS, st.integers(0, 2), st.just(7)), min_size=1, max_size=30))
+def test_rows_that_are_alike_are_found_in_order(rows: list[tuple[int, ...]]) -> None:
+    expected = [[i for i, other in enumerate(rows) if other == row] for row in dict.fromkeys(rows)]
+    for _ in both_ways():
+        found = columns.alike([array("q", column) for column in zip(*rows, strict=True)])
+        assert [group.tolist() for group in found] == expected
+
+
+@given(st.lists(st.floats(0, 1e12) | st.just(math.nan), min_size=1, max_size=30))
+def test_a_total_is_of_what_is_known(values: list[float]) -> None:
+    for _ in both_ways():
+        assert columns.total(array("d", values)) == math.fsum(value for value in values if value == value)

@@ -27,7 +27,7 @@ from llmtop.analysis.kernels.stalls import StallBar, Stalls, kernel_stalls, stal
 from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
 from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
-from llmtop.columns import chosen
+from llmtop.columns import alike, chosen, total
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
 from llmtop.units import percent
 
@@ -230,7 +230,7 @@ class Kernels:
     @cached_property
     def total_ns(self) -> float:
         """The time of all launches that have one; kernels that ran side by side count twice."""
-        return math.fsum(ns for ns in self.table.duration_ns if ns == ns)
+        return total(self.table.duration_ns)
 
     def short_name(self, i: int) -> str:
         """What to call launch i."""
@@ -327,7 +327,7 @@ def _grouped(kernels: Kernels, grouping: Grouping) -> list[Row]:
     if grouping is Grouping.LAUNCH:
         rows = [Row((i,), ns, ns, ns, ns) for i, ns in enumerate(table.duration_ns)]
     else:
-        rows = [_row(table, launches) for launches in _members(_keys(kernels, grouping)).values()]
+        rows = [_row(table, launches) for launches in _members(kernels, grouping)]
     return _ranked(rows)
 
 
@@ -336,23 +336,15 @@ def _ranked(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: -row.total_ns if row.total_ns == row.total_ns else math.inf)
 
 
-def _keys(kernels: Kernels, grouping: Grouping) -> Iterable[object]:
-    """Of each launch, what it shares with the others of its group."""
+def _members(kernels: Kernels, grouping: Grouping) -> Iterable[array[int]]:
+    """The launches of each group, in capture order."""
     table = kernels.table
     if grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
-        return kernels.merged_ranges if grouping is Grouping.RANGE else kernels.ranges
-    return table.name_id if grouping is Grouping.NAME else zip(table.name_id, *table.grid, *table.block, strict=True)
-
-
-def _members(keys: Iterable[object]) -> dict[object, array[int]]:
-    """Launches by what they share, in capture order."""
-    members: dict[object, array[int]] = {}
-    for i, key in enumerate(keys):
-        launches = members.get(key)
-        if launches is None:
-            launches = members[key] = array("q")
-        launches.append(i)
-    return members
+        by_path: dict[Path, array[int]] = {}
+        for i, path in enumerate(kernels.merged_ranges if grouping is Grouping.RANGE else kernels.ranges):
+            by_path.setdefault(path, array("q")).append(i)
+        return by_path.values()
+    return alike([table.name_id] if grouping is Grouping.NAME else [table.name_id, *table.grid, *table.block])
 
 
 def _row(table: KernelTable, launches: array[int]) -> Row:
