@@ -78,36 +78,29 @@ class _Column:
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     start: int = 0
-    frozen: Series | None = None
-    """Itself as a series; None when it has changed since."""
+    last_ns: int = -1
+    """When its newest sample was taken; -1 before the first."""
 
-    def append(self, reading: Reading) -> None:
-        """Add a sample; one that is not newer than the last is dropped (a source polled twice in one tick)."""
-        times, t_ns = self.times, reading.t_ns
-        if times and t_ns <= times[-1]:
-            return
-        self.frozen = None
-        self.source = reading.source
-        times.append(t_ns)
-        self.values.append(_NAN if reading.value is None else reading.value)
+    def forget_before(self, t_ns: int) -> bool:
+        """Leave samples older than `t_ns` out of the window; keep one before it, so that rates can start.
 
-    def forget_before(self, t_ns: int) -> None:
-        """Leave samples older than `t_ns` out of the window; keep one before it, so that rates can start."""
+        Returns:
+            Whether there were any.
+        """
         times, start = self.times, self.start
         while start + 1 < len(times) and times[start + 1] < t_ns:
             start += 1
         if start == self.start:
-            return
-        self.start, self.frozen = start, None
+            return False
+        self.start = start
         if start > self.slack:
             self.times, self.values, self.start = times[start:], self.values[start:], 0
+        return True
 
     def series(self, track: TrackId) -> Series:
         """The column as it stands."""
-        if self.frozen is None:
-            times = self.times
-            self.frozen = Series(track, self.metric, self.source, times, self.values, self.start, len(times))
-        return self.frozen
+        times = self.times
+        return Series(track, self.metric, self.source, times, self.values, self.start, len(times))
 
 
 _LIVING = (TrackKind.PROCESS, TrackKind.THREAD, TrackKind.ENDED)
@@ -124,9 +117,7 @@ class Recorder:
         self._window_ns = int(window_s * NS_PER_S)
         self._columns: dict[tuple[TrackId, str], _Column] = {}
         self._series: dict[tuple[TrackId, str], Series] = {}
-        """The columns as the last trace had them."""
-        self._moved: dict[tuple[TrackId, str], _Column] = {}
-        """Those that have changed since; of the thousands that probes make, most have not."""
+        """The columns as they stand, each made anew with its newest sample: a trace only copies the table."""
         self._swept_ns = 0
         self._tracks: dict[TrackId, Track] = {}
         self._stacks = _Stacks()
@@ -147,8 +138,7 @@ class Recorder:
             self._end_ns = max(self._end_ns, trace.end_ns)
             self._start_ns = self._start_ns or trace.start_ns or trace.end_ns
             self._tracks.update(trace.tracks)
-            for reading in trace.readings:
-                self._append(collector, reading)
+            self._extend(collector, trace.readings)
             self._missing[collector] = _for_here(trace.missing)
             if trace.stacks:
                 self._stacks.replace(collector, trace.end_ns, trace.stacks)
@@ -171,8 +161,7 @@ class Recorder:
         with self._lock:
             self._end_ns = max(self._end_ns, t_ns)
             own = [(track, one) for (track, _), one in self._columns.items() if one.owner == collector]
-            for track, column in own:
-                self._append(collector, Reading(track, column.metric, t_ns, None, column.source))
+            self._extend(collector, [Reading(track, one.metric, t_ns, None, one.source) for track, one in own])
 
     def retire(self, collectors: Collection[str], t_ns: int) -> None:
         """End what collectors have said of a server that another one takes the place of.
@@ -194,7 +183,7 @@ class Recorder:
         """The window as it stands, without copying a sample."""
         with self._lock:
             oldest = self._end_ns - self._window_ns
-            self._renew_series(oldest)
+            self._sweep(oldest)
             stacks_end_ns, stacks = self._stacks.at(self._end_ns)
             return Trace(
                 origin=self._origin,
@@ -210,28 +199,38 @@ class Recorder:
                 past_stacks=self._stacks.past(oldest),
             )
 
-    def _append(self, collector: str, reading: Reading) -> None:
-        key = (reading.track, reading.metric.name)
-        column = self._columns.get(key)
-        if column is None:
-            slack = _SLACKS[len(self._columns) % len(_SLACKS)]
-            column = self._columns[key] = _Column(reading.metric, reading.source, collector, slack)
-        column.owner = collector
-        column.append(reading)
-        if column.frozen is None:
-            self._moved[key] = column
+    def _extend(self, collector: str, readings: Iterable[Reading]) -> None:
+        """Add samples; one that is not newer than its column's last is dropped (a source polled twice in one tick).
 
-    def _renew_series(self, oldest_ns: int) -> None:
-        """Bring the series up to date with the columns; those that stand still lose their oldest samples later."""
-        if self._end_ns - self._swept_ns >= SWEEP_NS:
-            self._swept_ns, self._moved = self._end_ns, dict(self._columns)
-        series = self._series
-        for key, column in self._moved.items():
-            times, start = column.times, column.start + 1
-            if start < len(times) and times[start] < oldest_ns:
+        In one piece, without a call of our own for each: there are a thousand a second.
+        """
+        columns, series, oldest_ns = self._columns, self._series, self._end_ns - self._window_ns
+        for reading in readings:
+            track, metric, t_ns, value = reading.track, reading.metric, reading.t_ns, reading.value
+            key = (track, metric.name)
+            column = columns.get(key)
+            if column is None:
+                column = columns[key] = _Column(metric, reading.source, collector, _SLACKS[len(columns) % len(_SLACKS)])
+            column.owner = collector
+            if t_ns <= column.last_ns:
+                continue
+            column.last_ns, column.source = t_ns, reading.source
+            times, second = column.times, column.start + 1
+            times.append(t_ns)
+            column.values.append(_NAN if value is None else value)
+            if second < len(times) and times[second] < oldest_ns:
                 column.forget_before(oldest_ns)
-            series[key] = column.frozen or column.series(key[0])
-        self._moved.clear()
+                times = column.times
+            series[key] = Series(track, metric, reading.source, times, column.values, column.start, len(times))
+
+    def _sweep(self, oldest_ns: int) -> None:
+        """Now and then have columns that stand still lose their oldest samples too."""
+        if self._end_ns - self._swept_ns < SWEEP_NS:
+            return
+        self._swept_ns = self._end_ns
+        for key, column in self._columns.items():
+            if column.forget_before(oldest_ns):
+                self._series[key] = column.series(key[0])
 
     def _count_issues(self, issues: Iterable[Issue]) -> None:
         for issue in issues:
@@ -248,8 +247,7 @@ class Recorder:
             self._tracks.pop(track, None)
         for key in [key for key in self._columns if key[0] in ended]:
             del self._columns[key]
-            for book in (self._series, self._moved):
-                book.pop(key, None)
+            self._series.pop(key, None)
 
 
 def _for_here(missing: Iterable[Missing]) -> tuple[Missing, ...]:

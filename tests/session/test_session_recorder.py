@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop import ids
+from llmtop import ids, session
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -19,6 +19,7 @@ from llmtop.model import (
     Missing,
     Origin,
     Reading,
+    Series,
     Severity,
     Stack,
     Trace,
@@ -104,6 +105,29 @@ def test_sample_that_is_not_newer_is_dropped() -> None:
     series = recorder.freeze().get(ids.gpu(0), LOAD)
     assert series is not None
     assert list(series.values) == [1.0]
+
+
+def test_a_frame_makes_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, made = Recorder(LIVE, window_s=10), []
+    monkeypatch.setattr(session, "Series", lambda *parts: made.append(parts) or Series(*parts))  # type: ignore[func-returns-value]
+    for t in range(3):
+        for gpu in (ids.gpu(0), ids.gpu(1)):
+            recorder.append("nvml", poll(1 + t, track=gpu))
+    recorder.append("nvml", poll(3))  # not newer
+    made_by_polls = len(made)
+    traces = [recorder.freeze() for _ in range(3)]
+    assert made_by_polls == len(made) == 6
+    assert len({id(trace.get(ids.gpu(0), LOAD)) for trace in traces}) == 1
+
+
+def test_a_series_that_stands_still_loses_its_oldest_samples_too() -> None:
+    recorder = Recorder(LIVE, window_s=10)
+    for t in range(5):
+        recorder.append("proc", poll(1 + t, track=ids.thread(1, 1)))
+    recorder.append("nvml", poll(30))
+    series = recorder.freeze().get(ids.thread(1, 1), LOAD)
+    assert series is not None
+    assert list(series.times) == [5 * NS_PER_S]
 
 
 def test_missing_of_a_collector_is_replaced_by_its_next_poll() -> None:
