@@ -140,9 +140,17 @@ class LlmtopApp(App[int]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, NarrowUpdate.of(renderable) if isinstance(renderable, ChopsUpdate) else renderable)
 
-    def frame_sent(self) -> None:
-        """Call after all panes were shown a new trace: shuts the gate until the terminal has drawn it."""
-        if not self.is_headless:
+    def frame_drawn(self, *, is_sent: bool) -> None:
+        """Call after all panes were shown a new trace: shuts the gate until the terminal has drawn it.
+
+        Args:
+            is_sent: It is on its way already; else it will be with Textual's next refresh.
+        """
+        if self.is_headless:
+            return
+        if is_sent:
+            self.gate.frame_sent()
+        else:
             self.call_after_refresh(self.gate.frame_sent)
 
     def _ask_terminal(self) -> None:

@@ -58,7 +58,7 @@ def main(what: str) -> int:
             if self.gate.is_open:
                 self.frames += 1
                 self.query_one(Small).show(Trace(Origin("live"), end_ns=self.frames))
-                self.frame_sent()
+                self.frame_drawn(is_sent=False)
 
         def key_x(self) -> None:
             if what == "crash":

@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from textual import messages
 from textual.geometry import Region
+from textual.message import Message
 from textual.pilot import Pilot
 
 from llmtop import ids
@@ -521,6 +523,32 @@ async def test_no_news_no_frame() -> None:
         app._frame_if_due()
         await pilot.pause()
         assert frames == []
+
+
+@pytest.mark.parametrize("is_below_a_dialog", [False, True])
+async def test_a_frame_is_sent_in_one_piece_without_a_message_from_each_pane(
+    monkeypatch: pytest.MonkeyPatch, is_below_a_dialog: bool
+) -> None:
+    app = fixed_app(ticks=60)
+    async with running(app, keys=("question_mark",) if is_below_a_dialog else ()) as pilot:
+        told: list[Message] = []
+        sent: list[object] = []
+        post, display = app.live.post_message, app._display
+        monkeypatch.setattr(app.live, "post_message", lambda message: told.append(message) or post(message))  # type: ignore[func-returns-value]
+        monkeypatch.setattr(app, "_display", lambda *update: sent.append(update) or display(*update))  # type: ignore[func-returns-value]
+        session_of(app).now = live_trace(ticks=90)
+
+        app.on_news(News())
+
+        assert len(sent) == (not is_below_a_dialog)
+        await pilot.pause()
+        updates = [message for message in told if isinstance(message, messages.Update)]
+        assert bool(updates) is is_below_a_dialog
+        assert len(sent) == 1
+        seen = app.screen_text()
+        app.screen.refresh(layout=True)
+        await pilot.pause()
+        assert app.screen_text() == seen
 
 
 async def test_without_news_nobody_looks() -> None:

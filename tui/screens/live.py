@@ -110,11 +110,13 @@ class LiveApp(LlmtopApp):
             return
         self._is_news = False
         self._last_frame_s = now
+        is_sent = False
         if isinstance(above, DiagnosisScreen):
             self.live.refresh_diagnosis(above)
         else:
             self.live.refresh_trace()
-        self.frame_sent()
+            is_sent = self.live.send_frame()
+        self.frame_drawn(is_sent=is_sent)
 
     def _wait_s(self, now: float, above: Screen[Any] | None) -> float:
         """For how long a frame has to wait; 0 for not at all.

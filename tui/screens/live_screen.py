@@ -107,7 +107,15 @@ class LiveScreen(FullScreen):
         self.folded = FoldedLine([f"{pane.number} {pane.title}" for pane in needing])
         self.places = {place.number: place for place in PLACES}
         self.beat = Beat()
-        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings, self.folded):
+        self._parts: tuple[Pane[Any], ...] = (
+            self.header,
+            *self.panes.values(),
+            self.heatmap,
+            self.findings,
+            self.folded,
+        )
+        """All that shows the same moment."""
+        for pane in self._parts:
             pane.beat = self.beat
         self.time = TimeCursor()
         self.where = Focus()
@@ -154,6 +162,11 @@ class LiveScreen(FullScreen):
         self._follow()
         self._show_moment(self._newest())
 
+    def send_frame(self) -> bool:
+        """Send what has changed with the moment just shown, as `FullScreen.send_at_once` has it."""
+        has_rows = self.table.display or self.events.display  # these are told of their rows by messages
+        return not has_rows and self.send_at_once(self._parts)
+
     def refresh_diagnosis(self, above: DiagnosisScreen) -> None:
         """Give the diagnosis, which covers this screen, the moment that would be drawn here."""
         self._follow()
@@ -190,7 +203,7 @@ class LiveScreen(FullScreen):
         if self.is_mounted and self._find_of_use() != self._of_use:
             self._arrange()
         self._tell_style(self._room)
-        for pane in (self.header, *self.panes.values(), self.heatmap, self.findings, self.folded):
+        for pane in self._parts:
             if isinstance(pane, TimeAxisPane):
                 pane.show_at(newest, self.time.at_ns, self.time.window_ns)
             else:
