@@ -28,8 +28,9 @@ format: $(VENV)/.dev  ## rewrite the sources in the project's format
 snapshots: $(VENV)/.dev  ## draw the reference screenshots of the tests anew
 	$(BIN)/python -m pytest -q tests/tui --snapshot-update
 
-manual: $(VENV)/.run  ## make docs/llmtop.1 of the command line
+manual: $(VENV)/.run  ## make docs/llmtop.1 of the command line, docs/formats.md of the parsers
 	$(BIN)/python -m llmtop.cli.manual > docs/llmtop.1
+	$(BIN)/python -m llmtop.cli.formats > docs/formats.md
 
 packages:  ## install the system packages that tests use (apt-packages.txt)
 	@scripts/system-packages

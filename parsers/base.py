@@ -15,7 +15,7 @@ HEAD_BYTES = 4096
 
 
 class Part(StrEnum):
-    """What a file can hold. The value says so in the table of formats in docs/explorer.md."""
+    """What a file can hold. The value says so in docs/formats.md."""
 
     KERNELS = "kernels"
     TIMELINE = "a timeline"
@@ -35,6 +35,9 @@ class Parser(Protocol):
 
     title: str
     """What its files are called, in the plural: "Nsight Compute reports"."""
+
+    written_by: str
+    """What writes them, in Markdown: "`ncu -o`"."""
 
     extensions: tuple[str, ...]
     """How its files are mostly named, with the dot, the usual one first. Only messages go by it, never `sniff`."""

@@ -78,6 +78,7 @@ class NsysSqliteParser:
     name = "nsys-sqlite"
     priority = 30
     title = "Nsight Systems SQLite exports"
+    written_by = "`nsys export --type sqlite`"
     extensions: tuple[str, ...] = (".sqlite",)
     holds = frozenset({Part.KERNELS, Part.TIMELINE, Part.GPU, Part.TOOL_VERSION})
 

@@ -1,4 +1,4 @@
-"""Explore reports and profiles, also as .xz, .gz or .zst; told by content, not by name: docs/explorer.md lists them."""
+"""Explore reports and profiles, also as .xz, .gz or .zst; told by content, not by name: docs/formats.md lists them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         metavar="PATH",
         type=Path,
-        help="a report or a profile: docs/explorer.md lists the formats",
+        help="a report or a profile: docs/formats.md lists them",
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--nvtx", metavar="RANGE", help="only the kernels that were launched in this NVTX range")

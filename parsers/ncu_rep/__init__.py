@@ -21,6 +21,7 @@ class NcuRepParser:
     name = "ncu-rep"
     priority = 10
     title = "Nsight Compute reports"
+    written_by = "`ncu -o`"
     extensions: tuple[str, ...] = (".ncu-rep",)
     holds = frozenset({Part.KERNELS, Part.GPU, Part.TOOL_VERSION})
 
