@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-EBPF = HERE.parent / "collectors" / "ebpf"
+COLLECTORS_FOLDER = HERE.parent / "collectors"
 ATTACH_S = 60.0
 OPERATIONS = 2000
 """In a batch."""
@@ -38,7 +38,8 @@ IN_TRACEFS = ["unshare", "-m", "sh", "-c", 'mount -t tracefs none /sys/kernel/tr
 PART = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from helper import calls, lifecycle, library, programs, scheduler, symbols, system
+from tracing.bcc.helper import calls, lifecycle, library, programs, scheduler, symbols
+from tracing.helper import system
 pid, what = int(sys.argv[2]), sys.argv[3]
 system.see_tracepoints()
 start = time.monotonic()
@@ -67,7 +68,7 @@ sys.stdin.read()
 THROUGH_BPFTRACE = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from llmtop.collectors.bpftrace.script import Function, Plan, script
+from llmtop.collectors.tracing.bpftrace.script import Function, Plan, script
 pid, what = int(sys.argv[2]), sys.argv[3]
 library = (Function(sys.argv[4], "cuLaunchKernel", 0),) if "library" in what else ()
 plan = Plan(
@@ -102,9 +103,9 @@ with getattr(import_module(module), name)(target, **options) as collector:
 """
 COLLECTORS = (
     ("/proc", "llmtop.collectors.proc", "ProcCollector"),
-    ("eBPF through bcc", "llmtop.collectors.ebpf.collector", "EbpfCollector"),
-    ("bpftrace", "llmtop.collectors.bpftrace.collector", "BpftraceCollector"),
-    ("perf", "llmtop.collectors.perf.collector", "PerfCollector"),
+    ("eBPF through bcc", "llmtop.collectors.tracing.bcc.collector", "EbpfCollector"),
+    ("bpftrace", "llmtop.collectors.tracing.bpftrace.collector", "BpftraceCollector"),
+    ("perf", "llmtop.collectors.tracing.perf.collector", "PerfCollector"),
 )
 COLLECTOR_S = 5.0
 """How long a collector is looked at: longer than perf's collector rests between two looks."""
@@ -122,7 +123,7 @@ class Case:
 
 def part(name: str, what: str) -> Case:
     """Some of llmtop's own probes."""
-    return Case(name, ("/usr/bin/python3", "-I", "-c", PART, str(EBPF), "PID", what), "attached")
+    return Case(name, ("/usr/bin/python3", "-I", "-c", PART, str(COLLECTORS_FOLDER), "PID", what), "attached")
 
 
 def collectors() -> list[Case]:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import machine, median, table
-from llmtop.collectors.ebpf.collector import EbpfCollector
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.model import Target, TargetProcess
 
 HERE = Path(__file__).resolve().parent

@@ -4,8 +4,8 @@ Usage: sudo python benchmarks/perf_cost.py [ROUNDS [WORKLOAD ...]], of round, ca
 
 The workloads are those of ebpf_overhead.py: a system call, and a round trip between two threads (two switches, two
 wake-ups, four calls), over and over on one CPU. The program's own CPU time per operation is compared with and without
-perf at work on it, cases by turns; the best batch of all rounds counts. The numbers in collectors/perf/budget.py come
-from here. Needs root, perf and gcc.
+perf at work on it, cases by turns; the best batch of all rounds counts. The numbers in perf/budget.py of the tracers
+come from here. Needs root, perf and gcc.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.perf import run as perf_run
-from llmtop.collectors.perf.collector import PROGRAM
-from llmtop.collectors.perf.events import Events
-from llmtop.collectors.perf.run import Program, Recording
-from llmtop.collectors.perf.threads import Family, Server
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.perf import run as perf_run
+from llmtop.collectors.tracing.perf.collector import PROGRAM
+from llmtop.collectors.tracing.perf.events import Events
+from llmtop.collectors.tracing.perf.run import Program, Recording
+from llmtop.collectors.tracing.perf.threads import Family, Server
 from llmtop.model import Unknown
 
 HERE = Path(__file__).resolve().parent

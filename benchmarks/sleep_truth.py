@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.ebpf.causes import cause_of_sleep
-from llmtop.collectors.ebpf.process import HelperProcess
+from llmtop.collectors.tracing.causes import cause_of_sleep
+from llmtop.collectors.tracing.process import HelperProcess
 from tests.workloads.programs import Account, Workload, build_workload
 
 MODES = ("nanosleep", "futex", "pipe", "network", "epoll", "mixed")

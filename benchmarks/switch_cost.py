@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.ebpf.helper.kernel import time_programs
-from llmtop.collectors.ebpf.process import HelperProcess
+from llmtop.collectors.tracing.helper.kernel import time_programs
+from llmtop.collectors.tracing.process import HelperProcess
 
 HERE = Path(__file__).resolve().parent
 PAIRS = 136

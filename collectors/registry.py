@@ -31,7 +31,7 @@ def _dcgm() -> Collector:
 def _self_cost() -> Collector:
     from llmtop.collectors import children
     from llmtop.collectors.selfcost import SelfCostCollector
-    from llmtop.collectors.tracers import running_helpers
+    from llmtop.collectors.tracing.collector import running_helpers
 
     return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)
 
@@ -40,7 +40,7 @@ def _proc(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.exits import Exits
     from llmtop.collectors.proc import ProcCollector
     from llmtop.collectors.signal_senders import SignalSenders
-    from llmtop.collectors.tracers import are_allowed
+    from llmtop.collectors.tracing.collector import are_allowed
 
     senders = SignalSenders() if are_allowed(aim.probes) else None
     return ProcCollector(target, aim.engines, exits=Exits(senders=senders))
@@ -53,7 +53,7 @@ def _consumers(target: Target, aim: Aim) -> Collector:
 
 
 def _tracer(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.tracers import TracerCollector
+    from llmtop.collectors.tracing.collector import TracerCollector
 
     return TracerCollector(target, probes=aim.probes)
 
@@ -113,7 +113,8 @@ CHECK_S = 20.0
 
 def checks(patience_s: float = CHECK_S) -> tuple[Check, ...]:
     """What each source can see here, for `llmtop doctor`; one that hangs is named, and the others are told."""
-    from llmtop.collectors import dcgm, gpus, host_checks, tracers
+    from llmtop.collectors import dcgm, gpus, host_checks
+    from llmtop.collectors.tracing import collector as tracers
 
     sources = {"GPUs": gpus.checks, "DCGM exporter": dcgm.checks, "host": host_checks.checks, "probes": tracers.checks}
     return bounded(sources, patience_s)

@@ -163,7 +163,7 @@ class SignalSenders:
                 self._rings.pop().close()
 
     def _attach(self) -> None:
-        from llmtop.collectors.ebpf.helper import kernel, system
+        from llmtop.collectors.tracing.helper import kernel, system
 
         try:
             if system.pid_namespace() is not None:
@@ -218,7 +218,7 @@ class _Ring:
     """
 
     def __init__(self, cpu: int) -> None:
-        from llmtop.collectors.ebpf.helper import kernel
+        from llmtop.collectors.tracing.helper import kernel
 
         self.event = kernel.listen_to_tracepoint(TRACEPOINT, cpu, _FILTER, _SAMPLE_TYPE, _FLAGS)
         try:

@@ -99,3 +99,21 @@ def test_no_source_says_where_it_was_made() -> None:
     texts = [p for p in map(Path, tracked.stdout.split("\0")) if p.suffix in {".py", ".md", ".toml", ".c", ".txt"}]
     bad = re.compile(r"(?<![\w}])/(work|root)/|/tmp/task" + "s")  # but /proc/PID/root/ is a process's own root
     assert not [str(path) for path in texts if bad.search((ROOT / path).read_text())]
+
+
+def test_what_runs_as_root_needs_nothing_of_llmtop() -> None:
+    """Bcc's helper is run by the system's Python, which has no llmtop: there its package is called `tracing`."""
+    folder = ROOT / "collectors" / "tracing"
+    parts = [*(folder / "helper").glob("*.py"), *(folder / "bcc" / "helper").glob("*.py")]
+    names = [".".join(("tracing", *part.relative_to(folder).with_suffix("").parts)) for part in parts]
+    assert {"tracing.helper.system", "tracing.bcc.helper.scheduler"} <= set(names)
+    code = (
+        "import sys, types; from importlib import import_module; tracing = types.ModuleType('tracing'); "
+        "sys.modules['tracing'] = tracing; tracing.__path__ = [sys.argv.pop(1)]\n"
+        "for name in sys.argv[1:]: import_module(name)\n"
+        "print('\\n'.join(sys.modules))"
+    )
+    isolated = [sys.executable, "-I", "-S", "-c", code, str(folder), *names]
+    loaded = set(subprocess.run(isolated, capture_output=True, text=True, check=True).stdout.split())
+    assert loaded >= {*names, "tracing.wire"}
+    assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"tracing", "__main__"}

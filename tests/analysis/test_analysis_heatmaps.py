@@ -10,8 +10,8 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.views import HeatColumn, Heatmap
-from llmtop.collectors.ebpf.helper.wire import sample
-from llmtop.collectors.ebpf.reports import Reports
+from llmtop.collectors.tracing.reports import Reports
+from llmtop.collectors.tracing.wire import sample
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown
 from llmtop.session import Recorder
 

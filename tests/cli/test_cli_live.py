@@ -98,7 +98,7 @@ def test_how_closely_the_kernel_is_asked() -> None:
 
 def test_what_the_user_asks_for_reaches_the_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    monkeypatch.setattr("llmtop.collectors.tracers.TracerCollector", lambda target, **more: made.append(more))
+    monkeypatch.setattr("llmtop.collectors.tracing.collector.TracerCollector", lambda target, **more: made.append(more))
     target_collectors(Target(1, 1, "process", "", ()), Aim((), probes=Probes.LIGHT))
     assert made == [{"probes": Probes.LIGHT}]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.collectors.nvml_looks import Clock, nvml_collector
 
-pytest.register_assert_rewrite("tests.collectors.ebpf.truths")
+pytest.register_assert_rewrite("tests.collectors.tracing.truths")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

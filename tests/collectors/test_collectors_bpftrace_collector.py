@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.collectors.bpftrace.collector import BpftraceCollector
-from tests.collectors.ebpf.probes import eventually
+from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
+from tests.collectors.tracing.probes import eventually
 from tests.workloads.programs import target_of
 
 if TYPE_CHECKING:
-    from llmtop.collectors.helped import News
+    from llmtop.collectors.tracing.helped import News
     from llmtop.model import Trace
 
 READY = {

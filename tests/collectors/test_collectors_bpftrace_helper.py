@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.bpftrace import helper as helper_module
-from llmtop.collectors.bpftrace.budget import NS_PER_HIT
-from llmtop.collectors.bpftrace.helper import Helper
-from llmtop.collectors.bpftrace.runner import Bpftrace
-from llmtop.collectors.ebpf.helper import protocol, system
-from llmtop.collectors.ebpf.helper.governor import HERTZ
-from llmtop.collectors.ebpf.helper.protocol import StoppedError
-from llmtop.collectors.ebpf.helper.system import UnavailableError
+from llmtop.collectors.tracing.bpftrace import helper as helper_module
+from llmtop.collectors.tracing.bpftrace.budget import NS_PER_HIT
+from llmtop.collectors.tracing.bpftrace.helper import Helper
+from llmtop.collectors.tracing.bpftrace.runner import Bpftrace
+from llmtop.collectors.tracing.helper import protocol, system
+from llmtop.collectors.tracing.helper.governor import HERTZ
+from llmtop.collectors.tracing.helper.protocol import StoppedError
+from llmtop.collectors.tracing.helper.system import UnavailableError
 
 PID, TID, CHILD = 4_300_001, 4_300_002, 4_300_003
 S, MS = 1_000_000_000, 1_000_000

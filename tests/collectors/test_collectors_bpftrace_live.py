@@ -16,14 +16,15 @@ import psutil
 import pytest
 
 from llmtop.collectors import children
-from llmtop.collectors.bpftrace import runner
-from llmtop.collectors.bpftrace.collector import PROGRAM, BpftraceCollector, why_not
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.ebpf.helper.calls import TRAPS
-from llmtop.collectors.tracers import CHOICE, Tracer, TracerCollector
+from llmtop.collectors.tracing.bpftrace import runner
+from llmtop.collectors.tracing.bpftrace.collector import PROGRAM, BpftraceCollector, why_not
+from llmtop.collectors.tracing.collector import Tracer, TracerCollector
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
+from llmtop.collectors.tracing.switches import CHOICE
 from llmtop.model import Trace
-from tests.collectors.ebpf.probes import Probes, eventually, probing
-from tests.collectors.ebpf.truths import (
+from tests.collectors.tracing.probes import Probes, eventually, probing
+from tests.collectors.tracing.truths import (
     CLOCK_NANOSLEEP,
     FIVE_POINTS,
     FUTEX,
@@ -195,8 +196,8 @@ def test_the_collector_gives_readings_and_stacks(workload: Path) -> None:
 
 
 def test_it_stands_in_for_a_bcc_that_is_broken(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from llmtop.collectors import tracers
-    from llmtop.collectors.ebpf import process
+    from llmtop.collectors.tracing import collector as tracers
+    from llmtop.collectors.tracing import process
 
     broken = "import json; print(json.dumps({'kind': 'unavailable', 'reason': 'no bcc', 'remedy': 'install it'}))"
     monkeypatch.setattr(process, "PROBES", (sys.executable, "-I", "-c", broken))

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.bpftrace.output import HELPER_ERROR, LAST_SLOT, Look, Looks, Record, count_of, parse, stack_key
+from llmtop.collectors.tracing.bpftrace.output import (
+    HELPER_ERROR,
+    LAST_SLOT,
+    Look,
+    Looks,
+    Record,
+    count_of,
+    parse,
+    stack_key,
+)
 
 # What bpftrace 0.17 printed of a program that sleeps, put together.
 SAID = rb"""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.bpftrace.runner import Bpftrace
+from llmtop.collectors.tracing.bpftrace.runner import Bpftrace
 
 
 @pytest.mark.parametrize(

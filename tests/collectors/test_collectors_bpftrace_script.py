@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llmtop.collectors.bpftrace import collector, runner
-from llmtop.collectors.bpftrace.collector import checks, why_not
-from llmtop.collectors.bpftrace.script import Function, Plan, script
-from llmtop.collectors.ebpf.helper import exports
+from llmtop.collectors.tracing import probes
+from llmtop.collectors.tracing.bpftrace import runner
+from llmtop.collectors.tracing.bpftrace.collector import checks, why_not
+from llmtop.collectors.tracing.bpftrace.script import Function, Plan, script
+from llmtop.collectors.tracing.helper import exports
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
@@ -125,7 +126,7 @@ def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LLMTOP_NO_EBPF", raising=False)
     monkeypatch.setattr(runner, "find", lambda: "/usr/bin/bpftrace")
     monkeypatch.setattr(runner, "version", lambda path: (0, 21))
-    monkeypatch.setattr(collector, "why_no_probes", lambda rights: None)
+    monkeypatch.setattr(probes, "why_no_probes", lambda rights: None)
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_rights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks()
     assert check.what == "bpftrace probes"
     why = Unknown("only root may load probes", "sudo llmtop")
-    monkeypatch.setattr(collector, "why_no_probes", lambda rights: why)
+    monkeypatch.setattr(probes, "why_no_probes", lambda rights: why)
     assert why_not() == why
     (check,) = checks()
     assert check.state == why

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.bpftrace import sleeps as sleeps_module
-from llmtop.collectors.bpftrace.counts import NUMBERS, Calls, LibraryCalls
-from llmtop.collectors.bpftrace.libraries import REST_S, Libraries, Probed
-from llmtop.collectors.bpftrace.output import Look
-from llmtop.collectors.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
-from llmtop.collectors.bpftrace.sleeps import Sleeper, Sleeps
-from llmtop.collectors.bpftrace.sums import Sums
-from llmtop.collectors.bpftrace.symbols import Symbols, mapped_files
-from llmtop.collectors.ebpf.helper import system
+from llmtop.collectors.tracing.bpftrace import sleeps as sleeps_module
+from llmtop.collectors.tracing.bpftrace.counts import NUMBERS, Calls, LibraryCalls
+from llmtop.collectors.tracing.bpftrace.libraries import REST_S, Libraries, Probed
+from llmtop.collectors.tracing.bpftrace.output import Look
+from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
+from llmtop.collectors.tracing.bpftrace.sleeps import Sleeper, Sleeps
+from llmtop.collectors.tracing.bpftrace.sums import Sums
+from llmtop.collectors.tracing.bpftrace.symbols import Symbols, mapped_files
+from llmtop.collectors.tracing.helper import system
 
 PID, TID = 100, 101
 FUTEX, READ = 202, 0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.perf.books import Books
-from llmtop.collectors.perf.collector import PerfCollector
-from llmtop.collectors.perf.run import MOST_BYTES, Perf, PerfError, Recording, failed, wait_plainly
-from llmtop.collectors.perf.sched import Sums
 from llmtop.collectors.privileges import USE_SUDO
-from llmtop.perf_text import CallRow, ThreadCalls
+from llmtop.collectors.tracing.perf.books import Books
+from llmtop.collectors.tracing.perf.collector import PerfCollector
+from llmtop.collectors.tracing.perf.perf_text import CallRow, ThreadCalls
+from llmtop.collectors.tracing.perf.run import MOST_BYTES, Perf, PerfError, Recording, failed, wait_plainly
+from llmtop.collectors.tracing.perf.sched import Sums
 from llmtop.vocabulary import ThreadCause
 from tests.workloads.programs import target_of
 
@@ -129,7 +129,7 @@ def test_events_that_were_lost_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_record_that_does_not_end_is_given_up_for_this_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmtop.collectors.perf.run.READ_S", 0.05)
+    monkeypatch.setattr("llmtop.collectors.tracing.perf.run.READ_S", 0.05)
     with closing(Recording(recorder(tmp_path, "exec sleep 60"), ())) as recording:
         recording.tell("enable", wait_plainly)
         with pytest.raises(PerfError, match="perf record does not end") as error:

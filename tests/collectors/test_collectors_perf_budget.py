@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.perf import budget as perf_budget
-from llmtop.collectors.perf import threads as perf_threads
-from llmtop.collectors.perf.budget import FIRST_S, LEAST_S, NS_PER_EVENT, Load, plan
-from llmtop.collectors.perf.threads import Family
+from llmtop.collectors.tracing.perf import budget as perf_budget
+from llmtop.collectors.tracing.perf import threads as perf_threads
+from llmtop.collectors.tracing.perf.budget import FIRST_S, LEAST_S, NS_PER_EVENT, Load, plan
+from llmtop.collectors.tracing.perf.threads import Family
 
 
 def test_a_server_at_rest_is_looked_at_a_tenth_of_the_time() -> None:

@@ -16,11 +16,11 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.helped import RETRY_NS
-from llmtop.collectors.perf import collector as perf
-from llmtop.collectors.perf import run as perf_run
-from llmtop.collectors.perf.collector import PerfCollector
+from llmtop.collectors.tracing.helped import RETRY_NS
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.perf import collector as perf
+from llmtop.collectors.tracing.perf import run as perf_run
+from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import Missing, Trace, TrackId, Unknown
 from tests.collectors import stand_in_perf
 from tests.workloads.programs import target_of
@@ -293,7 +293,8 @@ def test_a_helper_that_hangs_is_ended(folder: Path, sleeper: int) -> None:
 def test_nothing_is_left_when_llmtop_is_killed(folder: Path, sleeper: int) -> None:
     write(folder, sleeper, trace=SUMMARY)
     code = (
-        "import time; from llmtop.collectors.perf.collector import PerfCollector; from llmtop.model import Target\n"
+        "import time; from llmtop.collectors.tracing.perf.collector import PerfCollector\n"
+        "from llmtop.model import Target\n"
         f"c = PerfCollector(Target({sleeper}, {sleeper}, 'process', '', ()), interval_s=100.0).__enter__()\n"
         "while not c.poll().readings: time.sleep(0.02)\n"
         "print(c._helper._process.pid, flush=True); time.sleep(600)"

@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.perf import threads as threads_module
-from llmtop.collectors.perf.events import Events, Part
-from llmtop.collectors.perf.looks import Look
-from llmtop.collectors.perf.run import PerfError, Program, Recording, wait_plainly
-from llmtop.collectors.perf.sched import SWITCH, Seed, Slice, Sums
-from llmtop.collectors.perf.threads import Family, Server, seeds
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.perf import threads as threads_module
+from llmtop.collectors.tracing.perf.events import Events, Part
+from llmtop.collectors.tracing.perf.looks import Look
+from llmtop.collectors.tracing.perf.perf_text import Sample
+from llmtop.collectors.tracing.perf.run import PerfError, Program, Recording, wait_plainly
+from llmtop.collectors.tracing.perf.sched import SWITCH, Seed, Slice, Sums
+from llmtop.collectors.tracing.perf.threads import Family, Server, seeds
 from llmtop.model import Unknown
-from llmtop.perf_text import Sample
 from llmtop.vocabulary import ThreadCause
 
 SERVER, TID = 4_300_001, 4_300_002

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.ebpf.counters import upper_bound
-from llmtop.collectors.ebpf.helper import system
-from llmtop.collectors.ebpf.process import HelperProcess
-from llmtop.collectors.perf import run as perf_run
-from llmtop.collectors.perf.collector import PROGRAM
+from llmtop.collectors.tracing.counters import upper_bound
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.perf import run as perf_run
+from llmtop.collectors.tracing.perf.collector import PROGRAM
+from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.model import Unknown
-from tests.collectors.ebpf.probes import Probes
+from tests.collectors.tracing.probes import Probes
 from tests.workloads.noise import a_cpu_for_the_first, first_myself, measured_again, put_first, put_on
 from tests.workloads.programs import Account, Workload
 
@@ -239,7 +239,7 @@ def test_tracefs_is_mounted_for_the_helper_alone(look: Callable[..., Look], work
 
 UNPRIVILEGED = """
 import subprocess, sys, time
-from llmtop.collectors.perf.collector import PerfCollector
+from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import Target
 busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100))"])
 try:

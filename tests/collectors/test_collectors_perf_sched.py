@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.perf import sched as perf_sched
-from llmtop.collectors.perf.sched import NEW, ON_CPU, SWITCH, WAKEUP, Seed, Slice, Sums
-from llmtop.perf_text import SWITCH_IN, Frame, Sample
+from llmtop.collectors.tracing.perf import sched as perf_sched
+from llmtop.collectors.tracing.perf.perf_text import SWITCH_IN, Frame, Sample
+from llmtop.collectors.tracing.perf.sched import NEW, ON_CPU, SWITCH, WAKEUP, Seed, Slice, Sums
 from llmtop.vocabulary import ThreadCause
 
 ME, OTHER, STRANGER = 7, 8, 99

@@ -14,8 +14,8 @@ from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.model import Severity, Target, TargetProcess, Trace
-from tests.collectors.ebpf.probes import needs_unshare
 from tests.collectors.processes import eventually, python
+from tests.collectors.tracing.probes import needs_unshare
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,11 +14,11 @@ import pytest
 from llmtop import procfs
 from llmtop.collectors import signal_senders
 from llmtop.collectors.base import Probes
-from llmtop.collectors.ebpf.helper import kernel
 from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.signal_senders import ENDING, Sent, SignalSenders
-from llmtop.collectors.tracers import are_allowed
+from llmtop.collectors.tracing.collector import are_allowed
+from llmtop.collectors.tracing.helper import kernel
 from llmtop.model import Target, TargetProcess, Track, TrackKind, Unknown
 from llmtop.servers.registry import ENGINES
 from tests.collectors.processes import Fake, Running, eventually, python, tree

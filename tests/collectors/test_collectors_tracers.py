@@ -8,11 +8,8 @@ import pytest
 
 from llmtop import ids
 from llmtop.collectors.base import Probes
-from llmtop.collectors.tracers import (
-    CHOICE,
+from llmtop.collectors.tracing.collector import (
     LIGHT,
-    NONE,
-    OFF,
     SWITCHED_OFF,
     Tracer,
     TracerCollector,
@@ -20,6 +17,7 @@ from llmtop.collectors.tracers import (
     chosen,
     modes,
 )
+from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
 from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown
 
 if TYPE_CHECKING:

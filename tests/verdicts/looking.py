@@ -15,10 +15,10 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.thread_signals import threads
-from llmtop.collectors.ebpf.collector import EbpfCollector
-from llmtop.collectors.ebpf.process import running_helpers
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.pyspy import PySpyCollector
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.process import running_helpers
 from llmtop.model import (
     NS_PER_S,
     Finding,
@@ -30,7 +30,7 @@ from llmtop.model import (
     TrackKind,
 )
 from llmtop.session import Session
-from tests.collectors.ebpf.probes import eventually
+from tests.collectors.tracing.probes import eventually
 from tests.live_traces import PlayedCollector, readings
 from tests.workloads.noise import put_first, put_on
 from tests.workloads.programs import Workload, target_of

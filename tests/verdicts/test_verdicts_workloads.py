@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.demo.limits import cpu_quota, why_no_quota
-from tests.collectors.ebpf.probes import why_no_probes
+from tests.collectors.tracing.probes import why_no_probes
 from tests.verdicts.looking import Case, Looked, Watch
 from tests.workloads.programs import HERE, Workload
 

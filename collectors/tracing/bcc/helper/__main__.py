@@ -1,0 +1,279 @@
+"""Runs the probes and reports.
+
+Usage: llmtop starts it; it ends with its standard input. What it says is told in protocol.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from ... import wire
+from ...helper import protocol
+from ...helper.governor import LADDER, LIGHT, Governor, Load, in_slices
+from ...helper.protocol import Link
+from ...helper.syscall_numbers import call_name
+from ...helper.system import UnavailableError
+from ...wire import Why
+from . import calls, lifecycle, samples, scheduler
+from .calls import Calls
+from .following import Following
+from .library import Library
+from .lifecycle import Changes, Lifecycle
+from .programs import Programs, Source
+from .samples import Samples
+from .scheduler import Scheduler
+from .symbols import Symbols
+
+TICK_S = 0.2
+"""How often what the probes cost is looked at: what has come to cost too much goes within this time."""
+FIRST_TICKS_S = (0.05, 0.05, 0.1)
+"""Sooner at first: nothing is known yet of what they will cost."""
+_FIRST_REPORT_S = 0.3
+_ENOUGH_STACKS = 50
+"""To say what one costs."""
+_OF_LIBRARIES = 1 / 3
+"""Of the budget: the share of probes on library functions."""
+_OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
+_SAMPLED = "scheduler.sampled"
+_LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
+
+
+class Helper:
+    """All probes together."""
+
+    def __init__(self, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+        self._programs = Programs()
+        self._symbols = Symbols()
+        self._stacks = options.stacks
+        library_budget = options.budget * _OF_LIBRARIES
+        self.missing: dict[str, Why] = {}
+        """What cannot be had here, or not yet, by part."""
+        by_registers = scheduler.source()
+        later = {"syscalls": calls.SOURCE} | ({"samples": samples.SOURCE} if self._stacks else {})
+        self._programs.ask(lifecycle.SOURCE, by_registers, *later.values())
+        self._awaited: dict[str, Source] = later
+        """Parts whose programs are being compiled."""
+        say(_LIFECYCLE)
+        self._lifecycle = Lifecycle(self._programs.wait(lifecycle.SOURCE))
+        say(_SCHEDULER)
+        found = self._scheduler_of(by_registers)
+        ladder = LIGHT if options.light else LADDER
+        self._governor = Governor(
+            options.budget if options.light else options.budget - library_budget,
+            stacks=self._stacks,
+            cpus=os.cpu_count() or 1,
+            ladder=in_slices(ladder) if found and found.can_slice else ladder,
+            is_careful=options.budget < 1,
+        )
+        self._scheduler = Following(found, self._lifecycle, self._governor) if found else None
+        self._calls: Calls | None = None
+        self._samples: Samples | None = None
+        self._library = Library(self._programs, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
+        self._wants_library = not options.light
+        self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
+        self._last_hits = self._lifecycle.hits()
+        self._walked = (0, 0)
+        """Stacks walked when their cost was last looked at, and the time that had taken, in ns."""
+        self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        """For how long, in ns, each part has looked: counters are sums over that time and no other."""
+        self._add_awaited()
+
+    def _scheduler_of(self, source: Source) -> Scheduler | None:
+        """By the best program that the kernel takes; a part that cannot be had costs only itself."""
+        try:
+            return Scheduler(self._programs.wait(source), self._symbols, source)
+        except UnavailableError as error:
+            if source is scheduler.WITHOUT_CALLS:
+                self.missing["scheduler"] = Why(error.reason, error.remedy)
+                return None
+        plainer = scheduler.BY_FIELDS if source is scheduler.SOURCE else scheduler.WITHOUT_CALLS
+        self._programs.ask(plainer)
+        return self._scheduler_of(plainer)
+
+    def _add_awaited(self) -> None:
+        """Add the parts whose programs are there by now; the others say that they are awaited, and how long already."""
+        for part in tuple(self._awaited):
+            self.missing.pop(part, None)
+            if self._add(part):
+                del self._awaited[part]
+            else:
+                self.missing[part] = Why(
+                    f"its probes are being compiled, for {self._programs.waiting_s():.0f} s",
+                    protocol.WAIT,
+                )
+
+    def _add(self, part: str) -> bool:
+        """Add a part if its program is there; whether it is, or never will be."""
+        try:
+            module = self._programs.module(self._awaited[part])
+            if module is not None and part == "syscalls":
+                self._calls = Calls(module)
+            elif module is not None:
+                self._samples = Samples(module, self._symbols)
+        except UnavailableError as error:
+            self.missing[part] = Why(error.reason, error.remedy)
+            return True
+        return module is not None
+
+    def start(self, pids: list[int]) -> None:
+        """Begin to look."""
+        for pid in pids:
+            self._lifecycle.add(pid)
+        if self._lifecycle.unseen and not self._lifecycle.processes:
+            raise UnavailableError("the server runs in a PID namespace inside llmtop's", _OUTSIDE)
+        self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
+        self._apply()
+
+    def tick(self) -> None:
+        """Several times a second: hold the cost to the budget, and add what can wait for the first numbers."""
+        self._govern()
+        self._follow()
+        if self._awaited:
+            self._add_awaited()
+            self._observe(time.monotonic_ns())
+            self._apply()
+        if self._wants_library:
+            self._library.tick(self._lifecycle.processes)
+
+    def look(self) -> wire.Sample:
+        """One report."""
+        now = time.monotonic_ns()
+        elapsed_ns = max(1, now - self._last_ns)
+        self._observe(now)
+        changes = self._lifecycle.changes()
+        self._take_in(changes, now)
+        report: wire.Sample = {"kind": "sample", "t": now, "elapsed": elapsed_ns, "observed": self._observed.copy()}
+        report |= {"born": changes.born, "gone": changes.gone, "renewed": changes.renewed}
+        report["ended"] = [wire.EndedThread(tgid, tid) for tid, tgid in changes.ended_threads]
+        if self._calls:
+            report |= self._calls.read(changes.ended_threads, changes.gone)
+            report["names"] = {entry.call: call_name(entry.call) for entry in report["calls"]}
+        if self._scheduler and self._scheduler.is_following:
+            report |= self._scheduler.scheduler.read(now, changes.ended_threads, changes.gone)
+        report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
+        report["functions"] = self._library.read(now, (*changes.gone, *changes.renewed))
+        report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
+        report |= self._library.coverage()
+        report["hits"] = self._last_hits
+        report["shed"] = str(self._governor.effort) if self._governor.shed else ""
+        following = self._scheduler.scheduler if self._scheduler else None
+        report["lost"] = sum(part.lost() for part in (self._calls, following, self._samples, self._library) if part)
+        report["missing"] = self.missing
+        for pid in self._lifecycle.unseen:
+            self.missing[f"process:{pid}"] = Why("it runs in a PID namespace inside llmtop's", _OUTSIDE)
+        if self._library.why_not is not None:
+            self.missing["library calls"] = Why(self._library.why_not.reason, self._library.why_not.remedy)
+        report["unprobed"] = self._library.notes
+        report["probed"] = self._library.probed
+        is_settling = self._wants_library and self._library.is_settling(self._lifecycle.processes)
+        report["settling"] = is_settling or bool(self._awaited)
+        self._last_ns = now
+        return report
+
+    def _observe(self, now: int) -> None:
+        """Take the time until now into account: before the effort changes."""
+        mode = self._calls.mode if self._calls else "off"
+        elapsed_ns, self._observed_ns = now - self._observed_ns, now
+        self._observed["calls"] += elapsed_ns * (mode != "off")
+        self._observed["timed"] += elapsed_ns * (mode == "timed")
+        if self._scheduler:
+            self._observed["scheduler"] = self._scheduler.observed_ns(now)
+
+    def _take_in(self, changes: Changes, now: int) -> None:
+        self._symbols.tick()
+        for pid in (*changes.gone, *changes.renewed):
+            self._symbols.forget(pid)
+            if self._scheduler:
+                self._scheduler.scheduler.forget_names(pid)
+        if self._samples:
+            self._samples.forget_names((*changes.gone, *changes.renewed))
+
+    def _govern(self) -> None:
+        """Weigh what the probes have cost since the last time; the effort from now on."""
+        now = time.monotonic_ns()
+        elapsed_s = max(1e-3, (now - self._governed_ns) / 1e9)
+        hits = self._lifecycle.hits()
+        rates = {name: (count - self._last_hits[name]) / elapsed_s for name, count in hits.items()}
+        self._learn_stacks(hits["stack"])
+        self._last_hits, self._governed_ns = hits, now
+        load = Load(
+            calls=rates["call"],
+            foreign_calls=rates["foreign_call"],
+            switches=rates["switch"],
+            foreign_switches=rates["foreign_switch"],
+            samples=rates["sample"],
+        )
+        if self._scheduler:
+            load = self._scheduler.load(load, elapsed_s)
+        if self._governor.judge(load, elapsed_s):
+            self._observe(now)
+            self._apply()
+
+    def _follow(self) -> None:
+        """Look in slices, where threads are not followed all the time."""
+        self.missing.pop(_SAMPLED, None)
+        if self._scheduler and not self._allowed("scheduler", partial(self._scheduler.tick, self.processes)):
+            self._scheduler = None
+        if self._scheduler and (why := self._scheduler.why_sampled()):
+            self.missing[_SAMPLED] = Why(why, "a longer window holds more slices: llmtop snapshot --seconds 30")
+
+    def _learn_stacks(self, stacks: int) -> None:
+        """What a stack costs depends on how deep it is: tens of frames of Python are dearer than a few of C."""
+        stack_ns = self._lifecycle.stack_ns()
+        walked, spent_ns = stacks - self._walked[0], stack_ns - self._walked[1]
+        if walked >= _ENOUGH_STACKS:
+            self._governor.learn("stack", spent_ns / walked)
+            self._walked = (stacks, stack_ns)
+
+    def _apply(self) -> None:
+        """Look as closely as the governor says; a part that the kernel does not let us attach costs only itself."""
+        effort = self._governor.effort
+        if self._scheduler:
+            follow = partial(self._scheduler.set_effort, effort, self.processes)
+            self._scheduler = self._scheduler if self._allowed("scheduler", follow) else None
+        if self._calls and not self._allowed("syscalls", partial(self._calls.set_mode, effort.calls)):
+            self._calls = None
+        if self._samples and not self._allowed("samples", partial(self._samples.set_on, effort.stack_every > 0)):
+            self._samples = None
+
+    def _allowed(self, part: str, attach: Callable[[], None]) -> bool:
+        try:
+            attach()
+        except UnavailableError as error:
+            self.missing[part] = Why(error.reason, error.remedy)
+            return False
+        return True
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The processes looked at."""
+        return tuple(self._lifecycle.processes)
+
+    @property
+    def knows_calls(self) -> bool:
+        """Whether sleeps are told by system call."""
+        return bool(self._scheduler and self._scheduler.scheduler.knows_calls)
+
+
+def _look(options: argparse.Namespace, link: Link) -> None:
+    def start() -> Helper:
+        helper = Helper(options, lambda doing: link.say({"kind": "attaching", "doing": doing}))
+        helper.start(options.pids)
+        return helper
+
+    helper = protocol.attach(link, start)
+    due_s = time.monotonic() + min(_FIRST_REPORT_S, options.interval)
+    for _ in link.ticks(*FIRST_TICKS_S, min(TICK_S, options.interval)):
+        helper.tick()
+        if time.monotonic() >= due_s:
+            due_s = max(due_s + options.interval, time.monotonic())
+            link.say(helper.look())
+
+
+if __name__ == "__main__":
+    # The kernel takes the probes off when their files close: there is nothing else to do.
+    os._exit(protocol.run(protocol.parser("llmtop-probes").parse_args(), _look))

@@ -1,0 +1,331 @@
+"""Addresses to names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...helper.elf import ElfError, ElfFunctions
+from ...helper.kernel import Table
+from ...helper.system import UnavailableError, read
+from .compiler import load_bcc
+
+VDSO = "[vdso]"
+_FUNCTION_KINDS = frozenset(b"tTwW"[i : i + 1] for i in range(4))
+"""Kinds of symbol in /proc/kallsyms: nm(1)."""
+_LOOK_AFTER_TICKS = 5
+_LONGEST_TICKS = 640
+STACK = "127Q"
+"""The layout of a stack in a stack map: PERF_MAX_STACK_DEPTH addresses, the innermost first."""
+MOST_IDS = 6000
+"""Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
+MOST_ADDRESSES = 50_000
+"""So many addresses and their names are remembered; then they are looked up anew."""
+
+
+class Symbols:
+    """Names of functions by process and address, remembered.
+
+    Code that a file holds is named by the file; what is made while the program runs (a just-in-time compiler's), and
+    what a debug file apart may know, by bcc, where there is any of that. Stacks walked without frame pointers hold
+    addresses that no code has, so a process with unknown addresses is looked at anew only when it has mapped more, and
+    ever more seldom.
+    """
+
+    def __init__(self, bcc: Callable[[], Any] = load_bcc) -> None:
+        self._load_bcc = bcc
+        self._names: dict[tuple[int, int], str] = {}
+        """The kernel is process -1."""
+        self._files: dict[str, ElfFunctions | None] = {}
+        """By what /proc tells of a file: its device and inode. None is one that cannot be read."""
+        self._unknown: dict[int, int] = {}
+        """For how many ticks each process has had addresses without a name."""
+        self._patience: dict[int, int] = {}
+        self._code: dict[int, Code] = {}
+
+    @cached_property
+    def _vdso(self) -> Vdso:
+        return Vdso()
+
+    @cached_property
+    def _kernel(self) -> KernelFunctions:
+        """Read when the first name is asked for."""
+        return KernelFunctions()
+
+    @cached_property
+    def _bpf(self) -> Any | None:
+        """Loaded when a name is asked for that only it may know; None where it is not to be had."""
+        try:
+            return self._load_bcc()
+        except UnavailableError:
+            return None
+
+    def user(self, tgid: int, address: int) -> str:
+        """A function of a process, or the library it is in, in brackets."""
+        name = self._names.get((tgid, address))
+        if name is None:
+            if len(self._names) >= MOST_ADDRESSES:
+                self._names.clear()
+            name = self._names[tgid, address] = self._look_up(tgid, address)
+        return name
+
+    def kernel(self, address: int) -> str:
+        """A function of the kernel, marked as such."""
+        name = self._names.get((-1, address))
+        if name is None:
+            name = self._names[-1, address] = f"{self._kernel.name(address)}_[k]"
+        return name
+
+    def _look_up(self, tgid: int, address: int) -> str:
+        code = self._code.get(tgid)
+        if code is None:
+            code = self._code[tgid] = Code.of(tgid)
+        region = code.at(address)
+        if region is None:
+            self._unknown.setdefault(tgid, 0)
+            return "[unknown]"
+        functions = self._functions(tgid, region) if region.is_file else None
+        if region.path == VDSO:
+            name = self._vdso.name(address - region.start)
+        else:
+            name = self._name_in(functions, tgid, region, address) if functions else None
+        if name is None and (code.generated if functions is None else not functions.is_complete and _has_debug_files()):
+            name = self._name_by_bcc(tgid, address)
+        if name is None and not region.is_file:
+            self._unknown.setdefault(tgid, 0)  # it may be named later
+        return name or f"[{os.path.basename(region.path).strip('[]') or 'unknown'}]"
+
+    def _functions(self, tgid: int, region: Region) -> ElfFunctions | None:
+        if region.file not in self._files:
+            try:
+                with opened(tgid, region) as descriptor:
+                    self._files[region.file] = ElfFunctions(descriptor)
+            except (OSError, ElfError):
+                self._files[region.file] = None
+        return self._files[region.file]
+
+    def _name_in(self, functions: ElfFunctions, tgid: int, region: Region, address: int) -> str | None:
+        try:
+            with opened(tgid, region) as descriptor:
+                return functions.name(descriptor, address - region.start + region.offset)
+        except OSError:  # the process has just ended
+            return None
+
+    def _name_by_bcc(self, tgid: int, address: int) -> str | None:
+        if self._bpf is None:
+            return None
+        found, _, _ = self._bpf._sym_cache(tgid).resolve(address, True)
+        return found.decode("utf-8", "replace") if found else None
+
+    def forget(self, tgid: int) -> None:
+        """A process ended or became another program."""
+        for book in (self._unknown, self._patience, self._code):
+            book.pop(tgid, None)
+        self._drop(tgid)
+        mapped = {region.file for code in self._code.values() for region in code.regions}
+        self._files = {file: functions for file, functions in self._files.items() if file in mapped}
+
+    def _drop(self, tgid: int) -> None:
+        self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
+        cache = self._bpf._sym_caches.pop(tgid, None) if "_bpf" in vars(self) and self._bpf else None
+        if cache is not None:  # bcc itself never gives one back
+            sys.modules["bcc"].lib.bcc_free_symcache(cache.cache, tgid)
+
+    def tick(self) -> None:
+        """Called once a second."""
+        for tgid in list(self._unknown):
+            self._unknown[tgid] += 1
+            patience = self._patience.setdefault(tgid, _LOOK_AFTER_TICKS)
+            if self._unknown[tgid] > patience:
+                self._unknown[tgid] = 0
+                if (code := Code.of(tgid)) != self._code.get(tgid):
+                    self._code[tgid] = code
+                    self._patience[tgid] = min(2 * patience, _LONGEST_TICKS)
+                    del self._unknown[tgid]
+                    self._drop(tgid)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Addresses of a process that hold code, and what they are of."""
+
+    start: int
+    end: int
+    offset: int
+    file: str
+    path: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file holds the code, rather than memory alone."""
+        return self.path.startswith("/") and not self.path.startswith(("/dev/zero", "/memfd:"))
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that a process has mapped, and how long its list of generated code is (/tmp/perf-PID.map)."""
+
+    regions: tuple[Region, ...]
+    generated: int
+
+    @classmethod
+    def of(cls, tgid: int) -> Code:
+        """As it is now; without regions when the process has ended."""
+        lines = (line.split(None, 5) for line in read(f"/proc/{tgid}/maps").splitlines())
+        regions = tuple(_region(fields) for fields in lines if len(fields) >= 5 and "x" in fields[1])
+        try:
+            return cls(regions, os.stat(f"/proc/{tgid}/root/tmp/perf-{tgid}.map").st_size)
+        except OSError:
+            return cls(regions, 0)
+
+    def at(self, address: int) -> Region | None:
+        """What holds an address."""
+        i = bisect_right(self.regions, address, key=lambda region: region.start) - 1
+        return self.regions[i] if i >= 0 and address < self.regions[i].end else None
+
+
+def _region(fields: list[str]) -> Region:
+    start, end = (int(address, 16) for address in fields[0].split("-"))
+    return Region(start, end, int(fields[2], 16), f"{fields[3]} {fields[4]}", fields[5] if len(fields) > 5 else "")
+
+
+@contextmanager
+def opened(tgid: int, region: Region) -> Iterator[int]:
+    """The file of a region, as the process has it: replaced since or in a container, it is still that one.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    try:
+        descriptor = os.open(f"/proc/{tgid}/map_files/{region.start:x}-{region.end:x}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # a capability in place of root does not open these, and mappings change
+        descriptor = os.open(f"/proc/{tgid}/root{region.path}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class Vdso:
+    """The functions that the kernel puts into every process: the same for all, so that ours tell them."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("vdso")
+        self._functions: ElfFunctions | None = None
+        try:
+            region = next(one for one in Code.of(os.getpid()).regions if one.path == VDSO)
+            with open("/proc/self/mem", "rb", buffering=0) as memory:
+                os.write(self._file, os.pread(memory.fileno(), region.end - region.start, region.start))
+            self._functions = ElfFunctions(self._file)
+        except (StopIteration, OSError, ElfError):  # this kernel has none, or none that can be read: it has no names
+            return
+
+    def name(self, offset: int) -> str | None:
+        """The function at so many bytes from its start."""
+        return self._functions.name(self._file, offset) if self._functions else None
+
+
+class KernelFunctions:
+    """The kernel's functions, from /proc/kallsyms: addresses are 0 there for those who may not see them.
+
+    Its own are in the order of their addresses, 120,000 lines and more, and are looked for where they stand: to take
+    all of them in takes half a second. Those of modules follow, in no order.
+    """
+
+    def __init__(self) -> None:
+        self._text = read("/proc/kallsyms").encode()
+        first = self._text.find(b"\t[")
+        self._own = self._text.rfind(b"\n", 0, first) + 1 if first >= 0 else len(self._text)
+
+    def name(self, address: int) -> str:
+        """The function at an address."""
+        found = self._nearest(address)
+        if found is None or address >= self._last:
+            i = bisect_right(self._modules, address, key=lambda one: one[0]) - 1
+            found = self._modules[i] if i >= 0 else found
+        return found[1] if found and found[0] else "[unknown]"
+
+    def _nearest(self, address: int) -> tuple[int, str] | None:
+        """The last of the kernel's own functions at or below an address, by halving the text."""
+        low, high = 0, self._own
+        while low < high:
+            start = self._text.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            end = self._text.find(b"\n", start, self._own) + 1 or self._own
+            if int(self._text[start:end].split()[0], 16) > address:
+                high = start
+            else:
+                low = end
+        while low:
+            start = self._text.rfind(b"\n", 0, low - 1) + 1
+            value, kind, name = self._text[start:low].split()[:3]
+            if kind in _FUNCTION_KINDS:
+                return int(value, 16), name.decode("utf-8", "replace")
+            low = start
+        return None
+
+    @cached_property
+    def _last(self) -> int:
+        """Where the last of the kernel's own begins."""
+        line = self._text[: self._own].rstrip(b"\n").rpartition(b"\n")[2].split()
+        return int(line[0], 16) if line else 0
+
+    @cached_property
+    def _modules(self) -> list[tuple[int, str]]:
+        lines = (line.split() for line in self._text[self._own :].splitlines())
+        return sorted(
+            (int(line[0], 16), line[2].decode("utf-8", "replace")) for line in lines if line[1] in _FUNCTION_KINDS
+        )
+
+
+def _has_debug_files() -> bool:
+    return os.path.isdir("/usr/lib/debug/.build-id")
+
+
+class StackTable:
+    """The stacks of one BPF stack map, named."""
+
+    def __init__(self, table: Table, symbols: Symbols) -> None:
+        self._table = table
+        self._symbols = symbols
+        self._frames: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._ids: set[int] = set()
+
+    def frames(self, tgid: int, user: int, kernel: int) -> tuple[str, ...]:
+        """Root first: the program's functions, then the kernel's. Negative ids are stacks that were not had."""
+        return self._part(tgid, user) + self._part(-1, kernel)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to clear it."""
+        return len(self._ids) > MOST_IDS
+
+    def clear(self) -> None:
+        """Forget all stacks; ids from before mean nothing afterwards."""
+        self._table.clear()
+        self._frames.clear()
+        self._ids.clear()
+
+    def forget(self, tgid: int) -> None:
+        """A process ended or became another program: the same id may now name other functions."""
+        self._frames = {key: frames for key, frames in self._frames.items() if key[0] != tgid}
+
+    def _part(self, tgid: int, stack: int) -> tuple[str, ...]:
+        if stack < 0:
+            return ()
+        frames = self._frames.get((tgid, stack))
+        if frames is None:
+            self._ids.add(stack)
+            frames = self._frames[tgid, stack] = self._name(tgid, stack)
+        return frames
+
+    def _name(self, tgid: int, stack: int) -> tuple[str, ...]:
+        addresses = [address for address in reversed(self._table.get(stack) or ()) if address]
+        if tgid < 0:
+            return tuple(self._symbols.kernel(address) for address in addresses)
+        return tuple(self._symbols.user(tgid, address) for address in addresses)

@@ -1,0 +1,113 @@
+"""Two ways to hold probes on functions of a library that a process maps.
+
+Linux 6.10 takes all functions of a library at once, and takes them away at once. Before, each function has a probe for
+its entry and one for its return, and the kernel waits a tenth of a second as it takes one away: a minute for a
+server of eight processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ...helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
+from ...helper.kernel import attach_uprobe, close_all, link_uprobes
+from ...helper.system import kernel_release
+from .programs import KPROBE, Module, Source
+
+_TAKES_MANY = (6, 10)
+"""Linux 6.6 has links of many functions, but took only one thread of the process: commit 46ba0e49b642 mended that."""
+_TELLS_COOKIES = (5, 15)
+_UPROBE_MULTI = 48
+"""enum bpf_attach_type of include/uapi/linux/bpf.h."""
+_KINDS = ("OTHER", "LAUNCH", "SYNC")
+"""The enumeration of programs/library.c."""
+
+
+def _kind(name: str) -> int:
+    return 1 if name in LAUNCHES else 2 if name in SYNCHRONISING else 0
+
+
+class Uprobes(Protocol):
+    """Probes on library functions."""
+
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        """Have probes on these functions (name: place in the file) of a file that a process maps.
+
+        Functions of one group come and go together, without a break in those of others.
+
+        Raises:
+            OSError: The kernel refuses them.
+        """
+
+
+class LinkedUprobes:
+    """One link for the entries and one for the returns of all functions of a library in a process."""
+
+    def __init__(self, module: Module) -> None:
+        self._enter, self._leave = (module.load(name, KPROBE, _UPROBE_MULTI) for name in ("enter_any", "leave_any"))
+        self._links: dict[tuple[int, str, str], list[int]] = {}
+
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        close_all(self._links.pop((pid, path, group), []))  # the entries first: they are what costs
+        if functions:
+            links = self._links[pid, path, group] = []
+            cookies = {place: cookie_of(name) for name, place in functions.items()}
+            links.append(link_uprobes(self._leave, pid, path, cookies, is_return=True))
+            links.append(link_uprobes(self._enter, pid, path, cookies, is_return=False))
+
+
+class SingleUprobes:
+    """Two probes a function."""
+
+    def __init__(self, programs: Mapping[str, tuple[int, int]], *, have_cookies: bool) -> None:
+        self._programs = programs
+        """What runs as a function returns, and as it is entered."""
+        self._have_cookies = have_cookies
+        self._held: dict[tuple[int, str, str], dict[str, list[int]]] = {}
+
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        held = self._held.setdefault((pid, path, group), {})
+        for name in held.keys() - functions.keys():
+            close_all(held.pop(name))
+        for name in functions.keys() - held.keys():
+            probes = held[name] = []
+            for program, is_return in zip(self._programs[name], (True, False)):
+                cookie = cookie_of(name) if self._have_cookies else None
+                probes += attach_uprobe(path, functions[name], pid, program, is_return=is_return, cookie=cookie)
+
+
+_PAIRS = "".join(
+    f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_KINDS[_kind(name)]}); }}\n"
+    f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_KINDS[_kind(name)]}); }}\n"
+    for name, n in NUMBERS.items()
+)
+WITH_COOKIES = Source("library", ("-DWITH_COOKIES=1",))
+WITHOUT_COOKIES = Source("library", ("-DWITH_COOKIES=0",), _PAIRS)
+
+
+def source() -> Source:
+    """The program that this kernel can be expected to load."""
+    return WITH_COOKIES if kernel_release() >= _TELLS_COOKIES else WITHOUT_COOKIES
+
+
+def make_uprobes(source: Source, module: Module) -> Uprobes:
+    """Probes by a program of this source, in the best way that the kernel has.
+
+    Raises:
+        UnavailableError: The kernel refuses the program.
+    """
+    if source is WITHOUT_COOKIES:
+        pairs = {
+            name: (module.load(f"leave_{n}", KPROBE), module.load(f"enter_{n}", KPROBE)) for name, n in NUMBERS.items()
+        }
+        return SingleUprobes(pairs, have_cookies=False)
+    if kernel_release() >= _TAKES_MANY:
+        return LinkedUprobes(module)
+    pair = (module.load("leave_any", KPROBE), module.load("enter_any", KPROBE))
+    return SingleUprobes(dict.fromkeys(NUMBERS, pair), have_cookies=True)
+
+
+def cookie_of(name: str) -> int:
+    """What tells the program for all functions which one it runs for."""
+    return NUMBERS[name] | _kind(name) << 8

@@ -1,0 +1,382 @@
+"""The program that bpftrace runs: what it counts is what collectors/tracing/bcc/programs counts.
+
+It is written for bpftrace 0.17 and has to run on what came since, which rules some things out: raw tracepoints (0.17
+does not know those of system calls), deleting from a map that is printed (until 0.18 bpftrace ends when an entry is
+gone as it comes to it: such entries are set to 0), variables that are first set within a block (0.22), keys and tuples
+of mixed integer types (0.22: hence the casts), and deleting an entry that is not there (0.23 complains of each).
+
+Counters of the kinds `count`, `sum` and `hist` have a value for each CPU, so that none is lost to another CPU. But
+newer releases (0.23; not 0.17) make an entry only where there is none: of CPUs that come to a new one at the same
+moment, all but one lose what they add (helper_error -17, EEXIST). So what must be exact is made with a 0 first, which
+may get lost. A histogram cannot be: counts are kept beside it.
+
+Times are kept in units of 256 ns in histograms, so that the power-of-two buckets of `hist` are the slots of
+programs/common.h; bpftrace before 0.20 keeps only 32 bits of what it is given.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+
+from llmtop.collectors.tracing.helper.governor import HERTZ
+from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
+
+NO_CALL = 0xFFFF
+STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
+"""A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
+_FIRST_MS = 100
+PRINTED = 300
+"""Stacks of one kind in one look, the heaviest; each is named anew by bpftrace when it is printed."""
+_SAFE_PATH = re.compile(r"[\w./+@=-]+\Z", re.ASCII)
+_SAFE_SYMBOL = re.compile(r"\w+\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """System calls of a machine; `polls` have their timeout in milliseconds in that argument, ppoll points to one."""
+
+    sched_yield: int
+    polls: tuple[tuple[int, int], ...]
+    ppoll: int
+    futex: int
+    on_files: tuple[tuple[int, int], ...]
+    """First and last of those whose first argument is a file that tells what is waited for: ioctl, read, write."""
+
+
+_MACHINES = {
+    "x86_64": _Numbers(24, ((7, 2), (232, 3), (281, 3)), 271, 202, ((0, 1), (16, 20))),
+    "aarch64": _Numbers(124, ((22, 3),), 73, 98, ((29, 29), (63, 68))),
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A library function to look at: where it is, and its number in what is printed.
+
+    Attributes:
+        launches: It starts kernels: told by thread.
+        waits: It waits for the GPU: told by thread, and sleeps within it are put down to it.
+    """
+
+    path: str
+    symbol: str
+    number: int
+    launches: bool = False
+    waits: bool = False
+
+    @property
+    def can_be_written(self) -> bool:
+        """Whether its names mean nothing in bpftrace's language."""
+        return bool(_SAFE_PATH.match(self.path) and _SAFE_SYMBOL.match(self.symbol))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run of bpftrace looks at; another plan is another run.
+
+    Attributes:
+        calls: "timed", "counted" or "off".
+        stack_every: One sleep in so many has its stack taken; 0 for none.
+        samples: Whether the stacks of what runs are taken.
+        named: Whether bpftrace may give the functions of programs their names.
+        loses_first: Whether this bpftrace may lose what CPUs add to an entry that is new.
+    """
+
+    pids: tuple[int, ...]
+    calls: str = "timed"
+    scheduler: bool = True
+    stack_every: int = 0
+    samples: bool = False
+    functions: tuple[Function, ...] = ()
+    interval_ms: int = 1000
+    stacks_ms: int = 2000
+    named: bool = True
+    loses_first: bool = False
+
+    @property
+    def first_ms(self) -> int:
+        """When the first report comes, which tells that all is attached: there is no need to wait long for that."""
+        return min(_FIRST_MS, self.interval_ms // 2)
+
+    @property
+    def stacks(self) -> bool:
+        """Whether sleeps have stacks."""
+        return self.scheduler and self.stack_every > 0
+
+
+def script(plan: Plan, machine: str = platform.machine()) -> str:
+    """The program in bpftrace's language."""
+    parts = [_begin(plan), _LIFECYCLE]
+    parts += _call_probes(plan, machine)
+    if plan.scheduler:
+        parts.append(_scheduler(plan))
+    parts += [_function(function, plan) for function in plan.functions]
+    if plan.samples:
+        parts.append(_SAMPLES.replace("HERTZ", str(HERTZ)))
+    return "\n".join([*parts, _reports(plan)])  # intervals last: when one fires, all else is attached
+
+
+def _begin(plan: Plan) -> str:
+    """The first processes to follow; and maps that are read before they are written, so that their types are known."""
+    targets = " ".join(f"@target[(uint64){pid}] = 1;" for pid in plan.pids)
+    zero = "(uint64)0"
+    types = f" @known[{zero}] = {zero}; @call[{zero}] = ({zero}, {zero}, {zero});"
+    if plan.scheduler:
+        types += f" @woken[{zero}] = {zero}; @off[{zero}] = ({zero}, {zero}, {zero}, {zero});"
+    if plan.functions:
+        types += f" @entered[{zero}, {zero}, {zero}] = {zero}; @outermost[{zero}] = {zero}; @syncing[{zero}] = 0;"
+    return f"BEGIN {{ {targets}{types} }}"
+
+
+# A new thread's id is put on the list too: it is never looked up as a process's, and only takes room until it ends.
+# Threads end after their process is off the list; what they leave must go, because their ids are used again.
+_LIFECYCLE = """
+tracepoint:sched:sched_process_fork {
+  if (@target[(uint64)pid]) {
+    @target[(uint64)args->child_pid] = 1;
+    @born[(uint64)args->child_pid] = 1;
+  }
+}
+tracepoint:sched:sched_process_exec {
+  if (@target[(uint64)pid]) { @renewed[(uint64)pid] = 1; }
+}
+tracepoint:sched:sched_process_exit {
+  if (@target[(uint64)pid] || @known[(uint64)tid]) { @ended[(uint64)tid] = (uint64)pid; }
+  if (@known[(uint64)tid]) { delete(@known[(uint64)tid]); }
+  if (@call[(uint64)tid].1) { delete(@call[(uint64)tid]); }
+  if (@target[(uint64)tid]) { delete(@target[(uint64)tid]); }
+}"""
+
+
+def _call_probes(plan: Plan, machine: str) -> list[str]:
+    numbers, traps = _MACHINES[machine], TRAPS.get(machine, {})
+    own = f" /{' && '.join(f'args->id != {number}' for number in traps.values())}/" if traps else ""
+    files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
+    if plan.calls == "counted":
+        counted = _COUNTED.replace("COUNT", _added(plan, "@calls[(uint64)pid, $call]"))
+        return [counted.replace("FILES", files).replace(" OWN", own)]
+    if plan.calls == "off":
+        return []
+    polls = " ".join(
+        f"if ($call == {number} && (args->args[{place}] & 0xffffffff) == 0) {{ $spins = (uint64)1; }}"
+        for number, place in numbers.polls
+    )
+    timed = _TIMED.replace("FILES", files).replace(" OWN", own).replace("POLLS", polls)
+    timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("PPOLL", str(numbers.ppoll))
+    timed = timed.replace("FUTEX", str(numbers.futex))
+    apart = f"\n    {_added(plan, '@calls[(uint64)pid, $call]')}" if plan.loses_first else ""
+    timed = timed.replace("ERROR", _added(plan, "@errors[(uint64)pid, $call]"))
+    return [timed.replace("TIMEOUT", _added(plan, "@switch_timeouts[(uint64)pid]")).replace("COUNT", apart)]
+
+
+def _added(plan: Plan, counter: str, amount: str = "(uint64)1") -> str:
+    """What adds to a counter that several CPUs may come to at once; else `count` will do."""
+    if plan.loses_first:
+        return f"{counter} = sum((uint64)0); {counter} = sum({amount});"
+    return f"{counter} = count();" if amount == "(uint64)1" else f"{counter} = sum({amount});"
+
+
+_COUNTED = """
+tracepoint:raw_syscalls:sys_enter OWN {
+  if (@target[(uint64)pid]) {
+    $call = (uint64)args->id;
+    $file = (uint64)0;
+    if (FILES) { $file = (uint64)args->args[0]; }
+    COUNT
+    @call[(uint64)tid] = ((uint64)1, $call + (uint64)1, $file);
+  } else { @foreign_calls = count(); }
+}"""
+_TIMED = """
+tracepoint:raw_syscalls:sys_enter OWN {
+  if (@target[(uint64)pid]) {
+    $call = (uint64)args->id;
+    $spins = (uint64)0;
+    $file = (uint64)0;
+    if ($call == YIELD) { $spins = (uint64)1; }
+    POLLS
+    if ($call == PPOLL && args->args[2] != 0) {
+      if (*(uint64 *)uptr(args->args[2]) == 0 && *(uint64 *)uptr(args->args[2] + 8) == 0) { $spins = (uint64)1; }
+    }
+    if (FILES) { $file = (uint64)args->args[0]; }
+    if ($spins) { @spins[(uint64)pid, (uint64)tid, $call] = count(); }
+    if ($spins == 0) { @call[(uint64)tid] = (nsecs, $call + (uint64)1, $file); }
+  } else { @foreign_calls = count(); }
+}
+tracepoint:raw_syscalls:sys_exit {
+  $entry = @call[(uint64)tid];
+  if ($entry.0) {
+    $ns = nsecs - $entry.0;
+    $call = $entry.1 - (uint64)1;
+    @latency[(uint64)pid, $call] = hist($ns >> 8);COUNT
+    @time[(uint64)pid, $call] = sum($ns);
+    if (args->ret < 0 && args->ret >= -4095) {
+      ERROR
+      if (args->ret == -110 && $call == FUTEX && $ns > 4500000 && $ns < 7000000) {
+        TIMEOUT
+      }
+    }
+    delete(@call[(uint64)tid]);
+  }
+}"""
+
+
+# Who wakes a thread is told in the waker's context; `sched_wakeup` may come by an interrupt of the CPU it wakes on.
+def _scheduler(plan: Plan) -> str:
+    text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
+    some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
+    sync = f" | ((uint64)(@syncing[(uint64)tid] > 0) << {SYNC_SHIFT})" if plan.functions else ""
+    return text.replace("SOME", some).replace("SYNC", sync)
+
+
+_TAKE = """
+      if ($state != 0SOME) {
+        $taken = (uint64)1;
+        @user[(uint64)tid] = ustack;
+        @kernel[(uint64)tid] = kstack;
+      }"""
+_WEIGH = """
+      if ($off.3) {
+        @sleep_stacks[$off.1, $next, $off.2, @user[$next], @kernel[$next]] = sum($woken - $off.0);
+      }"""
+_SCHEDULER = """
+tracepoint:sched:sched_waking {
+  $tid = (uint64)args->pid;
+  $of = @known[$tid];
+  if ($of) { @wakes[$of, $tid, (uint64)tid] = count(); }
+}
+tracepoint:sched:sched_wakeup {
+  $tid = (uint64)args->pid;
+  $off = @off[$tid];
+  if (($off.2 >> 16) & 0xff) {
+    if (@woken[$tid] == 0) { @woken[$tid] = nsecs; }
+  }
+}
+tracepoint:sched:sched_switch {
+  $now = nsecs;
+  if (@target[(uint64)pid]) {
+    $state = (uint64)args->prev_state & 0xff;
+    $entry = @call[(uint64)tid];
+    $call = (uint64)0xffff;
+    $taken = (uint64)0;
+    if ($entry.1) { $call = $entry.1 - (uint64)1; }
+    if (($state & 0x30) == 0) {  // neither EXIT_DEAD nor EXIT_ZOMBIE
+      @known[(uint64)tid] = (uint64)pid;TAKE
+      @off[(uint64)tid] = ($now, (uint64)pid, $call | ($state << 16)SYNC | ($entry.2 << 32), $taken);
+    }
+  }
+  $next = (uint64)args->next_pid;
+  $off = @off[$next];
+  if ($off.0) {
+    $woken = $off.0;
+    if (($off.2 >> 16) & 0xff) {
+      $woken = @woken[$next];
+      if ($woken) { @woken[$next] = (uint64)0; }
+      if ($woken == 0) { $woken = $now; }
+      @slept[$off.1, $next, $off.2] = sum($woken - $off.0);WEIGH
+    }
+    @queue[$off.1] = hist(($now - $woken) >> 8);
+    @off[$next] = ((uint64)0, (uint64)0, (uint64)0, (uint64)0);
+  }
+}"""
+
+
+def _function(function: Function, plan: Plan) -> str:
+    """The probes on a function; one clause each, because a uretprobe does not know whose it is.
+
+    The runtime's functions call the driver's: by thread, the outermost one counts.
+    """
+    place = f"{function.path}:{function.symbol}"
+    by_thread = _BY_THREAD if function.launches or function.waits else ("", "")
+    enter, leave = (part.replace("FLAG", "1" if function.waits else "0") for part in by_thread)
+    apart = f"\n    {_added(plan, '@library_count[(uint64)pid, NUMBER]')}" if plan.loses_first else ""
+    text = _FUNCTION.replace("PLACE", place).replace("ENTER", enter).replace("LEAVE", leave).replace("COUNT", apart)
+    return text.replace("NUMBER", f"(uint64){function.number}")
+
+
+_BY_THREAD = (
+    "if (@outermost[(uint64)tid] == 0) { @outermost[(uint64)tid] = NUMBER + (uint64)1; @syncing[(uint64)tid] = FLAG; }",
+    """
+    if (@outermost[(uint64)tid] == NUMBER + (uint64)1) {
+      @library_time[(uint64)pid, (uint64)tid, NUMBER] = sum(nsecs - $since);
+      @library_calls[(uint64)pid, (uint64)tid, NUMBER] = count();
+      @outermost[(uint64)tid] = (uint64)0;
+      @syncing[(uint64)tid] = 0;
+    }""",
+)
+_FUNCTION = """
+uprobe:PLACE {
+  if (@target[(uint64)pid]) { @entered[(uint64)pid, (uint64)tid, NUMBER] = nsecs; ENTER }
+}
+uretprobe:PLACE {
+  $since = @entered[(uint64)pid, (uint64)tid, NUMBER];
+  if ($since) {
+    @library[(uint64)pid, NUMBER] = hist((nsecs - $since) >> 8);COUNT
+    @library_ns[(uint64)pid, NUMBER] = sum(nsecs - $since);
+    @entered[(uint64)pid, (uint64)tid, NUMBER] = (uint64)0;LEAVE
+  }
+}"""
+
+
+_SAMPLES = """
+profile:hz:HERTZ {
+  if (@target[(uint64)pid]) { @samples[(uint64)pid, (uint64)tid, ustack, kstack] = count(); }
+}"""
+
+
+def _reports(plan: Plan) -> str:
+    """What is printed at every interval, and once more at the end. Sums come before the sleeps that go on."""
+    news = ["born", "ended", "renewed"]
+    sums = list(news)
+    if plan.calls == "timed":
+        sums += ["latency", "time", "errors", "spins", "switch_timeouts", "foreign_calls"]
+        sums += ["calls"] if plan.loses_first else []
+    if plan.calls == "counted":
+        sums += ["calls", "foreign_calls"]
+    if plan.functions:
+        sums += ["library", "library_ns"] + (["library_count"] if plan.loses_first else [])
+    if any(function.launches or function.waits for function in plan.functions):
+        sums += ["library_time", "library_calls"]
+    if plan.scheduler:
+        sums += ["slept", "queue", "wakes"]
+    if plan.functions:
+        sums.append("entered")
+    if plan.scheduler:
+        sums += ["off", "woken"]
+    stacks = _stack_maps(plan)
+    hidden = ["first", "turn", "target", "known", "call", "outermost", "syncing", "user", "kernel"]
+    begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
+    prints = "".join(f" print(@{name});" for name in sums)
+    clears = "".join(f" clear(@{name});" for name in news)
+    every = max(1, plan.stacks_ms // plan.interval_ms)
+    first = f"interval:ms:{plan.first_ms} {{ if (@first == 0) {{ @first = 1; {begin}{prints} {end} }} }}"
+    regular = f"interval:ms:{plan.interval_ms} {{ @turn = @turn + 1; {begin}{prints}{clears}"
+    regular += f"{_stack_prints(stacks, every)} {end} }}"
+    # What is left at the end would be printed by bpftrace itself, names of stacks and all.
+    forget = "".join(f" clear(@{name});" for name in (*hidden, *sums, *stacks) if _is_used(name, plan))
+    return f"{first}\n{regular}\nEND {{ {begin}{prints} {end}{forget} }}"
+
+
+def _stack_prints(names: list[str], every: int) -> str:
+    """Stacks of one time in so many; the sums are cleared, the stacks of those asleep are not."""
+    if not names:
+        return ""
+    sums = "".join(f" print(@{name}, {PRINTED}); clear(@{name});" for name in names)
+    asleep = f" print(@user, {PRINTED}); print(@kernel, {PRINTED});" if "sleep_stacks" in names else ""
+    return f' if (@turn % {every} == 0) {{ printf("stacks\\n");{sums}{asleep} }}'
+
+
+def _stack_maps(plan: Plan) -> list[str]:
+    return [*(["sleep_stacks"] if plan.stacks else []), *(["samples"] if plan.samples else [])]
+
+
+def _is_used(name: str, plan: Plan) -> bool:
+    """Whether the program has this map: bpftrace refuses to speak of one that is never written."""
+    conditions = {
+        "outermost": bool(plan.functions),
+        "syncing": bool(plan.functions),
+        "user": plan.stacks,
+        "kernel": plan.stacks,
+    }
+    return conditions.get(name, True)

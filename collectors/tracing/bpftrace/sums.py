@@ -1,0 +1,60 @@
+"""Counters that go on when bpftrace starts anew and counts from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
+
+from llmtop.collectors.tracing.bpftrace.output import Key, Slots
+
+Value = TypeVar("Value", int, "Slots")
+
+
+class Sums(Generic[Value]):
+    """The counters of one map: what earlier runs came to, and what this one has counted."""
+
+    def __init__(self) -> None:
+        self._before: dict[Key, Value] = {}
+        self._now: dict[Key, Value] = {}
+
+    def take(self, table: Mapping[Key, Value]) -> list[Key]:
+        """Take in what the map holds now; the keys whose counters have changed."""
+        changed = [key for key, value in table.items() if self._now.get(key) != value]
+        self._now.update(table)
+        return changed
+
+    def get(self, key: Key) -> Value | None:
+        """The sum over all runs; None for what has never been counted."""
+        before, now = self._before.get(key), self._now.get(key)
+        if before is None or now is None:
+            return before if now is None else now
+        return _added(before, now)
+
+    def items(self) -> list[tuple[Key, Value]]:
+        """All sums."""
+        keys = self._before.keys() | self._now.keys()
+        return [(key, value) for key in keys if (value := self.get(key)) is not None]
+
+    def begin_again(self) -> None:
+        """The run has ended: the next one counts from 0."""
+        self._before = dict(self.items())
+        self._now.clear()
+
+    def forget(self, places: Collection[int], place: int) -> None:
+        """Drop what ended: ids are used again. `place` is where in the key the id stands."""
+        if places:
+            for book in (self._before, self._now):
+                for key in [key for key in book if len(key) > place and key[place] in places]:
+                    del book[key]
+
+    def entries(self) -> int:
+        """How many entries the map in the kernel has: of a histogram, one for each slot."""
+        return sum(1 if isinstance(value, int) else len(value) for value in self._now.values())
+
+
+def _added(one: Value, other: Value) -> Value:
+    if isinstance(one, int):
+        assert isinstance(other, int)
+        return one + other
+    assert isinstance(other, dict)
+    return {slot: one.get(slot, 0) + other.get(slot, 0) for slot in one.keys() | other.keys()}

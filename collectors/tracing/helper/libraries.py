@@ -1,0 +1,37 @@
+"""Libraries that a process maps: which have functions to look at, and what a probe on one of them costs."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+from .functions import FUNCTIONS
+from .system import read
+
+
+def starts_gently(path: str, place: int) -> bool:
+    """Whether the kernel can do a function's first instruction itself, as it can for a push.
+
+    Any other is stepped through with a trap, which costs ten microseconds in a virtual machine:
+    arch/x86/kernel/uprobes.c. On other machines than x86-64 nothing is assumed.
+    """
+    if platform.machine() != "x86_64":
+        return True
+    with open(path, "rb") as library:
+        library.seek(place)
+        first = library.read(2)
+    code = first[1:] if first[:1] == b"\x41" else first[:1]
+    return b"\x50" <= code <= b"\x57" or code == b"\x90"
+
+
+def mapped_libraries(pid: int) -> dict[str, tuple[str, ...]]:
+    """The libraries a process maps that we have functions of, by their path as the process sees it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in read(f"/proc/{pid}/maps").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith("/") and fields[5] not in found:
+            name = fields[5].rpartition("/")[2]
+            for pattern, functions in FUNCTIONS.items():
+                if re.match(pattern, name):
+                    found[fields[5]] = functions
+    return found

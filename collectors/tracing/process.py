@@ -1,0 +1,163 @@
+"""The helper as a child process: started, talked to, and never left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from llmtop.text import clean
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+"""Distributions install bcc for this interpreter; it is on no package index."""
+_HERE = Path(__file__).resolve().parent
+_BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(2)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+
+
+def program_of(module: str, folder: Path) -> tuple[str, ...]:
+    """What runs a module of a folder by itself: whatever else the user or the current folder may offer is not seen."""
+    return (sys.executable, "-I", "-c", _BOOT, module, str(folder))
+
+
+_BOOT_PROBES = (
+    "import runpy, sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
+    "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.bcc.helper', run_name='__main__')"
+)
+PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT_PROBES, str(_HERE))
+"""The program that loads bcc's probes. There this package is called `tracing` and is all that is seen of llmtop."""
+_PIPE_BYTES = 1 << 20
+"""Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
+_LAST_WORDS = 400
+_FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+_STOP_S = 2.0
+_REAP_S = 0.5
+"""Between the end of its output and the end of a process."""
+
+
+_running: set[int] = set()
+
+
+def running_helpers() -> tuple[int, ...]:
+    """PIDs of the helpers that this process has started: their cost is llmtop's own."""
+    return tuple(_running)
+
+
+class HelperProcess:
+    """The helper, from start to end.
+
+    Args:
+        arguments: The helper's own: PIDs and options.
+        sudo: Start it through `sudo -n`.
+        program: What to run: one that takes `--parent PID` and ends with its standard input. By default the one
+            that loads bcc's probes.
+    """
+
+    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = ()) -> None:
+        prefix = ["sudo", "-n"] if sudo else []
+        # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
+        parent = [] if sudo else ["--parent", str(os.getpid())]
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
+        self._process = subprocess.Popen(
+            [*prefix, *(program or PROBES), *arguments, *parent],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            start_new_session=True,  # Ctrl+C and the terminal's hang-up are for llmtop
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        _widen(self._output)
+        self._rest = b""
+        self.is_at_end = False
+        self._pids = {self._process.pid}
+        _running.add(self._process.pid)
+
+    def is_known_as(self, pid: int) -> None:
+        """Its own PID, which is not that of the process started where that is sudo."""
+        self._pids.add(pid)
+        _running.add(pid)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What it has said since the last call; never waits. Lines that are no JSON objects are passed over."""
+        chunks = [self._rest]
+        while chunk := self._chunk():
+            chunks.append(chunk)
+        *lines, self._rest = b"".join(chunks).split(b"\n")
+        return [report for line in lines if (report := _parsed(line)) is not None]
+
+    def fileno(self) -> int:
+        """For select: becomes readable when the helper says something, or ends."""
+        return self._output
+
+    def last_words(self) -> str:
+        """How it ended, in a few words."""
+        try:
+            code: int | None = self._process.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        said = clean(lines[-1])[-_LAST_WORDS:] if lines else ""
+        if code is not None and code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        return said or (f"exit code {code}" if code is not None else "it closed its output")
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a fault in native code ended it, bcc's compiler in the first place: it would come again."""
+        return -(self._process.returncode or 0) in _FAULTS
+
+    def kill(self) -> None:
+        """End it at once, without asking. Through sudo it is not ours to kill: it ends when it reads its input."""
+        with suppress(PermissionError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """End it and wait: afterwards no probe of it is attached."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()  # the end of its input is the end of it
+        except BrokenPipeError:
+            self.is_at_end = True
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+        _running.difference_update(self._pids)
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _chunk(self) -> bytes:
+        try:
+            chunk = os.read(self._output, _PIPE_BYTES)
+        except BlockingIOError:
+            return b""
+        self.is_at_end = not chunk
+        return chunk
+
+
+def _widen(descriptor: int) -> None:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:  # a lower limit is set here: the helper then waits for us at times
+        return
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) else None

@@ -1,0 +1,101 @@
+"""The collector: what it gives, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from llmtop.collectors.privileges import USE_SUDO, Rights
+from llmtop.collectors.tracing import probes
+from llmtop.collectors.tracing.bcc import collector as module
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
+from llmtop.collectors.tracing.process import running_helpers
+from llmtop.collectors.tracing.switches import OFF
+from llmtop.model import Missing, Unknown
+from tests.collectors.tracing.collecting import damaged_helper, needs_bcc, stand_in_bcc
+from tests.collectors.tracing.probes import eventually
+from tests.collectors.tracing.truths import is_watched_from_start_to_end
+from tests.workloads.noise import measured_again
+from tests.workloads.programs import Workload, target_of
+
+NOBODY = Rights(1000, frozenset())
+
+
+def reason(why: Unknown | None) -> str:
+    assert why is not None
+    assert why.remedy
+    return why.reason
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OFF, "1")
+    assert reason(why_not()) == f"switched off by {OFF}"
+
+
+def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "kernel_release", lambda: (5, 4))
+    assert reason(why_not()) == "Linux 5.4 is too old for the probes"
+
+
+def test_a_system_without_python_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SYSTEM_PYTHON", Path("/nonexistent/python3"))
+    assert why_not() == Unknown("/nonexistent/python3 is not there, so bcc is not", "sudo apt install python3-bpfcc")
+
+
+def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
+    monkeypatch.setattr(probes, "own_rights", lambda: NOBODY)
+    why = why_not()
+    assert reason(why) == "only root may load probes"
+    assert "sudo llmtop" in str(why)
+
+
+def test_sudo_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
+    monkeypatch.setattr(probes, "own_rights", lambda: NOBODY)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert why_not() is not None
+    monkeypatch.setenv(USE_SUDO, "1")
+    assert why_not() is None
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_doctor_loads_the_probes_for_a_moment() -> None:
+    (check,) = checks()
+    assert check.what == "eBPF probes"
+    assert str(check.state).startswith("system calls, scheduler and stacks")
+    assert running_helpers() == ()
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_doctor_waits_for_what_must_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
+    (check,) = checks()
+    assert str(check.state).startswith("system calls, scheduler and stacks")
+
+
+@pytest.mark.usefixtures("kernel_probes")
+@measured_again
+def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
+    account, watch = is_watched_from_start_to_end(EbpfCollector, workload, "1", interval_s=0.1)
+    # 15 ms of sleep, 5 ms of work, by turns for a second; fewer where others take the CPUs.
+    assert 5 <= account["calls"] <= 60
+    sleeping = [stack for stack in watch.stacks if "sleep_here" in stack.frames]
+    assert max(sleeping, key=lambda stack: stack.weight).state == "nanosleep"
+
+
+@pytest.mark.usefixtures("kernel_probes")
+def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
+    stand_in_bcc(copy)
+    with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
+        assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
+        assert eventually(lambda: collector.poll() and not running_helpers())
+        assert collector.poll().missing == (_NO_BCC,)
+
+
+_NO_BCC = Missing("ebpf", Unknown("bcc cannot be imported: no such library", "sudo apt install python3-bpfcc"))

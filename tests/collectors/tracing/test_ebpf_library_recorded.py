@@ -1,0 +1,286 @@
+"""What is reported of library calls, of a server that is made up: calls count while their probes are held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from llmtop.collectors.tracing.bcc.helper import library as library_module
+from llmtop.collectors.tracing.bcc.helper import uprobes
+from llmtop.collectors.tracing.bcc.helper.library import SAMPLED, Library
+from llmtop.collectors.tracing.bcc.helper.programs import Programs
+from llmtop.collectors.tracing.helper import libraries, system
+from llmtop.collectors.tracing.helper.functions import NUMBERS
+from llmtop.collectors.tracing.helper.system import UnavailableError
+from tests.collectors.tracing.recorded_maps import RecordedModule, slots
+
+PID, TID = 100, 101
+S, MS = 1_000_000_000, 1_000_000
+CUDA = "/usr/lib/libcuda.so.1"
+LAUNCH, SYNC, COPY = "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyAsync"
+NO_LIMIT = 1e9
+COST_NS = 1000.0
+
+
+class Server:
+    """Calls a second by function, of one thread that works all the time, on a clock that moves when it is told to."""
+
+    def __init__(self, rates: Mapping[str, float]) -> None:
+        self.rates = dict(rates)
+        self.now_ns = 100 * S
+        self.cpu_ns = 0
+        self.refused: frozenset[str] = frozenset()
+        self.held: dict[tuple[str, str], frozenset[str]] = {}
+        self.module = RecordedModule()
+        self.hits = 0.0
+        self._counts: dict[str, float] = {}
+
+    @property
+    def probed(self) -> frozenset[str]:
+        return frozenset().union(*self.held.values())
+
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        if self.refused & functions.keys():
+            raise OSError("refused")
+        self.held[path, group] = frozenset(functions)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time go by: each call takes a microsecond, and is in the slot 2."""
+        self.now_ns += round(seconds * S)
+        self.cpu_ns += round(seconds * S)
+        for name in self.probed:
+            self._counts[name] = self._counts.get(name, 0.0) + self.rates.get(name, 0.0) * seconds
+            self.hits += self.rates.get(name, 0.0) * seconds
+            count = round(self._counts[name])
+            if count:
+                row = (count, count * 1000, *slots(s2=count))
+                self.module["functions"].put((PID, NUMBERS[name]), row)
+        launches = round(self._counts.get(LAUNCH, 0.0))
+        if launches and "library_threads" in self.module.tables:
+            self.thread(launches=launches)
+
+    def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
+        row = (launches, sync_ns, sync_since, 0, 0, 0, 0, 0, 0, 0, 0, PID, 0, 0, 0)
+        self.module["library_threads"].put((tid,), row)
+
+    def ask(self, *sources: object) -> None:
+        """Nothing needs to be compiled."""
+
+    def module_of(self, source: object) -> RecordedModule:
+        return self.module
+
+    def monotonic(self) -> float:
+        return self.now_ns / S
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], Server]:
+    def made(rates: Mapping[str, float]) -> Server:
+        server = Server(rates)
+        monkeypatch.setattr(library_module, "time", server)
+        monkeypatch.setattr(uprobes, "make_uprobes", lambda source, module: server)
+        monkeypatch.setattr(uprobes, "source", lambda: uprobes.WITH_COOKIES)
+        costs = {"library": COST_NS, "stepped_library": 10 * COST_NS}
+        monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.probe_cost.measured", lambda probes: costs)
+        monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
+        monkeypatch.setattr(library_module, "starts_gently", lambda file, place: True)
+        places = {name: place for place, name in enumerate(rates)}
+        monkeypatch.setattr("llmtop.collectors.tracing.helper.exports.functions", lambda file, names: places)
+        monkeypatch.setattr("os.stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
+        monkeypatch.setattr("os.setpriority", lambda *_: None)
+        monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
+        monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: server.cpu_ns)
+        return server
+
+    return made
+
+
+def library_of(server: Server, budget_ns: float) -> Library:
+    programs = SimpleNamespace(ask=server.ask, module=server.module_of)
+    return Library(cast("Programs", programs), budget_ns, lambda: round(server.hits))
+
+
+def look(library: Library, server: Server, seconds: float, *pids: int) -> None:
+    """Tick as the helper does: five times a second."""
+    for _ in range(round(seconds * 5)):
+        library.tick(pids or (PID,))
+        server.sleep(0.2)
+
+
+def test_without_a_limit_all_calls_are_counted_at_once(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    server = serving({LAUNCH: 1000.0, SYNC: 50.0})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 2.0)
+    assert library.read(server.now_ns, ()) == [
+        (PID, LAUNCH, 2000, 2 * MS, {2: 2000}),
+        (PID, SYNC, 100, 100_000, {2: 100}),
+    ]
+    assert library.read(server.now_ns, ()) == [], "nothing has changed"
+    assert library.read_threads(server.now_ns, ()) == [(PID, TID, 2000, 0)]
+    assert library.probed == 2
+    assert library.notes == {}
+    assert library.coverage() == {
+        "library_observed": [(PID, 2 * S)],
+        "uncounted": [],
+        "unseen": [],
+        "sampled": [],
+    }
+
+
+def test_seldom_calls_are_counted_all_the_time_once_a_window_has_shown_that(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 200.0, SYNC: 200.0})
+    library = library_of(server, 3e6)
+    assert library.is_settling([PID])
+    look(library, server, 10.0)
+    assert server.probed == {LAUNCH, SYNC}
+    assert set(server.held) >= {(f"/proc/{PID}/root{CUDA}", "launch"), (f"/proc/{PID}/root{CUDA}", "wait")}
+    counts = {row.name: row.times for row in library.read(server.now_ns, ())}
+    assert counts == {LAUNCH: pytest.approx(2000, rel=0.1), SYNC: pytest.approx(2000, rel=0.1)}
+    assert (library.notes, library.coverage()["sampled"]) == ({}, [])
+    assert not library.is_settling([PID])
+
+
+def test_many_launches_are_estimated_from_windows_and_waits_are_seen_whole(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 100_000.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    held_s = 0.0
+    for _ in range(150):
+        before = server.now_ns
+        library.tick([PID])
+        held_s += (server.now_ns - before) / S
+        server.sleep(0.2)
+    assert server.probed == {SYNC}
+    assert held_s * 100_000 * COST_NS <= 30 * 3e6, "30 seconds of the budget"
+    told = {row.name: row for row in library.read(server.now_ns, ())}
+    seconds = (server.now_ns - 100 * S) / S
+    assert told[LAUNCH].times == pytest.approx(100_000 * seconds, rel=0.2)
+    assert told[SYNC].times == pytest.approx(100 * seconds, rel=0.2)
+    assert library.notes[SAMPLED].startswith("launches are counted in ")
+    covered = library.coverage()
+    assert covered["sampled"] == [(PID, [LAUNCH], ["launches"])]
+    assert covered["unseen"] == []
+    ((_, observed_ns),) = covered["library_observed"]
+    assert 0.9 * seconds * S < observed_ns <= seconds * S
+
+
+def test_what_comes_to_cost_too_much_loses_its_probes_at_the_next_tick(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 200.0, SYNC: 200.0})
+    library = library_of(server, 3e6)
+    look(library, server, 10.0)
+    server.rates[LAUNCH] = 50_000.0
+    look(library, server, 0.4)
+    assert server.probed == {SYNC}
+
+
+def test_a_function_that_cannot_be_probed_costs_only_itself(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    server = serving({LAUNCH: 100.0, COPY: 10.0, "cuGraphLaunch": 10.0, SYNC: 50.0})
+    server.refused = frozenset({"cuGraphLaunch"})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    assert server.probed == {LAUNCH, COPY, SYNC}
+    assert library.notes == {"cuGraphLaunch": "the kernel lets nobody probe it"}
+    covered = library.coverage()
+    assert (covered["uncounted"], covered["unseen"]) == ([(PID, ["cuGraphLaunch"])], [(PID, ["launches"])])
+    assert sorted(row.name for row in library.read(server.now_ns, ())) == sorted({LAUNCH, COPY, SYNC})
+
+
+def test_where_a_wait_cannot_be_probed_no_time_counts_as_seen(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 100.0, SYNC: 50.0})
+    server.refused = frozenset({SYNC})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    library.read(server.now_ns, ())
+    assert library.coverage() == {
+        "library_observed": [(PID, 0)],
+        "uncounted": [(PID, [SYNC])],
+        "unseen": [(PID, ["sync"])],
+        "sampled": [],
+    }
+
+
+def test_a_wait_that_goes_on_counts_up_to_now_and_never_shrinks(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 10.0, SYNC: 1.0})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    server.thread(launches=10, sync_ns=5 * MS, sync_since=server.now_ns - 300)
+    library.read(server.now_ns, ())
+    assert library.read_threads(server.now_ns, ()) == [(PID, TID, 10, 5 * MS + 300)]
+    server.thread(launches=10, sync_ns=5 * MS + 290)
+    assert library.read_threads(server.now_ns + S, ()) == []
+    server.thread(launches=11, sync_ns=6 * MS)
+    library.read(server.now_ns, ())
+    assert library.read_threads(server.now_ns, [(TID, PID)]) == [(PID, TID, 11, 6 * MS)]
+    assert (TID,) not in server.module["library_threads"].rows
+
+
+def test_a_process_that_has_ended_leaves_no_probes(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    server = serving({LAUNCH: 10.0, SYNC: 1.0})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    server.module["lost"].put((0,), (4,))
+    assert library.lost() == 4
+    library.read(server.now_ns, [PID])
+    assert server.probed == frozenset()
+    assert (library.probed, library.coverage()["library_observed"]) == (0, [])
+
+
+def test_runtime_calls_that_are_the_drivers_alone_are_told_as_that(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 50_000.0, "cudaLaunchKernel": 50_000.0, SYNC: 10.0})
+    library = library_of(server, 3e6)
+    look(library, server, 10.0)
+    assert library.coverage()["uncounted"] == [(PID, ["cudaLaunchKernel"])]
+    assert library.notes["runtime"] == "its calls are counted in the driver: probes on both would cost too much"
+    assert library.probed == 2
+
+
+def test_a_program_that_cannot_be_had_costs_these_counts_alone(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serving({LAUNCH: 10.0})
+    asked = []
+
+    def refuse(source: object) -> None:
+        asked.append(source)
+        raise UnavailableError("no uprobes here")
+
+    programs = SimpleNamespace(ask=server.ask, module=refuse)
+    library = Library(cast("Programs", programs), NO_LIMIT, lambda: 0)
+    look(library, server, 1.0)
+    assert asked == [uprobes.WITH_COOKIES, uprobes.WITHOUT_COOKIES]
+    assert library.why_not is not None
+    assert library.why_not.reason == "no uprobes here"
+    assert (library.read(server.now_ns, ()), library.read_threads(server.now_ns, ())) == ([], [])
+    assert (library.lost(), library.is_settling([PID])) == (0, False)
+
+
+def test_libraries_are_known_by_their_files_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = (
+        "1000-2000 r-xp 0 00:01 7                 /usr/lib/x86_64/libcuda.so.550.54\n"
+        "2000-3000 r--p 0 00:01 7                 /usr/lib/x86_64/libcuda.so.550.54\n"
+        "3000-4000 r-xp 0 00:01 8                 /opt/my env/libcudart.so.12 (deleted)\n"
+        "4000-5000 r-xp 0 00:01 9                 /usr/lib/mylibcuda.so\n"
+        "5000-6000 rw-p 0 00:00 0 \n"
+        "6000-7000 r-xp 0 00:00 0                 [vdso]\n"
+    )
+    monkeypatch.setattr(libraries, "read", lambda path: maps if path == f"/proc/{PID}/maps" else "")
+    found = libraries.mapped_libraries(PID)
+    assert list(found) == ["/usr/lib/x86_64/libcuda.so.550.54", "/opt/my env/libcudart.so.12 (deleted)"]
+    assert LAUNCH in found["/usr/lib/x86_64/libcuda.so.550.54"]

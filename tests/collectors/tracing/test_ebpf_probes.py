@@ -1,0 +1,405 @@
+"""Real probes on programs that know the truth."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.governor import NS_PER_HIT
+from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
+from llmtop.collectors.tracing.process import HelperProcess
+from tests.collectors.tracing.collecting import a_copy, needs_bcc, replace_in, stand_in_bcc
+from tests.collectors.tracing.probes import Probes, eventually, needs_unshare, probing, programs_in_kernel
+from tests.collectors.tracing.truths import (
+    CLOCK_NANOSLEEP,
+    FIVE_POINTS,
+    FUTEX,
+    NANOSLEEP,
+    READ,
+    READV,
+    counts_are_exact,
+    owned,
+    seen,
+)
+from tests.workloads.noise import measured_again
+from tests.workloads.programs import HERE as WORKLOADS
+from tests.workloads.programs import Workload
+
+pytestmark = pytest.mark.usefixtures("kernel_probes")
+X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are x86-64's")
+
+
+def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
+    counts_are_exact(workload, probing)
+
+
+@X86_64
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("nanosleep", (NANOSLEEP, CLOCK_NANOSLEEP)), ("futex", (FUTEX,)), ("pipe", (READV,))]
+)
+@measured_again
+def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str, calls: tuple[int, ...]) -> None:
+    looked = seen(probing, workload, mode)
+    assert looked.slept(*calls) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
+
+
+def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
+    looked = seen(probing, workload, "starve", "1", "2")
+    queues = looked.probes.all("queue")[-2:]
+    assert looked.account["queued"] > 200_000_000
+    long_waits = sum(count for _, slots in queues for slot, count in slots.items() if int(slot) >= 12)
+    assert long_waits >= 10, "waits above half a millisecond"
+
+
+@X86_64
+@measured_again
+def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
+    """It went to sleep before there was a probe, so no probe will tell."""
+    with Workload(workload, "spin") as program, probing(program.pid, options=["--stacks"]) as probes:
+        first, last = probes.next(), probes.next()
+    assert [entry[:3] for entry in last["stacks"]] == [[program.pid, program.pid, READ]]
+    (slept_first,), (slept_last,) = ([entry[5] for entry in report["waits"]] for report in (first, last))
+    assert slept_last - slept_first == pytest.approx(last["t"] - first["t"], rel=0.01)
+
+
+@pytest.mark.parametrize(("mode", "function"), [("nanosleep", "sleep_here"), ("futex", "wait_for_turn")])
+@measured_again
+def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, function: str) -> None:
+    looked = seen(probing, workload, mode, options=("--stacks",))
+    stacks = [entry for entry in looked.probes.all("stacks") if entry[1] == looked.pid]
+    there = sum(entry[6] for entry in stacks if function in entry[5])
+    assert looked.share(there) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
+    outermost_first = next(entry[5] for entry in stacks if function in entry[5])
+    assert outermost_first.index("main") < outermost_first.index(function) < len(outermost_first) - 1
+    assert outermost_first[-1].endswith("_[k]")
+
+
+@measured_again
+def test_on_cpu_stacks_name_the_function_that_runs(workload: Path) -> None:
+    looked = seen(probing, workload, "spin", "2", options=("--stacks",), before=samples_are_taken)
+    running = looked.probes.all("running")
+    assert all(entry[0] == looked.pid for entry in running)
+    here = sum(entry[3] for entry in running if "spin_here" in entry[2])
+    assert here == pytest.approx(looked.account["cpu"], rel=0.15, abs=8e9 / 49)  # or eight samples
+
+
+def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workload: Path) -> None:
+    with (
+        Workload(sys.executable, WORKLOADS / "gil_fight.py") as fight,
+        Workload(workload, "futex") as sleeper,
+        probing(fight.pid, sleeper.pid) as probes,
+    ):
+        fight.start()
+        sleeper.start()
+        sleeper.account()
+        report = probes.until(lambda _: dict(probes.all("switch_timeouts")).get(fight.pid, 0) >= 20)
+    assert report["kind"] == "sample"
+    assert sleeper.pid not in dict(probes.all("switch_timeouts"))
+
+
+def samples_are_taken(report: dict[str, Any]) -> bool:
+    return "missing" in report and "samples" not in report["missing"]
+
+
+def all_are_probed(report: dict[str, Any]) -> bool:
+    return report.get("probed") == 6
+
+
+def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
+    looked = seen(probing, cuda_program, "plain", "60", "200", before=all_are_probed)
+    functions = {entry[1]: entry[2:] for entry in looked.probes.all("functions")}
+    assert {name: entry[0] for name, entry in functions.items()} == {
+        "cuLaunchKernel": 1600,
+        "cuGraphLaunch": 200,
+        "cuStreamSynchronize": 200,
+    }
+    assert functions["cuStreamSynchronize"][1] >= 200 * 2_000_000
+    assert functions["cuLaunchKernel"][1] >= 1600 * 2_000
+    assert sum(functions["cuLaunchKernel"][2].values()) == 1600
+    calls = {entry[1] for entry in looked.probes.all("calls")}
+    assert calls
+    assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [(), ("_TAKES_MANY = (6, 10)",), ("_TAKES_MANY = (6, 10)", "_TELLS_COOKIES = (5, 15)")],
+    ids=["linked", "single", "one program each"],
+)
+@measured_again
+def test_calls_by_thread_count_once_however_the_probes_are_held(
+    cuda_program: Path, tmp_path: Path, lacking: tuple[str, ...]
+) -> None:
+    """The runtime's calls contain the driver's; older kernels have only single probes, and the oldest no cookies."""
+    copy, its_helper = a_copy(tmp_path)
+    for line in lacking:
+        replace_in(copy / "helper" / "uprobes.py", line, f"{line.partition('=')[0]}= (99, 0)")
+    looked = seen(partial(probing, program=its_helper), cuda_program, "runtime", "60", "50", before=all_are_probed)
+    functions = {entry[1]: entry[2] for entry in looked.probes.all("functions")}
+    assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] == 400
+    (launches, sync_ns) = [entry[2:] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
+    assert launches == looked.account["launches"] == 450
+    assert sync_ns == pytest.approx(looked.account["in_sync"], rel=0.02)
+
+
+def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -> None:
+    with Workload(cuda_program, "stuck", "0") as program, probing(program.pid) as probes:
+        probes.until(all_are_probed)
+        program.start()
+        probes.until(lambda _: [entry for entry in probes.all("in_libraries") if entry[3] > 300_000_000])
+
+
+def sums(probes: Probes, key: str, place: int) -> int:
+    """The newest sum of a kind of entries, over all of one name or thread."""
+    newest = {tuple(entry[:2]): entry[place] for entry in probes.all(key)}
+    return sum(newest.values())
+
+
+@measured_again
+def test_calls_that_cost_too_much_are_sampled_and_the_rest_estimated(cuda_program: Path) -> None:
+    """A program that does nothing but launch: never more than a few per cent of the time is it slowed down."""
+    options = ["--budget", "0.03"]
+    with Workload(cuda_program, "launches", "0") as program, probing(program.pid, options=options) as probes:
+        program.start()
+        probes.until(lambda report: report.get("functions") and report.get("sampled"))
+        launched, before = program.ask().threads["worker"]["launches"], sums(probes, "functions", 2)
+        told = len(probes.said)
+        probes.until(lambda _: len(probes.said) - told > 80)
+        report = probes.next()
+        grown = program.ask().threads["worker"]["launches"] - launched
+    ((pid, names, kinds),) = report["sampled"]
+    assert (pid, kinds) == (program.pid, ["launches"])
+    assert {"cuLaunchKernel", "cuGraphLaunch"} <= set(names)
+    assert "estimated" in report["unprobed"]["sampled"]
+    assert report["unseen"] == []
+    assert sums(probes, "functions", 2) - before == pytest.approx(grown, rel=0.2)
+    assert sums(probes, "in_libraries", 2) == pytest.approx(sums(probes, "functions", 2), rel=0.1)
+    assert report["hits"]["library"] < 0.1 * grown, "but a small part was really counted"
+
+
+HOT = """
+import os, sys, threading
+to, back = os.pipe(), os.pipe()
+def partner():
+    while os.read(to[0], 1):
+        os.write(back[1], b"x")
+threading.Thread(target=partner, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    os.write(to[1], b"x"), os.read(back[0], 1)
+"""
+"""Two threads that hand each other the turn: it does nothing but system calls and switches."""
+
+
+def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() -> None:
+    """A budget of 1 % of a core, and a program of which full probes would take a third."""
+    with Workload(sys.executable, "-c", HOT) as program:
+        program.start()
+        with probing(program.pid, options=["--budget", "0.01", "--stacks"]) as probes:
+            settled = probes.until(lambda report: "scheduler in slices" in report.get("shed", ""))
+            later = [probes.next() for _ in range(30)][-1]
+    hits = settled["hits"]
+    cost_s = sum(hits[name] * NS_PER_HIT[name] for name in ("call", "switch", "stack", "sample")) / 1e9
+    assert cost_s < 0.1, "of which the first look, a twentieth of a second, may take a third"
+    looked_ns = later["observed"]["scheduler"] - settled["observed"]["scheduler"]
+    assert 0 < looked_ns < 0.3 * (later["t"] - settled["t"])
+
+
+@measured_again
+def test_sampled_launches_of_a_server_that_steps_are_right_within_some_per_cent(cuda_program: Path) -> None:
+    """Waits are cheap and all counted, launches are not: how many a step has is known from a few steps."""
+    options = ["--budget", "0.002"]
+    with Workload(cuda_program, "plain", "0") as program, probing(program.pid, options=options) as probes:
+        program.start()
+        probes.until(lambda report: "steps" in report.get("unprobed", {}).get("sampled", ""))
+        thread = [program.pid, program.pid]
+        start, before = program.ask().threads["worker"]["launches"], len(probes.said)
+        probes.until(lambda _: len(probes.said) - before > 50)
+        grown = program.ask().threads["worker"]["launches"] - start
+        report = probes.next()
+    ((_, _, kinds),) = report["sampled"]
+    assert kinds == ["launches"]
+    told = [entry[2] for one in probes.said[before:] for entry in one.get("in_libraries", ()) if entry[:2] == thread]
+    assert told[-1] - told[0] == pytest.approx(grown, rel=0.05)
+
+
+def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
+    """The runtime's calls end in the driver's: without probes on them nothing is lost but their names."""
+    options = ["--budget", "0.005"]
+    with Workload(cuda_program, "runtime", "0") as program, probing(program.pid, options=options) as probes:
+        probes.until(all_are_probed)
+        program.start()
+        report = probes.until(lambda report: "runtime" in report.get("unprobed", ()))
+    ((pid, names),) = report["uncounted"]
+    assert pid == program.pid
+    assert "cudaLaunchKernel" in names
+    assert not {"cuLaunchKernel", "cuStreamSynchronize"} & set(names)
+
+
+def test_light_probes_count_calls_and_follow_threads(workload: Path) -> None:
+    with Workload(workload, "nanosleep") as program, probing(program.pid, options=["--light"]) as probes:
+        program.start()
+        program.account()
+        report = probes.next()
+    assert probes.slept(program.pid, program.pid)
+    count, errors, ns, slots = probes.calls(program.pid)["clock_nanosleep"]
+    assert (count > 10, errors, ns, slots) == (True, 0, 0, {})
+    assert (report["probed"], report["running"], report["shed"], report["missing"]) == (0, [], "", {})
+
+
+@measured_again
+def test_two_thousand_threads_fit_and_cost_no_seconds(workload: Path) -> None:
+    """Each of them sleeps and makes calls: that must find room in the tables, and be read quickly."""
+    with Workload(workload, "crowd", "0", "2000") as program:
+        program.start()
+        assert eventually(lambda: len(list(Path(f"/proc/{program.pid}/task").iterdir())) >= 2000)
+        with probing(program.pid, options=["--stacks"]) as probes:
+            probes.until(lambda _: len({entry[1] for entry in probes.all("waits")}) >= 2000)
+            helper, reports = probes.said[0]["pid"], len(probes.said)
+            before = cpu_seconds(helper)
+            probes.until(lambda _: len(probes.said) >= reports + 10)
+            cost = (cpu_seconds(helper) - before) / (len(probes.said) - reports)
+    assert probes.said[-1]["lost"] == 0
+    assert any("doze_for_ever" in entry[5] for entry in probes.all("stacks"))
+    assert cost < 0.25, "0.05 s on a machine with nothing else to do"
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used: fields 14 and 15 of proc_pid_stat(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(
+    ("source", "table"),
+    [
+        ("calls.c", "BPF_HASH(calls, struct call_key, struct call, 16384)"),
+        ("calls.c", "BPF_HASH(spins, struct spin_key, struct spin, 16384)"),
+        ("scheduler.c", "BPF_HASH(waits, struct wait_key, struct wait, 16384)"),
+    ],
+)
+def test_a_table_that_is_full_is_told(workload: Path, tmp_path: Path, source: str, table: str) -> None:
+    copy, its_helper = a_copy(tmp_path)
+    text = (copy / "programs" / source).read_text()
+    assert table in text
+    (copy / "programs" / source).write_text(text.replace(table, table.replace("16384", "1")))
+    with Workload(workload, "count") as program, probing(program.pid, program=its_helper) as probes:
+        program.start()
+        program.account()
+        assert probes.next()["lost"] > 0
+
+
+def test_a_process_that_becomes_another_program_is_still_counted(workload: Path) -> None:
+    with Workload(workload, "exec") as program, probing(program.pid, options=["--stacks"]) as probes:
+        program.start()
+        assert program._line() == "ready"  # the second program's
+        program.start()
+        program.account()
+        probes.next()
+        assert probes.calls(program.pid)["getppid"][0] == 12345
+
+
+def test_a_process_that_ends_is_reported_once(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        probes.next()
+        os.kill(program.pid, signal.SIGKILL)
+        gone = probes.until(lambda report: report.get("gone"))
+        assert gone["gone"] == [program.pid]
+        assert probes.next()["gone"] == []
+
+
+def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path) -> None:
+    """A program that returns 0 on a plain tracepoint takes the event from everybody else."""
+    for tool in ("perf", "unshare", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool} to count events beside the probes")
+    needs_unshare("--mount")
+    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 2"
+    with Workload(workload, "nanosleep") as program, probing(program.pid) as probes:
+        probes.next()
+        program.start()
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script, str(program.pid)], capture_output=True, text=True, check=False
+        )
+    counted = re.search(r"^(\d+),,sched:sched_switch", done.stderr, re.MULTILINE)
+    assert counted, done.stderr
+    # A program that returns 0 leaves none. How many there are is the kernel's matter: some give perf a part of them.
+    assert int(counted.group(1)) > 0
+
+
+def test_nothing_of_the_machine_is_changed(workload: Path) -> None:
+    mounts = Path("/proc/mounts").read_text()
+    with Workload(workload, "spin") as program, probing(program.pid):
+        assert Path("/proc/mounts").read_text() == mounts
+    assert Path("/proc/mounts").read_text() == mounts
+
+
+def test_probes_end_with_the_helper(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as probes:
+        pid = probes.helper._process.pid
+        assert programs_in_kernel(pid) >= 7
+        probes.helper.close()
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_probes_end_when_their_owner_is_killed(workload: Path) -> None:
+    """Nobody gets to say goodbye."""
+    with Workload(workload, "spin") as program, owned(program.pid) as (owner, helper):
+        assert programs_in_kernel(helper) >= 7
+        owner.kill()
+        assert eventually(lambda: not system.start_time(helper))
+        assert programs_in_kernel(helper) == 0
+
+
+def test_others_with_probes_are_told_of(workload: Path) -> None:
+    with Workload(workload, "spin") as program, probing(program.pid) as first, probing(program.pid) as second:
+        others = {pid for pid, _, _ in second.said[0]["others"]}
+    assert first.helper._process.pid in others
+
+
+def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path) -> None:
+    copy, its_helper = a_copy(tmp_path)
+    (copy / "programs" / "calls.c").write_text("int on_call(void *ctx) { return nonsense; }\n")
+    with Workload(workload, "spin") as program, probing(program.pid, program=its_helper) as probes:
+        assert probes.said[-1]["missing"] == {
+            "syscalls": ["calls.c does not compile: use of undeclared identifier 'nonsense'", ""]
+        }
+        assert probes.next()["waits"]
+
+
+def test_a_damaged_library_program_costs_only_itself(cuda_program: Path, tmp_path: Path) -> None:
+    copy, its_helper = a_copy(tmp_path)
+    (copy / "programs" / "library.c").write_text("int broken(void) { return nonsense; }\n")
+    with Workload(cuda_program, "plain") as program, probing(program.pid, program=its_helper) as probes:
+        missing = probes.until(lambda report: "library calls" in report.get("missing", ()))["missing"]
+        assert missing["library calls"][0].startswith("library.c does not compile: ")
+        assert probes.next()["functions"] == []
+
+
+def test_a_missing_bcc_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy, its_helper = a_copy(tmp_path)
+    stand_in_bcc(needs_bcc(copy, monkeypatch))
+    helper = HelperProcess([str(os.getpid())], program=its_helper)
+    probes = Probes(helper)
+    try:
+        assert probes.until(lambda report: True) == _BCC_MISSING
+    finally:
+        helper.close()
+
+
+_BCC_MISSING = {
+    "kind": "unavailable",
+    "reason": "bcc cannot be imported: no such library",
+    "remedy": "sudo apt install python3-bpfcc",
+}
