@@ -72,6 +72,22 @@ def test_the_profilers_cost_and_the_drivers_work_are_told_apart(capture: Capture
     assert found == [("lazy function loading", 12, 18), ("CUPTI Buffer flush", 200, 250), ("overhead", 300, 350)]
 
 
+def test_work_of_the_driver_is_named_by_its_number(capture: Capture, tmp_path: Path) -> None:
+    """ENUM_CUPTI_OVERHEAD_TYPE as nsys exports it."""
+    for kind in range(1, 10):
+        capture.driver(kind, 100 * kind, 100 * kind + 50)
+    named = {start // 100: name for name, start, _ in rows(capture.trace(tmp_path), "overhead") if name != "overhead"}
+    assert named == {2: "JIT compilation", 6: "module loading", 7: "lazy function loading", 8: "command buffer full"}
+
+
+def test_states_of_threads_off_their_cpu(capture: Capture, tmp_path: Path) -> None:
+    """ENUM_SAMPLING_THREAD_STATE; what a newer nsys may add has no name."""
+    for state in range(8):
+        capture.off_cpu(100 * state, 100 * state + 50, state)
+    named = {start // 100: name for name, start, _ in rows(capture.trace(tmp_path), "off-cpu") if name}
+    assert named == {1: "runnable", 2: "blocked", 3: "blocked, uninterruptible", 6: "runnable"}
+
+
 def test_a_copy_says_whether_its_host_memory_is_pageable(capture: Capture, tmp_path: Path) -> None:
     for start, host in ((50, PAGEABLE), (70, 1)):
         capture.copy(start, start + 5, capture.call("cudaMemcpyAsync", start - 5, start), HTOD, host=host)

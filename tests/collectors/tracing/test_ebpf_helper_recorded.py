@@ -1,0 +1,335 @@
+"""What bcc's helper reports of all parts together, and how it follows threads, with the kernel's maps in memory."""
+
+from __future__ import annotations
+
+import argparse
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from llmtop.collectors.tracing.bcc.helper import __main__ as helper_module
+from llmtop.collectors.tracing.bcc.helper import calls as calls_module
+from llmtop.collectors.tracing.bcc.helper import following as following_module
+from llmtop.collectors.tracing.bcc.helper import lifecycle as lifecycle_module
+from llmtop.collectors.tracing.bcc.helper import samples as samples_module
+from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
+from llmtop.collectors.tracing.bcc.helper.__main__ import Helper
+from llmtop.collectors.tracing.bcc.helper.following import MEASURE_S, OF_SLICES, Following
+from llmtop.collectors.tracing.bcc.helper.library import Library
+from llmtop.collectors.tracing.bcc.helper.lifecycle import Lifecycle
+from llmtop.collectors.tracing.bcc.helper.programs import HITS, Source
+from llmtop.collectors.tracing.bcc.helper.scheduler import Scheduler
+from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, OUTSIDE_NS, Effort, Governor, Load, in_slices
+from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT
+from llmtop.collectors.tracing.helper.system import UnavailableError
+from tests.collectors.tracing.recorded_maps import RecordedModule, slots
+
+PID, TID = 100, 101
+READ, POLL = 0, 7
+S, MS = 1_000_000_000, 1_000_000
+
+
+class Clock:
+    """Time that goes by when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 50 * S
+        self.thread_ns = 0
+
+    def monotonic(self) -> float:
+        return self.now_ns / S
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def thread_time_ns(self) -> int:
+        return self.thread_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * S)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    for module in (helper_module, following_module, scheduler_module):
+        monkeypatch.setattr(module, "time", one)
+    return one
+
+
+# -- all parts together ------------------------------------------------------------------------------------------
+
+
+class Programs:
+    """As `programs.Programs`: each program has maps of its own, and is there once it is compiled."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, RecordedModule] = {}
+        self.compiled: set[str] = {"lifecycle", "scheduler", "calls", "samples"}
+        self.refused: set[str] = set()
+
+    def ask(self, *sources: Source) -> None:
+        """Nothing needs to be compiled."""
+
+    def wait(self, source: Source) -> RecordedModule:
+        if source.name in self.refused:
+            raise UnavailableError(f"no {source.name}", "another kernel")
+        return self.modules.setdefault(source.name, RecordedModule())
+
+    def module(self, source: Source) -> RecordedModule | None:
+        return self.wait(source) if source.name in self.compiled | self.refused else None
+
+    def waiting_s(self) -> float:
+        return 3.2
+
+
+class Hits:
+    """How often each probe has run, as `kernel.CpuCounters`."""
+
+    counts: dict[str, int]
+
+    def __init__(self, map_: object) -> None:
+        Hits.counts = dict.fromkeys(HITS, 0)
+        self.places = (*HITS, "stack_ns")
+
+    @classmethod
+    def of(cls, map_: object) -> Hits:
+        return cls(map_)
+
+    def sum(self, place: int) -> int:
+        return Hits.counts.get(self.places[place], 0)
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Programs:
+    found = Programs()
+    monkeypatch.setattr(helper_module, "Programs", lambda: found)
+    monkeypatch.setattr(lifecycle_module, "CpuCounters", Hits)
+    monkeypatch.setattr(lifecycle_module, "attach_tracepoint", lambda name, program: 0)
+    monkeypatch.setattr(scheduler_module, "attach_tracepoint", lambda name, program: 0)
+    monkeypatch.setattr(scheduler_module, "place_of_id", lambda: 1256)
+    monkeypatch.setattr(scheduler_module, "source", lambda: scheduler_module.BY_FIELDS)
+    monkeypatch.setattr(calls_module, "attach_raw_tracepoint", lambda name, program: 0)
+    monkeypatch.setattr(samples_module, "attach_timer", lambda kind, hertz, program: [0])
+    for module in (scheduler_module, calls_module, samples_module):
+        monkeypatch.setattr(module, "close_all", list.clear)
+    monkeypatch.setattr(following_module, "RunTime", lambda descriptors: SimpleNamespace(start=int, stop=lambda: None))
+    monkeypatch.setattr(system, "start_time", lambda pid: "77" if pid == PID else "")
+    monkeypatch.setattr(system, "tells_ids_of", lambda pid: True)
+    monkeypatch.setattr(system, "threads", lambda pid: [])
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.libraries.mapped_libraries", lambda pid: {})
+    return found
+
+
+def helper(budget: float = 1.0, **others: Any) -> Helper:
+    options = {"budget": budget, "stacks": False, "light": False, **others}
+    one = Helper(argparse.Namespace(**options), lambda doing: None)
+    one.start([PID])
+    return one
+
+
+def test_a_report_has_all_parts(programs: Programs, clock: Clock) -> None:
+    one = helper(stacks=True)
+    calls, scheduler, samples = (programs.modules[name] for name in ("calls", "scheduler", "samples"))
+    calls["calls"].put((PID, READ), (3, 1, 900, 2, *slots(s2=3)))
+    calls["spins"].put((TID, POLL | WITHOUT_WAIT), (4, PID))
+    scheduler["waits"].put((TID, READ, 1), (2 * MS, 1, PID, 6))
+    samples["stacks"].put((1,), (0,) * 127)
+    samples["samples"].put((TID, PID, -1, -1), (5,))
+    programs.modules["lifecycle"]["ended"].put((TID,), (PID,))
+    for name, lost in (("calls", 1), ("scheduler", 2), ("samples", 4)):
+        programs.modules[name]["lost"].put((0,), (lost,))
+    clock.sleep(0.25)
+    told = one.look()
+    assert (told["kind"], told["t"], told["elapsed"]) == ("sample", clock.now_ns, 250 * MS)
+    assert told["observed"] == {"calls": 250 * MS, "timed": 250 * MS, "scheduler": 250 * MS}
+    assert sorted(told["calls"])[0] == (PID, READ, 3, 1, 900, {2: 3})
+    assert sorted(told["names"].values()) == ["poll (no wait)", "read"]
+    assert told["waits"] == [(PID, TID, READ, 1, 6, 2 * MS)]
+    assert told["running"] == [(PID, TID, (), 5 * (S // HERTZ))]
+    assert told["ended"] == [(PID, TID)]
+    assert (told["lost"], told["shed"], told["missing"]) == (7, "", {})
+    assert (told["functions"], told["in_libraries"], told["library_observed"], told["probed"]) == ([], [], [], 0)
+    assert told["settling"] is True, "no library has been looked for yet"
+    one.tick()
+    clock.sleep(1.0)
+    told = one.look()
+    assert (told["elapsed"], told["settling"]) == (S, False)
+    assert told["observed"]["calls"] == 1250 * MS
+    assert one.knows_calls
+    assert one.processes == (PID,)
+
+
+def test_what_is_still_compiled_is_said_and_comes_when_it_is_there(programs: Programs, clock: Clock) -> None:
+    programs.compiled -= {"calls"}
+    one = helper()
+    clock.sleep(1.0)
+    told = one.look()
+    assert told["missing"] == {"syscalls": ("its probes are being compiled, for 3 s", "wait a second")}
+    assert told["observed"] == {"calls": 0, "timed": 0, "scheduler": S}
+    assert (told["settling"], "calls" in told) == (True, False)
+    programs.compiled |= {"calls"}
+    one.tick()
+    clock.sleep(1.0)
+    told = one.look()
+    assert (told["missing"], told["observed"]) == ({}, {"calls": S, "timed": S, "scheduler": 2 * S})
+
+
+@pytest.mark.parametrize(("part", "program"), [("syscalls", "calls"), ("scheduler", "scheduler")])
+def test_a_part_that_the_kernel_refuses_costs_only_itself(
+    programs: Programs, clock: Clock, part: str, program: str
+) -> None:
+    programs.refused = {program}
+    one = helper()
+    clock.sleep(1.0)
+    told = one.look()
+    assert told["missing"] == {part: (f"no {program}", "another kernel")}
+    assert told["observed"]["scheduler"] == (0 if part == "scheduler" else S)
+    assert told["observed"]["calls"] == (0 if part == "syscalls" else S)
+    assert one.knows_calls is (part != "scheduler")
+
+
+def test_a_third_of_the_budget_is_the_libraries(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets = []
+
+    def library(programs: Any, budget_ns: float, hits: Any) -> Library:
+        budgets.append(budget_ns)
+        return Library(programs, budget_ns, hits)
+
+    monkeypatch.setattr(helper_module, "Library", library)
+    assert helper(0.03)._governor.budget_ns == pytest.approx(0.02 * 1e9)
+    assert helper(0.03, light=True)._governor.budget_ns == pytest.approx(0.03 * 1e9)
+    assert budgets[0] == pytest.approx(0.01 * 1e9)
+
+
+def test_costly_calls_are_shed_and_that_is_said(programs: Programs, clock: Clock) -> None:
+    one = helper(0.9)
+    clock.sleep(1.0)
+    one.tick()
+    Hits.counts["call"] += 30_000_000
+    clock.sleep(1.0)
+    one.tick()
+    told = one.look()
+    assert told["shed"] == "no stacks, system calls off, scheduler on"
+    assert told["hits"]["call"] == 30_000_000
+
+
+def test_a_server_in_a_pid_namespace_within_is_told(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "tells_ids_of", lambda pid: False)
+    with pytest.raises(UnavailableError, match="the server runs in a PID namespace inside llmtop's"):
+        helper()
+
+
+# -- threads followed for a part of the time ---------------------------------------------------------------------
+
+
+class Followed:
+    """A scheduler's probes, and how often a second they and their programs run while they are attached."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.is_on = False
+        self.programs: dict[str, int] = {}
+        self.seeded: list[tuple[int, int]] = []
+        self.stacks: list[int] = []
+        self.rate = 20_000.0
+        self.ns_per_switch = 200.0
+        self.on_ns = 0
+        self.since = 0
+        self.timed_from: int | None = None
+
+    def set_on(self, on: bool) -> None:
+        self.on_ns += (self.clock.now_ns - self.since) * self.is_on
+        self.is_on, self.since = on, self.clock.now_ns
+
+    def seed(self, pid: int, now: int) -> None:
+        self.seeded.append((pid, now))
+
+    def set_stacks(self, every: int, now: int) -> None:
+        self.stacks.append(every)
+
+    def passed_ns(self) -> int:
+        return self.on_ns + (self.clock.now_ns - self.since) * self.is_on
+
+    def hits_of(self, name: str) -> int:
+        return round(self.passed_ns() / S * self.rate) if name == "switch" else 0
+
+    def stack_ns(self) -> int:
+        return 0
+
+    def start(self) -> None:
+        self.timed_from = self.hits_of("switch")
+
+    def stop(self) -> int | None:
+        before, self.timed_from = self.timed_from, None
+        return None if before is None else round((self.hits_of("switch") - before) * self.ns_per_switch)
+
+
+@pytest.fixture
+def followed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Followed:
+    one = Followed(clock)
+    monkeypatch.setattr(following_module, "RunTime", lambda descriptors: one)
+    return one
+
+
+def following(followed: Followed, governor: Governor) -> Following:
+    return Following(cast("Scheduler", followed), cast("Lifecycle", followed), governor)
+
+
+def test_following_all_the_time_learns_what_a_switch_costs(followed: Followed, clock: Clock) -> None:
+    governor = Governor(0.01, ladder=in_slices(LIGHT))
+    one = following(followed, governor)
+    one.set_effort(Effort(4), [PID])
+    assert (followed.is_on, followed.seeded, followed.stacks) == (True, [(PID, clock.now_ns)], [4])
+    assert (one.is_following, one.why_sampled()) == (True, "")
+    clock.sleep(1.0)
+    load = Load(switches=20_000)
+    assert one.load(load, 1.0) == load
+    assert governor.cost_of_switches(load) == pytest.approx(20_000 * (OUTSIDE_NS + 200))
+    assert followed.timed_from is None, "to be timed all the time would cost"
+    clock.sleep(MEASURE_S)
+    one.load(load, 1.0)
+    assert followed.timed_from is not None
+    assert one.observed_ns(clock.now_ns) == round((1 + MEASURE_S) * S)
+    one.set_effort(Effort(0, "off", scheduler=False), [PID])
+    clock.sleep(5.0)
+    assert (one.is_following, one.observed_ns(clock.now_ns)) == (False, round((1 + MEASURE_S) * S))
+
+
+def test_few_switches_tell_nothing_of_their_cost(followed: Followed, clock: Clock) -> None:
+    governor = Governor(0.01, ladder=in_slices(LIGHT))
+    one = following(followed, governor)
+    before = governor.cost_of_switches(Load(switches=99))
+    one.set_effort(Effort(0), [PID])
+    clock.sleep(1.0)
+    one.load(Load(switches=99), 1.0)
+    assert governor.cost_of_switches(Load(switches=99)) == before
+    clock.sleep(1.0)
+    one.load(Load(switches=100), 1.0)
+    assert governor.cost_of_switches(Load(switches=100)) != before * 100 / 99
+
+
+def test_slices_keep_to_their_share_of_the_budget(followed: Followed, clock: Clock) -> None:
+    """Of 80,000 switches a second: 290 ns each would be 23 ms a second, of which the budget has 8."""
+    followed.rate = 80_000.0
+    governor = Governor(0.01, ladder=in_slices(LIGHT))
+    one = following(followed, governor)
+    one.set_effort(in_slices(LIGHT)[-1], [PID])
+    assert (followed.is_on, one.is_following) == (False, True)
+    began = clock.now_ns
+    while clock.now_ns < began + 30 * S:
+        one.tick([PID])
+        clock.sleep(0.05)
+    looked = one.observed_ns(clock.now_ns) / (clock.now_ns - began)
+    cost_ns = 80_000 * (OUTSIDE_NS + 200)
+    assert looked * cost_ns <= 1.05 * OF_SLICES * governor.budget_ns
+    assert looked > 0.1
+    assert len(followed.seeded) > 10
+    told = one.load(Load(calls=3.0), 1.0)
+    assert told.calls == 3.0
+    assert told.switches == pytest.approx(80_000, rel=0.01)
+    assert one.why_sampled().endswith("in slices: at 80,000 switches a second it would cost more than the budget")
+    one.set_effort(Effort(0, "off", scheduler=True), [PID])
+    assert (followed.is_on, one.why_sampled()) == (True, "")
