@@ -15,7 +15,7 @@ from llmtop.collectors.tracing import probes
 from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.bpftrace.collector import checks, why_not
 from llmtop.collectors.tracing.bpftrace.script import Function, Plan, script
-from llmtop.collectors.tracing.helper import exports
+from llmtop.collectors.tracing.helper import elf
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
@@ -91,7 +91,7 @@ def libcuda(cuda_program: Path) -> Path:
 
 
 def test_functions_are_found_where_they_are(libcuda: Path) -> None:
-    found = exports.functions(str(libcuda), ("cuLaunchKernel", "cuGraphLaunch", "cuNoSuchThing", "nanosleep"))
+    found = elf.exported(str(libcuda), ("cuLaunchKernel", "cuGraphLaunch", "cuNoSuchThing", "nanosleep"))
     assert set(found) == {"cuLaunchKernel", "cuGraphLaunch"}, "what is only imported is not there"
     data = libcuda.read_bytes()
     assert all(0 < place < len(data) for place in found.values())
@@ -107,7 +107,7 @@ def test_damaged_libraries_are_told(libcuda: Path, cut: float, damage: bytes, pl
     copy = libcuda.with_name("damaged.so")
     copy.write_bytes(damaged)
     try:
-        exports.functions(str(copy), ("cuLaunchKernel",))
+        elf.exported(str(copy), ("cuLaunchKernel",))
     except (ValueError, OSError):
         return
 
@@ -117,7 +117,7 @@ def test_no_library_is_told(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"."):
-            exports.functions(str(path), ("cuLaunchKernel",))
+            elf.exported(str(path), ("cuLaunchKernel",))
     assert struct.calcsize("<IBBHQQ") == 24
 
 

@@ -30,7 +30,7 @@ from llmtop.collectors.tracing.bpftrace.script import Plan, script
 from llmtop.collectors.tracing.bpftrace.sleeps import Sleeps
 from llmtop.collectors.tracing.bpftrace.symbols import Symbols
 from llmtop.collectors.tracing.helper import protocol, system
-from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, Governor, Load
+from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, Governor, Load, observe
 from llmtop.collectors.tracing.helper.protocol import Link
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from llmtop.collectors.tracing.wire import Why
@@ -231,7 +231,7 @@ class Helper:
         self._lost += self._fullness() >= 1
         elapsed_ns = max(1, look.t_ns - self._last_ns)
         self._last_ns = look.t_ns
-        self._observe(elapsed_ns)
+        observe(self._observed, elapsed_ns, self._plan.calls, scheduler=self._plan.scheduler)
         born, gone = self._changes(look)
         ended = [wire.EndedThread(pid, tid) for (tid,), pid in look.table("ended", 1).items()]
         renewed = [pid for (pid,) in look.table("renewed", 1)]
@@ -252,11 +252,6 @@ class Helper:
         self._library_calls.forget(tids, gone)
         self._sleeps.forget(tids, gone)
         return report
-
-    def _observe(self, elapsed_ns: int) -> None:
-        self._observed["calls"] += elapsed_ns * (self._plan.calls != "off")
-        self._observed["timed"] += elapsed_ns * (self._plan.calls == "timed")
-        self._observed["scheduler"] += elapsed_ns * self._plan.scheduler
 
     def _changes(self, look: Look) -> tuple[list[int], list[int]]:
         """Children that the program has put on the list, and processes that have ended."""
@@ -287,12 +282,12 @@ class Helper:
     def _govern(self, elapsed_s: float) -> wire.Sample:
         """Weigh what the last interval cost."""
         hits = self._hits()
-        rates = {name: (count - self._last_hits.get(name, 0)) / elapsed_s for name, count in hits.items()}
+        load = Load.between(self._last_hits, hits, elapsed_s)
         self._last_hits = hits
         switches = _context_switches()
-        foreign = max(0.0, (switches - self._last_switches) / elapsed_s - rates["switch"])
+        foreign = max(0.0, (switches - self._last_switches) / elapsed_s - load.switches)
         self._last_switches = switches
-        load = Load(rates["call"], rates["foreign_call"], rates["switch"], foreign, rates["sample"])
+        load = replace(load, foreign_switches=foreign)
         self._governor.judge(load, elapsed_s)
         self._libraries.weigh(self._library_calls.counts(), elapsed_s, time.monotonic())
         return {"hits": hits, "shed": str(self._governor.effort) if self._governor.shed else ""}

@@ -9,7 +9,7 @@ from pathlib import Path
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.counts import NUMBERS
 from llmtop.collectors.tracing.bpftrace.script import Function
-from llmtop.collectors.tracing.helper import exports
+from llmtop.collectors.tracing.helper import elf
 from llmtop.collectors.tracing.helper.functions import (
     DUPLICATES,
     LAUNCHES,
@@ -137,7 +137,7 @@ class Libraries:
             status = Path(path).stat()
             file = (status.st_dev, status.st_ino)
             if file not in self._files:
-                places = exports.functions(path, names)
+                places = elf.exported(path, names)
                 found = (_probed(path, symbol, place) for symbol, place in places.items())
                 self._files[file] = tuple(one for one in found if one.function.can_be_written)
                 symbols = (one.function.symbol for one in self._files[file])

@@ -1,7 +1,8 @@
-"""The functions of a program or library, by their place in its ELF file.
+"""The functions of a program or library: by their place in its ELF file, and the other way round (elf(5)).
 
-bcc reads a library's whole table of names for each name it gives: 20 ms with libtorch. Here the names stay in the file
-until they are asked for, and what the processes of a server share is read once.
+Of 64-bit little-endian files: all machines that NVIDIA's libraries are made for. bcc reads a library's whole table of
+names for each name it gives: 20 ms with libtorch. Here the names stay in the file until they are asked for, and what
+the processes of a server share is read once.
 """
 
 from __future__ import annotations
@@ -11,29 +12,122 @@ import os
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 _HEADER = struct.Struct("<16s HHI QQQ I HHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL_SIZE = 24
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_SIZE = _SYMBOL.size
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _LOAD = 1
 _SYMTAB, _DYNSYM = 2, 11
-_FUNCTION_TYPES = (2, 10)
+_FUNCTION, _INDIRECT_FUNCTION = 2, 10
 """STT_FUNC and STT_GNU_IFUNC (elf.h)."""
-_FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in _FUNCTION_TYPES)
+_FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in (_FUNCTION, _INDIRECT_FUNCTION))
 _CHUNK = 1 << 16
 """Symbols that are sorted at a time: all of libtorch's at once would take 50 MB for a moment."""
 _MOST_SYMBOLS = 1 << 24
 _BACK = 8
 """Functions before the nearest that are tried: one may lie within another."""
-_LONGEST_NAME = 4096
+_LONGEST_NAME, _LONGEST_WANTED = 4096, 256
 
 
 class ElfError(ValueError):
     """This is no ELF file that can be read here: 64 bits, little-endian."""
+
+
+class _Section(NamedTuple):
+    """Elf64_Shdr; `link` is the number of the section with the names, of a table of symbols."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+class Elf:
+    """What a file says of itself: which sections it has, and where its bytes are loaded.
+
+    Args:
+        descriptor: The file, open for reading.
+
+    Raises:
+        ElfError: It is no ELF file of this machine's kind, or a damaged one; so below.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._size = os.fstat(descriptor).st_size
+        ident, *_, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER.unpack(
+            self.read(descriptor, 0, _HEADER.size)
+        )
+        if not ident.startswith(_LITTLE_64) or segment_size != _SEGMENT.size or section_size not in (0, _SECTION.size):
+            raise ElfError("not an ELF file of 64 bits, little-endian")
+        self._loads: list[tuple[int, int, int]] = [
+            (offset, size, address)
+            for kind, _, offset, address, _, size, _, _ in _SEGMENT.iter_unpack(
+                self.read(descriptor, segments_at, segments * _SEGMENT.size)
+            )
+            if kind == _LOAD
+        ]
+        tables = self.read(descriptor, sections_at, sections * _SECTION.size)
+        self.sections = [_Section(*one) for one in _SECTION.iter_unpack(tables)]
+
+    def names_of(self, table: _Section) -> _Section:
+        """The section with the names of a table of symbols."""
+        if table.link >= len(self.sections):
+            raise ElfError("its symbols name a section that is not there")
+        return self.sections[table.link]
+
+    def address(self, offset: int) -> int | None:
+        """Where a byte of the file is loaded; None where it is not."""
+        return next((offset - at + start for at, size, start in self._loads if at <= offset < at + size), None)
+
+    def offset(self, address: int) -> int:
+        """The byte of the file that is loaded there."""
+        for at, size, start in self._loads:
+            if start <= address < start + size:
+                return at + address - start
+        raise ElfError("a function lies outside of what is loaded")
+
+    def read(self, descriptor: int, offset: int, size: int) -> bytes:
+        """Some of the file."""
+        if offset + size > self._size:
+            raise ElfError("it ends before its tables do")
+        data = os.pread(descriptor, size, offset)
+        if len(data) != size:
+            raise ElfError("it was cut while it was read")
+        return data
+
+
+def exported(path: str, wanted: Collection[str]) -> dict[str, int]:
+    """Places in the file of those of the wanted functions that a library defines.
+
+    Raises:
+        OSError: The file cannot be read.
+        ElfError: It is no such library, or a damaged one.
+    """
+    names = {name.encode(): name for name in wanted}
+    places: dict[str, int] = {}
+    with open(path, "rb") as file:
+        elf = Elf(file.fileno())
+        for table in (one for one in elf.sections if one.kind == _DYNSYM):
+            texts = elf.names_of(table)
+            text = elf.read(file.fileno(), texts.offset, texts.size)
+            symbols = elf.read(file.fileno(), table.offset, table.size - table.size % _SYMBOL_SIZE)
+            for at, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
+                if info & 15 == _FUNCTION and section:
+                    name = names.get(text[at : at + _LONGEST_WANTED].partition(b"\0")[0])
+                    if name is not None:
+                        places[name] = elf.offset(address)
+    return places
 
 
 class _Run:
@@ -67,33 +161,20 @@ class ElfFunctions:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._size = os.fstat(descriptor).st_size
-        ident, *_, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER.unpack(
-            self._read(descriptor, 0, _HEADER.size)
-        )
-        if not ident.startswith(_LITTLE_64) or segment_size != _SEGMENT.size or section_size not in (0, _SECTION.size):
-            raise ElfError("not an ELF file of 64 bits, little-endian")
-        self._segments = [
-            (offset, size, address)
-            for kind, _, offset, address, _, size, _, _ in _SEGMENT.iter_unpack(
-                self._read(descriptor, segments_at, segments * _SEGMENT.size)
-            )
-            if kind == _LOAD
-        ]
-        tables = list(_SECTION.iter_unpack(self._read(descriptor, sections_at, sections * _SECTION.size)))
-        chosen = next((table for kind in (_SYMTAB, _DYNSYM) for table in tables if table[1] == kind), None)
-        self.is_complete = chosen is not None and chosen[1] == _SYMTAB
+        self._elf = Elf(descriptor)
+        chosen = next((one for kind in (_SYMTAB, _DYNSYM) for one in self._elf.sections if one.kind == kind), None)
+        self.is_complete = chosen is not None and chosen.kind == _SYMTAB
         """Whether functions that are not exported are known too; otherwise a debug file may know them."""
         self._runs: list[_Run] = []
         self._strings = 0
         self._name_of: dict[int, str] = {}
         if chosen is not None:
-            self._strings = self._strings_of(tables, chosen[6])
-            self._runs = list(self._read_runs(descriptor, chosen[4], chosen[5] // _SYMBOL_SIZE))
+            self._strings = self._elf.names_of(chosen).offset
+            self._runs = list(self._read_runs(descriptor, chosen.offset, chosen.size // _SYMBOL_SIZE))
 
     def name(self, descriptor: int, offset: int) -> str | None:
         """The function that holds a byte of the file; None where no function is known."""
-        address = self._address(offset)
+        address = self._elf.address(offset)
         if address is None:
             return None
         found = [place for run in self._runs for place in run.holding(address)]
@@ -104,9 +185,6 @@ class ElfFunctions:
         # A function of many names is best known by its plain one: recv, not __recv or __libc_recv.
         return min(names, key=lambda name: (len(name) - len(name.lstrip("_")), len(name), name))
 
-    def _address(self, offset: int) -> int | None:
-        return next((offset - at + start for at, size, start in self._segments if at <= offset < at + size), None)
-
     def _named(self, descriptor: int, place: int) -> str:
         name = self._name_of.get(place)
         if name is None:
@@ -114,25 +192,12 @@ class ElfFunctions:
             name = self._name_of[place] = demangled(raw).decode("utf-8", "replace")
         return name
 
-    def _strings_of(self, tables: list[tuple[int, ...]], number: int) -> int:
-        if number >= len(tables):
-            raise ElfError("its symbols name a section that is not there")
-        return tables[number][4]
-
     def _read_runs(self, descriptor: int, at: int, symbols: int) -> Iterator[_Run]:
         for first in range(0, min(symbols, _MOST_SYMBOLS), _CHUNK):
             count = min(_CHUNK, symbols - first)
-            run = _Run(self._read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
+            run = _Run(self._elf.read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
             if run.starts:
                 yield run
-
-    def _read(self, descriptor: int, offset: int, size: int) -> bytes:
-        if offset + size > self._size:
-            raise ElfError("it ends before its tables do")
-        data = os.pread(descriptor, size, offset)
-        if len(data) != size:
-            raise ElfError("it was cut while it was read")
-        return data
 
 
 def demangled(name: bytes) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..wire import Observed
+
 NS_PER_HIT = {
     "call": 330.0,
     "counted_call": 165.0,
@@ -90,6 +92,15 @@ class Load:
     samples: float = 0.0
     library: float = 0.0
 
+    @classmethod
+    def between(cls, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> Load:
+        """By how often each kind of probe had run at two moments."""
+        calls, foreign_calls, switches, foreign_switches, samples = (
+            (now.get(kind, 0) - before.get(kind, 0)) / elapsed_s
+            for kind in ("call", "foreign_call", "switch", "foreign_switch", "sample")
+        )
+        return cls(calls, foreign_calls, switches, foreign_switches, samples)
+
 
 def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
     """What an effort costs under a load, slices apart: ns per second of the processes looked at, and of all others."""
@@ -105,6 +116,13 @@ def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HI
         if effort.stack_every:
             own += load.switches / effort.stack_every * ns_per_hit["stack"]
     return own, foreign
+
+
+def observe(observed: Observed, elapsed_ns: int, calls: str = "off", *, scheduler: bool = False) -> None:
+    """Note for how long was looked at what; `calls` as of an effort."""
+    observed["calls"] += elapsed_ns * (calls != "off")
+    observed["timed"] += elapsed_ns * (calls == "timed")
+    observed["scheduler"] += elapsed_ns * scheduler
 
 
 class Governor:

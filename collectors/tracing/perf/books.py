@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from llmtop.collectors.tracing import wire
+from llmtop.collectors.tracing.helper.governor import observe
 from llmtop.collectors.tracing.perf.perf_text import ThreadCalls
 from llmtop.collectors.tracing.perf.sched import Sums
 
@@ -26,7 +27,7 @@ class Books:
 
     def add_slice(self, sums: Sums, owners: Mapping[int, int], seconds_ns: int) -> wire.Sample:
         """The part of a report that a look at the scheduler gives."""
-        self.observed["scheduler"] += seconds_ns
+        observe(self.observed, seconds_ns, scheduler=True)
         self.hits["switch"] += sums.events
         for (tid, cause), ns in sums.blocked.items():
             self.blocked[owners[tid], tid, cause.value] += ns
@@ -43,8 +44,7 @@ class Books:
 
     def add_calls(self, tables: Sequence[ThreadCalls], owners: Mapping[int, int], seconds_ns: int) -> wire.Sample:
         """The part of a report that a look at the system calls gives."""
-        self.observed["calls"] += seconds_ns
-        self.observed["timed"] += seconds_ns
+        observe(self.observed, seconds_ns, "timed")
         for table in tables:
             pid = owners.get(table.tid, 0)
             for row in table.rows if pid else ():

@@ -91,7 +91,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
         monkeypatch.setattr(library_module, "starts_gently", lambda file, place: True)
         places = {name: place for place, name in enumerate(rates)}
-        monkeypatch.setattr("llmtop.collectors.tracing.helper.exports.functions", lambda file, names: places)
+        monkeypatch.setattr("llmtop.collectors.tracing.helper.elf.exported", lambda file, names: places)
         monkeypatch.setattr("os.stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
         monkeypatch.setattr("os.setpriority", lambda *_: None)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)

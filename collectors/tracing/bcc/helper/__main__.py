@@ -13,7 +13,7 @@ from functools import partial
 
 from ... import wire
 from ...helper import protocol
-from ...helper.governor import LADDER, LIGHT, Governor, Load, in_slices
+from ...helper.governor import LADDER, LIGHT, Governor, Load, in_slices, observe
 from ...helper.protocol import Link
 from ...helper.syscall_numbers import call_name
 from ...helper.system import UnavailableError
@@ -178,8 +178,7 @@ class Helper:
         """Take the time until now into account: before the effort changes."""
         mode = self._calls.mode if self._calls else "off"
         elapsed_ns, self._observed_ns = now - self._observed_ns, now
-        self._observed["calls"] += elapsed_ns * (mode != "off")
-        self._observed["timed"] += elapsed_ns * (mode == "timed")
+        observe(self._observed, elapsed_ns, mode)
         if self._scheduler:
             self._observed["scheduler"] = self._scheduler.observed_ns(now)
 
@@ -197,16 +196,9 @@ class Helper:
         now = time.monotonic_ns()
         elapsed_s = max(1e-3, (now - self._governed_ns) / 1e9)
         hits = self._lifecycle.hits()
-        rates = {name: (count - self._last_hits[name]) / elapsed_s for name, count in hits.items()}
+        load = Load.between(self._last_hits, hits, elapsed_s)
         self._learn_stacks(hits["stack"])
         self._last_hits, self._governed_ns = hits, now
-        load = Load(
-            calls=rates["call"],
-            foreign_calls=rates["foreign_call"],
-            switches=rates["switch"],
-            foreign_switches=rates["foreign_switch"],
-            samples=rates["sample"],
-        )
         if self._scheduler:
             load = self._scheduler.load(load, elapsed_s)
         if self._governor.judge(load, elapsed_s):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from ... import wire
-from ...helper import exports, system
+from ...helper import elf, system
 from ...helper.functions import DUPLICATES, NUMBERS, duplicates, kind_of, kinds_of
 from ...helper.governor import NS_PER_HIT
 from ...helper.kernel import Table
@@ -372,7 +372,7 @@ class Library:
             status = os.stat(file)
             key = (status.st_dev, status.st_ino)
             if key not in self._places:
-                self._places[key] = exports.functions(file, tuple(names))
+                self._places[key] = elf.exported(file, tuple(names))
             return self._places[key]
         except (OSError, ValueError):  # the process has just ended, or this is no library
             return {}
