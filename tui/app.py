@@ -9,20 +9,25 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
 from textual._compositor import ChopsUpdate
+from textual._context import active_message_pump
+from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widget import Widget
 
 from llmtop.errors import LlmtopError
+from llmtop.model import Issue, Severity
 from llmtop.text import clean
 from llmtop.tui.driver import TerminalDriver
+from llmtop.tui.faults import FaultBorder, border_around, fault_text
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.screen import Screen
 
-    from llmtop.model import Issue
 
 _GIVE_BACK_S = 60.0
 """How often freed memory goes back to the system: a fifth of all, after half an hour without."""
@@ -162,8 +166,56 @@ class LlmtopApp(App[int]):
 
     # -- faults ------------------------------------------------------------------------------------------------
 
-    def on_pane_failed(self, message: Pane.Failed) -> None:
-        self.issues.append(message.issue)
+    def on_fault_border_failed(self, message: FaultBorder.Failed) -> None:
+        self._note(message.issue)
+
+    def _note(self, issue: Issue) -> None:
+        """Keep a fault; the same again is counted."""
+        at = next((i for i, known in enumerate(self.issues) if replace(known, count=1) == issue), None)
+        if at is None:
+            self.issues.append(issue)
+        else:
+            self.issues[at] = replace(issue, count=self.issues[at].count + 1)
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Do what a key stands for; a fault in it costs the key."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:  # the border: what is shown stays as it is
+            self._key_failed(default_namespace, error)
+            return True
+
+    def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
+        """Whether a key does something now: one that cannot tell does nothing."""
+        try:
+            return super()._check_action_state(action, default_namespace)
+        except Exception as error:  # the border
+            self._key_failed(default_namespace, error)
+            return False
+
+    def _key_failed(self, node: DOMNode | None, error: Exception) -> None:
+        """Say once that a key of a part of the screen has failed."""
+        said = fault_text(error, "key")
+        issue = Issue(Severity.ERROR, f"key-{type(border_around(node) or self).__name__.lower()}", said)
+        if issue not in (replace(known, count=1) for known in self.issues):
+            self.notify(said, severity="error", markup=False)
+        self._note(issue)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual's, for what it does outside of a message's dispatch: such faults have a border too."""
+        pump = active_message_pump.get(None)
+        if not isinstance(pump, FaultBorder):
+            super()._handle_exception(error)
+            return
+        try:
+            pump.fail(error)
+        except Exception as too_many:
+            super()._handle_exception(too_many)
 
     def _fatal_error(self) -> None:
         """End after a fault without a page of traceback: `run_app` says it in one line."""

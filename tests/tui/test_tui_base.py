@@ -124,7 +124,7 @@ def test_a_pane_without_room_may_be_shown_before_it_was_ever_drawn() -> None:
     assert pane.views == 0
 
 
-async def test_a_fault_is_one_line_in_its_pane() -> None:
+async def test_a_fault_is_one_line_in_its_pane(faults: list[str]) -> None:
     app = TwoPanes()
     async with app.run_test(size=(60, 12)) as pilot:
         one, two = panes(app)
@@ -135,6 +135,7 @@ async def test_a_fault_is_one_line_in_its_pane() -> None:
         assert "this pane failed: ValueError: unlucky [/b] ␛[2J; please" in text
         assert "7 内核" in text
         assert [issue.code for issue in app.issues] == ["pane-numberpane"]
+        assert faults.pop().startswith("this pane failed: ValueError: unlucky")
         one.show(trace(14))
         await pilot.pause()
         assert "14 内核" in app.screen_text()

@@ -416,7 +416,7 @@ async def test_a_diagnosis_that_says_the_same_sends_little(monkeypatch: pytest.M
         assert 0 < sum(region.area for region in sent) < 900
 
 
-async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch, faults: list[str]) -> None:
     def fail(*_: object) -> object:
         raise ValueError("broken")
 
@@ -427,6 +427,7 @@ async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPat
         assert "2471 tok/s" in app.screen_text()
         await press(pilot, "d")
         assert "this pane failed" in app.screen_text()
+        assert faults.pop().startswith("this pane failed: ValueError: broken")
 
 
 @pytest.mark.parametrize("scene", [Scene(), AMPERE, NOTHING], ids=["all", "no GPM", "nothing"])

@@ -134,7 +134,7 @@ def holds_a_trace(asked: object) -> bool:
     return any(isinstance(one, Trace) for one in (*arguments, *gc.get_referents(*arguments)))
 
 
-async def test_a_fault_in_the_analysis_costs_only_the_pane(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_the_analysis_costs_only_the_pane(monkeypatch: pytest.MonkeyPatch, faults: list[str]) -> None:
     def fail(*_: object) -> object:
         raise ValueError("broken")
 
@@ -150,4 +150,5 @@ async def test_a_fault_in_the_analysis_costs_only_the_pane(monkeypatch: pytest.M
             await pilot.pause(0.01)
         await pilot.pause()
         assert [issue.message for issue in app.issues] == ["this pane failed: ValueError: broken; please report this"]
+        assert faults.pop() in " ".join(app.screen_text().split())
         assert "DRAM" in app.screen_text()

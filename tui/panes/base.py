@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from rich.style import Style
 from textual.color import Color
 from textual.content import Content
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.style import Style as Colours
 from textual.widget import Widget
 
 from llmtop.analysis.series.ages import age_text, old_s
-from llmtop.model import NS_PER_S, Issue, Severity, Unknown
-from llmtop.text import clean
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 
@@ -111,7 +110,7 @@ def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
     return [(text, style)] * segment.cell_length
 
 
-class DiffedWidget(Widget):
+class DiffedWidget(FaultBorder):
     """A widget of lines that sends the terminal only the cells that changed since its last frame."""
 
     _strips: tuple[Strip, ...] = ()
@@ -147,6 +146,11 @@ class DiffedWidget(Widget):
         """Draw again what is known: the colours changed, a cursor moved."""
         raise NotImplementedError
 
+    def show_fault(self, said: str) -> None:
+        width, height = self.size
+        look = look_of(self)
+        self.send_frame(fill(prose(said, width, look, "bad"), width, height, look) if width and height else ())
+
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips):
             return self._strips[y]
@@ -174,8 +178,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
     """A part of a screen that draws one view of the newest trace.
 
     A subclass gives `number`, `title`, `view` and `draw`; the last two are pure. Only what changed between two
-    frames is sent to the terminal, a pane that is not seen does no work, and a fault in either function shows as
-    one line in the pane and ends nothing.
+    frames is sent to the terminal, and a pane that is not seen does no work.
     """
 
     number: ClassVar[int] = 0
@@ -192,14 +195,6 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
     least_ns: ClassVar[int] = 0
     """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow
     each frame; a pane that knows nothing yet always does, and one whose `beat` is on."""
-
-    class Failed(Message):
-        """A pane could not make or draw its view."""
-
-        def __init__(self, pane: Pane[Any], issue: Issue) -> None:
-            super().__init__()
-            self.pane = pane
-            self.issue = issue
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -275,12 +270,17 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
             self._stale = False
             self._failure = ""
             self.beat.note(self._pace_ns, self._trace.end_ns)
-            self._age = "" if self.ages_of is None else age_text(old_s(self._trace, self.ages_of))
             try:
+                self._age = "" if self.ages_of is None else age_text(old_s(self._trace, self.ages_of))
                 self._view = self.view(self._trace)
             except Exception as error:  # the border: a fault in a view costs only its pane
-                self._fail(error)
+                self._lose_view(error)
         self._paint()
+
+    def _lose_view(self, error: Exception) -> None:
+        """Say so until there is a view of another trace; what a fault in drawing costs is only that frame."""
+        self._failure = fault_text(error)
+        self.fail(error)
 
     def _paint(self) -> None:
         width, height = self.size
@@ -288,7 +288,8 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
             return
         self._is_unpainted = False
         look = look_of(self)
-        self.send_frame(fill(self._drawn(width, height, look), width, height, look))
+        with self.border():
+            self.send_frame(fill(self._drawn(width, height, look), width, height, look))
 
     def _drawn(self, width: int, height: int, look: Look) -> list[Strip]:
         if self._failure:
@@ -296,18 +297,9 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         if isinstance(self._view, Unknown):
             self._name_border("", look)
             return explain(self._view, width, height, look)
-        try:
-            strips = self.draw(self._view, width, height, look)
-            self._name_border(self.subtitle(self._view), look)
-        except Exception as error:  # the border: a fault in drawing costs only its pane
-            self._fail(error)
-            return prose(self._failure, width, look, "bad")
+        strips = self.draw(self._view, width, height, look)
+        self._name_border(self.subtitle(self._view), look)
         return strips
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = f"this pane failed: {type(error).__name__}: {clean(str(error))}; please report this"
-        code = f"pane-{type(self).__name__.lower()}"
-        self.post_message(self.Failed(self, Issue(Severity.ERROR, code, self._failure)))
 
     def _name_border(self, subtitle: Content | str, look: Look) -> None:
         """Number and title in the border, then the subtitle.

@@ -20,6 +20,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
+from llmtop.tui.faults import FaultBorder
 from llmtop.tui.panes.report import KernelWanted, PagedPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
@@ -70,7 +71,7 @@ class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
         return max(1, rows - self.size.height // ROWS + 1)
 
 
-class KernelsPane(Vertical):
+class KernelsPane(Vertical, FaultBorder):
     """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
     title = "Kernels"
@@ -89,6 +90,9 @@ class KernelsPane(Vertical):
     def compose(self) -> ComposeResult:
         yield self.listing
         yield self.histograms
+
+    def show_fault(self, said: str) -> None:
+        self.listing.show_fault(said)
 
     def on_mount(self) -> None:
         self.histograms.display = False

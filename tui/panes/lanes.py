@@ -155,7 +155,9 @@ class LanesPane(TimeAxisPane[Lanes]):
             self._thoughts = event.worker.result or self._thoughts
             self.redraw()
         elif event.state is WorkerState.ERROR and isinstance(event.worker.error, Exception):
-            self._fail(event.worker.error)
+            why = Unknown(self.count_fault(event.worker.error))
+            self._thoughts = Thoughts(why, why)
+            self.redraw()
 
 
 def _thoughts(about: list[Trace], gpu: TrackId | None, window_ns: int) -> Thoughts:

@@ -13,7 +13,7 @@ from textual.message import Message
 
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
-from llmtop.text import clean
+from llmtop.tui.faults import FaultBorder
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.lines import line, prose
@@ -75,6 +75,7 @@ class ReportPane(Pane[V]):
     def _renew(self) -> None:
         if self._stale and self._trace is not None:
             self._stale = False
+            self._failure = ""
             self._view = ANALYSING
             analyse_on_thread(self, self._trace, self.view)
         self._paint()
@@ -83,7 +84,7 @@ class ReportPane(Pane[V]):
         if message.trace is not self._trace:
             return
         if isinstance(message.result, Exception):
-            self._fail(message.result)
+            self._lose_view(message.result)
         else:
             self._view = message.result
         self._paint()
@@ -139,6 +140,10 @@ class TextPane(PagedPane["tuple[tuple[str, str], ...]"]):
         super().__init__(id=id)
         self._lines: list[Strip] = []
 
+    def show_fault(self, said: str) -> None:
+        self._view = ((said, "bad"),)
+        super().show_fault(said)
+
     def show_text(self, paragraphs: tuple[tuple[str, str], ...]) -> None:
         """Take a text in place of the last one."""
         self.at = 0
@@ -163,7 +168,7 @@ def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Loo
     ]
 
 
-class ListPane(Vertical):
+class ListPane(Vertical, FaultBorder):
     """A table over the details of the row under its cursor.
 
     A subclass gives `analyse`, which may be slow, and `details`.
@@ -204,9 +209,14 @@ class ListPane(Vertical):
         self.listing.show_table(RowTable(self.COLUMNS, (), ()), ANALYSING)
         analyse_on_thread(self, trace, self.analyse)
 
+    def show_fault(self, said: str) -> None:
+        self.listing.show_fault(said)
+
     def on_analysed(self, message: Analysed) -> None:
-        rows = fault(message.result) if isinstance(message.result, Exception) else message.result
-        if isinstance(rows, Unknown):
+        rows = message.result
+        if isinstance(rows, Exception):
+            self.fail(rows)
+        elif isinstance(rows, Unknown):
             self.listing.show_table(RowTable(self.COLUMNS, (), ()), rows)
         else:
             self.listing.show_table(rows)
@@ -217,17 +227,13 @@ class ListPane(Vertical):
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         rows = event.table.rows
         if rows is not None and len(rows):
-            self.text.show_text(self.details(rows.key(event.table.cursor)))
+            with self.text.border():
+                self.text.show_text(self.details(rows.key(event.table.cursor)))
         self.set_class(rows is None or not len(rows), "-empty")
 
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
         """Give the details more room, or take it back."""
         self.toggle_class("-open")
-
-
-def fault(error: Exception) -> Unknown:
-    """What a pane says whose work ended with an error."""
-    return Unknown(f"this pane failed: {type(error).__name__}: {clean(str(error))}; please report this")
 
 
 def table_of(columns: tuple[Column, ...], rows: dict[Hashable, tuple[Any, ...]]) -> RowTable:

@@ -17,8 +17,9 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from llmtop.model import Unknown
+from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.base import DiffedWidget, look_of
-from llmtop.tui.render.lines import blank, cut, explain, fill, line
+from llmtop.tui.render.lines import blank, cut, explain, fill, line, prose
 from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         self._why_empty = _NOTHING
         self._placed: tuple[Placed, ...] = ()
         self._made: dict[int, Sequence[Cell]] = {}
+        self._failure = ""
 
     # -- what is shown -----------------------------------------------------------------------------------------
 
@@ -114,10 +116,14 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def _arrange(self) -> None:
         """Sort and filter again, and keep the cursor on its row."""
-        if self._source is None:
-            return
+        self._failure = ""
+        if self._source is not None:
+            with self.border():
+                self._order(self._source)
+
+    def _order(self, source: TableView) -> None:
         key = self._rows.key(self.cursor) if self._rows is not None and self.cursor < len(self._rows) else None
-        rows = self._source.filtered(self.filter_text) if self.filter_text else self._source
+        rows = source.filtered(self.filter_text) if self.filter_text else source
         if self.sort is not None:
             rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
         self._rows, self._made = rows, {}
@@ -228,15 +234,23 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     def redraw(self) -> None:
         self._paint()
 
+    def show_fault(self, said: str) -> None:
+        """Say so until other rows come, or these in another order."""
+        self._failure = said
+        self._paint()
+
     def _paint(self) -> None:
         width, height = self.size
         if width > 1 and height:
             # The last cell is the scrollbar's, whether there is one or not: columns must not jump with it.
             blank_cell = blank(1, look_of(self))
-            self.send_frame([Strip.join([strip, blank_cell]) for strip in self._frame(width - 1, height)])
+            with self.border():
+                self.send_frame([Strip.join([strip, blank_cell]) for strip in self._frame(width - 1, height)])
 
     def _frame(self, width: int, height: int) -> list[Strip]:
         look = look_of(self)
+        if self._failure:
+            return fill(prose(self._failure, width, look, "bad"), width, height, look)
         if self._rows is None or not len(self._rows):
             is_filtered = self.filter_text and self._source is not None and len(self._source)
             return explain(_NO_MATCH if is_filtered else self._why_empty, width, height, look)
@@ -259,7 +273,15 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
                     if self.is_on_screen:
                         self.call_after_refresh(self._paint)
                     return
-                self._made[i] = rows.cells(i)
+                self._made[i] = self._cells(rows, i)
+
+    def _cells(self, rows: TableView, i: int) -> Sequence[Cell]:
+        """The cells of a row; a fault in one costs that row, which says so in its first column."""
+        try:
+            return rows.cells(i)
+        except Exception as error:  # the border
+            self.count_fault(error, "row")
+            return [fault_text(error, "row"), *[None] * (len(rows.columns) - 1)]
 
 
 class StatusLine(DiffedWidget):
@@ -279,6 +301,9 @@ class StatusLine(DiffedWidget):
     def on_resize(self) -> None:
         self.redraw()
 
+    def show_fault(self, said: str) -> None:
+        self.say(said, "bad")
+
     def redraw(self) -> None:
         width, look = self.size.width, look_of(self)
         if width:
@@ -286,7 +311,7 @@ class StatusLine(DiffedWidget):
             self.send_frame([line([(shown, self._role)], width, look) if shown else blank(width, look)])
 
 
-class TablePane(Vertical):
+class TablePane(Vertical, FaultBorder):
     """A `VirtualTable` with its status line and its filter (`/`).
 
     Args:
@@ -329,6 +354,9 @@ class TablePane(Vertical):
     def on_mount(self) -> None:
         self.table.border_title = Content(self._title)
 
+    def show_fault(self, said: str) -> None:
+        self.table.show_fault(said)
+
     def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
         """Take new rows; see `VirtualTable.show_table`."""
         self.table.show_table(table, why_empty)
@@ -361,7 +389,10 @@ class TablePane(Vertical):
         self.table.focus()
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
-        rows = self.table.rows
+        with self._status.border():
+            self._explain(self.table.rows)
+
+    def _explain(self, rows: TableView | None) -> None:
         if rows is not None and self._sum_up is not None:
             said = self._sum_up(rows)
             if said != (self.table.border_subtitle or ""):  # setting it draws the whole table again

@@ -15,7 +15,7 @@ from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
-from llmtop.tui.render.lines import fill, line, width_of, wrap
+from llmtop.tui.render.lines import fill, line, prose, width_of, wrap
 from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ class DiagnosisScreen(FullScreen):
         super().__init__()
         self._lines = _Lines()
         self._state = state
-        self._read(trace, diagnose(trace), issues)
+        self._opened_on = trace, issues
+        self._paragraphs: tuple[Paragraph, ...] = ()
+        self._spoken: tuple[tuple[str, str], ...] = ()
+        self._known_issues, self._trace_end_ns = 0, 0
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="diagnosis"):
@@ -59,7 +62,13 @@ class DiagnosisScreen(FullScreen):
 
     def on_mount(self) -> None:
         self._box.focus()
+        trace, issues = self._opened_on
+        self._read(trace, diagnose(trace), issues)
         self._name_state()
+
+    def show_fault(self, said: str) -> None:
+        width, look = max(20, self.size.width - 4), look_of(self)
+        self._lines.show(prose(said, width, look, "bad"))
 
     def on_resize(self) -> None:
         self._draw()

@@ -14,6 +14,7 @@ from textual.message import Message
 from llmtop.model import Trace
 from llmtop.text import clean
 from llmtop.tui.app import LlmtopApp
+from llmtop.tui.faults import FaultBorder
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.findings_report import FindingsReportPane
@@ -59,7 +60,7 @@ def views_of(trace: Trace | None) -> tuple[tuple[str, Callable[[], View]], ...]:
     return tuple(_OF_TIMELINES.get(name, (name, view)) for name, view in VIEWS)
 
 
-class ReportView(Vertical):
+class ReportView(Vertical, FaultBorder):
     """One file: its views, each made when it is first looked at."""
 
     def __init__(self, loading: Loading) -> None:
@@ -71,6 +72,10 @@ class ReportView(Vertical):
 
     def compose(self) -> ComposeResult:
         yield self._notice
+
+    def show_fault(self, said: str) -> None:
+        self._notice.display = True
+        self._notice.show_text(((said, "bad"),))
 
     def on_mount(self) -> None:
         self.renew()
@@ -98,10 +103,11 @@ class ReportView(Vertical):
             other.display = i == self.active
         view = self._views.get(self.active)
         if view is None:
-            view = self._views[self.active] = views_of(trace)[self.active][1]()
-            self.mount(view)
-            self.call_after_refresh(view.show, trace)
-            self.call_after_refresh(self._focus)
+            with self.border():
+                view = self._views[self.active] = views_of(trace)[self.active][1]()
+                self.mount(view)
+                self.call_after_refresh(_give, view, trace)
+                self.call_after_refresh(self._focus)
         else:
             self._focus()  # at once: a change of focus after the view is drawn would draw it again
 
@@ -112,6 +118,12 @@ class ReportView(Vertical):
         target = view if view.can_focus else next((child for child in view.query("*") if child.can_focus), None)
         if target is not None:
             target.focus()
+
+
+def _give(view: View, trace: Trace) -> None:
+    """Give a view its trace: Textual would call it on behalf of the screen."""
+    with view.border():
+        view.show(trace)
 
 
 class ExploreScreen(FullScreen):

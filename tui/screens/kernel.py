@@ -16,7 +16,7 @@ from llmtop.analysis.views import Column, RooflineView, TableView
 from llmtop.model import Trace, Unknown, Value
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.panes.report import ANALYSING, Analysed, PagedPane, analyse_on_thread, fault, table_of
+from llmtop.tui.panes.report import ANALYSING, Analysed, PagedPane, analyse_on_thread, table_of
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.roofline import draw_roofline
@@ -178,6 +178,10 @@ class KernelScreen(Dialog):
     def _details(self) -> KernelDetails | None:
         return kernels_of(self._trace).table.details
 
+    def show_fault(self, said: str) -> None:
+        why = Unknown(said)
+        self._take(why, why)
+
     def on_mount(self) -> None:
         self.set_class(self._details is None, "-bare")
         self._take(ANALYSING, ANALYSING)
@@ -187,13 +191,14 @@ class KernelScreen(Dialog):
     def _show(self) -> None:
         """Read the launch: its rules on a thread, its metrics, which are decoded by now, at once."""
         analyse_on_thread(self, self._trace, partial(launch_view, launch=self._launch))
-        self.listing.show_table(metrics_table(self._details, self._launch), _NO_METRICS)
+        with self.listing.border():
+            self.listing.show_table(metrics_table(self._details, self._launch), _NO_METRICS)
 
     def on_analysed(self, message: Analysed) -> None:
         """Take the view, if it is still that of the launch that is wanted."""
         view = message.result
         if isinstance(view, Exception):
-            self._take(fault(view), fault(view))
+            self.fail(view)
         elif view.launch == self._launch:
             self._take(view, view.roofline)
 

@@ -112,7 +112,8 @@ class LiveApp(LlmtopApp):
         self._last_frame_s = now
         is_sent = False
         if isinstance(above, DiagnosisScreen):
-            self.live.refresh_diagnosis(above)
+            with above.border():
+                self.live.refresh_diagnosis(above)
         else:
             self.live.refresh_trace()
             is_sent = self.live.send_frame()

@@ -199,17 +199,20 @@ class LiveScreen(FullScreen):
         self._latest = newest
         trace = self._shown = self.time.shown(newest)
         self.beat.is_still = self.time.is_held or self.time.at_ns is not None
-        self._gpus = gpu_lines(trace)
-        if self.is_mounted and self._find_of_use() != self._of_use:
-            self._arrange()
-        self._tell_style(self._room)
+        with self.border():
+            self._gpus = gpu_lines(trace)
+            if self.is_mounted and self._find_of_use() != self._of_use:
+                self._arrange()
+            self._tell_style(self._room)
         for pane in self._parts:
-            if isinstance(pane, TimeAxisPane):
-                pane.show_at(newest, self.time.at_ns, self.time.window_ns)
-            else:
-                pane.show(trace)
+            with pane.border():
+                if isinstance(pane, TimeAxisPane):
+                    pane.show_at(newest, self.time.at_ns, self.time.window_ns)
+                else:
+                    pane.show(trace)
         self._fill_rows()
-        self.header.say(*self._state(newest))
+        with self.header.border():
+            self.header.say(*self._state(newest))
 
     def _state(self, newest: Trace) -> Part:
         """Which moment is shown; of now, whether the server lives."""
@@ -227,9 +230,13 @@ class LiveScreen(FullScreen):
     def _fill_rows(self) -> None:
         """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""
         if self.where.is_log_open:
-            self.events.show(self._newest())
-        elif self.table.display and not isinstance(rows := self._rows(), Unknown):
-            self.table.show_table(rows, self._place.no_rows)
+            with self.events.border():
+                self.events.show(self._newest())
+        elif self.table.display:
+            with self.table.border():
+                rows = self._rows()
+                if not isinstance(rows, Unknown):
+                    self.table.show_table(rows, self._place.no_rows)
 
     @property
     def _place(self) -> Place:
@@ -240,6 +247,14 @@ class LiveScreen(FullScreen):
         if self._shown is None or self._place.table is None:
             return _NO_ROWS
         return self._place.table(self._shown, self.watched)
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether the pane in focus opens into rows; those that cannot be made say so in their table."""
+        try:
+            return not isinstance(self._rows(), Unknown)
+        except Exception:  # the border; it is said where the table is filled
+            return True
 
     # -- what is where -----------------------------------------------------------------------------------------
 
@@ -265,7 +280,7 @@ class LiveScreen(FullScreen):
         self._of_use = self._find_of_use()
         if self.where.is_lent and self.where.number in self._of_use:  # there is a place for it now
             self.where = replace(self.where, is_zoomed=False, is_lent=False)
-        has_table = self.where.is_zoomed and not self.where.is_log_open and not isinstance(self._rows(), Unknown)
+        has_table = self.where.is_zoomed and not self.where.is_log_open and self._has_rows
         form = form_of(self.where, has_table=has_table)
         is_free = form is Form.PANES and not self.where.is_zoomed
         if is_free and self.where.number not in self._of_use:  # its pane has been folded away

@@ -46,6 +46,9 @@ class ThreadScreen(Dialog):
             box.border_subtitle = Content("as it was when opened · Esc closes")
             yield Static(id="text")
 
+    def show_fault(self, said: str) -> None:
+        self.query_one("#text", Static).update(Text(said))
+
     def on_mount(self) -> None:
         """Keys scroll."""
         self.query_one("#details").focus()
