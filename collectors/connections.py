@@ -26,7 +26,7 @@ from llmtop.model import Missing, Origin, Reading, Target, Trace, Unknown
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock, Collector
 
 AFTER_S = 1.0
 """A request without an answer counts from this age on: younger ones are on their way."""
@@ -231,3 +231,8 @@ def _enter(namespace: int) -> None:
     if libc.setns(namespace, _NEW_NETWORK):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry."""
+    return ConnectionsCollector(target, find_urls=aim.find_urls)

@@ -22,7 +22,7 @@ from llmtop.text import clean, group_name
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock, Collector
 
 CALM_NS = 10 * NS_PER_S
 CROWDED_NS = 2 * NS_PER_S
@@ -266,3 +266,8 @@ def _is_crowded(proc: Path) -> bool:
         return float(content[11:].split(None, 1)[0]) >= _CROWDED_PERCENT
     runnable = (procfs.read_text(f"{proc}/loadavg") or "0 0 0 0/0").split()[3].partition("/")[0]
     return int(runnable) > (os.cpu_count() or 1)
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry."""
+    return ConsumersCollector(target)

@@ -29,7 +29,7 @@ from llmtop.text import clean
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Clock, Collector
     from llmtop.model import Fact
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
@@ -284,3 +284,8 @@ def checks() -> tuple[Check, ...]:
         return (Check("DCGM exporter", why),)
     with collector:
         return (Check("DCGM exporter", collector.look()),)
+
+
+def collector() -> Collector:
+    """For the registry."""
+    return DcgmCollector()

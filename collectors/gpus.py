@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Clock, Collector
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOOT = (
@@ -381,3 +381,8 @@ def _has_said_all(trace: Trace) -> bool:
         return True
     gpus = trace.tracks_of(TrackKind.GPU)
     return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(gpu.id) for gpu in gpus)
+
+
+def collector() -> Collector:
+    """For the registry."""
+    return GpuCollector()

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock, Collector
 
 MANY_THREADS = 500
 """Reading these at each poll costs 7 ms. Beyond this many, the busiest are read, and the rest by turns."""
@@ -667,3 +667,12 @@ def _pressure() -> float | Unknown:
 def _load() -> float | Unknown:
     content = procfs.read_text("/proc/loadavg")
     return float(content.split()[0]) if content else Unknown("/proc/loadavg cannot be read")
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry; who sent a signal is known where probes may look."""
+    from llmtop.collectors.signal_senders import SignalSenders
+    from llmtop.collectors.tracing.collector import are_allowed
+
+    senders = SignalSenders() if are_allowed(aim.probes) else None
+    return ProcCollector(target, aim.engines, exits=Exits(senders=senders))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ from llmtop.vocabulary import Answer
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock, Collector
 
 PATIENCE_S = 0.9
 """For how long a poll waits for the page; one that takes longer comes with a later poll."""
@@ -827,3 +828,16 @@ def _unquoted(text: str) -> str:
     except ValueError:
         return text
     return inner if isinstance(inner, str) else text
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry; where the user has said where the metrics are, nothing else is asked."""
+    told = aim.endpoint.url
+    return PrometheusCollector(
+        replace(target, metrics_urls=(told,)) if told else target,
+        aim.engines,
+        find_urls=None if told else aim.find_urls,
+        headers=aim.endpoint.headers,
+        last_line=aim.last_line,
+        asks_from=os.getpid() if told else None,
+    )

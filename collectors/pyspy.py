@@ -20,7 +20,7 @@ from llmtop.vocabulary import PythonState
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock, Collector
     from llmtop.model import Target
 
 SOURCE = "py-spy"
@@ -255,3 +255,8 @@ def _outer_tids(pid: int) -> dict[int, int]:
         return {}
     inner = ((procfs.innermost_pid(tid), tid) for tid in procfs.threads(pid))
     return {number: tid for number, tid in inner if number is not None}
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry."""
+    return PySpyCollector(target)

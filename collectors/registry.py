@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
-from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,95 +15,30 @@ if TYPE_CHECKING:
     from llmtop.model import Target
 
 
-def _nvml() -> Collector:
-    from llmtop.collectors.gpus import GpuCollector
-
-    return GpuCollector()
-
-
-def _dcgm() -> Collector:
-    from llmtop.collectors.dcgm import DcgmCollector
-
-    return DcgmCollector()
-
-
-def _self_cost() -> Collector:
-    from llmtop.collectors import children
-    from llmtop.collectors.selfcost import SelfCostCollector
-    from llmtop.collectors.tracing.collector import running_helpers
-
-    return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)
-
-
-def _proc(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.exits import Exits
-    from llmtop.collectors.proc import ProcCollector
-    from llmtop.collectors.signal_senders import SignalSenders
-    from llmtop.collectors.tracing.collector import are_allowed
-
-    senders = SignalSenders() if are_allowed(aim.probes) else None
-    return ProcCollector(target, aim.engines, exits=Exits(senders=senders))
-
-
-def _consumers(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.consumers import ConsumersCollector
-
-    return ConsumersCollector(target)
-
-
-def _tracer(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.tracing.collector import TracerCollector
-
-    return TracerCollector(target, probes=aim.probes)
-
-
-def _python(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.pyspy import PySpyCollector
-
-    return PySpyCollector(target)
-
-
-def _prometheus(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.prometheus import PrometheusCollector
-
-    told = aim.endpoint.url
-    return PrometheusCollector(
-        replace(target, metrics_urls=(told,)) if told else target,
-        aim.engines,
-        find_urls=None if told else aim.find_urls,
-        headers=aim.endpoint.headers,
-        last_line=aim.last_line,
-        asks_from=os.getpid() if told else None,
-    )
-
-
-def _connections(target: Target, aim: Aim) -> Collector:
-    from llmtop.collectors.connections import ConnectionsCollector
-
-    return ConnectionsCollector(target, find_urls=aim.find_urls)
-
-
-OF_THE_HOST: tuple[Callable[[], Collector], ...] = (_nvml, _dcgm, _self_cost)
-"""What looks at this machine, whichever server is watched."""
-OF_A_TARGET: tuple[Callable[[Target, Aim], Collector], ...] = (
-    _proc,
-    _consumers,
-    _tracer,
-    _python,
-    _prometheus,
-    _connections,
+OF_THE_HOST = ("gpus", "dcgm", "selfcost")
+"""Modules beside this one whose `collector()` looks at this machine, whichever server is watched."""
+OF_A_TARGET = (
+    "proc",
+    "consumers",
+    "tracing.collector",
+    "pyspy",
+    "prometheus",
+    "connections",
 )
-"""What looks at one server: made anew when another one takes its place."""
+"""Those whose `collector(target, aim)` looks at one server: made anew when another one takes its place.
+
+They are loaded when they are made: what a command does not use it does not wait for.
+"""
 
 
 def host_collectors() -> tuple[Collector, ...]:
     """The collectors for this machine."""
-    return tuple(make() for make in OF_THE_HOST)
+    return tuple(import_module(f"llmtop.collectors.{name}").collector() for name in OF_THE_HOST)
 
 
 def target_collectors(target: Target, aim: Aim) -> tuple[Collector, ...]:
     """The collectors for a server."""
-    return tuple(make(target, aim) for make in OF_A_TARGET)
+    return tuple(import_module(f"llmtop.collectors.{name}").collector(target, aim) for name in OF_A_TARGET)
 
 
 CHECK_S = 20.0

@@ -14,7 +14,7 @@ from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Clock, Collector
 
 _TRACK = Track(ids.SELF, TrackKind.SELF, "llmtop")
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -84,3 +84,11 @@ class SelfCostCollector:
         self._ended_ns += sum(spent for pid, spent in self._helper_ns.items() if pid not in now_ns)
         self._helper_ns = now_ns
         return self._brief_ns() + self._ended_ns + sum(now_ns.values()), rss
+
+
+def collector() -> Collector:
+    """For the registry; the helpers are those of the tracers."""
+    from llmtop.collectors import children
+    from llmtop.collectors.tracing.collector import running_helpers
+
+    return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)

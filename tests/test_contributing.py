@@ -30,6 +30,7 @@ OF_ALL = {
             "tests/analysis/test_analysis_rules_unjudged.py",
         ),
     ),
+    "collector": (("tests/collectors/test_collectors_registry.py", "tests/test_architecture.py"),),
     "server": (("tests/servers/test_servers_engines.py", "tests/test_verdicts_by_engine.py"),),
 }
 """The tests that look at all of a kind, as pytest is asked for them: none of them may need to know the new one."""
@@ -133,9 +134,8 @@ def test_an_example_without_its_line_is_missed(kind: str, project: Path) -> None
     for block in blocks:
         if block.language != "diff":
             perform(block, project)
-    for asked in (own_tests(blocks), OF_ALL[kind][0]):
-        with pytest.raises(AssertionError, match="failed"):
-            pytest_of(project, *asked)
+    with pytest.raises(AssertionError, match="failed"):
+        pytest_of(project, *own_tests(blocks), *OF_ALL[kind][0])
 
 
 @pytest.mark.parametrize("kind", OF_ALL)

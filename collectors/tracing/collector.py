@@ -17,7 +17,7 @@ from llmtop.remedies import each_once
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.collectors.base import Clock
+    from llmtop.collectors.base import Aim, Clock
 
 LIGHT, SWITCHED_OFF = "ebpf.light", "ebpf.off"
 """Under these names it is said to be missing what `--probes` has left out."""
@@ -310,3 +310,8 @@ def _seen(mode: Probes, states: Mapping[str, str | Unknown]) -> str | Unknown:
         else:
             return f"perf: {state}; without stacks"
     return Unknown(f"as off: {_reasons(whys)}", _remedies(whys)) if whys else _why_nothing_chosen()
+
+
+def collector(target: Target, aim: Aim) -> Collector:
+    """For the registry."""
+    return TracerCollector(target, probes=aim.probes)
