@@ -706,7 +706,7 @@ def _without_replicas(samples: Iterable[ExposedSample], replicas: tuple[str, ...
     values: dict[Pairs, float] = {}
     for sample in samples:
         if sample.value is not None:
-            labels = _told_apart_by(sample.pairs, replicas)
+            labels = _told_apart_by(sample.pairs, replicas) if replicas else sample.pairs
             values[labels] = max(sample.value, values.get(labels, -math.inf))
     return values
 

@@ -95,11 +95,17 @@ class Counters:
             yield from self._distribution(track, self._labelled(v.LIBRARY_LATENCY, label), slots)
 
     def _sleeps(self, waits: Iterable[SleepTotal]) -> Iterator[tuple[TrackId, Metric, float]]:
-        """Sums by cause. Growth is added to today's cause: the same call may sleep on another file tomorrow."""
+        """Sums by cause. Growth is added to today's cause: the same call may sleep on another file tomorrow.
+
+        Of sums that have not grown nothing is told again, nor looked up: most threads of a server sleep on and on.
+        """
         grown: set[tuple[TrackId, ThreadCause]] = set()
         for pid, tid, call, state, descriptor, ns in waits:
             place = (tid, call, state)
-            more = ns - self._slept.get(place, 0)
+            before = self._slept.get(place)
+            if before == ns:
+                continue
+            more = ns - (before or 0)
             self._slept[place] = ns
             key = (ids.thread(pid, tid), cause_of_sleep(pid, call, state, descriptor, self._file_of))
             self._blocked[key] = self._blocked.get(key, 0) + max(0, more)
@@ -110,12 +116,12 @@ class Counters:
     def _distribution(
         self, track: TrackId, metric: Metric, slots: Mapping[int, int]
     ) -> Iterator[tuple[TrackId, Metric, float]]:
-        """Counts at or below each bound, from the one below the first slot with any to the last."""
+        """Counts at or below each bound, from the one below the first slot with any to the last; none as before."""
         key = (track, metric.name)
         counts = dict(self._base_slots.get(key, {}))
         for slot, count in slots.items():
             counts[slot] = counts.get(slot, 0) + count
-        if not counts:
+        if not counts or counts == self._slots.get(key):
             return
         self._slots[key] = counts
         running = 0

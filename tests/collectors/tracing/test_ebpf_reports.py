@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.collectors.tracing import process
+from llmtop.collectors.tracing import counters, process
 from llmtop.collectors.tracing.counters import MOST_WAKERS
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
 from llmtop.collectors.tracing.stacks import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, StackWindow
 from llmtop.collectors.tracing.wire import Sample, sample
-from llmtop.model import NS_PER_S, Reading, Stack, TrackId
+from llmtop.model import NS_PER_S, Metric, Reading, Stack, TrackId
 
 T = 100 * NS_PER_S
 READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
@@ -104,6 +104,36 @@ def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
         (ids.thread(7, 8), "thread.blocked|socket"): [0, 100],  # the pipe keeps what it had
         **{key: counts for key, counts in later.items() if key[0] == ids.process(7)},
     }
+
+
+def test_what_has_not_grown_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    made: list[int] = []
+    bucket = counters.Counters._bucket
+
+    def pipe(_: int, descriptor: int) -> str:
+        asked.append(descriptor)
+        return "pipe:[1]"
+
+    def noted(own: counters.Counters, metric: Metric, slot: int) -> Metric:
+        made.append(slot)
+        return bucket(own, metric, slot)
+
+    monkeypatch.setattr(counters.Counters, "_bucket", noted)
+    reports = Reports(file_of=pipe)
+
+    def told(pipe_ns: int, seconds: int, slots: dict[str, int]) -> dict[tuple[TrackId, str], list[float | None]]:
+        waits = [[7, 8, READ, 1, 3, pipe_ns], [7, 9, FUTEX, 1, 0, 4000]]
+        return values(reports.readings(report(T + seconds * NS_PER_S, waits=waits, queue=[[7, slots]])))
+
+    first = told(5000, 0, {"3": 2})
+    assert first[ids.thread(7, 8), "thread.blocked|pipe"] == [0, 5000]
+    lookups = len(asked), len(made)
+    assert lookups[0] == 1
+    assert told(5000, 1, {"3": 2}) == {}
+    assert (len(asked), len(made)) == lookups
+    assert told(6000, 2, {"3": 4})[ids.thread(7, 8), "thread.blocked|pipe"] == [6000]
+    assert (len(asked), len(made)) == (2, 2 * lookups[1])
 
 
 def test_stacks_are_summed_over_the_window_and_then_forgotten() -> None:
