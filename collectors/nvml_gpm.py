@@ -147,8 +147,12 @@ class GpmSampler:
             self._nvml.nvmlGpmMigSampleGet(self._handle, self._instance, self._fresh)
         self._fresh_ns = now_ns
 
-    def read(self) -> Window | Unknown | None:
-        """The window that `take` ended: its values, or why it has none; None while it goes on."""
+    def read(self, nvml_mhz: float | Unknown) -> Window | Unknown | None:
+        """The window that `take` ended: its values, or why it has none; None while it goes on.
+
+        Args:
+            nvml_mhz: The SMs' clock as NVML has just told it.
+        """
         if self._fresh_ns is None:
             return None
         is_first = self._base_ns is None
@@ -159,23 +163,21 @@ class GpmSampler:
             metrics = self._nvml.nvmlGpmMetricsGet(self._request).metrics
             window = _window(metrics, self._sources)
             if self._cycles is not None and isinstance(window, Window):
-                self._add_clock(window, self._cycles, metrics)
+                self._add_clock(window, self._cycles, metrics, nvml_mhz)
             return window
         finally:
             self._base, self._fresh = self._fresh, self._base
             self._base_ns, self._fresh_ns = self._fresh_ns, None
 
-    def _add_clock(self, window: Window, counted: _Cycles, metrics: Any) -> None:
+    def _add_clock(self, window: Window, counted: _Cycles, metrics: Any, nvml_mhz: float | Unknown) -> None:
+        if isinstance(nvml_mhz, Unknown):
+            window.missing[v.GPU_SM_CLOCK_TRUE] = nvml_mhz
+            return
         percents = [
             slot.value
             for slot, source in zip(metrics, self._sources, strict=False)
             if slot.nvmlReturn == 0 and source.metric.unit == "%"
         ]
-        try:
-            nvml_mhz = float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
-        except self._nvml.NVMLError as error:
-            window.missing[v.GPU_SM_CLOCK_TRUE] = explain(error)
-            return
         mhz = counted.mhz(self._base, self._fresh, percents, nvml_mhz=nvml_mhz, taken_ns=self._fresh_ns or 0)
         if isinstance(mhz, Unknown):
             window.missing[v.GPU_SM_CLOCK_TRUE] = mhz
@@ -239,7 +241,8 @@ class GpmTrack:
 
     def read(self, news: News) -> None:
         """Read the window that `take` ended."""
-        window = None if self._sampler is None else self._step(news, self._sampler.read)
+        sampler, clock = self._sampler, news.told(self._track, v.GPU_SM_CLOCK)
+        window = None if sampler is None else self._step(news, lambda: sampler.read(clock))
         if isinstance(window, Unknown):
             self._lose_window(news, window)
         elif window is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SOURCE = "NVML"
+NOT_READ = Unknown("it was not read")
 
 
 class Pace:
@@ -74,6 +75,14 @@ class News:
         """Say why a metric has no value."""
         self.missing.append(Missing(f"{track}/{metric.name}", why))
         self.gap(track, metric, source)
+
+    def told(self, track: TrackId, metric: Metric) -> float | Unknown:
+        """What this poll has of a metric so far, or why it has none."""
+        values = (one.value for one in reversed(self.readings) if one.track == track and one.metric is metric)
+        if (value := next(values, None)) is not None:
+            return value
+        what = f"{track}/{metric.name}"
+        return next((one.why for one in self.missing if one.what == what), NOT_READ)
 
     def gap(self, track: TrackId, metric: Metric, source: str = SOURCE) -> None:
         """End the line of a metric that had values."""

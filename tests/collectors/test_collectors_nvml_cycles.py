@@ -15,7 +15,8 @@ from llmtop import vocabulary as v
 from llmtop.collectors import nvml_cycles
 from llmtop.collectors.nvml_cycles import SmClock, Words, raw_samples
 from llmtop.model import NS_PER_S, Unknown
-from tests.collectors.nvml_looks import Clock, reasons, values
+from tests.collectors.nvml_looks import Clock, calls, reasons, values
+from tests.fake_nvml.build import NOT_SUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,6 +216,20 @@ def test_the_true_clock_stands_beside_nvmls(machine: FakeNvml, collector: NvmlCo
     assert found[METRIC] == pytest.approx(0.91 * 1700, rel=1e-3)
     assert {one.source for one in trace.readings if one.metric is v.GPU_SM_CLOCK_TRUE} == {"GPM raw cycles"}
     assert reasons(trace) == {}
+
+
+def test_nvmls_clock_is_asked_for_once_a_poll_and_its_failure_is_told_of_both(
+    machine: FakeNvml, collector: NvmlCollector, clock: Clock
+) -> None:
+    machine.set_gpu(0, sm_mhz=1700, raw_ratio=0.91)
+    polled(machine, collector, clock, 22)
+    before = calls("nvmlDeviceGetClockInfo")
+    polled(machine, collector, clock, 10)
+    assert calls("nvmlDeviceGetClockInfo") - before == 2 * 10  # that of the SMs, and the memory's
+    machine.set_gpu(0, **{"fail.nvmlDeviceGetClockInfo": NOT_SUPPORTED})
+    lost = reasons(polled(machine, collector, clock, 1))
+    assert lost["gpu:0/gpu.sm_clock"] == "the driver does not report it for this GPU"
+    assert METRIC not in values(polled(machine, collector, clock, 1))
 
 
 @pytest.mark.parametrize("changed", [{"raw_ratio": 0.7}, {"raw_ratio": 1.1}, {"raw_time_ratio": 0.5}])
