@@ -7,14 +7,12 @@ from typing import TypeAlias
 
 from llmtop import procfs
 from llmtop.collectors.thread_causes import cause_of_syscall
+from llmtop.collectors.tracing.wire import IN_SYNC, NO_CALL
 from llmtop.vocabulary import ThreadCause
 
 FileOf: TypeAlias = Callable[[int, int], "str | None"]
 """What a file descriptor of a process points to: (pid, descriptor)."""
 _STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
-_NO_CALL = 0xFFFF
-_IN_SYNC = 0x100
-"""Set in the state of a sleep within a synchronising call, as in programs/scheduler.c."""
 
 
 def file_of(pid: int, descriptor: int) -> str | None:
@@ -24,12 +22,12 @@ def file_of(pid: int, descriptor: int) -> str | None:
 
 def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: FileOf = file_of) -> ThreadCause:
     """The call first, then the state it sleeps in. Where neither was looked at, it is UNSEEN: no cause is made up."""
-    if state & ~_IN_SYNC in (4, 8):
+    if state & ~IN_SYNC in (4, 8):
         return ThreadCause.STOPPED
-    if state & _IN_SYNC:
+    if state & IN_SYNC:
         return ThreadCause.CUDA_SYNC
-    if call != _NO_CALL:
+    if call != NO_CALL:
         found = cause_of_syscall(f"{call} {descriptor:x}", lambda number: file_of(pid, number))
         if found is not None:
             return found
-    return _STATES.get(state, ThreadCause.OTHER if call != _NO_CALL else ThreadCause.UNSEEN)
+    return _STATES.get(state, ThreadCause.OTHER if call != NO_CALL else ThreadCause.UNSEEN)

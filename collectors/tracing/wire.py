@@ -1,15 +1,15 @@
 """What helpers say to llmtop, and how it is read: the one place where both sides learn the keys and their order.
 
 A helper writes a JSON object a line (protocol.py). Its key "kind" tells which: `Attaching` until it looks, `Ready` once
-it does, then a `Sample` again and again; or `Unavailable` and the end. perf's helper puts `Looking` and `Looked` around
+it does, then a `Sample` again and again; or `Unavailable` and the end. perf's helper says `Looking` at both ends of
 each of its looks, and whoever does not know a kind passes it over.
 
 The helpers of bcc, bpftrace and perf fill the same `Sample`. Counters in it are sums since the helper was started, of
 what has changed since the sample before: nothing is said of a counter that stands. Stacks are no sums: they are of the
 time since the sample before. What a tracer cannot see it leaves out, and says so under `missing`.
 
-Rows are named tuples here and lists in JSON. Numbers that are keys are text there, which `sample` undoes. All times are
-in ns, moments of the machine's monotonic clock. The module suits the system's Python, under which bcc's helper runs.
+Rows are named tuples here and lists in JSON. Numbers that are keys are text there, which `sample` undoes. Times are in
+ns, moments of the machine's monotonic clock. The module suits the system's Python, under which bcc's helper runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from typing import Any, NamedTuple, TypedDict, cast
 LAST_SLOT = 27
 """Slots of a latency: 0 is below 2^8 ns, 1 below 2^9 ns ... and this one all above (programs/common.h)."""
 LOWEST_LOG2 = 8
+NO_CALL = 0xFFFF
+"""In place of a system call: the thread is in none, or nobody can tell."""
+IN_SYNC = 0x100
+"""Set in the state of a sleep within a call that waits for the GPU (programs/scheduler.c)."""
 
 
 class WireError(ValueError):
@@ -124,10 +128,10 @@ class SpinTotal(NamedTuple):
 
 
 class SleepTotal(NamedTuple):
-    """Sleep of a thread in one system call (0xFFFF is none) and one state of the kernel's, up to now.
+    """Sleep of a thread in one system call, or `NO_CALL`, and one state of the kernel's, up to now.
 
     `descriptor` is the call's first argument: a file, of a call that has one. `state` is as sched_switch tells it: 1 is
-    interruptible, 2 is not, 4 and 8 are stopped; 0x100 is added within a call that waits for the GPU.
+    interruptible, 2 is not, 4 and 8 are stopped; `IN_SYNC` may be set beside.
     """
 
     pid: int

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from llmtop.collectors.tracing.helper.governor import HERTZ
 from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
 
-NO_CALL = 0xFFFF
 STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
 """A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
 _FIRST_MS = 100

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.output import Frames, Key, Look, Slots
-from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, NO_CALL, STATE_SHIFT
+from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT
 from llmtop.collectors.tracing.bpftrace.sums import Sums
 from llmtop.collectors.tracing.bpftrace.symbols import Symbols
 from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.sleeps import MOST_WAKERS, STATES, Place, SleepLedger, weigh
+from llmtop.collectors.tracing.wire import NO_CALL
 
-Place: TypeAlias = "tuple[int, int, int]"
-"""Where a thread sleeps: (tid, system call, state)."""
-_SLEEPING = {"S": 1, "D": 2, "T": 4, "t": 8}
-_MOST_WAKERS = 3
-"""Per thread and look; a thread that dozens wake is woken by a few mostly."""
 MANY_SEEDS = 100
 _SEEDS_EVERY = 5
 
@@ -45,12 +42,7 @@ class Sleeps:
         self._slept: Sums[int] = Sums()
         self._queue: Sums[Slots] = Sums()
         self._wakes: Sums[int] = Sums()
-        self._told: dict[Place, int] = {}
-        """The longest time told of each place: what is told never shrinks."""
-        self._owed: dict[Place, int] = {}
-        """Sleep that no stack has been told for yet."""
-        self._owners: dict[int, int] = {}
-        self._descriptors: dict[Place, int] = {}
+        self._ledger = SleepLedger()
         self._seeds: dict[int, Sleeper] = {}
         self._seeded: dict[Place, int] = {}
         """Sleep found in /proc."""
@@ -71,15 +63,16 @@ class Sleeps:
     def read(self, look: Look) -> wire.Sample:
         """What changed, as sums since the start."""
         self._looks += 1
-        changed = {_place(key) for key in self._slept.take(look.table("slept", 3))}
-        self._note_descriptors(look)
+        slept = look.table("slept", 3)
+        awake = {tid for _, tid, _ in self._slept.take(slept)}
+        for key in slept:
+            self._ledger.note(_place(key), key[0], key[2] >> FILE_SHIFT)
         self.sleepers = _sleepers(look)
         self._threads = len(look.tuples("off", 1))
-        awake = {place[0] for place in changed}
         self._check_seeds(look.t_ns, awake)
         queues = self._queue.take(look.histograms("queue", 1))
         return {
-            "waits": self._waits(look.t_ns, changed),
+            "waits": self._waits(look.t_ns),
             "queue": [wire.QueueTotal(pid, self._queue.get((pid,)) or {}) for (pid,) in queues],
             "wakes": self._changed_wakes(look),
         }
@@ -90,15 +83,11 @@ class Sleeps:
         return sum(sum(slots.values()) for _, slots in self._queue.items())
 
     def stack_shares(self, look: Look) -> list[wire.SleepStack]:
-        """Of what was slept since the last stacks.
-
-        Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
-        there. Where none was seen yet, it is owed until one is.
-        """
+        """Of what was slept since the last stacks."""
         seen: dict[Place, dict[Frames, int]] = {}
         for (pid, tid, place), user, kernel, ns in look.stacks("sleep_stacks", 3):
-            self._owners[tid] = pid
-            _weigh(seen, _place((pid, tid, place)), self._symbols.frames(pid, user, kernel), ns)
+            self._ledger.owners[tid] = pid
+            weigh(seen, _place((pid, tid, place)), self._symbols.frames(pid, user, kernel), ns)
         user_of, kernel_of = look.frames("user"), look.frames("kernel")
         for tid, sleeper in (self._seeds | self.sleepers).items():
             if sleeper.stack_is_known and tid in user_of:
@@ -107,8 +96,8 @@ class Sleeps:
                 frames = tuple(system.kernel_stack(sleeper.pid, tid))
             else:
                 continue
-            _weigh(seen, sleeper.place, frames, max(1, look.t_ns - sleeper.since_ns))
-        return [entry for place, weights in seen.items() for entry in self._shares(place, weights)]
+            weigh(seen, sleeper.place, frames, max(1, look.t_ns - sleeper.since_ns))
+        return self._ledger.shared_out(seen)
 
     def begin_again(self, t_ns: int) -> None:
         """The next run counts from 0, and knows nothing of those that sleep now."""
@@ -128,23 +117,16 @@ class Sleeps:
             sums.forget(tids, 1)
             sums.forget(pids, 0)
         self._queue.forget(pids, 0)
-        gone = set(tids) | {tid for tid, pid in self._owners.items() if pid in pids}
-        for place in [place for place in self._told if place[0] in gone]:
-            for book in (self._told, self._owed, self._descriptors, self._seeded):
-                book.pop(place, None)
+        gone = set(tids) | {tid for tid, pid in self._ledger.owners.items() if pid in pids}
+        for place in self._ledger.forget(gone):
+            self._seeded.pop(place, None)
         for tid in gone:
-            self._owners.pop(tid, None)
             self._seeds.pop(tid, None)
             self.sleepers.pop(tid, None)
 
     def entries(self) -> int:
         """How full the fullest of the kernel's maps is."""
         return max(self._slept.entries(), self._wakes.entries(), self._threads)
-
-    def _note_descriptors(self, look: Look) -> None:
-        """Of sleeps on several files in one call, the file that was told last stands for all."""
-        for _, tid, packed in look.table("slept", 3):
-            self._descriptors[_place((0, tid, packed))] = packed >> FILE_SHIFT
 
     def _check_seeds(self, t_ns: int, awake: set[int]) -> None:
         due = len(self._seeds) <= MANY_SEEDS or self._looks % _SEEDS_EVERY == 0
@@ -158,30 +140,18 @@ class Sleeps:
                     continue
                 self._seeded[seed.place] = self._seeded.get(seed.place, 0) + max(0, t_ns - seed.since_ns)
                 seed.since_ns = t_ns
-                self._descriptors[seed.place] = seed.descriptor
-                self._owners[tid] = seed.pid
+                self._ledger.note(seed.place, seed.pid, seed.descriptor)
 
-    def _waits(self, now: int, changed: set[Place]) -> list[wire.SleepTotal]:
+    def _waits(self, now: int) -> list[wire.SleepTotal]:
         """Closed sleeps, and those that go on, up to now."""
-        slept: dict[Place, int] = {}
+        slept = Counter(self._seeded)
         for key, ns in self._slept.items():
-            place = _place(key)
-            slept[place] = slept.get(place, 0) + ns
-            self._owners[key[1]] = key[0]
-        for place, ns in self._seeded.items():
-            slept[place] = slept.get(place, 0) + ns
-        for tid, sleeper in self.sleepers.items():
-            slept[sleeper.place] = slept.get(sleeper.place, 0) + max(0, now - sleeper.since_ns)
-            self._owners[tid] = sleeper.pid
-            self._descriptors[sleeper.place] = sleeper.descriptor
-        told = []
-        for place, ns in slept.items():
-            grown = ns - self._told.get(place, 0)
-            if grown > 0:
-                self._told[place] = ns
-                self._owed[place] = self._owed.get(place, 0) + grown
-                told.append(wire.SleepTotal(self._owners[place[0]], *place, self._descriptors.get(place, 0), ns))
-        return told
+            slept[_place(key)] += ns
+            self._ledger.owners[key[1]] = key[0]
+        for sleeper in self.sleepers.values():
+            slept[sleeper.place] += max(0, now - sleeper.since_ns)
+            self._ledger.note(sleeper.place, sleeper.pid, sleeper.descriptor)
+        return self._ledger.grown(slept)
 
     def _changed_wakes(self, look: Look) -> list[wire.WakeTotal]:
         """Of the wakers that woke a thread most."""
@@ -191,16 +161,8 @@ class Sleeps:
         return [
             wire.WakeTotal(pid, tid, waker, count)
             for wakers in by_thread.values()
-            for count, (pid, tid, waker) in sorted(wakers, reverse=True)[:_MOST_WAKERS]
+            for count, (pid, tid, waker) in sorted(wakers, reverse=True)[:MOST_WAKERS]
         ]
-
-    def _shares(self, place: Place, weights: Mapping[Frames, int]) -> list[wire.SleepStack]:
-        owed, total = self._owed.pop(place, 0), sum(weights.values())
-        pid = self._owners.get(place[0])
-        if not owed or not total or pid is None:
-            return []
-        descriptor = self._descriptors.get(place, 0)
-        return [wire.SleepStack(pid, *place, descriptor, frames, owed * ns // total) for frames, ns in weights.items()]
 
 
 def _place(key: Key) -> Place:
@@ -222,13 +184,8 @@ def _sleepers(look: Look) -> dict[int, Sleeper]:
 
 
 def _in_proc(pid: int, tid: int, t_ns: int) -> Sleeper | None:
-    state = _SLEEPING.get(system.thread_state(pid, tid))
+    state = STATES.get(system.thread_state(pid, tid))
     if state is None:
         return None
     call, descriptor = system.sleeping_in(pid, tid) or (NO_CALL, 0)
     return Sleeper(pid, (tid, call, state), descriptor, t_ns)
-
-
-def _weigh(seen: dict[Place, dict[Frames, int]], place: Place, frames: Frames, ns: int) -> None:
-    stacks = seen.setdefault(place, {})
-    stacks[frames] = stacks.get(frames, 0) + ns

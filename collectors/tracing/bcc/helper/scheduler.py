@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from ... import wire
 from ...helper import system
 from ...helper.kernel import attach_raw_tracepoint, attach_tracepoint, close_all
+from ...helper.sleeps import MOST_WAKERS, Frames, Place, SleepLedger, weigh
 from ...helper.system import UnavailableError
 from . import btf
 from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, Source
@@ -38,11 +40,6 @@ _SWEEP_EVERY = 30
 MANY_THREADS = 300
 """Beyond this many, threads that sleep on and on are told of every fifth time only: nothing has happened to them."""
 _SLEEPERS_EVERY = 5
-_MOST_WAKERS = 3
-"""Per thread and look; a thread that dozens wake is woken by a few mostly."""
-
-Place = tuple[int, int, int]
-"""Where a thread sleeps: (tid, system call, state)."""
 
 
 class _Thread(NamedTuple):
@@ -98,16 +95,10 @@ class Scheduler:
         self._every = 0
         self._stacks_since = 0
         self._last_ns = 0
-        self._slept: dict[Place, int] = {}
-        """The longest time told of each place: what is told never shrinks."""
+        self._ledger = SleepLedger()
         self._cut: dict[Place, int] = {}
         """What sleeps had lasted that went on when the probes were taken off."""
-        self._owners: dict[int, int] = {}
-        """Processes by thread."""
         self._sleepers_now = Sleepers()
-        self._descriptors: dict[Place, int] = {}
-        self._owed: dict[Place, int] = {}
-        """Sleep that no stack has been told for yet."""
         self._ended_slots: dict[int, list[int]] = {}
         self._sent_slots: dict[int, list[int]] = {}
         self._sent_wakes: dict[tuple[int, int], int] = {}
@@ -142,19 +133,19 @@ class Scheduler:
         """Forget where threads are: what they do from now on is not seen. What they have slept until now counts."""
         for (tid,), value in self._threads.entries(take=True):
             thread = _Thread(*value[:_FIELDS])
-            self._owners[tid] = thread.tgid
+            self._ledger.owners[tid] = thread.tgid
             if any(value[_FIELDS:]):
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
             if thread.sleeps:
                 place = (tid, thread.call, thread.state)
                 self._cut[place] = self._cut.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
-                self._descriptors[place] = thread.descriptor
+                self._ledger.note(place, thread.tgid, thread.descriptor)
 
     def set_stacks(self, every: int, now: int) -> None:
         """Take the stack of one sleep in `every`; 0 for none."""
         if every and not self._every:
             self._stacks_since = now
-            self._owed.clear()
+            self._ledger.owe_nothing()
         self._every = every
         self._set(0, every)
         self._set(1, self._epoch)
@@ -177,14 +168,14 @@ class Scheduler:
         dead = {tid for tid, _ in ended} | self._strays()
         for (tid,), value in self._threads.entries():
             thread = threads[tid] = _Thread(*value[:_FIELDS])
-            self._owners[tid] = thread.tgid
+            self._ledger.owners[tid] = thread.tgid
             _add(slots, thread.tgid, value[_FIELDS:])
             if tid in dead:
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
         sleepers = self._sleepers(threads)
         waits = self._told(now, sleepers)
         told: wire.Sample = {"waits": waits, "queue": self._changed_slots(slots), "wakes": self._changed_wakes()}
-        told["stacks"] = self._stack_shares(now, threads, sleepers) if self._every else []
+        told["stacks"] = self._stack_shares(now, sleepers) if self._every else []
         self._forget(dead, set(gone))
         self._last_ns = now
         return told
@@ -213,23 +204,15 @@ class Scheduler:
 
     def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[wire.SleepTotal]:
         """Closed sleeps, and those that go on, up to now."""
-        slept = dict(self._cut)
+        slept = Counter(self._cut)
         for (tid, call, state), (ns, _, tgid, descriptor) in self._waits.entries():
-            slept[tid, call, state] = slept.get((tid, call, state), 0) + ns
-            self._owners.setdefault(tid, tgid)
-            self._descriptors[tid, call, state] = descriptor
+            slept[tid, call, state] += ns
+            self._ledger.note((tid, call, state), tgid, descriptor)
         for tid, thread in sleepers.items():
             place = (tid, thread.call, thread.state)
-            slept[place] = slept.get(place, 0) + max(0, (thread.runnable or now) - thread.since)
-            self._descriptors[place] = thread.descriptor
-        told = []
-        for place, ns in slept.items():
-            grown = ns - self._slept.get(place, 0)
-            if grown > 0:
-                self._slept[place] = ns
-                self._owed[place] = self._owed.get(place, 0) + grown
-                told.append(wire.SleepTotal(self._owners[place[0]], *place, self._descriptors[place], ns))
-        return told
+            slept[place] += max(0, (thread.runnable or now) - thread.since)
+            self._ledger.note(place, thread.tgid, thread.descriptor)
+        return self._ledger.grown(slept)
 
     def _changed_slots(self, slots: dict[int, list[int]]) -> list[wire.QueueTotal]:
         changed = [(tgid, counts) for tgid, counts in slots.items() if self._sent_slots.get(tgid) != counts]
@@ -243,57 +226,39 @@ class Scheduler:
         """Of the wakers that woke a thread most since the last look."""
         grown: dict[int, list[tuple[int, int]]] = {}
         for (tid, waker), (count,) in self._wakes.entries(take=True):  # a thread may have thousands of them by and by
-            if tid in self._owners:
+            if tid in self._ledger.owners:
                 grown.setdefault(tid, []).append((count, waker))
         told = []
         for tid, wakers in grown.items():
-            for more, waker in sorted(wakers, reverse=True)[:_MOST_WAKERS]:
+            for more, waker in sorted(wakers, reverse=True)[:MOST_WAKERS]:
                 count = self._sent_wakes[tid, waker] = self._sent_wakes.get((tid, waker), 0) + more
-                told.append(wire.WakeTotal(self._owners[tid], tid, waker, count))
+                told.append(wire.WakeTotal(self._ledger.owners[tid], tid, waker, count))
         return told
 
-    def _stack_shares(
-        self, now: int, threads: dict[int, _Thread], sleepers: dict[int, _Thread]
-    ) -> list[wire.SleepStack]:
-        """Of what was slept since the last look.
-
-        Stacks are sampled, times are exact: what a thread slept in one place is shared out over the stacks seen
-        there. Where none was seen yet, it is owed until one is.
-        """
-        seen: dict[Place, dict[tuple[str, ...], int]] = {}
+    def _stack_shares(self, now: int, sleepers: dict[int, _Thread]) -> list[wire.SleepStack]:
+        """Of what was slept since the last look."""
+        seen: dict[Place, dict[Frames, int]] = {}
         for (tid, call, state, user, kernel, tgid, epoch), (ns,) in self._stack_times.entries(take=True):
             if epoch == self._epoch:
-                _weigh(seen, (tid, call, state), self._stacks.frames(tgid, user, kernel), ns)
+                weigh(seen, (tid, call, state), self._stacks.frames(tgid, user, kernel), ns)
         for tid, thread in sleepers.items():
             self._weigh_sleeper(seen, now, tid, thread)
-        told = []
-        for place, weights in seen.items():
-            owed, total = self._owed.pop(place, 0), sum(weights.values())
-            thread_of = threads.get(place[0])
-            if owed and total and thread_of:
-                descriptor = self._descriptors.get(place, 0)
-                told += [
-                    wire.SleepStack(thread_of.tgid, *place, descriptor, frames, owed * ns // total)
-                    for frames, ns in weights.items()
-                ]
         if self._stacks.is_full:
             self._clear_stacks()
-        return told
+        return self._ledger.shared_out(seen)
 
-    def _weigh_sleeper(
-        self, seen: dict[Place, dict[tuple[str, ...], int]], now: int, tid: int, thread: _Thread
-    ) -> None:
+    def _weigh_sleeper(self, seen: dict[Place, dict[Frames, int]], now: int, tid: int, thread: _Thread) -> None:
         ns = max(1, now - max(thread.since, self._last_ns))
         place = (tid, thread.call, thread.state)
         if thread.epoch == self._epoch:
-            _weigh(seen, place, self._stacks.frames(thread.tgid, thread.user_stack, thread.kernel_stack), ns)
+            weigh(seen, place, self._stacks.frames(thread.tgid, thread.user_stack, thread.kernel_stack), ns)
         elif not thread.voluntary or thread.since <= self._stacks_since:
             # It has slept since before the probes, or before stacks were asked for: only the kernel's side can be had.
             since, frames = self._kernel_stacks.get(tid, (0, ()))
             if since != thread.since:
                 frames = tuple(system.kernel_stack(thread.tgid, tid))
                 self._kernel_stacks[tid] = (thread.since, frames)
-            _weigh(seen, place, frames, ns)
+            weigh(seen, place, frames, ns)
 
     def _clear_stacks(self) -> None:
         """Stop taking stacks, void the ids that sleepers hold, empty the map, go on."""
@@ -314,15 +279,13 @@ class Scheduler:
         """Drop ended threads, here and in the kernel, or its maps would fill."""
         if not dead and not gone:
             return
-        for place in [place for place in {**self._slept, **self._cut} if place[0] in dead]:
-            for book in (self._slept, self._cut, self._descriptors, self._owed):
-                book.pop(place, None)
+        for place in self._ledger.forget(dead):
+            self._cut.pop(place, None)
             self._waits.remove(*place)
         for pair in [pair for pair in self._sent_wakes if pair[0] in dead]:
             del self._sent_wakes[pair]
         for tid in dead:
             self._kernel_stacks.pop(tid, None)
-            self._owners.pop(tid, None)
             self._threads.remove(tid)
         for tgid in gone:
             self._ended_slots.pop(tgid, None)
@@ -349,8 +312,3 @@ def place_of_id() -> int | None:
 def _add(slots: dict[int, list[int]], tgid: int, counts: Iterable[int]) -> None:
     known = slots.get(tgid)
     slots[tgid] = [a + b for a, b in zip(known, counts)] if known else list(counts)
-
-
-def _weigh(seen: dict[Place, dict[tuple[str, ...], int]], place: Place, frames: tuple[str, ...], ns: int) -> None:
-    stacks = seen.setdefault(place, {})
-    stacks[frames] = stacks.get(frames, 0) + ns

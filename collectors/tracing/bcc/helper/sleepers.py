@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from ...helper import system
+from ...helper.sleeps import STATES
+from ...wire import NO_CALL
 
-_NO_CALL = 0xFFFF
-_ASLEEP = 1
-_STATES = {"S": _ASLEEP, "D": 2, "T": 4, "t": 8}
-"""State letters as sched_switch reports them."""
 _LONGEST = 256
 _MOST_OPEN = 512
 """Files that are kept open, because a look at an open one costs a fifth; of more threads they are opened each time."""
@@ -37,9 +35,9 @@ class Sleepers:
             if len(told) < 2:  # gone, running, or not ours to see
                 continue
             if told[0] != b"-1":
-                yield tid, _ASLEEP, int(told[0]), int(told[1], 16) & 0xFFFFFFFF
-            elif state := _STATES.get(system.thread_state(tgid, tid)):  # in no call: it may be stopped, or read a page
-                yield tid, state, _NO_CALL, 0
+                yield tid, STATES["S"], int(told[0]), int(told[1], 16) & 0xFFFFFFFF
+            elif state := STATES.get(system.thread_state(tgid, tid)):  # in no call: it may be stopped, or read a page
+                yield tid, state, NO_CALL, 0
 
     def forget(self, tgid: int) -> None:
         """A process has ended."""
