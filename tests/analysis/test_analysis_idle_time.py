@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from contextlib import closing
+from itertools import accumulate, pairwise
+from operator import mul
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,7 @@ from llmtop.analysis.timeline.account import (
 )
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
-from llmtop.analysis.timeline.work import gpus_at_work
+from llmtop.analysis.timeline.work import Work, busy_over_time, gpus_at_work
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
@@ -326,6 +329,37 @@ def test_a_gpus_time_is_pictured_from_left_to_right(capture: Capture, tmp_path: 
     assert picture(view.total, ASCII_LEVELS) == "#" * 30 + " " * 29 + "_"
 
 
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**8)), min_size=1, max_size=30), st.data())
+def test_each_cell_of_the_line_is_the_work_of_its_stretch_by_interval_arithmetic(
+    rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    works = sorted((start, start + length) for start, length in rows)
+    starts, ends = (array("q", column) for column in zip(*works, strict=True))
+    work = Work(starts, ends, array("q", [-1] * len(works)), array("q", accumulate(ends, max)))
+    start = works[0][0] - data.draw(st.integers(0, 10**9))
+    end = work.reach[-1] + data.draw(st.integers(0, 10**9))
+    shares = busy_over_time(work, start, end, STEPS)
+    assert len(shares) == min(STEPS, end - start)
+    for i, share in enumerate(shares):
+        low, high = (start + (end - start) * step // len(shares) for step in (i, i + 1))
+        clipped = [(max(low, a), min(high, b)) for a, b in works if max(low, a) < min(high, b)]
+        ns, covered = 0, low
+        for a, b in clipped:
+            ns += max(0, b - max(a, covered))
+            covered = max(covered, b)
+        assert share == pytest.approx(ns / (high - low), abs=1e-12)
+        assert (share == 0) == (ns == 0), "a level above the lowest says that there was work"
+        assert (share == 1) == (ns == high - low)
+
+
+def test_a_line_of_stretches_without_work_has_no_mark_there() -> None:
+    starts = array("q", [95_000_003, 345_678_901, 618_000_007])
+    ends = array("q", [95_000_103, 345_679_901, 618_123_457])
+    work = Work(starts, ends, array("q", [-1] * 3), ends)
+    shares = busy_over_time(work, 95_000_003, 618_123_457, STEPS)
+    assert [i for i, share in enumerate(shares) if share] == [0, 28, 59]
+
+
 def test_a_trace_without_work_has_no_account() -> None:
     assert idle_account(Trace(Origin("live"))).gpus == ()
     assert idle_view(Trace(Origin("ncu-rep"))).why_not is not None
@@ -366,8 +400,10 @@ def test_it_adds_up_whatever_lies_over_each_other(
         busy = {t for start, end in own for t in range(start, end)}
         assert one.busy_ns == len(busy)
         assert sum(part.ns for part in one.parts) == one.idle_ns == one.end_ns - one.start_ns - len(busy)
-        step = (one.end_ns - one.start_ns) / STEPS
-        assert sum(one.busy_over_time) * step == pytest.approx(len(busy), abs=1e-6)
+        shares = one.busy_over_time
+        edges = [one.start_ns + (one.end_ns - one.start_ns) * i // len(shares) for i in range(len(shares) + 1)]
+        lengths = [high - low for low, high in pairwise(edges)]
+        assert sum(map(mul, shares, lengths)) == pytest.approx(len(busy), abs=1e-6)
 
 
 def busy_by_sql(path: Path) -> dict[int, int]:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmtop import ids
-from llmtop.analysis.kernels.nvtx_ranges import has_ranges, launch_ranges, only_range, range_shares
-from llmtop.analysis.kernels.table import Grouping, kernel_table
+from llmtop.analysis.kernels.nvtx_ranges import (
+    has_ranges,
+    launch_ranges,
+    launches_in,
+    only_launches,
+    only_range,
+    range_shares,
+)
+from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of
 from llmtop.cli import main
 from llmtop.model import KernelTable, SpanTable, Trace, TrackId, Unknown
 from llmtop.parsers.registry import load
@@ -66,6 +77,47 @@ def test_one_range_alone(wanted: str, kernels: list[str]) -> None:
     assert [trace.kernels.name(i) for i in range(len(trace.kernels))] == kernels
     assert not trace.spans
     assert any(wanted in missing.why.reason for missing in trace.missing)
+
+
+def told_apart(count: int) -> KernelTable:
+    """A table in which no launch has a value of another one, in any column that there is."""
+    made: dict[str, Any] = {"names": tuple(f"k{i}" for i in range(count)), "functions": ("k",) * count, "details": None}
+    values = iter(range(1, 10_000))
+    for field in fields(KernelTable):
+        if field.name not in made:
+            code = "d" if "float" in str(field.type) else "q"
+            parts = [array(code, islice(values, count)) for _ in range(3 if "tuple" in str(field.type) else 1)]
+            made[field.name] = tuple(parts) if len(parts) > 1 else parts[0]
+    return KernelTable(**{**made, "name_id": array("q", range(count))})
+
+
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_each_column_of_chosen_launches_is_that_of_the_same_launches(launches: list[int]) -> None:
+    whole = told_apart(10)
+    part = only_launches(whole, launches)
+    for field in fields(KernelTable):
+        full, chosen = (getattr(table, field.name) for table in (whole, part))
+        for before, after in zip(
+            *((one,) if isinstance(one, array) else one or () for one in (full, chosen)), strict=True
+        ):
+            if isinstance(before, array):
+                assert list(after) == [before[i] for i in launches], field.name
+            else:
+                assert after == before
+
+
+@pytest.mark.parametrize("wanted", ["prefill", "decode"])
+def test_every_cell_of_a_filtered_table_is_the_same_launchs_of_the_full_one(wanted: str) -> None:
+    trace = load(TIMELINE)
+    chosen = only_range(trace, wanted)
+    assert isinstance(chosen, Trace)
+    whole, part = kernels_of(trace), kernels_of(chosen)
+    for new, old in enumerate(launches_in(trace, wanted)):
+        assert part.facts(new) == whole.facts(old)
+        assert (part.short_name(new), part.grid(new), part.block(new)) == (
+            whole.short_name(old), whole.grid(old), whole.block(old),
+        )  # fmt: skip
+        assert part.table.duration_ns[new] == whole.table.duration_ns[old]
 
 
 def test_a_range_that_is_not_there_names_those_that_are() -> None:

@@ -10,6 +10,7 @@ from llmtop.analysis.tables import RowTable
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.panes.idle import IdlePane
 from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
+from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
 from tests.tui.test_tui_explore import read, settle
 
@@ -69,6 +70,17 @@ async def test_it_shows_at_every_size(size: tuple[int, int], tmp_path: Path) -> 
         await settle(pilot)
         assert size[1] < 20 or "in a call of the operating system" in app.screen_text()
         assert app.issues == []
+
+
+async def test_the_line_of_a_gpus_work_keeps_the_cells_in_which_it_had_none(tmp_path: Path) -> None:
+    capture = Capture()
+    for start in (0, 30 * MS, 59 * MS):
+        capture.kernel(start, start + MS, capture.call("cudaLaunchKernel", start, start + 10))
+    app = ExploreApp([read(capture.trace(tmp_path))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(IDLE)
+        await settle(pilot)
+        assert f"█{' ' * 29}█{' ' * 28}█" in app.screen_text()
 
 
 async def test_of_several_gpus_each_row_says_which_at_80_columns(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, idle_view, pi
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of
-from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.panes.report import DRAWN, ListPane, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 
@@ -74,7 +74,7 @@ class IdlePane(ListPane):
         gpu = self._gpus.get(key)
         if gpu is None:
             return self._said[key]
-        return (*self._said[key], (picture(gpu, f" {look_of(self).glyphs.spark}"), "value"))
+        return (*self._said[key], (picture(gpu, f" {look_of(self).glyphs.spark}"), DRAWN))
 
 
 def _share(ns: int, gpu: IdleOfGpu) -> float:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 ANALYSING = Unknown("analysing")
 ANALYSIS_THREAD = "llmtop analysis"
+DRAWN = "drawn"
+"""In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
 
 
 class KernelWanted(Message):
@@ -160,11 +162,15 @@ class TextPane(PagedPane["tuple[tuple[str, str], ...]"]):
 
 
 def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Look) -> list[Strip]:
-    """Wrapped lines of (text, role) paragraphs; an empty text is an empty line."""
+    """Wrapped lines of (text, role) paragraphs; an empty text is an empty line, and a `DRAWN` one stays as it is."""
     return [
         strip
         for text, role in paragraphs
-        for strip in (prose(text, width, look, role) or [line([("", "text")], width, look)])
+        for strip in (
+            [line([(text, "value")], width, look)]
+            if role == DRAWN
+            else prose(text, width, look, role) or [line([("", "text")], width, look)]
+        )
     ]
 
 

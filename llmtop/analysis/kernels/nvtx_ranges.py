@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.timeline.causes import range_name
 from llmtop.model import Missing, Unknown
@@ -205,24 +205,19 @@ def _origin(origin: Origin, wanted: str) -> Origin:
 
 
 def only_launches(table: KernelTable, launches: Sequence[int]) -> KernelTable:
-    """A table of these launches, numbered anew."""
+    """A table of these launches, numbered anew: of every column the same ones, whichever columns a table has."""
+    columns = {field.name: _of_launches(getattr(table, field.name), launches) for field in fields(table)}
+    details = None if table.details is None else _ChosenDetails(table.details, launches)
+    return replace(table, **{**columns, "details": details})
 
-    def column(values: array[int]) -> array[int]:
-        return array("q", (values[i] for i in launches))
 
-    gx, gy, gz = (column(axis) for axis in table.grid)
-    bx, by, bz = (column(axis) for axis in table.block)
-    return replace(
-        table,
-        name_id=column(table.name_id),
-        grid=(gx, gy, gz),
-        block=(bx, by, bz),
-        start_ns=column(table.start_ns),
-        duration_ns=array("d", (table.duration_ns[i] for i in launches)),
-        device=column(table.device),
-        stream=column(table.stream),
-        details=None if table.details is None else _ChosenDetails(table.details, launches),
-    )
+def _of_launches(part: Any, launches: Sequence[int]) -> Any:
+    """The values of these launches, of one column or of several; what is no column, and a column that is not there."""
+    if isinstance(part, array):
+        return array(part.typecode, map(part.__getitem__, launches)) if part else part
+    if isinstance(part, tuple) and part and isinstance(part[0], array):
+        return tuple(_of_launches(column, launches) for column in part)
+    return part
 
 
 @dataclass(frozen=True, slots=True, eq=False)

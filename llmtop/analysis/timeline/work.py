@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,20 +43,22 @@ class Work:
 
 
 def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float, ...]:
-    """The share of each of `steps` equal stretches from `start` to `end` in which there was work, 0 to 1."""
-    step = (end - start) / steps
-    if step <= 0:
+    """The share of each of `steps` equal stretches from `start` to `end` in which there was work, 0 to 1.
+
+    Counted in whole nanoseconds: 0 is said only of a stretch without any work, 1 only of one without a gap. Of less
+    than a nanosecond for each stretch there are as many as nanoseconds.
+    """
+    length = end - start
+    if length <= 0:
         return ()
-    idle = [0.0] * steps
+    steps = min(steps, length)
+    edges = [start + length * i // steps for i in range(steps + 1)]
+    idle = [0] * steps
     gaps = ((work.reach[i - 1], work.starts[i]) for i in work.gaps())
     for since, until in ((start, work.starts[0]), *gaps, (work.reach[-1], end)):
-        first, last = int((since - start) / step), min(steps - 1, int((until - start) / step))
-        if first == last:  # as of nearly all of a million gaps
-            idle[first] += until - since
-            continue
-        for i in range(first, last + 1):
-            idle[i] += max(0.0, min(until, start + (i + 1) * step) - max(since, start + i * step))
-    return tuple(min(1.0, max(0.0, 1.0 - ns / step)) for ns in idle)
+        for i in range(bisect_right(edges, since) - 1, bisect_left(edges, until)):
+            idle[i] += min(until, edges[i + 1]) - max(since, edges[i])
+    return tuple(1 - ns / (edges[i + 1] - edges[i]) for i, ns in enumerate(idle))
 
 
 def work_by_gpu(trace: Trace) -> dict[TrackId, Work]:
