@@ -137,19 +137,28 @@ class Tree:
                     os.killpg(program.pid, signal.SIGKILL)
 
     def fate(self, mutant: Mutant) -> str:
-        """What becomes of a mutant: killed, or why not."""
-        chosen = self.tests_of(mutant)
-        if not chosen:
-            return "no test"
-        timeout_s = STARTING_S + SLOWER * sum(self.tests[name]["seconds"] for name in chosen)
+        """What becomes of a mutant: killed, or why not.
+
+        A fixture or a cache may have run its function in another test than the one that looks at the outcome: what
+        survives the tests that ran it is tried on all others of their files.
+        """
+        first = self.tests_of(mutant)
+        files = {name.split("::")[0] for name in first}
+        others = sorted({name for name in self.tests if name.split("::")[0] in files} - set(first))
         file = self.folder / mutant.path
         whole = file.read_text()
         file.write_text(mutant.text)
         try:
-            status = self.run(["-m", "pytest", *PYTEST, "-x", *chosen], timeout_s)
+            survives = all(self._passes(names) for names in (first, others) if names)
         finally:
             file.write_text(whole)
-        return "survived" if status == 0 else "killed"
+        return "no test" if not first else "survived" if survives else "killed"
+
+    def _passes(self, names: Sequence[str]) -> bool:
+        timeout_s = STARTING_S + SLOWER * sum(self.tests[name]["seconds"] for name in names)
+        chosen = self.folder.parent / "chosen"
+        chosen.write_text("\n".join(names))
+        return self.run(["-m", "pytest", *PYTEST, "-x", f"@{chosen}"], timeout_s) == 0
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run its function, or anything of its file where it is in none: the quickest first.
@@ -170,9 +179,9 @@ class Tree:
 
 
 def module_of(path: str) -> str:
-    """What tests import of a file: the module at the top of a folder of PLACES, or the package below it."""
+    """What tests import of a file, without "llmtop.": its folder, or itself where that holds everything."""
     parts = path.removeprefix("llmtop/").removesuffix(".py").split("/")
-    return ".".join(parts[:2] if parts[0] != "analysis" else parts[:3])
+    return ".".join(parts if len(parts) == 2 else parts[:-1])
 
 
 def sources(tree: Path, place: str) -> list[str]:

@@ -82,6 +82,12 @@ def test_probe_that_stands_still_counts_nothing() -> None:
     assert cells(probe_steps(None, attached(3), 0, 3 * S), 3) == [0, 0, 0]
 
 
+def test_time_between_looks_in_which_a_probe_stands_still_is_zero_too() -> None:
+    watched = series((0, 0), (4, 4.0 * S), (8, 8.0 * S), metric=SCHEDULER_OBSERVED)
+    steps = probe_steps(series((0, 0), (6, 0), (8, 6)), watched, 0, 8 * S)
+    assert steps == [(0, 4 * S, 0.0), (4 * S, 6 * S, 0.0), (6 * S, 8 * S, 3.0)]
+
+
 def test_probe_that_was_not_attached_is_unknown() -> None:
     observed = series((0, 0), (1, S), (2, 2 * S), (3, 2 * S), (4, 2 * S), (5, 3 * S), metric=SCHEDULER_OBSERVED)
     assert cells(probe_steps(series((0, 0), (1, 5)), observed, 0, 5 * S), 5) == [5, 0, None, None, 0]

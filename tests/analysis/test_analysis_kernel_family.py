@@ -170,6 +170,9 @@ def test_a_librarys_kernel_is_known_by_its_name(family: Family, name: str) -> No
 TITLES = {
     "nvjet_tst_64x16_64x16_2x4_2cta_h_bz_bias_TNT": "GEMM 64x16 bf16 nvjet",
     "ampere_sgemm_32x128_nt": "GEMM 32x128 fp32 cuBLAS",
+    "ampere_fp16_sgemm_fp16_128x64_ldg8_f2f_stages_32x5_tn": "GEMM 128x64 fp16 cuBLAS",
+    "volta_hgemm_128x64_nn": "GEMM 128x64 fp16 cuBLAS",
+    "volta_dgemm_64x64_nn": "GEMM 64x64 fp64 cuBLAS",
     "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>(P)": "GEMM 256x64 tf32 cuBLAS",
     "turing_fp16_s1688gemm_fp16_128x64_sliced1x2_ldg8_f2f_tn": "GEMM 128x64 fp16 cuBLAS",
     "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN": "GEMM 256x192 bf16 Tensile",

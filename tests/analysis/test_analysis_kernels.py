@@ -153,6 +153,8 @@ def test_rows_of_one_name_are_told_apart_by_their_grid_and_found_by_it() -> None
     table = kernel_table(trace, Grouping.SHAPE)
     assert [table.cells(i)[0] for i in range(4)] == ["b", "a [64 of 128]", "a [8x2]", "a [64 of 64]"]
     assert len(table.filtered("8x2")) == 1
+    again = report(Launch("a", 300), Launch("a", 200, grid=(8, 2, 1)), Launch("a", 100))
+    assert [kernel_table(again, Grouping.SHAPE).cells(i)[0] for i in range(2)] == ["a [64]", "a [8x2]"]
     assert table.filtered("[64").totals() == Totals(2, 2, 400.0, 0.25)
 
 

@@ -113,6 +113,12 @@ def test_the_cache_of_grouped_and_of_latent_attention() -> None:
     assert size(DEEPSEEK_V3).kv_bytes_per_token == 61 * (512 + 64) * 2
 
 
+def test_latent_attention_without_a_part_for_places_has_none() -> None:
+    plain = {key: value for key, value in DEEPSEEK_V3.items() if "rope" not in key}
+    assert size(plain).kv_bytes_per_token == 61 * 512 * 2
+    assert size(DEEPSEEK_V3).parameters > size(plain).parameters
+
+
 GROUPS_OF_64: dict[str, Fact] = {"config.quantization_config.bits": 4, "config.quantization_config.group_size": 64}
 
 

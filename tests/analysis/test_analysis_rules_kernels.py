@@ -230,6 +230,22 @@ def test_a_fault_is_the_only_finding(metrics: Mapping[str, Value], rule: str, me
 
 
 @pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("volta_sgemm_128x64_nn", "use tf32"),
+        ("cutlass_80_simt_sgemm_128x64_8x5_nn_align1", "use tf32"),
+        ("ampere_fp16_sgemm_fp16_128x64_ldg8_f2f_stages_32x5_tn", "pad the sizes"),
+        ("volta_hgemm_128x64_nn", "pad the sizes"),
+        ("my_matmul", "tensor cores"),
+    ],
+)
+def test_the_way_to_tensor_cores_is_that_of_the_type(name: str, action: str) -> None:
+    metrics, *_ = FAULTS["tensor cores missed"]
+    found = diagnose(report(Launch(name, 50_000.0, metrics), gpu=H100)).findings
+    assert [(one.rule, action in one.action) for one in found] == [("kernel-tensor-missed", True)], found
+
+
+@pytest.mark.parametrize(
     ("fault", "change"),
     [
         ("uncoalesced", {BYTES.format("ld"): 16.1}),

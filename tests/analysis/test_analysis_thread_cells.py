@@ -37,6 +37,7 @@ def test_each_second_has_what_was_done_in_it() -> None:
     assert seen.cells[15] == pytest.approx({"working": 0.25, "blocked:futex": 0.75})
     assert seen.kinds == ("working", "blocked:futex")
     assert seen.of("working")[15] == pytest.approx(0.25)
+    assert seen.of("blocked:disk")[15] == 0.0
 
 
 def test_sampled_causes_of_the_window_stand_in_where_a_second_has_none() -> None:

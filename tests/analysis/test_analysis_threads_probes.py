@@ -254,6 +254,17 @@ def test_sync_probes_that_came_late_speak_for_their_own_time() -> None:
     assert shares_of(Probed(HALF, probes=since(9)).trace(12)).in_cuda_sync is None
 
 
+@pytest.mark.parametrize(("seconds", "share"), [(5, 0.8), (4, None)])
+def test_half_of_the_window_tells_of_waits_for_the_gpu(seconds: int, share: float | None) -> None:
+    seen: Rate = lambda s: 1.0 if s > 10 - seconds else 0.0  # noqa: E731
+    probes: dict[tuple[TrackId, Metric], Rate] = {
+        (PROCESS, v.LIBRARY_OBSERVED): seen,
+        (THREAD, v.THREAD_CUDA_SYNC): lambda s: 0.8 if s > 10 - seconds else 0.0,
+    }
+    found = shares_of(Probed(HALF, probes=probes).trace(10)).in_cuda_sync
+    assert found == (share if share is None else pytest.approx(share))
+
+
 def test_launches_are_not_known_from_what_is_left_of_them() -> None:
     """Their probes looked until second 5 of 14."""
     trace = Probed(HALF, probes={(THREAD, v.THREAD_LAUNCHES): 20_000.0}).trace(5)

@@ -476,7 +476,9 @@ def _matrix_type(text: str) -> str:
         return _TENSILE_TYPE.get(match[1][:2], "")
     if re.search(r"(?:^|_)s1688(?:gemm|fprop|dgrad|wgrad)", text) and not _dtype(text):
         return "tf32"  # multiplies fp32 rounded to tf32: the instruction 16x8x8 knows no other input of 32 bits
-    return "fp32" if re.search(r"simt_sgemm|(?:^|_)s(?:gemm|cudnn)(?:_|Ex|$)", text) else ""
+    by_letter = re.search(r"(?:^|_)([dhs])(?:gemm|cudnn)(?:_|Ex|$)", text)
+    # Where the type is written out too, the letter is that of the sums: fp16_sgemm_fp16 multiplies fp16.
+    return _CUBLAS_LETTER[by_letter[1]] if by_letter and not _dtype(text) else ""
 
 
 _GEMM_SHAPE = re.compile(r"GemmShape<(\d+), *(\d+)")
