@@ -186,6 +186,15 @@ class _Hand:
             del job  # and with it the page, before the next is waited for
 
 
+class _Asker:
+    """A connection and the thread that asks over it."""
+
+    def __init__(self, fetcher: Fetcher, fetch: Fetch | None) -> None:
+        self.hand = _Hand()
+        self.fetcher = fetcher
+        self.fetch: Fetch = fetch or fetcher
+
+
 class PrometheusCollector:
     """Reads the metrics of the server behind a target.
 
@@ -215,13 +224,13 @@ class PrometheusCollector:
     ) -> None:
         self._target = target
         self._engines = tuple(engines)
-        self._clock = clock
+        self._clock, self._last_line = clock, last_line
         asks_from = target.root_pid if asks_from is None else asks_from
-        self._fetcher = Fetcher(asks_from, headers=headers, clock=clock)
-        self._fetch: Fetch = fetch or self._fetcher
+        self._first = _Asker(Fetcher(asks_from, headers=headers, clock=clock), fetch)
+        self._beside = _Asker(Fetcher(asks_from, headers=headers, clock=clock), fetch)
+        """Asks a slow server what its numbers need not wait for, over a connection of its own."""
         self._find_urls = find_urls
         self._has_key = bool(headers)
-        self._last_line = last_line
         self._start = Start(target)
         self._urls = tuple(target.metrics_urls)
         self._secure: set[str] = set()
@@ -230,25 +239,18 @@ class PrometheusCollector:
         """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
         self._pace = Pace()
         self._not_before_ns = 0
-        self._hand, self._hand_aside = _Hand(), _Hand()
         self._job: _Job[_Scrape | Failure | Unknown] | None = None
         self._aside: _Job[int | None] | None = None
-        """Asks a slow server what its numbers need not wait for, over a connection of its own."""
-        self._fetcher_aside = Fetcher(asks_from, headers=headers, clock=clock)
-        self._fetch_aside: Fetch = fetch or self._fetcher_aside
         self._asked: tuple[str, int] | None = None
         """The URL that is being asked, and since when."""
         self._took_ns = 0
         """Of the last page asked for, from asking to its last byte or its failure."""
-        self._may_be_tls = False
         self._connected: _Connected | None = None
         self._missing: tuple[Missing, ...] = ()
         self._shown: tuple[TrackId, set[Metric]] | None = None
         """Track and metrics of the last good scrape."""
-        self._is_lost = False
-        self._is_eager = False
-        self._was_awaited = False
-        """There was nothing to read when it was first asked for: the server was starting."""
+        self._is_lost = self._is_eager = self._may_be_tls = self._was_awaited = False
+        """`_was_awaited`: there was nothing to read when it was first asked for: the server was starting."""
 
     def missing(self) -> Unknown | None:
         kind = self._target.kind
@@ -265,13 +267,13 @@ class PrometheusCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for hand in (self._hand, self._hand_aside):
-            hand.close()
+        for asker in (self._first, self._beside):
+            asker.hand.close()
         # Else its thread has the connection, and leaves it at its deadline.
         if self._job is None:
-            self._fetcher.close()
+            self._first.fetcher.close()
         if self._aside is None or self._aside.wait(0):
-            self._fetcher_aside.close()
+            self._beside.fetcher.close()
 
     @property
     def is_starting(self) -> bool:
@@ -291,7 +293,7 @@ class PrometheusCollector:
                 return Trace(Origin("live"), now, now, missing=self._missing)
             self._look_again()
             self._asked = None
-            self._job = self._hand.start(self._scrape)
+            self._job = self._first.hand.start(self._scrape)
         if not self._job.wait(PATIENCE_S):
             return self._waiting(self._clock())
         job, self._job = self._job, None
@@ -320,7 +322,7 @@ class PrometheusCollector:
 
     def _try(self, url: str, *, is_sure: bool) -> _Scrape | Failure:
         """Ask one URL; in TLS where that is what answers. `is_sure`: it is worth a long wait."""
-        self._fetcher.timeout_s = TIMEOUT_S if is_sure else SILENT_PORT_S
+        self._first.fetcher.timeout_s = TIMEOUT_S if is_sure else SILENT_PORT_S
         answer = self._ask(url)
         if isinstance(answer, Failure) and url.startswith("http://") and self._may_be_tls:
             secured = self._ask(url.replace("http://", "https://", 1))
@@ -347,7 +349,7 @@ class PrometheusCollector:
         self._pace.took(self._clock() - started)
         connected.pages += 1
         if scrape.took_ns <= SLOW_NS:
-            self._introduce(connected, exposition, self._fetch)
+            self._introduce(connected, exposition, self._first.fetch)
         return scrape
 
     def _page(self, url: str) -> Page | Failure:
@@ -355,7 +357,7 @@ class PrometheusCollector:
         self._may_be_tls = False
         has_answered = self._connected is not None and self._connected.url == url
         try:
-            page = self._fetch(url)
+            page = self._first.fetch(url)
         except (OSError, http.client.HTTPException) as error:
             closed = isinstance(error, ConnectionResetError | http.client.RemoteDisconnected)
             self._may_be_tls = not has_answered and (closed or (isinstance(error, NotHttpError) and error.is_tls))
@@ -380,7 +382,7 @@ class PrometheusCollector:
         """Of a slow server: what it is, not before it has given numbers, and how long it takes for next to nothing."""
         is_settled = scrape.connected.pages >= _SETTLED_PAGES and not scrape.connected.is_introduced
         if self._aside is None and scrape.took_ns > SLOW_NS and (is_settled or self._pace.is_cost_open):
-            self._aside = self._hand_aside.start(lambda: self._look_aside(scrape, is_settled))
+            self._aside = self._beside.hand.start(lambda: self._look_aside(scrape, is_settled))
         if self._aside is not None and self._aside.wait(SLOW_NS / NS_PER_S):  # mostly it is quick
             beside_ns, self._aside = self._aside.outcome, None
             if beside_ns is not None:
@@ -388,7 +390,7 @@ class PrometheusCollector:
 
     def _look_aside(self, scrape: _Scrape, is_settled: bool) -> int | None:
         """How long a request for next to nothing took; None where that needs no answer any more."""
-        connected, fetch = scrape.connected, self._fetch_aside
+        connected, fetch = scrape.connected, self._beside.fetch
         if is_settled:
             self._introduce(connected, scrape.exposition, fetch)
         if not self._pace.is_cost_open:
@@ -494,7 +496,7 @@ class PrometheusCollector:
             return connected.why_no_slots
         url = _base(connected) + connected.engine.slots_path
         try:
-            page = self._fetch(url)
+            page = self._first.fetch(url)
         except (OSError, http.client.HTTPException) as error:
             return Unknown(f"{url} did not answer ({type(error).__name__})")
         if page.status == 200:
@@ -512,7 +514,7 @@ class PrometheusCollector:
         tracks: dict[TrackId, Track] = {}
         looks: tuple[Reading, ...] = ()
         if isinstance(problem, Failure):
-            closed_ns = self._fetcher.closed_ns if problem.answer == Answer.REFUSED else None
+            closed_ns = self._first.fetcher.closed_ns if problem.answer == Answer.REFUSED else None
             more: dict[str, Fact] = {} if closed_ns is None else {"closed_ns": closed_ns}
             tracks, looks = _endpoint(problem.url, problem.answer, took_ns, now, why, more)
         if self._shown is None or self._is_lost:
@@ -531,14 +533,13 @@ class PrometheusCollector:
         elif self._was_awaited and (age_s := age(self._target)) is not None:
             yield f"{self._target.title} is ready: first metrics {age_s:.0f} s after its start"
 
-    def _answered(self, scrape: _Scrape, now: int) -> Trace:
-        connected, exposition, t_ns = scrape.connected, scrape.exposition, scrape.t_ns
-        track_id = _track_id(connected.url)
-        engine = connected.engine
+    def _numbers(self, scrape: _Scrape, track_id: TrackId) -> tuple[list[Reading], dict[Metric, Unknown]]:
+        """What the page tells of the server, and why not what it does not tell."""
+        engine, t_ns = scrape.connected.engine, scrape.t_ns
         readings: list[Reading] = []
         unread: dict[Metric, Unknown] = {}
         for metric in _ALL:
-            read = _read(engine, metric, exposition)
+            read = _read(engine, metric, scrape.exposition)
             if isinstance(read, Unknown):
                 if metric not in v.SERVER_OPTIONAL:
                     unread[metric] = read
@@ -552,6 +553,12 @@ class PrometheusCollector:
             else:
                 unread.pop(metric, None)
                 readings.append(Reading(track_id, metric, t_ns, running, f"{engine.title} {engine.slots_path}"))
+        return readings, unread
+
+    def _answered(self, scrape: _Scrape, now: int) -> Trace:
+        connected, exposition = scrape.connected, scrape.exposition
+        track_id = _track_id(connected.url)
+        readings, unread = self._numbers(scrape, track_id)
         marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
@@ -562,7 +569,7 @@ class PrometheusCollector:
             if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
         )
         facts = _facts(self._target, connected, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
-        track = Track(track_id, TrackKind.SERVER, engine.title, facts=facts)
+        track = Track(track_id, TrackKind.SERVER, connected.engine.title, facts=facts)
         own_ns = self._pace.own_ns
         more: dict[str, Fact] = {} if own_ns is None else {"own_s": own_ns / NS_PER_S}
         endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now, more=more)

@@ -248,6 +248,8 @@ THREAD_GIL_FUTEX = Metric("thread.gil_futex", "samples", counter=True, title="fo
 """Of its samples in futex those at the condition variable of the interpreter's lock."""
 THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")
 """How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
+ON_CPU = "on-cpu"
+"""The `Stack.state` of a thread that runs; of one that sleeps it is a ThreadCause."""
 STACKS_WINDOW_NS = 30 * NS_PER_S
 """Live stacks are sums over so long: what was long ago is not where the server waits."""
 WHY_NO_PROBES = ("ebpf.paused", "ebpf.shed", "ebpf")

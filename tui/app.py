@@ -18,7 +18,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate
 from textual._context import active_message_pump
 from textual.actions import ActionParseResult
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widget import Widget
@@ -26,12 +26,13 @@ from textual.widget import Widget
 from llmtop.errors import LlmtopError
 from llmtop.model import Issue, Severity
 from llmtop.text import clean
-from llmtop.tui.driver import TerminalDriver
+from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.faults import FaultBorder, border_around, fault_text
 from llmtop.tui.gate import FrameGate
+from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
-from llmtop.tui.screens.help import HelpScreen, key_name
+from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote
 from llmtop.tui.update import NarrowUpdate
 
@@ -67,7 +68,7 @@ _THEME = Theme(
 )
 
 
-class LlmtopApp(App[int]):
+class LlmtopApp(TerminalApp[int]):
     """The base of the live screen and the explorer.
 
     Textual calls the `on_mount` of this class and of a subclass both: a subclass never calls it itself.
@@ -92,7 +93,7 @@ class LlmtopApp(App[int]):
     def __init__(self) -> None:
         colors = color_depth(os.environ)
         # With native colours Textual's NO_COLOR filter removes every colour; without, it sends RGB greys.
-        super().__init__(driver_class=TerminalDriver, ansi_color=True if colors == 0 else None)
+        super().__init__(ansi_color=True if colors == 0 else None)
         self.register_theme(_THEME)
         self.theme = "ansi-dark" if colors <= 16 else _THEME.name
         stream = drawn_on(sys.__stdout__, sys.__stderr__) or sys.__stderr__
@@ -240,11 +241,6 @@ class LlmtopApp(App[int]):
             self.screen.clear_selection()
         else:
             self.exit(return_code=128 + signal.SIGINT)
-
-    def action_suspend_process(self) -> None:
-        """Give the terminal back to the shell until it brings the program to the foreground again."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.suspend()
 
     def action_save_screen(self) -> None:
         """Write the screen as SVG and as text, never beside an input, and say where."""

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from textual import events
+from textual.app import App, ReturnType
 from textual.drivers.linux_driver import LinuxDriver
 
 from llmtop.tui.guardian import Guardian
@@ -27,7 +28,6 @@ from llmtop.tui.keyboard import KeyParser, read_keys
 from llmtop.tui.terminal import drawn_on
 
 if TYPE_CHECKING:
-    from textual.app import App
     from textual.message import Message
 
 _ASK_CURSOR: Final = "\x1b[6n"
@@ -261,3 +261,15 @@ class TerminalDriver(LinuxDriver):
         if self._hold is not None:
             self._hold.release()
             self._hold = None
+
+
+class TerminalApp(App[ReturnType]):
+    """A program that draws through this driver, and that the shell can stop."""
+
+    def __init__(self, *, ansi_color: bool | None = None) -> None:
+        super().__init__(driver_class=TerminalDriver, ansi_color=ansi_color)
+
+    def action_suspend_process(self) -> None:
+        """Give the terminal back to the shell until it brings the program to the foreground again."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.suspend()

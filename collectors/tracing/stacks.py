@@ -9,12 +9,11 @@ from typing import TypeAlias
 from llmtop import ids
 from llmtop.collectors.tracing.causes import FileOf, cause_of_sleep, file_of
 from llmtop.collectors.tracing.wire import Sample
-from llmtop.model import NS_PER_S, Stack, TrackId
+from llmtop.model import Stack, TrackId
 from llmtop.text import clean
+from llmtop.vocabulary import ON_CPU, STACKS_WINDOW_NS
 
-ON_CPU = "on-cpu"
 """The state of stacks that were seen running; all others have a ThreadCause's value."""
-WINDOW_NS = 30 * NS_PER_S
 """Stacks are summed up over so long: what was long ago is not where the server waits."""
 MOST_STACKS = 400
 """Of a server with 800 different ones, these held 99.5 % of the time."""
@@ -49,8 +48,8 @@ class StackWindow:
         self._kept.append((int(report["t"]), self._weights(report)))
 
     def summed(self, now_ns: int) -> tuple[Stack, ...]:
-        """The stacks of the last `WINDOW_NS`, the heaviest first."""
-        while self._kept and self._kept[0][0] < now_ns - WINDOW_NS:
+        """The stacks of the last `STACKS_WINDOW_NS`, the heaviest first."""
+        while self._kept and self._kept[0][0] < now_ns - STACKS_WINDOW_NS:
             self._kept.popleft()
         sums: dict[_StackKey, float] = {}
         for _, weights in self._kept:

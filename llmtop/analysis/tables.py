@@ -31,10 +31,7 @@ class RowTable:
     def sorted_by(self, column: str, *, descending: bool) -> RowTable:
         """The same rows in another order; unknown values last either way, equal ones in the order they had."""
         i = next(i for i, candidate in enumerate(self.columns) if candidate.key == column)
-        known = [n for n, row in enumerate(self.rows) if not _is_unknown(row[i])]
-        unknown = [n for n, row in enumerate(self.rows) if _is_unknown(row[i])]
-        known.sort(key=lambda n: _order(self.rows[n][i]), reverse=descending)
-        return self._only(known + unknown)
+        return self._only(places_by([row[i] for row in self.rows], descending=descending))
 
     def filtered(self, text: str) -> RowTable:
         """Rows with a text cell that contains `text`, ignoring case."""
@@ -43,6 +40,17 @@ class RowTable:
 
     def _only(self, places: Sequence[int]) -> RowTable:
         return replace(self, rows=tuple(self.rows[n] for n in places), keys=tuple(self.keys[n] for n in places))
+
+
+def places_by(cells: Sequence[Cell], *, descending: bool) -> list[int]:
+    """The places of cells in their order: numbers, then texts whatever their case; unknown ones last either way.
+
+    >>> places_by([2, None, "b", 1.5, "A"], descending=False), places_by([2, None, 3], descending=True)
+    ([3, 0, 4, 2, 1], [2, 0, 1])
+    """
+    known = [i for i, cell in enumerate(cells) if not _is_unknown(cell)]
+    known.sort(key=lambda i: _order(cells[i]), reverse=descending)
+    return [*known, *(i for i, cell in enumerate(cells) if _is_unknown(cell))]
 
 
 def _is_unknown(cell: Cell) -> bool:

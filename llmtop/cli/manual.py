@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.cli.grammar import commands
 from llmtop.cli.live import TOKEN_VARIABLE
+from llmtop.collectors.tracing.switches import CHOICE, OFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +23,9 @@ with none, it shows the GPUs. In the screen ? lists all keys."""
 _ENVIRONMENT = {
     TOKEN_VARIABLE: "bearer token for the server's metrics",
     "LLMTOP_DCGM_URL": "where the DCGM exporter is (default http://127.0.0.1:9400/metrics)",
-    "LLMTOP_NO_EBPF": "1: never load a probe",
+    OFF: "1: never load a probe",
     "LLMTOP_SUDO": "1: an ordinary user's probes are run by sudo, where it asks no password",
-    "LLMTOP_TRACER": "bcc, bpftrace, perf or none: this tracer and no other",
+    CHOICE: "bcc, bpftrace, perf or none: this tracer and no other",
     "LLMTOP_SCREENSHOTS": "the folder for screenshots (default: the home directory)",
     "LLMTOP_ASCII": "1: draw with ASCII only",
     "LLMTOP_DEBUG": "1: show where a fault of llmtop's own is",

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.perf import sched as perf_sched
 from llmtop.collectors.tracing.perf.perf_text import SWITCH_IN, Frame, Sample
-from llmtop.collectors.tracing.perf.sched import NEW, ON_CPU, SWITCH, WAKEUP, Seed, Slice, Sums
-from llmtop.vocabulary import ThreadCause
+from llmtop.collectors.tracing.perf.sched import NEW, SWITCH, WAKEUP, Seed, Slice, Sums
+from llmtop.vocabulary import ON_CPU, ThreadCause
 
 ME, OTHER, STRANGER = 7, 8, 99
 FUTEX = ("__schedule", "schedule", "futex_wait_queue", "do_futex", "__x64_sys_futex")

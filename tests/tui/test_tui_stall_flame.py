@@ -10,13 +10,12 @@ from textual import events
 from textual.pilot import Pilot
 
 from llmtop import ids
-from llmtop.analysis.threads.python_frames import ON_CPU
 from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
 from llmtop.tui.screens.live import LiveApp
-from llmtop.vocabulary import PYTHON_FRAMES
+from llmtop.vocabulary import ON_CPU, PYTHON_FRAMES
 from tests.live_traces import TARGET, live_trace
 from tests.tui.live_app import FixedSession, fixed_app, session_of
 

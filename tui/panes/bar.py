@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import DiffedWidget, look_of
 from llmtop.tui.render.lines import line, width_of
-from llmtop.tui.screens.help import key_name
 
 if TYPE_CHECKING:
     from textual import events

@@ -135,6 +135,28 @@ class PagedPane(ReportPane[V], Generic[V]):
         self.action_move(-1)
 
 
+class MeaningsPane(PagedPane[None]):
+    """Lines that are the same for every file; moves by lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view = None
+        self._lines = 0
+
+    @abstractmethod
+    def lines(self, width: int, look: Look) -> list[Strip]:
+        """All of them."""
+
+    def draw(self, view: None, width: int, height: int, look: Look) -> list[Strip]:
+        lines = self.lines(width, look)
+        self._lines = len(lines)
+        self.at = min(self.at, self.count() - 1)
+        return lines[self.at : self.at + height]
+
+    def count(self) -> int:
+        return max(1, self._lines - self.size.height + 1)
+
+
 class TextPane(PagedPane["tuple[tuple[str, str], ...]"]):
     """Paragraphs of (text, role), wrapped to the width; moves by lines."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.timeline.causes import MEANINGS, TITLES
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.report import MeaningsPane
 from llmtop.tui.panes.session import fact_lines
 from llmtop.tui.screens.base import Dialog
 
@@ -18,29 +18,18 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-class CausesPane(PagedPane[None]):
+class CausesPane(MeaningsPane):
     """The list; the same for every timeline."""
 
     title = "Why a GPU has nothing to do"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._view = None
-        self._lines = 0
-
-    def draw(self, view: None, width: int, height: int, look: Look) -> list[Strip]:
+    def lines(self, width: int, look: Look) -> list[Strip]:
         longest = max(map(len, TITLES.values()))
-        lines = [
+        return [
             strip
             for cause, meaning in MEANINGS.items()
             for strip in fact_lines(TITLES[cause], meaning, longest, width, look)
         ]
-        self._lines = len(lines)
-        self.at = min(self.at, self.count() - 1)
-        return lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, self._lines - self.size.height + 1)
 
 
 class CausesScreen(Dialog):

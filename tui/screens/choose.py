@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Footer, OptionList, Static
@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 from llmtop.model import Target
 from llmtop.servers.recognise import in_cells
 from llmtop.text import shorten
-from llmtop.tui.driver import TerminalDriver
+from llmtop.tui.driver import TerminalApp
 from llmtop.tui.render.lines import width_of
 
 _DIGITS = 9
@@ -23,7 +23,7 @@ _WIDEST = 32
 """Cells for a cell: a model's name may be longer."""
 
 
-class ChooseApp(App[Target | None]):
+class ChooseApp(TerminalApp[Target | None]):
     """A list of servers; Enter takes one."""
 
     TITLE = "llmtop"
@@ -37,7 +37,7 @@ class ChooseApp(App[Target | None]):
     CSS = "OptionList { text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def __init__(self, servers: Sequence[Target]) -> None:
-        super().__init__(driver_class=TerminalDriver)
+        super().__init__()
         self._servers = servers
 
     def compose(self) -> ComposeResult:
@@ -60,11 +60,6 @@ class ChooseApp(App[Target | None]):
     def action_interrupt(self) -> None:
         """Leave as from any program of a shell."""
         self.exit(return_code=128 + signal.SIGINT)
-
-    def action_suspend_process(self) -> None:
-        """Give the terminal back to the shell until it brings the program to the foreground again."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.suspend()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Leave with the chosen server."""

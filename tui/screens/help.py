@@ -12,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.tui.screens.base import Dialog
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
 KeyLine = tuple[str, str]
 """Keys, and what they do."""
 
-_NAMES = {
-    "question_mark": "?",
-    "slash": "/",
-    "escape": "Esc",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "plus": "+",
-    "minus": "-",
-    "equals_sign": "=",
-}
 _NO_TERMINALS = "super+"
 """No terminal that is known sends such a key."""
 _OUR_WORDS = {
@@ -93,12 +80,6 @@ def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
 def _bindings_in(pane: Pane[object]) -> Iterable[Binding]:
     widgets: list[Widget] = [pane, *pane.query("*")]
     return (one for widget in widgets for keys in widget._bindings.key_to_bindings.values() for one in keys)
-
-
-def key_name(key: str) -> str:
-    """What to call a key: `Ctrl+p`, `?`, `Esc`."""
-    modifier, plus, name = key.rpartition("+")
-    return modifier.capitalize() + plus + (_NAMES.get(name) or (name if len(name) == 1 else name.capitalize()))
 
 
 _WIDEST = 60

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.report import MeaningsPane
 from llmtop.tui.render.bars import meaning_lines
 from llmtop.tui.screens.base import Dialog
 
@@ -17,24 +17,13 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-class ReasonsPane(PagedPane[None]):
+class ReasonsPane(MeaningsPane):
     """The list; the same for every report."""
 
     title = "What stall reasons mean"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._view = None
-        self._lines = 0
-
-    def draw(self, view: None, width: int, height: int, look: Look) -> list[Strip]:
-        lines = meaning_lines(width, look)
-        self._lines = len(lines)
-        self.at = min(self.at, self.count() - 1)
-        return lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, self._lines - self.size.height + 1)
+    def lines(self, width: int, look: Look) -> list[Strip]:
+        return meaning_lines(width, look)
 
 
 class ReasonsScreen(Dialog):

@@ -87,8 +87,7 @@ class Helper:
         self.missing: dict[str, Why] = {}
         """What cannot be had here, by part."""
         self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
-        self._samples = 0
-        self._lost = 0
+        self._samples = self._lost = 0
         self._last_hits: dict[str, int] = {}
         self._last_switches = _context_switches()
         self._last_ns = 0

@@ -29,10 +29,11 @@ from llmtop.collectors.tracing.perf.budget import LARGEST_SHARE, Load, Plan, pla
 from llmtop.collectors.tracing.perf.events import Events
 from llmtop.collectors.tracing.perf.looks import looked
 from llmtop.collectors.tracing.perf.run import Program
-from llmtop.collectors.tracing.perf.sched import ON_CPU, Stacks, Sums
+from llmtop.collectors.tracing.perf.sched import Stacks, Sums
 from llmtop.collectors.tracing.perf.threads import Server
 from llmtop.collectors.tracing.wire import Why
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.vocabulary import ON_CPU
 
 _REST_ROUNDS = 8
 _FIRST_PAUSE_S = 1.0

@@ -12,7 +12,7 @@ from llmtop.collectors.thread_causes import cause_of_wchan
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.perf_text import Frame, Sample
 from llmtop.collectors.tracing.wire import LAST_SLOT, LOWEST_LOG2
-from llmtop.vocabulary import ThreadCause
+from llmtop.vocabulary import ON_CPU, ThreadCause
 
 SWITCH, WAKEUP, NEW = "sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new"
 _PASSING_ON = re.compile(r"_*(schedule|io_schedule|rt_mutex_schedule|preempt_schedule)")
@@ -186,7 +186,6 @@ def slot_of(ns: int) -> int:
 
 Stacks: TypeAlias = dict[tuple[int, str, tuple[str, ...]], int]
 """ns by thread, state ("on-cpu" or a ThreadCause's value) and frames, root first."""
-ON_CPU = "on-cpu"
 
 
 def stacks_of(events: Iterable[Sample], start_ns: int, end_ns: int, tids: frozenset[int], period_ns: int) -> Stacks:

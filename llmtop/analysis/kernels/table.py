@@ -26,6 +26,7 @@ from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
 from llmtop.analysis.kernels.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
 from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
+from llmtop.analysis.tables import places_by
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
 from llmtop.columns import alike, chosen, total
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
@@ -665,13 +666,8 @@ class KernelRows:
         A column that needs counters (bound, roofline, occupancy, stall, registers) decodes one launch of every row.
         """
         cell = next(field.cell for field in self._fields if field.column.key == column)
-        cells = [cell(self.kernels, row) for row in self.rows]
-        known = [
-            (value, row) for value, row in zip(cells, self.rows, strict=True) if isinstance(value, int | float | str)
-        ]
-        unknown = [row for value, row in zip(cells, self.rows, strict=True) if not isinstance(value, int | float | str)]
-        known.sort(key=lambda pair: _order(pair[0]), reverse=descending)
-        return replace(self, rows=[*(row for _, row in known), *unknown])
+        places = places_by([cell(self.kernels, row) for row in self.rows], descending=descending)
+        return replace(self, rows=[self.rows[i] for i in places])
 
     def filtered(self, text: str) -> KernelRows:
         """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case.
@@ -709,10 +705,6 @@ class KernelRows:
 
 
 _BY_RANGE = "nvtx:"
-
-
-def _order(cell: float | str) -> tuple[float, str]:
-    return (0.0, cell.casefold()) if isinstance(cell, str) else (float(cell), "")
 
 
 def kernel_table(trace: Trace, grouped: Grouping | str = Grouping.LAUNCH) -> KernelRows:

@@ -147,8 +147,7 @@ def finding(
         message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
         evidence=(
             *general,
-            *(f"{whose}{one}" for one in evidence),
-            *(f"{whose}{one}" for one in _evidence(lost.worst)),
+            *(f"{whose}{one}" for one in (*evidence, *_evidence(lost.worst))),
             *_of_others(lost),
             stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}"),
         ),

@@ -129,8 +129,7 @@ def _doing(
     throttled = min(waited, held)
     blocked = _blocked(max(0.0, 1.0 - ran - waited), slept, sampled)
     asleep_in_sync, awake_in_sync = _in_sync(synced or 0.0, blocked, is_measured=slept is not None)
-    # Within such a call the thread also queues for a CPU, as often as elsewhere.
-    spinning = min(ran, awake_in_sync * ran / (ran + waited)) if ran else 0.0
+    spinning = spinning_share(awake_in_sync, ran, waited)
     is_told = polled is not None and synced is not None
     polled = min(ran - spinning, polled or 0.0)
     doing = {
@@ -152,6 +151,15 @@ def _speaks_for(slept: Mapping[str, float] | None, ran: float | None, waited: fl
 
 def _mostly_known(cells: Sequence[object], read: Sequence[int]) -> bool:
     return sum(cells[i] is not None for i in read) >= _LEAST_COVERED * len(read)
+
+
+def spinning_share(awake: float, ran: float, waited: float) -> float:
+    """How much of the time awake in synchronising calls was on a CPU: in them a thread queues as often as elsewhere.
+
+    >>> spinning_share(0.4, 0.6, 0.2), spinning_share(0.4, 0.0, 0.2)
+    (0.3, 0.0)
+    """
+    return min(ran, awake * ran / (ran + waited)) if ran else 0.0
 
 
 def _in_sync(synced: float, blocked: dict[str, float], *, is_measured: bool) -> tuple[float, float]:

@@ -9,12 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.model import Stack, TrackId
-from llmtop.vocabulary import PythonState
+from llmtop.vocabulary import ON_CPU, PythonState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-ON_CPU = "on-cpu"
 """The state of stacks that were seen running; all others are waits."""
 IN_KERNEL = "_[k]"
 """Behind the names of the kernel's functions."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS, counter_increase, latest, source, why_kind_missing
+from llmtop.analysis.threads.cells import spinning_share
 from llmtop.analysis.threads.probes import (
     NOT_SEEN,
     ProbeSeries,
@@ -93,8 +94,7 @@ class Shares:
         """The share on a CPU within synchronising calls: the GPU is what is waited for. 0 where nothing tells."""
         asleep = dict(self.blocked).get(ThreadCause.CUDA_SYNC, 0.0) if self.are_causes_exact else self.blocked_total
         awake = max(0.0, (self.in_cuda_sync or 0.0) - asleep)
-        # Within such a call the thread also queues for a CPU, as often as elsewhere.
-        return min(self.on_cpu, awake * self.on_cpu / (self.on_cpu + self.run_queue)) if self.on_cpu else 0.0
+        return spinning_share(awake, self.on_cpu, self.run_queue)
 
     @property
     def working(self) -> float:

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import ids
-from llmtop.analysis.threads.python_frames import ON_CPU, is_python
+from llmtop.analysis.threads.python_frames import is_python
 from llmtop.analysis.threads.shares import API_ROLES, ENGINE_ROLES, HELD_UP, WINDOW_NS, Shares, threads_view
 from llmtop.model import NS_PER_S, Stack, Trace, TrackId, Unknown
-from llmtop.vocabulary import STACKS_WINDOW_NS, PythonState, ThreadCause
+from llmtop.vocabulary import ON_CPU, STACKS_WINDOW_NS, PythonState, ThreadCause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,7 +12,6 @@ from llmtop import ids
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
-    ON_CPU,
     Joined,
     is_python,
     join_python,
@@ -21,7 +20,7 @@ from llmtop.analysis.threads.python_frames import (
 from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
-from llmtop.vocabulary import WHY_NO_PROBES
+from llmtop.vocabulary import ON_CPU, WHY_NO_PROBES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,9 +13,10 @@ from llmtop import vocabulary as v
 from llmtop.collectors.tracing import counters, process
 from llmtop.collectors.tracing.counters import MOST_WAKERS
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
-from llmtop.collectors.tracing.stacks import LIGHTER_STACKS, MOST_STACKS, WINDOW_NS, StackWindow
+from llmtop.collectors.tracing.stacks import LIGHTER_STACKS, MOST_STACKS, StackWindow
 from llmtop.collectors.tracing.wire import Sample, sample
 from llmtop.model import NS_PER_S, Metric, Reading, Stack, TrackId
+from llmtop.vocabulary import STACKS_WINDOW_NS
 
 T = 100 * NS_PER_S
 READ, FUTEX, EPOLL_WAIT, NO_CALL = 0, 202, 232, 0xFFFF
@@ -145,7 +146,7 @@ def test_stacks_are_summed_over_the_window_and_then_forgotten() -> None:
         (("main", "lock"), 100.0, "futex", "thread:7/8"),
     ]
     assert with_one_more(window, report(T + NS_PER_S, stacks=[stack]))[1].weight == 200.0
-    assert [one.weight for one in with_one_more(window, report(T + WINDOW_NS + 1, stacks=[stack]))] == [200.0]
+    assert [one.weight for one in with_one_more(window, report(T + STACKS_WINDOW_NS + 1, stacks=[stack]))] == [200.0]
 
 
 def test_names_from_outside_are_cleaned() -> None:

@@ -1,0 +1,91 @@
+"""What a reader trips over: functions too long for a screen, and functions that stand twice."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("llmtop", "tui", "collectors", "parsers")
+LONGEST = 40
+"""Lines, from `def` to the last one."""
+LEAST = 3
+"""Statements from which a body that stands twice is logic that stands twice, and no common way to delegate."""
+
+Function = tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]
+
+
+def functions() -> Iterator[Function]:
+    """All of the product, with where they stand; links to packages lead to the same files and are left out."""
+    for path in (path for package in CODE for path in sorted((ROOT / package).rglob("*.py"))):
+        if any(part.is_symlink() for part in (path, *path.parents)) or path.name.endswith("_pb2.py"):
+            continue
+        yield from functions_in(path.read_text(), str(path.relative_to(ROOT)))
+
+
+def functions_in(text: str, where: str) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{where}:{node.lineno} {node.name}", node
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """Without the docstring."""
+    return function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+
+
+def twins(all_functions: Iterator[Function]) -> list[list[str]]:
+    """Where bodies stand that are the same statement for statement, whatever their functions are called."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for where, function in all_functions:
+        statements = body(function)
+        if sum(isinstance(node, ast.stmt) for one in statements for node in ast.walk(one)) >= LEAST:
+            places["\n".join(map(ast.dump, statements))].append(where)
+    return [several for several in places.values() if len(several) > 1]
+
+
+def test_functions_fit_on_a_screen() -> None:
+    assert [(where, length(function)) for where, function in functions() if length(function) > LONGEST] == []
+
+
+def test_no_function_stands_twice() -> None:
+    assert twins(functions()) == []
+
+
+SAME = """
+def first(a):
+    '''One.'''
+    b = a + 1
+    if b:
+        return b
+class C:
+    def second(self, a):
+        b = a + 1
+        if b:
+            return b
+def other(a):
+    b = a + 2
+    if b:
+        return b
+def short(a):
+    return a
+def short_too(a):
+    return a
+"""
+
+
+def test_bodies_are_compared_without_names_and_docstrings() -> None:
+    assert twins(functions_in(SAME, "x")) == [["x:2 first", "x:8 second"]]
+    assert [length(function) for _, function in functions_in(SAME, "x")] == [5, 4, 2, 2, 4]
+
+
+def test_all_of_the_product_is_looked_at() -> None:
+    seen = {where.split(":")[0] for where, _ in functions()}
+    assert {"llmtop/model.py", "tui/app.py", "collectors/proc.py", "parsers/nsys.py"} <= seen
+    assert not any(where.startswith("llmtop/tui/") for where in seen)
