@@ -34,7 +34,7 @@ from benchmarks.mutations import Mutant, functions, mutants
 ROOT = Path(__file__).resolve().parent.parent
 RECORD, KNOWN = ROOT / ".mutants.json", ROOT / "benchmarks" / "mutants.toml"
 PLACES = ("llmtop/analysis", "parsers", "collectors")
-TESTS = ("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/test_perf_text.py")
+TESTS = ("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/cli")
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
 STARTING_S, SLOWER = 30.0, 10.0
 """What a run may take: a start, and so many times what its tests took when they were recorded."""

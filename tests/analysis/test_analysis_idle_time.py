@@ -25,6 +25,7 @@ from llmtop.analysis.timeline.account import (
     idle_account,
 )
 from llmtop.analysis.timeline.causes import TITLES, Cause
+from llmtop.analysis.timeline.host import HostThread, Layer
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
 from llmtop.analysis.timeline.work import Work, busy_over_time, gpus_at_work
 from llmtop.model import Origin, Trace
@@ -145,6 +146,16 @@ def test_own_code_is_named_by_the_innermost_range(capture: Capture, tmp_path: Pa
         ("own-code", "tokenize"): 3 * MS,
         ("own-code", "hash"): MS,
     }
+
+
+@pytest.mark.parametrize(
+    ("t_ns", "name"), [(9, ""), (10, "first"), (19, "first"), (20, ""), (30, "second"), (49, "second"), (50, "")]
+)
+def test_a_moment_is_in_a_range_from_its_start_until_its_end(t_ns: int, name: str) -> None:
+    labels = [(Cause.SYNC, "first"), (Cause.COPY, "second")]
+    thread = HostThread(outside=(Cause.CALL, ""), ranges=Layer([10, 30], [20, 50], labels))
+    assert thread.range_at(t_ns) == name
+    assert HostThread(outside=(Cause.CALL, "")).range_at(t_ns) == ""
 
 
 def test_calls_say_in_which_range_they_were_made(capture: Capture, tmp_path: Path) -> None:
