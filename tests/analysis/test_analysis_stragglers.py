@@ -58,6 +58,13 @@ def test_usual_differences_are_no_finding(clocks: tuple[float, ...]) -> None:
     assert not departing({v.GPU_SM_CLOCK: steady(*clocks)})
 
 
+@pytest.mark.parametrize(("clock", "departs"), [(1741, False), (1740, True)])
+def test_a_clock_departs_by_what_the_others_differ(clock: int, departs: bool) -> None:
+    """A modified z-score of 3.5: 3.5 * 1.4826 * 50 MHz, the median of the distances from the median, are 259.5 MHz."""
+    others = (1950, 1950, 1950, 2000, 2000, 2050, 2050, 2050)
+    assert bool(departing({v.GPU_SM_CLOCK: steady(*others, clock)})) is departs
+
+
 def test_two_gpus_need_a_large_ratio_and_the_lower_is_named() -> None:
     assert not departing({v.GPU_DRAM: steady(80, 50)})
     assert list(departing({v.GPU_DRAM: steady(80, 30)})) == [ids.gpu(1)]

@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +148,23 @@ def test_without_bcc_made_code_has_no_name(monkeypatch: pytest.MonkeyPatch) -> N
     mapped(monkeypatch, Region(0x1000, 0x2000, 0, "00:00 0", ""), generated=100)
     assert named.user(PID, 0x1010) == "[unknown]"
     named.forget(PID)
+
+
+@pytest.mark.parametrize(
+    ("is_complete", "has_debug_files", "asks_bcc"), [(True, True, False), (False, True, True), (False, False, False)]
+)
+def test_bcc_is_asked_for_a_file_where_it_may_know_more(
+    monkeypatch: pytest.MonkeyPatch, is_complete: bool, has_debug_files: bool, asks_bcc: bool
+) -> None:
+    """It finds the debug files of a library that was stripped, which take it long to read."""
+    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "8:1 7", "/usr/lib/libx.so"))
+    monkeypatch.setattr(symbols, "_has_debug_files", lambda: has_debug_files)
+    functions = SimpleNamespace(is_complete=is_complete)
+    monkeypatch.setattr(Symbols, "_functions", lambda *_: functions)
+    monkeypatch.setattr(Symbols, "_name_in", lambda *_: None)
+    bpf = _Bpf()
+    assert Symbols(lambda: bpf).user(PID, 0x1010) == ("made" if asks_bcc else "[libx.so]")
+    assert bool(bpf.asked) is asks_bcc
 
 
 def test_functions_of_the_vdso_have_their_names() -> None:

@@ -1,0 +1,102 @@
+"""What is asked of the kernel, byte by byte as its headers lay it out, without a kernel that answers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from llmtop.collectors.tracing.helper import kernel
+from llmtop.collectors.tracing.helper.elf import Elf, ElfError
+
+HEADER = "<16sHHIQQQIHHHHHH"
+"""Elf64_Ehdr of elf.h."""
+
+
+def elf(folder: Path, *, ident: bytes = b"\x7fELF\x02\x01\x01", segment: int = 56, section: int = 64) -> Path:
+    path = folder / "file"
+    path.write_bytes(struct.pack(HEADER, ident, 3, 62, 1, 0, 0, 0, 0, 64, segment, 0, section, 0, 0))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "is_read"),
+    [
+        ({}, True),
+        ({"section": 0}, True),
+        ({"ident": b"\x7fELF\x01\x01\x01"}, False),
+        ({"ident": b"\x7fELF\x02\x02\x01"}, False),
+        ({"segment": 32}, False),
+        ({"section": 40}, False),
+    ],
+    ids=["64 bits", "no sections", "32 bits", "big-endian", "segments of 32 bits", "sections of 32 bits"],
+)
+def test_files_of_other_machines_are_refused(tmp_path: Path, header: dict[str, bytes | int], is_read: bool) -> None:
+    with elf(tmp_path, **header).open("rb") as file:  # type: ignore[arg-type]
+        if is_read:
+            assert Elf(file.fileno()).sections == []
+        else:
+            with pytest.raises(ElfError, match="not an ELF file of 64 bits, little-endian"):
+                Elf(file.fileno())
+
+
+class Kernel:
+    """Keeps what it is asked, and answers with an open file."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[bytes, int, int, int, int]] = []
+        self.controls: list[tuple[int, int]] = []
+        self.bpf: list[tuple[int, bytes]] = []
+
+    def syscall(self, number: int, attributes: ctypes.Array[ctypes.c_char], *rest: int) -> int:
+        self.events.append((attributes.raw, *rest))  # type: ignore[arg-type]
+        return os.open(os.devnull, os.O_RDONLY)
+
+    def ioctl(self, event: int, request: ctypes.c_ulong, argument: ctypes.c_ulong) -> int:
+        self.controls.append((request.value, argument.value))
+        return 0
+
+    def bpf_call(self, command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+        self.bpf.append((command, attributes.raw))
+        return os.open(os.devnull, os.O_RDONLY)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    found = Kernel()
+    monkeypatch.setattr(kernel, "libc", found)
+    monkeypatch.setattr(kernel, "bpf_call", found.bpf_call)
+    return found
+
+
+@pytest.mark.parametrize("is_return", [False, True])
+@pytest.mark.parametrize("cookie", [None, 99])
+def test_a_probe_on_a_place_of_a_file(
+    asked: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_return: bool, cookie: int | None
+) -> None:
+    """Struct perf_event_attr of include/uapi/linux/perf_event.h; which bit means a return the kernel tells."""
+    (tmp_path / "format").mkdir()
+    (tmp_path / "type").write_text("9\n")
+    (tmp_path / "format" / "retprobe").write_text("config:3\n")
+    monkeypatch.setattr(kernel, "_UPROBES", tmp_path)
+    held = kernel.attach_uprobe("/usr/lib/libx.so", 0x1234, 77, 5, is_return=is_return, cookie=cookie)
+    for descriptor in held:
+        os.close(descriptor)
+    ((attributes, pid, cpu, group, flags),) = asked.events
+    kind, size, config, period = struct.unpack_from("=IIQQ", attributes)
+    assert (kind, config, period) == (9, 8 if is_return else 0, 1)
+    assert size in (len(attributes), len(attributes) - 1)
+    (place,) = struct.unpack_from("=Q", attributes, 64)
+    assert (place, pid, cpu, group) == (0x1234, 77, -1, -1)
+    assert flags == 8, "PERF_FLAG_FD_CLOEXEC"
+    if cookie is None:
+        assert (len(held), asked.bpf) == (1, [])
+        assert asked.controls == [(0x40042408, 5)], "PERF_EVENT_IOC_SET_BPF"
+    else:
+        ((command, link),) = asked.bpf
+        program, event, attach_type, nothing, told = struct.unpack_from("=IIIIQ", link)
+        assert (command, program, event, attach_type, nothing, told) == (28, 5, held[0], 41, 0, cookie)
+        assert len(held) == 2
