@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from operator import le, sub
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,15 @@ def in_order(columns: Sequence[array[int]]) -> list[array[int]]:
 
     places = np.argsort(np.frombuffer(first, np.int64), kind="stable")
     return [array("q", np.frombuffer(column, np.int64)[places].tobytes()) for column in columns]
+
+
+def reaches(column: array[int]) -> array[int]:
+    """The highest value up to and including each."""
+    if len(column) < LONG:
+        return array("q", accumulate(column, max))
+    import numpy as np
+
+    return array("q", np.maximum.accumulate(np.frombuffer(column, np.int64)).tobytes())
 
 
 def lengths(starts: array[int], ends: array[int]) -> array[float]:

@@ -50,6 +50,7 @@ def test_rows_are_ordered_by_the_first_column_and_stay_together(pairs: list[tupl
     for _ in both_ways():
         assert list(zip(*columns.in_order([first, second]), strict=True)) == ordered
         assert columns.is_rising(first) == (list(first) == sorted(first))
+        assert columns.reaches(first).tolist() == [max(first[: i + 1]) for i in range(len(first))]
         assert columns.are_at_most(first, second) == all(a <= b for a, b in pairs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import accumulate, pairwise
 from operator import mul
@@ -13,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import columns
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline import bulk
 from llmtop.analysis.timeline.account import (
     AFTER,
     BEFORE,
-    GRAPHS_UNTRACED,
-    NOT_LAUNCHED,
-    NOT_TRACED,
     STEPS,
     GpuIdle,
     idle_account,
@@ -27,13 +27,24 @@ from llmtop.analysis.timeline.account import (
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.host import HostThread, Layer
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
+from llmtop.analysis.timeline.sums import GRAPHS_UNTRACED, NOT_LAUNCHED, NOT_TRACED
 from llmtop.analysis.timeline.work import Work, busy_over_time, gpus_at_work
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
-from tests.nsys_capture import BLOCKED, DTOH, MS, PAGEABLE, US, Capture
+from tests.nsys_capture import BLOCKED, DTOH, MS, PAGEABLE, TID, US, Capture
 
 EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
+
+
+@pytest.fixture(scope="module", params=["in columns", "one by one"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of this holds of long captures, whose gaps are added in columns, as of short ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in columns":
+            patch.setattr(columns, "LONG", 1)
+            patch.setattr(bulk, "_PART", 3)
+        yield
 
 
 def only(trace: Trace) -> GpuIdle:
@@ -415,6 +426,46 @@ def test_it_adds_up_whatever_lies_over_each_other(
         edges = [one.start_ns + (one.end_ns - one.start_ns) * i // len(shares) for i in range(len(shares) + 1)]
         lengths = [high - low for low, high in pairwise(edges)]
         assert sum(map(mul, shares, lengths)) == pytest.approx(len(busy), abs=1e-6)
+
+
+_AT, _NS = st.integers(0, 50), st.integers(0, 12)
+_CALLED = ["cudaLaunchKernel", "cudaGraphLaunch", "cudaStreamSynchronize", "cudaMalloc", "cudaFree"]
+_CALLS = st.lists(st.tuples(st.sampled_from(_CALLED), _AT, _NS, st.integers(0, 1)), max_size=20)
+_KERNELS = st.lists(st.tuples(_AT, st.integers(0, 4), st.integers(-2, 20)), min_size=1, max_size=15)
+_BESIDES = st.lists(st.tuples(st.sampled_from(["os", "off", "range", "sample"]), _AT, _NS), max_size=20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(calls=_CALLS, kernels=_KERNELS, besides=_BESIDES, unit=st.sampled_from([1, US, 100 * US]))
+def test_gaps_in_columns_have_the_account_of_gaps_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    calls: list[tuple[str, int, int, int]],
+    kernels: list[tuple[int, int, int]],
+    besides: list[tuple[str, int, int]],
+    unit: int,
+) -> None:
+    capture = Capture()
+    joins = [capture.call(name, at * unit, (at + ns) * unit, tid=TID + tid) for name, at, ns, tid in calls]
+    for at, ns, call in kernels:
+        join = joins[call] if 0 <= call < len(joins) else 10**6 + call
+        capture.kernel(at * unit, (at + ns) * unit, join, gpu=call % 2)
+    for what, at, ns in besides:
+        start, end = at * unit, (at + ns) * unit
+        if what == "sample":
+            capture.sample(start, f"function {ns % 3}")
+        elif what == "os":
+            capture.os("read", start, end)
+        elif what == "off":
+            capture.off_cpu(start, end)
+        else:
+            capture.nvtx(f"range {ns % 3}", start, end)
+    trace = capture.trace(tmp_path_factory.mktemp("capture"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LONG", 1)
+        in_columns = idle_account.__wrapped__(trace)
+        patch.setattr(columns, "LONG", 1 << 40)
+        one_by_one = idle_account.__wrapped__(trace)
+    assert in_columns == one_by_one
 
 
 def busy_by_sql(path: Path) -> dict[int, int]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import stakes
-from llmtop.analysis.timeline.account import AFTER, BEFORE, NOT_TRACED, GpuIdle, IdlePart, idle_account
+from llmtop.analysis.timeline.account import AFTER, BEFORE, GpuIdle, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
+from llmtop.analysis.timeline.sums import NOT_TRACED
 from llmtop.analysis.timeline.work import gpu_title, gpu_titles
 from llmtop.model import Finding, Severity, TrackId
 from llmtop.units import count, duration, percent

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import idle
-from llmtop.analysis.timeline.account import GRAPHS_UNTRACED, idle_account
+from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.sums import GRAPHS_UNTRACED
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace

@@ -7,40 +7,33 @@ GPU's own affair.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
-from operator import le
-from typing import TypeAlias
 
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.analysis.timeline.host import (
-    KERNELS_IN_GRAPHS,
-    LAUNCH_GAP_NS,
-    HostThread,
-    Label,
-    host_threads,
-    is_graph_launch,
+from llmtop.analysis.timeline.host import KERNELS_IN_GRAPHS, LAUNCH_GAP_NS, Label
+from llmtop.analysis.timeline.launches import Host, Launch
+from llmtop.analysis.timeline.sums import (
+    DARK,
+    GRAPHS_UNTRACED,
+    INSIDE,
+    LOST,
+    NOT_LAUNCHED,
+    NOT_TRACED,
+    Flags,
+    Sum,
+    Sums,
+    waiting,
 )
 from llmtop.analysis.timeline.work import Work, busy_over_time, work_by_gpu
-from llmtop.model import Missing, SpanTable, Trace, TrackId, Unknown
+from llmtop.columns import is_long
+from llmtop.model import Missing, Trace, TrackId, Unknown
 
-START_NS = 20_000
-"""Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
-Performance Engineering). One that takes longer waits for something else."""
 STEPS = 60
 """Of the picture of a GPU's time: what a line of 80 columns has room for."""
-NOT_LAUNCHED = "its launch is not in the capture"
-NOT_TRACED = "outside CUDA calls"
-GRAPHS_UNTRACED = "after graph launches whose work is not in the capture"
 _TOLD = 5
 """Functions and ranges that are kept of a part."""
-_INSIDE, _LOST, _DARK = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED), (Cause.UNKNOWN, GRAPHS_UNTRACED)
-_LATENCY, _TURNAROUND, _QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
 BEFORE, AFTER = "before its first work", "after its last work"
 
 
@@ -134,77 +127,10 @@ def idle_account(trace: Trace) -> IdleAccount:
         return IdleAccount(())
     start = min(trace.start_ns, *(own.starts[0] for own in work.values()))
     end = max(trace.end_ns, *(own.reach[-1] for own in work.values()))
-    host = _Host(trace)
+    host = Host(trace, _outside(trace))
     gpus = tuple(_gpu(gpu, own, host, start, end) for gpu, own in work.items())
     names = {part.name for gpu in gpus for part in gpu.parts if part.cause is Cause.UNKNOWN}
     return IdleAccount(gpus, tuple(missing for missing in _reasons(trace) if missing.what in names))
-
-
-_Launch: TypeAlias = tuple[HostThread, int, bool]
-"""A call that gave a GPU work: its thread, when it returned, and whether it launched a graph. A plain tuple: there is
-one for every gap."""
-
-
-class _Calls:
-    """Calls of one kind, found by join key; sorted columns, as a dictionary of a million calls takes 200 MB."""
-
-    def __init__(self, spans: SpanTable, threads: Mapping[str, HostThread]) -> None:
-        self._joins: Sequence[int] = spans.correlation
-        self._rows: Sequence[int] = range(len(spans))
-        if not all(map(le, self._joins, islice(self._joins, 1, None))):
-            self._rows = array("q", sorted(self._rows, key=self._joins.__getitem__))
-            self._joins = array("q", map(spans.correlation.__getitem__, self._rows))
-        self._spans = spans
-        self._by_track = [threads[track] for track in spans.tracks]
-        self._are_graphs = [is_graph_launch(name) for name in spans.names]
-
-    def find(self, join: int) -> _Launch | None:
-        """The call with this key."""
-        i = bisect_left(self._joins, join)
-        if i == len(self._joins) or self._joins[i] != join:
-            return None
-        row, spans = self._rows[i], self._spans
-        return self._by_track[spans.track_id[row]], spans.end_ns[row], self._are_graphs[spans.name_id[row]]
-
-
-class _Host:
-    """The CPU side: the calls that gave GPUs work, and the join keys of graph launches."""
-
-    def __init__(self, trace: Trace) -> None:
-        threads = host_threads(trace, _outside(trace))
-        self._calls = [_Calls(trace.spans[kind], threads) for kind in ("launch", "call") if kind in trace.spans]
-        self.graphs = frozenset(_graphs(trace))
-
-    def launch(self, join: int) -> _Launch | None:
-        """The call that launched what has this join key; None where it is not in the capture."""
-        if join >= 0:
-            for calls in self._calls:
-                found = calls.find(join)
-                if found is not None:
-                    return found
-        return None
-
-    def dark_from(self, work: Work, i: int, launch: _Launch) -> int:
-        """From when on a GPU may have run an untraced graph before this work; when the work began, if never.
-
-        Graphs run in the order of launches: after the work before this one and before this one.
-        """
-        thread, returned, _ = launch
-        since, until = work.reach[i - 1], work.starts[i]
-        if not thread.untraced_ns:
-            return until
-        before = self.launch(work.joins[i - 1])
-        launched = thread.untraced_graph(before[1] if before is not None and before[0] is thread else since, returned)
-        return until if launched is None else min(max(launched, since), until)
-
-
-def _graphs(trace: Trace) -> Iterator[int]:
-    """The join keys of graph launches."""
-    spans = trace.spans.get("launch")
-    if spans is not None and any(map(is_graph_launch, spans.names)):
-        for join, name in zip(spans.correlation, spans.name_id, strict=True):
-            if join >= 0 and is_graph_launch(spans.names[name]):
-                yield join
 
 
 def _outside(trace: Trace) -> Label:
@@ -225,97 +151,67 @@ def _reasons(trace: Trace) -> Iterator[Missing]:
         yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
 
 
-@dataclass(slots=True)
-class _Sum:
-    """What is added up under one cause and name."""
-
-    ns: int = 0
-    gaps: int = 0
-    longest_ns: int = 0
-    last_gap: int = -1
-    in_gap_ns: int = 0
-    functions: Counter[str] = field(default_factory=Counter)
-    ranges: Counter[str] = field(default_factory=Counter)
-
-    def add(self, ns: int, gap: int) -> None:
-        self.ns += ns
-        if gap == self.last_gap:
-            ns += self.in_gap_ns
-        else:
-            self.gaps += 1
-            self.last_gap = gap
-        self.in_gap_ns = ns
-        if ns > self.longest_ns:
-            self.longest_ns = ns
-
-
-_Flags: TypeAlias = tuple[Cause | None, bool, bool]
-"""What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
-
-
-class _Sums:
-    """The parts of one GPU's idle time as they are added up."""
-
-    def __init__(self) -> None:
-        self.by_flags: dict[_Flags, dict[Label, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
-        self.short = self.short_ns = self.late_ns = self.joined_ns = 0
-
-    def count(self, length: int, since: int, launch: _Launch | None) -> None:
-        """Count a gap as a whole."""
-        if length > LAUNCH_GAP_NS:
-            return
-        self.short += 1
-        self.short_ns += length
-        if launch is not None:
-            self.joined_ns += length
-            self.late_ns += length if launch[1] > since else 0
-
-    def parts(self) -> tuple[IdlePart, ...]:
-        """The largest first."""
-        parts = (
-            _part(label, added, flags)
-            for flags, sums in self.by_flags.items()
-            for label, added in sums.items()
-            if added.ns
-        )
-        return tuple(sorted(parts, key=lambda part: -part.ns))
-
-
-def _part(label: Label, added: _Sum, flags: _Flags) -> IdlePart:
+def _part(label: Label, added: Sum, flags: Flags) -> IdlePart:
     drained_by, is_short, before_graph = flags
-    told = (tuple(counter.most_common(_TOLD)) for counter in (added.functions, added.ranges))
+    told = (tuple(sorted(counted.items(), key=_most)[:_TOLD]) for counted in (added.functions, added.ranges))
     return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, *told)
 
 
-def _gpu(gpu: TrackId, work: Work, host: _Host, start: int, end: int) -> GpuIdle:
-    sums, idle = _Sums(), 0
-    graph_works = _graph_works(work, host.graphs)
-    graphs = dict(reversed(graph_works))  # when the first of each began
-    for i in work.gaps():
-        since, until = work.reach[i - 1], work.starts[i]
-        length = until - since
-        idle += length
-        launch = host.launch(work.joins[i])
-        sums.count(length, since, launch)
-        is_short = length <= LAUNCH_GAP_NS
-        if _is_inside(work, i, launch, graphs):
-            sums.by_flags[None, is_short, False][_INSIDE].add(length, i)
-        elif launch is None:
-            sums.by_flags[None, is_short, False][_LOST].add(length, i)
-        else:
-            dark = host.dark_from(work, i, launch)
-            sums.by_flags[None, is_short, False][_DARK].add(until - dark, i)
-            _add_gap(sums, launch, since, dark, i)
+def _most(counted: tuple[str, int]) -> tuple[int, str]:
+    name, count = counted
+    return -count, name
+
+
+def _parts(sums: Sums) -> tuple[IdlePart, ...]:
+    """The largest first; equal ones in the same order each time."""
+    parts = (
+        _part(label, added, flags)
+        for flags, by_label in sums.by_flags.items()
+        for label, added in by_label.items()
+        if added.ns
+    )
+    return tuple(sorted(parts, key=_largest))
+
+
+def _largest(part: IdlePart) -> tuple[object, ...]:
+    return -part.ns, part.cause, part.name, part.drained_by or "", part.is_short, part.before_graph
+
+
+def _gpu(gpu: TrackId, work: Work, host: Host, start: int, end: int) -> GpuIdle:
+    sums, works, graphs = Sums(), *_graph_works(work, host.graphs)
+    gaps = work.gaps()
+    if is_long(len(work)):
+        from llmtop.analysis.timeline.bulk import add_gaps
+
+        gaps = add_gaps(sums, work, host, graphs)
+    for i in gaps:
+        _add(sums, work, host, graphs, i)
     first, last = work.starts[0], work.reach[-1]
     _add_outer(sums, work, host, start, end)
-    busy = last - first - idle
+    busy = last - first - sums.between_ns
     return GpuIdle(
-        gpu, start, end, first, last, busy, len(work), len(graph_works), len(graphs), sums.parts(),
+        gpu, start, end, first, last, busy, len(work), works, len(graphs), _parts(sums),
         sums.short, sums.short_ns, sums.late_ns, sums.joined_ns, busy_over_time(work, start, end, STEPS),
     )  # fmt: skip
 
 
-def _add_outer(sums: _Sums, work: Work, host: _Host, start: int, end: int) -> None:
+def _add(sums: Sums, work: Work, host: Host, graphs: Mapping[int, int], i: int) -> None:
+    """Add the gap before a work."""
+    since, until = work.reach[i - 1], work.starts[i]
+    launch = host.launch(work.joins[i])
+    sums.count(until - since, since, None if launch is None else launch[1])
+    whole = sums.by_flags[None, until - since <= LAUNCH_GAP_NS, False]
+    if _is_inside(work, i, launch, graphs):
+        whole[INSIDE].add(until - since, i)
+    elif launch is None:
+        whole[LOST].add(until - since, i)
+    else:
+        dark = host.dark_from(work, i, launch)
+        whole[DARK].add(until - dark, i)
+        _add_gap(sums, launch, since, dark, i)
+
+
+def _add_outer(sums: Sums, work: Work, host: Host, start: int, end: int) -> None:
     """Add the time before the first and after the last work: there was none, or a graph that was not traced."""
     first, last = work.starts[0], work.reach[-1]
     opens, closes = host.launch(work.joins[0]), host.launch(work.joins[-1])
@@ -325,17 +221,22 @@ def _add_outer(sums: _Sums, work: Work, host: _Host, start: int, end: int) -> No
     outer = sums.by_flags[None, False, False]
     outer[Cause.NO_WORK, BEFORE].add(lit_until - start, len(work))
     outer[Cause.NO_WORK, AFTER].add(dark_from - last, len(work))
-    outer[_DARK].add(first - lit_until + end - dark_from, len(work))
+    outer[DARK].add(first - lit_until + end - dark_from, len(work))
 
 
-def _graph_works(work: Work, graphs: frozenset[int]) -> list[tuple[int, int]]:
-    """The works that graph launches brought: their join key and when they began."""
-    if not graphs:
-        return []
-    return [(join, start) for join, start in zip(work.joins, work.starts, strict=True) if join in graphs]
+def _graph_works(work: Work, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
+    """How many works graph launches brought, and when the first of each launch began, by its join key."""
+    began: dict[int, int] = {}
+    works = 0
+    if graphs:
+        for join, start in zip(work.joins, work.starts, strict=True):
+            if join in graphs:
+                works += 1
+                began.setdefault(join, start)
+    return works, began
 
 
-def _is_inside(work: Work, i: int, launch: _Launch | None, graphs: dict[int, int]) -> bool:
+def _is_inside(work: Work, i: int, launch: Launch | None, graphs: Mapping[int, int]) -> bool:
     """Whether a work is one of a graph that has begun: then no thread has to ask for it.
 
     Without the call, works that share its id show it: nothing but a graph launches several.
@@ -346,7 +247,7 @@ def _is_inside(work: Work, i: int, launch: _Launch | None, graphs: dict[int, int
     return graphs.get(join, work.starts[i]) < work.starts[i]
 
 
-def _add_gap(sums: _Sums, launch: _Launch, since: int, until: int, gap: int) -> None:
+def _add_gap(sums: Sums, launch: Launch, since: int, until: int, gap: int) -> None:
     """Split a gap at the moment its work had been asked for."""
     thread, returned, is_graph = launch
     asked = min(max(returned, since), until)
@@ -361,11 +262,4 @@ def _add_gap(sums: _Sums, launch: _Launch, since: int, until: int, gap: int) -> 
             elif thread.functions:
                 added[label].functions.update(thread.functions_in(start, end))
     if until > asked:
-        added[_waiting(until - asked, was_queued=asked == since)].add(until - asked, gap)
-
-
-def _waiting(ns: int, *, was_queued: bool) -> Label:
-    """Why work that has been asked for does not run: in the first moments the GPU only takes it up."""
-    if ns > START_NS:
-        return _QUEUED
-    return _TURNAROUND if was_queued else _LATENCY
+        added[waiting(until - asked, was_queued=asked == since)].add(until - asked, gap)

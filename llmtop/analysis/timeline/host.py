@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import le
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call, range_name
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
+from llmtop.columns import in_order
 
 if TYPE_CHECKING:
     from llmtop.model import Trace, TrackId
@@ -230,10 +231,9 @@ def _timed(calls: Layer) -> Layer:
 def _merged(one: Layer, other: Layer) -> Layer:
     if not one or not other:
         return one or other
-    starts, ends = ([*first, *second] for first, second in ((one.starts, other.starts), (one.ends, other.ends)))
+    starts, ends = (array("q", chain(*columns)) for columns in ((one.starts, other.starts), (one.ends, other.ends)))
+    starts, ends, order = in_order([starts, ends, array("q", range(len(starts)))])
     labels = [*one.labels, *other.labels]
-    order = sorted(range(len(starts)), key=starts.__getitem__)
-    starts, ends = ([column[i] for i in order] for column in (starts, ends))
     return Layer(starts, ends, [labels[i] for i in order])
 
 
@@ -241,8 +241,12 @@ def _flat(layer: Layer) -> Layer:
     """Of spans within each other the innermost."""
     if all(map(le, layer.ends, islice(layer.starts, 1, None))):
         return layer
-    segments = list(_innermost(layer))
-    return Layer([start for start, *_ in segments], [end for _, end, _ in segments], [label for *_, label in segments])
+    starts, ends, labels = array("q"), array("q"), []
+    for start, end, label in _innermost(layer):
+        starts.append(start)
+        ends.append(end)
+        labels.append(label)
+    return Layer(starts, ends, labels)
 
 
 def _innermost(layer: Layer) -> Iterator[tuple[int, int, Label]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, compress, count, islice
-from operator import gt
+from operator import gt, sub
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.columns import in_order, reaches
 from llmtop.model import TrackId, TrackKind
 
 if TYPE_CHECKING:
@@ -53,12 +54,15 @@ def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float,
         return ()
     steps = min(steps, length)
     edges = [start + length * i // steps for i in range(steps + 1)]
-    idle = [0] * steps
-    gaps = ((work.reach[i - 1], work.starts[i]) for i in work.gaps())
-    for since, until in ((start, work.starts[0]), *gaps, (work.reach[-1], end)):
-        for i in range(bisect_right(edges, since) - 1, bisect_left(edges, until)):
-            idle[i] += min(until, edges[i + 1]) - max(since, edges[i])
-    return tuple(1 - ns / (edges[i + 1] - edges[i]) for i, ns in enumerate(idle))
+    rows = array("q", work.gaps())
+    since = array("q", chain([start], (work.reach[i - 1] for i in rows), [work.reach[-1]]))
+    until = array("q", chain([work.starts[0]], map(work.starts.__getitem__, rows), [end]))
+    before = array("q", accumulate(map(sub, until, since), initial=0))
+    ended = [bisect_right(until, edge) for edge in edges]
+    idle = [
+        before[i] + (max(0, edge - since[i]) if i < len(since) else 0) for i, edge in zip(ended, edges, strict=True)
+    ]
+    return tuple(1 - (idle[i + 1] - idle[i]) / (edges[i + 1] - edges[i]) for i in range(steps))
 
 
 def work_by_gpu(trace: Trace) -> dict[TrackId, Work]:
@@ -140,7 +144,6 @@ def _joined(parts: list[list[array[int]]]) -> Work:
     columns = parts[0]
     if len(parts) > 1:
         together = [array("q", chain.from_iterable(part[i] for part in parts)) for i in range(3)]
-        order = sorted(range(len(together[0])), key=together[0].__getitem__)
-        columns = [array("q", map(column.__getitem__, order)) for column in together]
+        columns = in_order(together)
     starts, ends, joins = columns
-    return Work(starts, ends, joins, array("q", accumulate(ends, max)))
+    return Work(starts, ends, joins, reaches(ends))

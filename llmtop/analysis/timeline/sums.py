@@ -1,0 +1,82 @@
+"""What an account of idle time is added up in: time by what the gaps have in common, by cause and name."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
+
+START_NS = 20_000
+"""Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
+Performance Engineering). One that takes longer waits for something else."""
+NOT_LAUNCHED = "its launch is not in the capture"
+NOT_TRACED = "outside CUDA calls"
+GRAPHS_UNTRACED = "after graph launches whose work is not in the capture"
+INSIDE, LOST, DARK = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED), (Cause.UNKNOWN, GRAPHS_UNTRACED)
+LATENCY, TURNAROUND, QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
+
+
+@dataclass(slots=True)
+class Sum:
+    """What is added up under one cause and name."""
+
+    ns: int = 0
+    gaps: int = 0
+    longest_ns: int = 0
+    last_gap: int = -1
+    in_gap_ns: int = 0
+    functions: Counter[str] = field(default_factory=Counter)
+    ranges: Counter[str] = field(default_factory=Counter)
+
+    def add(self, ns: int, gap: int) -> None:
+        """Add a piece of a gap; the pieces of one gap come one after the other."""
+        if not ns:
+            return
+        self.ns += ns
+        if gap == self.last_gap:
+            ns += self.in_gap_ns
+        else:
+            self.gaps += 1
+            self.last_gap = gap
+        self.in_gap_ns = ns
+        if ns > self.longest_ns:
+            self.longest_ns = ns
+
+    def add_gaps(self, ns: int, gaps: int, longest_ns: int) -> None:
+        """Add whole gaps of which all is known."""
+        self.ns += ns
+        self.gaps += gaps
+        self.longest_ns = max(self.longest_ns, longest_ns)
+
+
+Flags: TypeAlias = tuple[Cause | None, bool, bool]
+"""What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
+
+
+class Sums:
+    """The parts of one GPU's idle time as they are added up."""
+
+    def __init__(self) -> None:
+        self.by_flags: dict[Flags, dict[Label, Sum]] = defaultdict(lambda: defaultdict(Sum))
+        self.between_ns = self.short = self.short_ns = self.late_ns = self.joined_ns = 0
+
+    def count(self, length: int, since: int, returned: int | None) -> None:
+        """Count a gap as a whole; `returned` is when the call that launched its work did, where that is known."""
+        self.between_ns += length
+        if length > LAUNCH_GAP_NS:
+            return
+        self.short += 1
+        self.short_ns += length
+        if returned is not None:
+            self.joined_ns += length
+            self.late_ns += length if returned > since else 0
+
+
+def waiting(ns: int, *, was_queued: bool) -> Label:
+    """Why work that has been asked for does not run: in the first moments the GPU only takes it up."""
+    if ns > START_NS:
+        return QUEUED
+    return TURNAROUND if was_queued else LATENCY
