@@ -32,7 +32,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     [
         "import llmtop.parsers.registry",
         "import llmtop.session",
-        "import llmtop.cli.snapshot, llmtop.analysis.pages.live_summary, llmtop.collectors.registry",
+        "import llmtop.cli.snapshot, llmtop.cli.snapshot_json, llmtop.collectors.registry",
         "import llmtop.cli.report",
         "import llmtop.cli.doctor",
     ],

@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0; or 1 where the server, or a part of it, is dead, stopped, hung or failing: the document says what.
     """
-    from llmtop.analysis.pages.live_summary import snapshot_document
     from llmtop.analysis.server.liveness import liveness
+    from llmtop.cli.snapshot_json import snapshot_document
 
     target = find(args.attach) if args.attach is not None else None
     window_s = max(args.seconds, _MIN_WINDOW_S)

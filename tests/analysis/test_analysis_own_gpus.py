@@ -8,8 +8,8 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
-from llmtop.analysis.pages.live_summary import header
 from llmtop.analysis.roofline.efficiency import efficiency_view
 from llmtop.analysis.series.readings import own_gpus, target_gpus, why_no_gpu
 from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown

@@ -12,8 +12,8 @@ from textual.strip import Strip
 
 from llmtop import ids
 from llmtop.analysis.pages.gpus import gpus_view
+from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lane_behind, lanes_view
-from llmtop.analysis.pages.live_summary import header
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server.view import ServerView, server_view

@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
+from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpus_view
-from llmtop.analysis.pages.live_summary import short_gpu_name
 from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.gpu import draw_gpus

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import precision_of
-from llmtop.analysis.pages.live_summary import HUNG, Header, header
+from llmtop.analysis.pages.header import HUNG, Header, header
 from llmtop.analysis.series.ages import age_text
 from llmtop.analysis.series.readings import UNUSED
 from llmtop.analysis.server.view import ServerView

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from llmtop.analysis.pages.live_summary import short_gpu_name
+from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.series.readings import target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.views import RooflineView

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from llmtop.analysis.pages.live_summary import NO_TARGET
+from llmtop.analysis.pages.header import NO_TARGET
 from llmtop.analysis.threads.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.threads.shares import WINDOW_NS
 from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from llmtop.analysis.pages.live_summary import NO_TARGET
+from llmtop.analysis.pages.header import NO_TARGET
 from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_view
 from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.render.syscalls import draw_syscalls

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from llmtop.analysis.pages.live_summary import NO_TARGET
+from llmtop.analysis.pages.header import NO_TARGET
 from llmtop.analysis.threads.shares import ThreadsView, threads_view
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane, in_roles, look_of

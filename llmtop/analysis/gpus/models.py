@@ -270,3 +270,12 @@ def clock_reasons(mask: float) -> tuple[str, ...]:
     words = tuple(word for bit, word in _CLOCK_REASONS if bits & bit)
     unknown = bits & ~sum(bit for bit, _ in _CLOCK_REASONS)
     return (*words, f"unknown reason {unknown:#x}") if unknown else words
+
+
+def short_gpu_name(name: str) -> str:
+    """The part of a GPU's name that tells it from others.
+
+    >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name("NVIDIA GeForce RTX 4090")
+    ('H100 80GB HBM3', 'RTX 4090')
+    """
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

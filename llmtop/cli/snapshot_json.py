@@ -1,10 +1,9 @@
-"""The live picture in short: the header's facts, and the whole of it as one JSON document (docs/json-snapshot.md)."""
+"""`llmtop snapshot --json`: the contract `llmtop.snapshot/1`, described in docs/json-snapshot.md."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
@@ -12,18 +11,17 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
+from llmtop.analysis.pages.header import NO_TARGET, header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
 from llmtop.analysis.roofline.server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.analysis.rules.signals import is_awaited, is_starting
-from llmtop.analysis.series.readings import counter_rate, gpu_tracks, latest, mean, why_kind_missing, why_no_gpu
-from llmtop.analysis.series.readings import target_gpus as target_gpus
+from llmtop.analysis.series.readings import counter_rate, gpu_tracks, latest, mean, target_gpus, why_kind_missing
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import Judged, judged
-from llmtop.analysis.server.view import ServerView, Stat, server_load, server_view
+from llmtop.analysis.server.view import ServerView, Stat, server_view
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.threads.neighbours import host, neighbours
 from llmtop.analysis.threads.python_frames import is_python, join_python
@@ -42,112 +40,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
-NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
-HUNG = "hung:"
-"""How the reason of a GPU begins whose driver call does not return."""
-_SELF_WINDOW_NS = 10 * NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What stands above all panes.
-
-    Attributes:
-        others: How many processes the server has besides `pid`.
-        gpus: ("H100 80GB HBM3", 2): the model of the server's GPUs and their number; Unknown without a GPU, None while
-            nobody has looked yet.
-        gpus_hung: How many of them hang.
-        gpus_lost: How many of them do not answer for another reason.
-        self_cpu: llmtop's own CPU use, as a share of one core (0 to 1).
-        probe_hits: How often a probe in the kernel ran, a second; 0 where none is attached.
-        probes: "light" or "off" where the user has asked for fewer.
-        is_starting: The server lives and has not answered yet: it loads, compiles, or captures graphs.
-        is_awaited: Its first answer is, for too short a time to say more.
-    """
-
-    title: str
-    model: Fact
-    dtype: Fact
-    pid: int | None
-    others: int
-    gpus: tuple[str, int] | Unknown | None
-    server: ServerView | Unknown
-    self_cpu: float | Unknown
-    self_rss: float | Unknown
-    probe_hits: float | Unknown = 0.0
-    probes: str = ""
-    gpus_hung: int = 0
-    gpus_lost: int = 0
-    is_starting: bool = False
-    is_awaited: bool = False
-    objectives: tuple[tuple[str, bool], ...] = ()
-    """"TTFT" and "ITL", as far as the last minute tells whether all that was promised of it was kept."""
-
-
-def header(trace: Trace, target: Target | None) -> Header:
-    """The header's facts; without a target only GPUs and llmtop's own cost are known."""
-    why_silent = [trace.why_missing(gpu.id) for gpu in target_gpus(trace, target)]
-    hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
-    # Of a program that is no known server nobody knows what it loads.
-    is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
-    return Header(
-        title=_title(trace, target) if target else "GPUs",
-        model=model_of(trace, target),
-        dtype=target.dtype if target else NO_TARGET,
-        pid=target.root_pid if target else None,
-        others=max(0, len(_processes(trace, target)) - 1),
-        gpus=_gpu_summary(trace, target),
-        server=server_load(trace) if target else NO_TARGET,
-        self_cpu=own_cpu(trace),
-        self_rss=latest(trace, ids.SELF, v.SELF_RSS),
-        probe_hits=_probe_hits(trace, _SELF_WINDOW_NS),
-        probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
-        gpus_hung=len(hung),
-        gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
-        is_starting=is_server and is_starting(trace),
-        is_awaited=is_server and is_awaited(trace),
-        objectives=tuple(_kept(judged(trace))) if target else (),
-    )
-
-
-def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:
-    """One that is missed is known though others are not."""
-    by_name: dict[str, list[bool | Unknown]] = {}
-    for one in verdicts:
-        by_name.setdefault(one.objective.title.partition(" ")[0], []).append(one.is_met)
-    for name, several in by_name.items():
-        if False in several or all(one is True for one in several):
-            yield name, False not in several
-
-
-def model_of(trace: Trace, target: Target | None) -> Fact:
-    """The model's name: from the command line, or else what the server's own metrics say."""
-    if target is None:
-        return NO_TARGET
-    if not isinstance(target.model, Unknown):
-        return target.model
-    facts = (track.facts.get("model", target.model) for track in trace.tracks_of(TrackKind.SERVER))
-    return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
-
-
-def version_of(trace: Trace, target: Target | None) -> Fact:
-    """The server's version, as it says it over HTTP."""
-    if target is None:
-        return NO_TARGET
-    told = (track.facts.get("version") for track in trace.tracks_of(TrackKind.SERVER))
-    return next((version for version in told if version is not None), Unknown("the server does not tell its version"))
-
-
-def _title(trace: Trace, target: Target) -> str:
-    """The server with its version: what is known of it, and what is amiss, depends on that."""
-    version = version_of(trace, target)
-    return target.title if isinstance(version, Unknown) else f"{target.title} {version}"
-
-
-def own_cpu(trace: Trace, window_ns: int = _SELF_WINDOW_NS, part: Metric = v.SELF_CPU) -> float | Unknown:
-    """CPU time of llmtop itself per second, or of a part of it, as a share of one core."""
-    used = counter_rate(trace, ids.SELF, part, window_ns)
-    return used if isinstance(used, Unknown) else used / NS_PER_S
 
 
 def _cpu_until(trace: Trace, t_ns: int) -> float | Unknown:
@@ -155,15 +47,6 @@ def _cpu_until(trace: Trace, t_ns: int) -> float | Unknown:
     series = trace.get(ids.SELF, v.SELF_CPU)
     used = None if series is None else series.at(t_ns)
     return Unknown("it was not read by then") if used is None else round(used / NS_PER_S, 3)
-
-
-def short_gpu_name(name: str) -> str:
-    """The part of a GPU's name that tells it from others.
-
-    >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name("NVIDIA GeForce RTX 4090")
-    ('H100 80GB HBM3', 'RTX 4090')
-    """
-    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> dict[str, Json]:
@@ -218,7 +101,7 @@ def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
         "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
         "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
         "rss_bytes": _fact(latest(trace, ids.SELF, v.SELF_RSS)),
-        "probes": _fact(_probe_hits(trace, window_ns)),
+        "probes": _fact(probe_hits_per_s(trace, window_ns)),
     }
 
 
@@ -232,23 +115,6 @@ def _roofline_of(
 def _roofline(trace: Trace, target: Target | None, gpu: TrackId, *, mine: bool) -> RooflineView:
     """A GPU of the server's is led by the server's work, where the counters only bound it."""
     return server_roofline(trace, target, gpu) if mine else live_view(trace, gpu, header_dtype(target))
-
-
-def header_dtype(target: Target | None) -> Fact:
-    """The dtype that the roofline is drawn for."""
-    return target.dtype if target else NO_TARGET
-
-
-def _processes(trace: Trace, target: Target | None) -> tuple[Track, ...]:
-    return trace.tracks_of(TrackKind.PROCESS) if target else ()
-
-
-def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unknown | None:
-    tracks = target_gpus(trace, target)
-    if not tracks:
-        return why_no_gpu(trace)
-    name = tracks[0].facts.get("name", tracks[0].name)
-    return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
 
 
 # -- the JSON document -----------------------------------------------------------------------------------------
@@ -607,15 +473,6 @@ def _syscall(call: Syscall, observed_s: float) -> dict[str, Json]:
 
 def _value_of(found: Quantile, unit: str) -> float | Unknown:
     return Unknown(f"{found.text(unit)}: the buckets tell no more") if found.value is None else found.value
-
-
-def _probe_hits(trace: Trace, window_ns: int) -> float | Unknown:
-    """How often a probe ran in a second; truly 0 where none was ever attached."""
-    return (
-        0.0
-        if trace.get(ids.SELF, v.SELF_PROBE_HITS) is None
-        else counter_rate(trace, ids.SELF, v.SELF_PROBE_HITS, window_ns)
-    )
 
 
 def _all_missing(

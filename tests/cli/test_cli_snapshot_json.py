@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 
 from llmtop import ids
-from llmtop.analysis.pages.live_summary import header, snapshot_document
+from llmtop.analysis.pages.header import header
 from llmtop.analysis.server.view import ServerView
+from llmtop.cli.snapshot_json import snapshot_document
 from llmtop.model import (
     NS_PER_S,
     Issue,
