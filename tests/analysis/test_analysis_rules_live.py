@@ -313,6 +313,13 @@ def test_queue_growth_says_how_long_it_was_seen_and_what_running_did() -> None:
     assert finding.evidence[:2] == ("waiting 2 to 16 in 11 s (test)", "running 99 to 33 in 11 s (test)")
 
 
+@pytest.mark.parametrize(
+    ("waiting", "grows"), [([2, 16, 16], False), ([2, 2, 16], False), ([2, 4, 4.9], False), ([2, 4, 5], True)]
+)
+def test_a_queue_that_stands_in_one_third_does_not_grow(waiting: list[float], grows: bool) -> None:
+    assert bool(found(queue_growth, server(waiting=waiting, running=64))) is grows
+
+
 def test_queue_growth_of_a_moment_is_none() -> None:
     assert not findings_of(queue_growth, trace(server(waiting=[2, 8, 16], running=64), ticks=5))
 
