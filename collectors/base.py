@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.model import Engine, Mark, Trace, Unknown
+    from llmtop.model import Engine, Mark, Source, Trace, Unknown
 
 Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
@@ -95,6 +95,16 @@ class Collector(Protocol):
 
     def poll(self) -> Trace:
         """What is new since the last poll, losses included."""
+        ...
+
+
+@runtime_checkable
+class Owner(Protocol):
+    """A collector that says what is its own to read: its reasons then stand wherever something of that is not known."""
+
+    @property
+    def owns(self) -> Source:
+        """What it reads, and the lanes that it adds; the same for as long as it runs."""
         ...
 
 

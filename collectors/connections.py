@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.model import Missing, Origin, Reading, Target, Trace, Unknown
+from llmtop.model import Missing, Origin, Reading, Source, Target, Trace, Unknown
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -81,6 +81,7 @@ class ConnectionsCollector:
     """
 
     name = "connections"
+    owns = Source(name, metrics=(v.ENDPOINT_CONNECTIONS, v.ENDPOINT_UNANSWERED, v.ENDPOINT_LONGEST_WAIT))
     period_s = 1.0
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from llmtop import ids, procfs
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Target, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Source, Target, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean, group_name
 
 if TYPE_CHECKING:
@@ -69,6 +69,12 @@ class ConsumersCollector:
     """
 
     name = "consumers"
+    owns = Source(
+        name,
+        (TrackKind.NEIGHBOUR,),
+        families=("neighbour.",),
+        metrics=(v.HOST_CPU, v.HOST_CPU_UNSEEN, v.HOST_STEAL, v.HOST_INTERRUPTS),
+    )
     period_s = 0.5
 
     def __init__(

@@ -23,7 +23,7 @@ from llmtop.collectors.base import Check
 from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Source, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class DcgmCollector:
     """
 
     name = "dcgm"
+    owns = Source(name, (TrackKind.GPU,), metrics=tuple(field.metric for field in PROFILING.values()))
     period_s = 1.0
 
     def __init__(
@@ -238,7 +239,7 @@ class DcgmCollector:
             return [Missing("dcgm", why)]
         return [
             Missing(
-                f"{gpu}/{PROFILING[name].metric.name}",
+                ids.reading(gpu, PROFILING[name].metric),
                 Unknown(f"the DCGM exporter does not export {name}", "add it to the exporter's list of counters (-f)"),
             )
             for name in _NEEDED

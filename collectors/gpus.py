@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
 from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, PERIOD_S
@@ -25,6 +26,7 @@ from llmtop.model import (
     Origin,
     Reading,
     Severity,
+    Source,
     Trace,
     Track,
     TrackId,
@@ -62,6 +64,12 @@ class GpuCollector:
     """
 
     name = NAME
+    owns = Source(
+        NAME,
+        (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS),
+        families=("gpu.", "gpu_process."),
+        parts={"gpm": v.GPM},
+    )
     period_s = PERIOD_S
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_cycles as cycles
 from llmtop.collectors.nvml_errors import explain, explain_code
@@ -281,7 +282,7 @@ class GpmTrack:
             news.read(self._track, metric, value, CLOCK_SOURCE if metric is v.GPU_SM_CLOCK_TRUE else SOURCE)
         for metric in window.missing:
             news.gap(self._track, metric, SOURCE)
-        self._missing = tuple(Missing(f"{self._track}/{metric.name}", why) for metric, why in window.missing.items())
+        self._missing = tuple(Missing(ids.reading(self._track, metric), why) for metric, why in window.missing.items())
 
 
 def _window(metrics: Any, sources: tuple[_Source, ...] = _SOURCES) -> Window | Unknown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.model import Mark, Metric, Missing, Origin, Reading, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class News:
 
     def lacks(self, track: TrackId, metric: Metric, why: Unknown, source: str = SOURCE) -> None:
         """Say why a metric has no value."""
-        self.missing.append(Missing(f"{track}/{metric.name}", why))
+        self.missing.append(Missing(ids.reading(track, metric), why))
         self.gap(track, metric, source)
 
     def told(self, track: TrackId, metric: Metric) -> float | Unknown:

@@ -34,6 +34,7 @@ from llmtop.model import (
     Origin,
     Reading,
     Severity,
+    Source,
     Target,
     Trace,
     Track,
@@ -138,6 +139,16 @@ class ProcCollector:
     """
 
     name = "proc"
+    owns = Source(
+        name,
+        (TrackKind.PROCESS, TrackKind.THREAD, TrackKind.ENDED, TrackKind.HOST),
+        families=("cgroup.",),
+        metrics=(
+            *(v.PROCESS_CPU, v.PROCESS_SYSTEM, v.PROCESS_FAULTS, v.PROCESS_MAJOR_FAULTS, v.PROCESS_SWAP, v.PROCESS_RSS),
+            *(v.PROCESS_THREADS, v.PROCESS_STATE, v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE, v.THREAD_VOLUNTARY),
+            *(v.THREAD_INVOLUNTARY, v.THREAD_STATE_SAMPLES, v.THREAD_GIL_FUTEX, v.HOST_CPU_PRESSURE, v.HOST_LOAD),
+        ),
+    )
     period_s = 0.1
 
     def __init__(
@@ -579,7 +590,7 @@ class ProcCollector:
         counters = group if isinstance(group, Unknown) else cgroups.throttling(group)
         if isinstance(counters, Unknown):
             news.missing += (
-                Missing(f"{process}/{metric.name}", counters)
+                Missing(ids.reading(process, metric), counters)
                 for metric in (v.CGROUP_THROTTLED, v.CGROUP_PERIODS_THROTTLED)
             )
             return
@@ -601,7 +612,7 @@ class ProcCollector:
                     "neither wait channels nor system calls of this process can be read",
                     "run llmtop as the server's user, or with sudo",
                 )
-                news.missing.append(Missing(f"{process.id}/{v.THREAD_STATE_SAMPLES.name}", why))
+                news.missing.append(Missing(ids.reading(process.id, v.THREAD_STATE_SAMPLES), why))
 
 
 _STATES = {"D": ProcessState.UNINTERRUPTIBLE, "T": ProcessState.STOPPED, "t": ProcessState.TRACED}
@@ -638,7 +649,7 @@ def _read_host(news: _News, now: int) -> None:
         (v.HOST_LOAD, _load(), "/proc/loadavg"),
     ):
         if isinstance(value, Unknown):
-            news.missing.append(Missing(f"host/{metric.name}", value))
+            news.missing.append(Missing(ids.reading(ids.HOST, metric), value))
         else:
             news.readings.append(Reading(ids.HOST, metric, now, value, source))
 

@@ -43,6 +43,7 @@ from llmtop.model import (
     Reading,
     Sample,
     Severity,
+    Source,
     Target,
     Trace,
     Track,
@@ -209,6 +210,12 @@ class PrometheusCollector:
     """
 
     name = "prometheus"
+    owns = Source(
+        name,
+        (TrackKind.SERVER, TrackKind.ENDPOINT),
+        families=("server.",),
+        metrics=(v.ENDPOINT_ANSWER, v.ENDPOINT_TIME),
+    )
     period_s = 0.2
 
     def __init__(
@@ -564,7 +571,7 @@ class PrometheusCollector:
         self._is_lost = self._was_awaited = False
         self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
         self._missing = tuple(
-            Missing(f"{track_id}/{metric.name}", why)
+            Missing(ids.reading(track_id, metric), why)
             for metric, why in unread.items()
             if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
         )

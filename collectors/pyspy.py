@@ -13,7 +13,7 @@ from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.pyspy_dump import PACKAGE, Look, PythonThread, find_program, look
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Stack, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Missing, Origin, Reading, Source, Stack, Trace, TrackId, Unknown
 from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
 
@@ -65,6 +65,7 @@ class PySpyCollector:
     """
 
     name = "pyspy"
+    owns = Source(name, metrics=(v.THREAD_GIL_SAMPLES,))
     period_s = 0.25
 
     def __init__(

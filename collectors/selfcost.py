@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from llmtop import ids, procfs
-from llmtop.model import Missing, Origin, Reading, Trace, Track, TrackKind, Unknown
+from llmtop.model import Missing, Origin, Reading, Source, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class SelfCostCollector:
     """
 
     name = "self"
+    owns = Source(name, (TrackKind.SELF,), metrics=(SELF_CPU, SELF_HELPERS, SELF_RSS))
     period_s = 0.3
     """As often as a snapshot of one second looks: a share that began before its window would be of the start too."""
 

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop import ids
-from llmtop.collectors.base import Ahead, Eager, OnDemand, Starting, Witness
+from llmtop.collectors.base import Ahead, Eager, OnDemand, Owner, Starting, Witness
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -26,6 +26,8 @@ from llmtop.model import (
     Reading,
     Series,
     Severity,
+    Source,
+    Sources,
     Stack,
     StackWindow,
     Trace,
@@ -125,6 +127,7 @@ class Recorder:
         self._missing: dict[str, tuple[Missing, ...]] = {}
         self._issues: dict[tuple[str, str], Issue] = {}
         self._marks: deque[Mark] = deque(maxlen=1000)
+        self._sources = Sources()
         self._start_ns = 0
         self._end_ns = 0
 
@@ -150,6 +153,11 @@ class Recorder:
         """Note how often sources are looked at: from twice that age on a number is old."""
         with self._lock:
             self._origin = replace(self._origin, facts={**self._origin.facts, "interval_s": seconds})
+
+    def tell_sources(self, sources: Iterable[Source]) -> None:
+        """Note who reads what, best first."""
+        with self._lock:
+            self._sources = Sources(sources)
 
     def mark(self, mark: Mark) -> None:
         """Add a mark that no poll brought."""
@@ -197,6 +205,7 @@ class Recorder:
                 missing=tuple(one for several in self._missing.values() for one in several),
                 stacks_end_ns=stacks_end_ns,
                 past_stacks=self._stacks.past(oldest),
+                sources=self._sources,
             )
 
     def _extend(self, collector: str, readings: Iterable[Reading]) -> None:
@@ -373,6 +382,7 @@ class Session:
         self._stop = threading.Event()
         self._host = _Group(tuple(collectors))
         self._aimed = _Group(tuple(following.collectors(target)) if following and target else ())
+        self._tell_sources()
         self._follower: threading.Thread | None = None
         self._asked: dict[str, bool] = {}
         self._turning = threading.Lock()
@@ -446,11 +456,15 @@ class Session:
             self.recorder.mark(Mark(now, "server", ids.process(move.target.root_pid), move.said, move.severity))
             self.target = move.target
             self._aimed = _Group(tuple(self._following.collectors(move.target)))
+            self._tell_sources()
         for what, wanted in self._asked.items():
             self.ask(what, wanted)
         if not self._stop.is_set():
             self._start(self._aimed)
         self._tell()
+
+    def _tell_sources(self) -> None:
+        self.recorder.tell_sources(one.owns for one in self.collectors if isinstance(one, Owner))
 
     def _start(self, group: _Group) -> None:
         for collector in group.collectors:

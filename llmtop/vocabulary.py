@@ -32,6 +32,12 @@ GPU_NVLINK_RX = Metric("gpu.nvlink_rx", "bytes/s", title="NVLink rx")
 GPU_C2C_TX = Metric("gpu.c2c_tx", "bytes/s", title="C2C tx")
 """Between the GPU and the Grace CPU of its own package; GPUs without such a link have no reading and no reason."""
 GPU_C2C_RX = Metric("gpu.c2c_rx", "bytes/s", title="C2C rx")
+GPM = (
+    *(GPU_SM, GPU_OCCUPANCY, GPU_INTEGER, GPU_FP64, GPU_FP32, GPU_FP16, GPU_DRAM),
+    *(GPU_TENSOR, GPU_TENSOR_HMMA, GPU_TENSOR_IMMA, GPU_TENSOR_DFMA),
+    *(GPU_PCIE_TX, GPU_PCIE_RX, GPU_NVLINK_TX, GPU_NVLINK_RX, GPU_C2C_TX, GPU_C2C_RX),
+)
+"""What NVML reads by GPM alone: one reason stands for all of them."""
 GPU_MEMORY_USED = Metric("gpu.memory_used", "bytes", title="memory")
 GPU_POWER = Metric("gpu.power", "W", title="power")
 GPU_POWER_LIMIT = Metric("gpu.power_limit", "W", title="power limit")

@@ -11,6 +11,8 @@ from typing import Self
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.collectors.base import Aim, Owner
+from llmtop.collectors.registry import host_collectors, target_collectors
 from llmtop.model import (
     NS_PER_S,
     Fact,
@@ -21,6 +23,7 @@ from llmtop.model import (
     Reading,
     Series,
     Severity,
+    Sources,
     Target,
     TargetProcess,
     Trace,
@@ -43,6 +46,9 @@ TARGET = Target(
     dtype="bfloat16",
     gpus=(0,),
 )
+COLLECTORS = (*host_collectors(), *target_collectors(TARGET, Aim(engines=())))
+SOURCES = Sources(replace(one.owns, lanes=()) for one in COLLECTORS if isinstance(one, Owner))
+"""Who reads what, of all collectors; without lanes of their own, so that a new one changes no picture."""
 H100: Mapping[str, Fact] = {
     "index": 0,
     "name": "NVIDIA H100 80GB HBM3",
@@ -114,6 +120,7 @@ def live_trace(scene: Scene | None = None, ticks: int = 90) -> Trace:
     """What the recorder holds after so many seconds."""
     scene = scene or Scene()
     recorder = Recorder(Origin("live"))
+    recorder.tell_sources(SOURCES.all)
     for tick in range(ticks):
         recorder.append("synthetic", poll(scene, tick, START_NS + tick * NS_PER_S))
     return recorder.freeze()

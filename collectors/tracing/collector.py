@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from llmtop import ids
+from llmtop import vocabulary as v
 from llmtop.collectors.base import Check, Collector, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
-from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Source, Target, Trace, Unknown
 from llmtop.remedies import each_once
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ class TracerCollector:
     """
 
     name = "ebpf"
+    owns = Source(
+        name,
+        families=("scheduler.", "syscall.", "library."),
+        metrics=(
+            *(v.PROCESS_RUN_QUEUE_LATENCY, v.PROCESS_GIL_WAITS, v.THREAD_BLOCKED, v.THREAD_WAKES, v.THREAD_SPINS),
+            *(v.THREAD_LAUNCHES, v.THREAD_CUDA_SYNC, v.SELF_PROBE_HITS),
+        ),
+    )
     period_s = 0.25
 
     def __init__(

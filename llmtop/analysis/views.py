@@ -176,6 +176,7 @@ class Lane:
 
     Attributes:
         low, high: The scale; `high` None takes the largest value in the window.
+        rank: What stays where there is no room for all: lanes of the lowest.
     """
 
     title: str
@@ -185,6 +186,7 @@ class Lane:
     low: float = 0.0
     high: float | None = None
     why_not: Unknown | None = None
+    rank: int = 99
 
 
 @dataclass(frozen=True, slots=True)

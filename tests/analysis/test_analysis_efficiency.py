@@ -27,6 +27,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
+from tests.live_traces import SOURCES
 
 if TYPE_CHECKING:
     from llmtop.model import Fact
@@ -92,7 +93,7 @@ def trace_of(
         add(ids.server(8000), metric, [value] * 20, "vllm")
     for metric, rate in rates.items():
         add(ids.server(8000), metric, [rate * s for s in seconds], "vllm")
-    return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing)
+    return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing, sources=SOURCES)
 
 
 def value(result: Quantity | Unknown) -> float:

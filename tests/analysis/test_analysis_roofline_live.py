@@ -17,6 +17,7 @@ from llmtop.analysis.roofline.rates import dram_bytes_per_s, newest_rates
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
+from tests.live_traces import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,7 +71,7 @@ def trace_of(
             columns.setdefault(metric, []).append((end_ns, value))
     series = {(track.id, metric.name): Series.of(track.id, metric, "GPM", column) for metric, column in columns.items()}
     tracks = {one.id: one for one in (track, *extra)}
-    return Trace(Origin("live"), 0, end_ns, tracks=tracks, series=series, missing=missing)
+    return Trace(Origin("live"), 0, end_ns, tracks=tracks, series=series, missing=missing, sources=SOURCES)
 
 
 def recorded(kind: str) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def test_without_gpm_the_reason_is_the_collectors() -> None:
 
 def test_without_a_gpu_the_reason_is_nvmls() -> None:
     why = Unknown("libnvidia-ml.so.1 not found", "install the driver")
-    view = live_view(Trace(Origin("live"), missing=(Missing("nvml", why),)), ids.gpu(0), "bf16")
+    view = live_view(Trace(Origin("live"), missing=(Missing("nvml", why),), sources=SOURCES), ids.gpu(0), "bf16")
     assert (view.roofs, view.points, view.why_not) == ((), (), why)
 
 

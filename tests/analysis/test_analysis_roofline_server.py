@@ -12,6 +12,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Target, Trace, Track, TrackId, TrackKind, Unknown
+from tests.live_traces import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +72,7 @@ def trace_of(
         add(ids.server(8000), metric, [(s * NS_PER_S, rate * s) for s in range(1, 21)], "vllm")
     for metric, value in (gauges or {}).items():
         add(ids.server(8000), metric, [(s * NS_PER_S, value) for s in range(1, 21)], "vllm")
-    return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing)
+    return Trace(Origin("live"), 0, 20 * NS_PER_S, tracks=tracks, series=series, missing=missing, sources=SOURCES)
 
 
 def notes(view: RooflineView) -> str:

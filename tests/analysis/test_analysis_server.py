@@ -10,7 +10,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.view import ServerView, server_load, server_view
 from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown
-from tests.live_traces import NOTHING, START_NS, Scene, live_trace, without
+from tests.live_traces import NOTHING, SOURCES, START_NS, Scene, live_trace, without
 
 
 def view_of(trace: Trace) -> ServerView:
@@ -107,7 +107,7 @@ def test_failed_collector_is_the_reason() -> None:
     issue = Issue(
         Severity.ERROR, "collector-prometheus", "the prometheus collector failed: KeyError; please report this"
     )
-    assert server_view(Trace(Origin("live"), issues=(issue,))) == Unknown(issue.message)
+    assert server_view(Trace(Origin("live"), issues=(issue,), sources=SOURCES)) == Unknown(issue.message)
 
 
 def test_counts_read_as_counts() -> None:

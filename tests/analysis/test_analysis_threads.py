@@ -25,7 +25,7 @@ from llmtop.analysis.threads.table import threads_of, threads_table
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING
-from tests.live_traces import Scene, live_trace
+from tests.live_traces import SOURCES, Scene, live_trace
 
 MAIN = ids.thread(4300, 4300)
 
@@ -90,7 +90,7 @@ def test_new_thread_is_unknown_not_idle() -> None:
 
 def test_no_threads_has_the_collectors_reason() -> None:
     why = Unknown("the process is not ours to read", "run as root")
-    assert threads_view(Trace(Origin("live"), missing=(Missing("proc", why),))) == why
+    assert threads_view(Trace(Origin("live"), missing=(Missing("proc", why),), sources=SOURCES)) == why
 
 
 def test_rows_are_sorted_by_interest_and_summed_by_role() -> None:

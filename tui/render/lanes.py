@@ -27,8 +27,6 @@ _SCALE = 8
 _ROOM_FOR_SCALE = 60
 """On a narrower screen the graph needs the cells."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
-_FIRST = ("DRAM", "tokens", "engine CPU", "tensor", "waiting", "engine run-q", "in ", "CUDA sync", "launches", "SM")
-"""What stays when there is no room for all."""
 
 
 def lanes_axis(view: Lanes, width: int) -> Axis:
@@ -84,8 +82,7 @@ def _most_telling(lanes: Sequence[Lane], room: int, first: str) -> Sequence[Lane
     """With little room, lanes of the GPU, the server and the engine in turn, in the order they had."""
     if len(lanes) <= room:
         return lanes
-    order = (first, *_FIRST) if first else _FIRST
-    kept = sorted(lanes, key=lambda lane: next((i for i, name in enumerate(order) if lane.title.startswith(name)), 99))
+    kept = sorted(lanes, key=lambda lane: (lane.title != first, lane.rank))
     return [lane for lane in lanes if lane in kept[:room]]
 
 

@@ -19,6 +19,7 @@ from llmtop.analysis.series.readings import (
     rate_history,
     server_track,
     source,
+    told_why_absent,
     why_absent,
     why_kind_missing,
     why_no_gpu,
@@ -32,7 +33,7 @@ from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from llmtop.model import Series
+    from llmtop.model import Series, SourceLane
 
 WINDOW_NS = 60 * NS_PER_S
 RUN_QUEUE_TOP = 25.0
@@ -109,6 +110,7 @@ def lanes_view(
     lanes = tuple(_gpu_lanes(trace, gpu, window_ns))
     if has_server:
         lanes = (*lanes, *_server_lanes(trace, window_ns), *_engine_lanes(trace, window_ns))
+    lanes = (*lanes, *_lanes_of_sources(trace, gpu, window_ns))
     marks = (mark for mark in trace.marks if start_ns <= mark.t_ns <= trace.end_ns)
     return Lanes(start_ns, trace.end_ns, lanes, tuple(LaneMark(m.t_ns, m.text, m.severity.value) for m in marks))
 
@@ -127,25 +129,25 @@ def _gpu_lanes(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[La
     unused = why_no_gpu(trace)
     tracks = gpu_tracks(trace) if unused is None else ()
     track = gpu or (tracks[0].id if tracks else None)
-    for metric in (v.GPU_DRAM, v.GPU_TENSOR, v.GPU_SM):
+    for metric, rank in ((v.GPU_DRAM, 0), (v.GPU_TENSOR, 3), (v.GPU_SM, 9)):
         if track is None:
-            yield _absent(metric.title, "%", unused or why_kind_missing(trace, TrackKind.GPU))
+            yield _absent(metric.title, "%", unused or why_kind_missing(trace, TrackKind.GPU), rank)
         else:
-            title = metric.title if len(tracks) < 2 else f"{metric.title} {track.replace(':', '')}"
-            yield _gauge_lane(trace, track, metric, title, window_ns, high=100.0)
+            title = metric.title if len(tracks) < 2 else f"{metric.title} gpu{ids.gpu_label(track)}"
+            yield _gauge_lane(trace, track, metric, title, window_ns, high=100.0, rank=rank)
 
 
 def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     track = server_track(trace)
     if track is None:
         why = why_kind_missing(trace, TrackKind.SERVER)
-        yield _absent("tokens", "tok/s", why)
-        yield _absent("waiting", "requests", why)
+        yield _absent("tokens", "tok/s", why, 1)
+        yield _absent("waiting", "requests", why, 4)
         return
     samples, where = output_history(trace, track.id, window_ns)
     why_not = None if samples else why_absent(trace, track.id, v.SERVER_OUTPUT_TOKENS)
-    yield Lane("tokens", "tok/s", where, samples, why_not=why_not)
-    yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns)
+    yield Lane("tokens", "tok/s", where, samples, why_not=why_not, rank=1)
+    yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns, rank=4)
     kv = _gauge_lane(trace, track.id, v.SERVER_KV_USAGE, "KV cache", window_ns, high=1.0)
     if kv.why_not is None:  # the server's own pane says why
         yield kv
@@ -153,12 +155,12 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     engine = engine_thread(trace)
-    for title, metric, high in (
-        ("engine CPU", v.THREAD_ON_CPU, 100.0),
-        ("engine run-q", v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP),
+    for title, metric, high, rank in (
+        ("engine CPU", v.THREAD_ON_CPU, 100.0, 2),
+        ("engine run-q", v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP, 5),
     ):
         if isinstance(engine, Unknown):
-            yield _absent(title, "%", engine)
+            yield _absent(title, "%", engine, rank)
             continue
         track = ids.thread(engine.pid, engine.tid)
         # ns of CPU time per second of wall time, as a percentage of one core
@@ -167,7 +169,8 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
             for t, rate in rate_history(trace, track, metric, window_ns)
         )
         highest = max((value for _, value in samples if value is not None), default=0.0)
-        yield Lane(title, "%", source(trace, track, metric), samples, high=high if highest <= high else 100.0)
+        top = high if highest <= high else 100.0
+        yield Lane(title, "%", source(trace, track, metric), samples, high=top, rank=rank)
     if not isinstance(engine, Unknown):
         yield from _probe_lanes(trace, engine, window_ns)
 
@@ -180,17 +183,18 @@ def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[La
     library = library_watch(trace, process)
     in_sync = trace.get(thread, v.THREAD_CUDA_SYNC)
     cause = _longest_sleep(trace, engine, window_ns, but=() if in_sync is None else (v.ThreadCause.CUDA_SYNC,))
-    for title, unit, series, observed, scale in (
-        (f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
-        ("CUDA sync", "%", in_sync, library, of_time),
-        ("launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
-        ("GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
+    for rank, title, unit, series, observed, scale in (
+        (6, f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
+        (7, "CUDA sync", "%", in_sync, library, of_time),
+        (8, "launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
+        (99, "GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
     ):
         if series is not None and observed is not None:
             samples = _probe_samples(trace, series, observed, window_ns, scale)
             why_not = None if any(value is not None for _, value in samples) else _NO_PROBES
             high = 100.0 if unit == "%" else None
-            yield Lane(title, unit, source(trace, series.track, series.metric), samples, high=high, why_not=why_not)
+            where = source(trace, series.track, series.metric)
+            yield Lane(title, unit, where, samples, high=high, why_not=why_not, rank=rank)
 
 
 def _longest_sleep(trace: Trace, engine: ThreadRow, window_ns: int, but: Collection[str]) -> str:
@@ -224,12 +228,45 @@ def _probe_samples(
 
 
 def _gauge_lane(
-    trace: Trace, track: TrackId, metric: Metric, title: str, window_ns: int, high: float | None = None
+    trace: Trace, track: TrackId, metric: Metric, title: str, window_ns: int, high: float | None = None, rank: int = 99
 ) -> Lane:
     samples = history(trace, track, metric, window_ns)
     why_not = None if any(value is not None for _, value in samples) else why_absent(trace, track, metric)
-    return Lane(title, metric.unit, source(trace, track, metric), samples, high=high, why_not=why_not)
+    return Lane(title, metric.unit, source(trace, track, metric), samples, high=high, why_not=why_not, rank=rank)
 
 
-def _absent(title: str, unit: str, why: Unknown) -> Lane:
-    return Lane(title, unit, "", (), why_not=why)
+def _absent(title: str, unit: str, why: Unknown, rank: int) -> Lane:
+    return Lane(title, unit, "", (), why_not=why, rank=rank)
+
+
+def _lanes_of_sources(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[Lane]:
+    """What collectors add of their own (`Source.lanes`)."""
+    for one in (lane for owner in trace.sources.all for lane in owner.lanes):
+        track = _track_of(trace, one.kind, gpu)
+        if track is not None and one.metric.counter:
+            yield _rate_lane(trace, track, one, window_ns)
+        elif track is not None:
+            yield _gauge_lane(trace, track, one.metric, one.metric.title, window_ns, one.high)
+        else:
+            why = told_why_absent(trace, ids.NONE, one.metric) or why_kind_missing(trace, one.kind)
+            yield _absent(one.metric.title, one.metric.unit, why, 99)
+
+
+def _track_of(trace: Trace, kind: TrackKind, gpu: TrackId | None) -> TrackId | None:
+    """Whose line a lane shows: what stands beside it on screen, where there is such a one."""
+    engine = engine_thread(trace)
+    if kind is TrackKind.GPU and gpu is not None:
+        return gpu
+    if kind in (TrackKind.THREAD, TrackKind.PROCESS) and not isinstance(engine, Unknown):
+        return engine.track if kind is TrackKind.THREAD else ids.process(engine.pid)
+    return next((track.id for track in trace.tracks_of(kind)), None)
+
+
+def _rate_lane(trace: Trace, track: TrackId, lane: SourceLane, window_ns: int) -> Lane:
+    """The growth of a counter per second; of one of time its share of the time in %."""
+    metric, is_time = lane.metric, lane.metric.unit == "ns"
+    scale, unit = (100 / NS_PER_S, "%") if is_time else (1.0, f"{metric.unit}/s")
+    rates = rate_history(trace, track, metric, window_ns)
+    samples = tuple((t_ns, None if rate is None else rate * scale) for t_ns, rate in rates)
+    why_not = None if any(rate is not None for _, rate in rates) else why_absent(trace, track, metric)
+    return Lane(metric.title, unit, source(trace, track, metric), samples, high=lane.high, why_not=why_not)

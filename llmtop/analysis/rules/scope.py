@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from llmtop.analysis.series.readings import told_why_kind_missing
 from llmtop.model import Trace, TrackKind
 
-_OF_A_SERVER = ("proc", "prometheus", "server", "thread", "process")
-"""Who speaks up only where a server is observed: collectors that a look at GPUs alone does not run."""
+_OF_A_SERVER = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.SERVER)
+"""What a look at GPUs alone has none of, nor a reason why not."""
 
 
 def is_live(trace: Trace) -> bool:
@@ -17,5 +18,4 @@ def is_watched(trace: Trace) -> bool:
     """Whether a server is observed, or was to be: its threads, its endpoint, or why there are none."""
     if not is_live(trace):
         return False
-    kinds = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.SERVER)
-    return any(trace.tracks_of(kind) for kind in kinds) or any(one.what in _OF_A_SERVER for one in trace.missing)
+    return any(trace.tracks_of(kind) or told_why_kind_missing(trace, kind) for kind in _OF_A_SERVER)

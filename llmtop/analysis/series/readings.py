@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -15,7 +14,9 @@ from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackId,
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from llmtop.model import Metric, Target, Track
+    from collections.abc import Iterable
+
+    from llmtop.model import Metric, Source, Target, Track
 
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
@@ -29,20 +30,6 @@ _SLOW_PAGE_MS = 300.0
 _PAGES = 4
 _NO_STACKS_THEN = Unknown("no stacks are kept from that moment", "they begin later, or were older than the window")
 
-_KIND = re.compile(r"[:/.]")
-_COLLECTORS = {
-    "gpu": ("nvml",),
-    "server": ("prometheus",),
-    "process": ("proc",),
-    "thread": ("proc",),
-    "host": ("proc",),
-}
-_GPM_ACTIVITY = (v.GPU_SM, v.GPU_OCCUPANCY, v.GPU_INTEGER, v.GPU_FP64, v.GPU_FP32, v.GPU_FP16, v.GPU_DRAM)
-_GPM_TENSOR = (v.GPU_TENSOR, v.GPU_TENSOR_HMMA, v.GPU_TENSOR_IMMA, v.GPU_TENSOR_DFMA)
-_GPM_LINKS = (v.GPU_PCIE_TX, v.GPU_PCIE_RX, v.GPU_NVLINK_TX, v.GPU_NVLINK_RX, v.GPU_C2C_TX, v.GPU_C2C_RX)
-_GPM = frozenset(metric.name for metric in (*_GPM_ACTIVITY, *_GPM_TENSOR, *_GPM_LINKS))
-"""What only GPM reads, so that one reason ("gpu:0/gpm") explains them all."""
-
 
 def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
     """Why there is no track of a kind at all: what the collector of that kind said, in the order it said it."""
@@ -50,13 +37,15 @@ def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
 
 
 def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
-    """What the collector of a kind said of why there is none; None while it has said nothing."""
-    names = (kind.value, *_COLLECTORS.get(kind.value, ()))
-    for missing in trace.missing:
-        if _KIND.split(missing.what, maxsplit=1)[0] in names:
-            return missing.why
-    failed = next((issue for issue in trace.issues if issue.code.removeprefix("collector-") in names), None)
-    return None if failed is None else Unknown(failed.message)
+    """What the sources of a kind said of why there is none; None while they have said nothing."""
+    sources = trace.sources.of_kind(kind)
+    return trace.why_missing(kind.value, *(one.name for one in sources)) or _why_failed(trace, sources)
+
+
+def _why_failed(trace: Trace, sources: Iterable[Source]) -> Unknown | None:
+    """What went wrong in a collector itself, which is a fault of llmtop's."""
+    codes = {f"collector-{one.name}" for one in sources}
+    return next((Unknown(issue.message) for issue in trace.issues if issue.code in codes), None)
 
 
 def why_no_gpu(trace: Trace) -> Unknown | None:
@@ -75,12 +64,21 @@ def why_no_gpu(trace: Trace) -> Unknown | None:
 
 def why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown:
     """Why a metric has no value on a track: the most specific reason that was listed."""
-    candidates = [f"{track}/{metric.name}", f"{track}/{metric.name.split('|')[0]}"]
-    if metric.name in _GPM:
-        candidates.append(f"{track}/gpm")
-    kind = _KIND.split(track, maxsplit=1)[0]
-    candidates += [metric.name, track, kind, *_COLLECTORS.get(kind, ())]
-    return trace.why_missing(*candidates) or Unknown(f"no reading of {metric.title or metric.name} yet")
+    return told_why_absent(trace, track, metric) or Unknown(f"no reading of {metric.title or metric.name} yet")
+
+
+def told_why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown | None:
+    """What was said of why a metric has no value on a track: of it, of the track, or by a source of its own of all.
+
+    None while nothing was: what other sources lack is no reason.
+    """
+    name = metric.name.partition("|")[0]
+    sources, kind = trace.sources.of_metric(name), ids.kind(track)
+    parts = (part for one in sources for part, metrics in one.parts.items() if any(m.name == name for m in metrics))
+    keys = [ids.reading(track, metric), f"{track}/{name}", *(f"{track}/{part}" for part in parts), metric.name, track]
+    for one in sources:
+        keys += [kind.value, one.name] if kind is not None and kind in one.tracks else [one.name]
+    return trace.why_missing(*keys) or _why_failed(trace, sources)
 
 
 def latest(trace: Trace, track: TrackId, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
@@ -267,6 +265,7 @@ def as_of(trace: Trace, t_ns: int) -> Trace:
         missing=missing,
         stacks_end_ns=then.end_ns,
         past_stacks=past,
+        sources=trace.sources,
     )
 
 
