@@ -30,7 +30,14 @@ OF_ALL = {
             "tests/analysis/test_analysis_rules_unjudged.py",
         ),
     ),
-    "collector": (("tests/collectors/test_collectors_registry.py", "tests/test_architecture.py"),),
+    "collector": (
+        (
+            "tests/collectors/test_collectors_registry.py",
+            "tests/collectors/test_collectors_contract.py",
+            "tests/analysis/test_analysis_lanes.py",
+            "tests/test_architecture.py",
+        ),
+    ),
     "server": (("tests/servers/test_servers_engines.py", "tests/test_verdicts_by_engine.py"),),
 }
 """The tests that look at all of a kind, as pytest is asked for them: none of them may need to know the new one."""

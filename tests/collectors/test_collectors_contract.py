@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -57,6 +58,10 @@ class FanCollector:
         host = Track(ids.HOST, TrackKind.HOST, "host")
         read = (Reading(ids.HOST, FAN_SPEED, t, self.speed, "hwmon"),)
         return Trace(Origin("live"), t, t, tracks={ids.HOST: host}, readings=read)
+
+
+def collector():
+    return FanCollector()
 '''
 NO_SENSOR = Unknown("the board has no sensor of its fans", "modprobe nct6775")
 
@@ -71,7 +76,8 @@ def fans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(registry, "OF_THE_HOST", (module.FanCollector,))
+    monkeypatch.setitem(sys.modules, "llmtop.collectors.fans", module)
+    monkeypatch.setattr(registry, "OF_THE_HOST", ("fans",))
     return module.FanCollector
 
 
