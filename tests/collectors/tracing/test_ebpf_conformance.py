@@ -1,0 +1,216 @@
+"""The same events say the same by every tracer: each one's reader is fed with the same stream, without a kernel."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from llmtop.collectors.tracing import wire
+from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
+from llmtop.collectors.tracing.bcc.helper.calls import Calls
+from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, Scheduler
+from llmtop.collectors.tracing.bcc.helper.symbols import Symbols
+from llmtop.collectors.tracing.bpftrace import counts as bpftrace_counts
+from llmtop.collectors.tracing.bpftrace import sleeps as bpftrace_sleeps
+from llmtop.collectors.tracing.bpftrace import symbols as bpftrace_symbols
+from llmtop.collectors.tracing.helper.governor import observe
+from llmtop.collectors.tracing.helper.syscall_numbers import call_name, syscall_names
+from llmtop.collectors.tracing.perf import perf_text
+from llmtop.collectors.tracing.perf.books import Books
+from llmtop.collectors.tracing.perf.sched import Seed, Slice
+from llmtop.collectors.tracing.reports import Reports
+from tests.collectors.tracing.recorded_events import (
+    Enter,
+    Event,
+    Leave,
+    Switch,
+    Wake,
+    as_calls,
+    as_look,
+    as_switches,
+    counted,
+    into_call_maps,
+    into_maps,
+)
+from tests.collectors.tracing.recorded_maps import RecordedModule
+from tests.collectors.tracing.wire_types import assert_is_told
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of system calls are x86-64's")
+
+PID, WORKER, OTHER, STRANGER = 100, 101, 200, 900
+OWNERS = {PID: PID, WORKER: PID, OTHER: OTHER}
+READ, FUTEX = 0, 202
+PIPE = 5
+MS, S = 1_000_000, 1_000_000_000
+START, END = 10 * S, 11 * S
+APART = ("syscall.latency", "syscall.observed", "syscall.timed", "scheduler.observed")
+LOOKS = (START + 4 * MS, START + 14 * MS, END)
+"""When tracers that look all the time tell: while some sleep, between two calls, and at the end."""
+
+Tell = Callable[[Sequence[Event]], "list[tuple[int, wire.Sample]]"]
+
+
+@pytest.fixture
+def bcc(monkeypatch: pytest.MonkeyPatch) -> Tell:
+    monkeypatch.setattr(scheduler_module, "place_of_id", lambda: 1256)
+
+    def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
+        module, taken = RecordedModule(), Counter[tuple[int, int]]()
+        scheduler, calls = Scheduler(module.module, Symbols(bcc=lambda: None), BY_FIELDS), Calls(module.module)
+        samples = []
+        for t in LOOKS:
+            found = counted(until(t, events), OWNERS)
+            into_maps(found, module, taken)
+            told = scheduler.read(t, (), ())
+            into_call_maps(found, module)
+            told |= calls.read((), ())
+            told["names"] = {row.call: call_name(row.call) for row in told["calls"]}
+            samples.append((t, told))
+        return samples
+
+    return tell
+
+
+def until(t: int, events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.t <= t]
+
+
+@pytest.fixture
+def bpftrace() -> Tell:
+    def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
+        sleeps, calls = bpftrace_sleeps.Sleeps(bpftrace_symbols.Symbols()), bpftrace_counts.Calls()
+        samples = []
+        for t in LOOKS:
+            look = as_look(counted(until(t, events), OWNERS), t)
+            told = sleeps.read(look)
+            told |= calls.read(look)
+            samples.append((t, told))
+        return samples
+
+    return tell
+
+
+@pytest.fixture
+def perf() -> Tell:
+    def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
+        books, account = Books(), Slice(START, END, {tid: Seed("R") for tid in OWNERS})
+        for sample in perf_text.samples(as_switches(events, OWNERS).splitlines(keepends=True)):
+            account.take(sample)
+        told = books.add_slice(account.close(), OWNERS, END - START)
+        tables = perf_text.raw_calls(as_calls(events).splitlines(), syscall_names())
+        told |= books.add_calls(tables, OWNERS, END - START)
+        return [(END, told)]
+
+    return tell
+
+
+@pytest.fixture(params=["bcc", "bpftrace", "perf"])
+def tell(request: pytest.FixtureRequest) -> Tell:
+    """What a tracer's readers say of a stream."""
+    told: Tell = request.getfixturevalue(request.param)
+    return told
+
+
+def series(samples: Sequence[tuple[int, wire.Sample]]) -> dict[tuple[str, str], float]:
+    """The last values, over the wire and through llmtop's reader; observed times and times of single calls apart."""
+    reports = Reports(file_of=lambda pid, number: "pipe:[1]" if number == PIPE else None)
+    values: dict[tuple[str, str], float] = {}
+    before = START
+    for t, told in samples:
+        observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
+        observe(observed, t - START, "timed", scheduler=True)
+        sample: wire.Sample = {"kind": "sample", "t": t, "elapsed": t - before, "observed": observed, "missing": {}}
+        said = json.loads(json.dumps({**sample, **told}))
+        assert_is_told(said)
+        for one in reports.readings(wire.sample(said)):
+            if one.value and not one.metric.name.startswith(APART):
+                values[one.track, one.metric.name] = one.value
+        before = t
+    return values
+
+
+def queue(pid: int, waits: Mapping[str, int]) -> dict[tuple[str, str], float]:
+    return {(f"process:{pid}", f"process.run_queue_latency|{bound}"): float(count) for bound, count in waits.items()}
+
+
+def test_a_sleep_ends_with_its_wake_up_and_the_rest_is_the_run_queue(tell: Tell) -> None:
+    events: list[Event] = [
+        Enter(START + 100 * MS, WORKER, FUTEX),
+        Switch(START + 101 * MS, WORKER, "S", STRANGER, "futex_wait_queue"),
+        Wake(START + 301 * MS, PID, WORKER),
+        Switch(START + 301 * MS + 3000, STRANGER, "S", WORKER),
+        Leave(START + 302 * MS, WORKER, FUTEX),
+    ]
+    assert series(tell(events)) == {
+        ("thread:100/101", "thread.blocked|futex"): 200 * MS,
+        ("thread:100/101", "thread.wakes|100"): 1,
+        ("process:100", "syscall.count|futex"): 1,
+        ("process:100", "syscall.time|futex"): 202 * MS,
+        **queue(PID, {"4096": 1, "inf": 1}),
+    }
+
+
+def test_a_sleep_that_goes_on_counts_up_to_now(tell: Tell) -> None:
+    events: list[Event] = [Enter(START + MS, WORKER, FUTEX), Switch(START + 2 * MS, WORKER, "S", 0, "futex_wait_queue")]
+    assert series(tell(events)) == {("thread:100/101", "thread.blocked|futex"): 998 * MS}
+
+
+def test_who_was_woken_and_has_not_run_yet_sleeps_no_more(tell: Tell) -> None:
+    events: list[Event] = [
+        Enter(START + MS, WORKER, FUTEX),
+        Switch(START + 2 * MS, WORKER, "S", 0, "futex_wait_queue"),
+        Wake(START + 5 * MS, OTHER, WORKER),
+    ]
+    assert series(tell(events)) == {
+        ("thread:100/101", "thread.blocked|futex"): 3 * MS,
+        ("thread:100/101", "thread.wakes|200"): 1,
+    }
+
+
+def test_what_a_sleep_is_about_is_told_by_the_file(tell: Tell) -> None:
+    events: list[Event] = [
+        Enter(START + MS, PID, READ, PIPE),
+        Switch(START + 2 * MS, PID, "S", 0, "pipe_read"),
+        Wake(START + 12 * MS, 0, PID),
+        Switch(START + 12 * MS + 200, 0, "R", PID),
+        Leave(START + 13 * MS, PID, READ, 64),
+        Enter(START + 14 * MS, PID, READ, 77),
+        Leave(START + 15 * MS, PID, READ, -9),
+    ]
+    assert series(tell(events)) == {
+        ("thread:100/100", "thread.blocked|pipe"): 10 * MS,
+        ("thread:100/100", "thread.wakes|0"): 1,
+        ("process:100", "syscall.count|read"): 2,
+        ("process:100", "syscall.errors|read"): 1,
+        ("process:100", "syscall.time|read"): 13 * MS,
+        **queue(PID, {"256": 1, "inf": 1}),
+    }
+
+
+def test_who_is_preempted_queues_and_does_not_sleep(tell: Tell) -> None:
+    events: list[Event] = [
+        Switch(START + 100 * MS, PID, "R+", STRANGER),
+        Switch(START + 102 * MS, STRANGER, "R+", PID),
+        Switch(START + 103 * MS, PID, "R+", WORKER),
+    ]
+    found = series(tell(events))
+    assert found == queue(PID, {"2.09715e+06": 1, "inf": 1})
+
+
+def test_processes_are_told_apart_and_strangers_are_left_out(tell: Tell) -> None:
+    events: list[Event] = [
+        Enter(START + MS, OTHER, READ, PIPE),
+        Enter(START + MS, WORKER, FUTEX),
+        Switch(START + 2 * MS, OTHER, "S", WORKER, "pipe_read"),
+        Switch(START + 3 * MS, WORKER, "S", STRANGER, "futex_wait_queue"),
+        Switch(START + 4 * MS, STRANGER, "S", 0, "ep_poll"),
+        Wake(START + 5 * MS, STRANGER, STRANGER),
+    ]
+    assert series(tell(events)) == {
+        ("thread:200/200", "thread.blocked|pipe"): 998 * MS,
+        ("thread:100/101", "thread.blocked|futex"): 997 * MS,
+    }
