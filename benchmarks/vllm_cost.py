@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,7 +25,6 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import LLMTOP, ROOT, TimedTerminal, fake_gpus, machine, median, table
-from llmtop import procfs
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = """
@@ -63,16 +62,14 @@ def stand_in() -> Iterator[tuple[int, int]]:
                 server.terminate()
 
 
-def spent_s(pid: int) -> Counter[str]:
-    """Processor time so far: of llmtop as "TUI", and of its kinds of helpers."""
-    spent: Counter[str] = Counter()
+def spent_s(pid: int) -> defaultdict[str, float]:
+    """Processor time so far: of llmtop as "TUI", and of its kinds of helpers; that of threads that have ended too."""
+    spent: defaultdict[str, float] = defaultdict(float)
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
         kind = "TUI" if process.pid == pid else _kind(process)
-        for tid in procfs.threads(process.pid):
-            content = procfs.read_bytes(f"/proc/{process.pid}/task/{tid}/schedstat")
-            ran_s = int(content.split()[0]) / 1e9 if content else 0.0
-            spent[kind] += ran_s
+        times = process.cpu_times()
+        spent[kind] += times.user + times.system
     return spent
 
 
@@ -110,9 +107,9 @@ def measure(
     return windows
 
 
-def _window(terminal: TimedTerminal, start_s: float, before: Counter[str]) -> Window:
+def _window(terminal: TimedTerminal, start_s: float, before: Mapping[str, float]) -> Window:
     after, end_s = spent_s(terminal.pid), time.perf_counter()
-    shares = {name: (after[name] - before[name]) / (end_s - start_s) * 100 for name in after}
+    shares = {name: (after[name] - before.get(name, 0.0)) / (end_s - start_s) * 100 for name in after}
     return Window(shares, terminal.bytes_between(start_s, end_s) / (end_s - start_s) / 1000)
 
 

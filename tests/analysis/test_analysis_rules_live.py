@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -12,12 +13,14 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules import (
     clocks_capped,
     compute_bound,
+    evidence,
     kv_bound,
     memory_bound_decode,
     prefix_misses,
     queue_growth,
     requests_held,
     requests_outside,
+    signals,
     speculation_poor,
 )
 from llmtop.analysis.rules.base import Rule
@@ -432,3 +435,18 @@ def test_a_mean_that_is_not_what_is_shown_now_says_its_time() -> None:
         says(trace, ids.server(1), v.SERVER_WAITING, 2120.4) == "waiting 2,120 requests (vLLM, mean of 11 s; now 583)"
     )
     assert says(trace, ids.server(1), v.SERVER_WAITING, 583.0) == "waiting 583 requests (vLLM)"
+
+
+def test_what_many_rules_ask_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[TrackId, str]] = []
+
+    def noted(seen: Trace, track: TrackId, metric: Metric, window_ns: int = evidence.WINDOW_NS) -> float | None:
+        asked.append((track, metric.name))
+        return evidence.recent_mean(seen, track, metric, window_ns)
+
+    monkeypatch.setattr(signals, "recent_mean", noted)
+    assert diagnose(live_trace(ticks=90)).findings
+    counts = Counter(asked)
+    assert counts[ids.gpu(0), v.GPU_SM.name] == 1
+    waiting = [count for (_, name), count in counts.items() if name == v.SERVER_WAITING.name]
+    assert waiting == [2]  # what is at hand, and what the engine has not heard of

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,12 @@ def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, str]:
     return {track: "; ".join(several) for track, several in reasons.items()}
 
 
+@lru_cache(maxsize=4)
 def server_gpus(trace: Trace) -> tuple[Track, ...]:
-    """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told."""
+    """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told.
+
+    Kept for the newest traces: rules and panes ask some twenty times a frame.
+    """
     tracks = own_gpus(trace)
     held = {
         track.parent for track in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.process_of(track.id) in trace.tracks

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -98,6 +99,7 @@ class Outside(Signal):
     lines: tuple[str, ...]
 
 
+@lru_cache(maxsize=4)
 def outside(trace: Trace) -> Outside | None:
     """More requests without an answer than run and wait in the engine, all the time; each is a second old or older.
 
@@ -177,8 +179,9 @@ def slower(trace: Trace) -> Signal | None:
     return _later_tokens(trace, server.id) or _fewer_tokens(trace, server.id)
 
 
+@lru_cache(maxsize=4)
 def _loads(trace: Trace) -> tuple[Signal, ...]:
-    """Waiting and running requests, as far as they are known."""
+    """Waiting and running requests, as far as they are known; kept, for one rule after the other asks."""
     server = server_track(trace)
     if server is None:
         return ()
@@ -256,8 +259,12 @@ class Activity(Signal):
     by: Metric
 
 
+@lru_cache(maxsize=4)
 def gpu_activity(trace: Trace) -> Activity | None:
-    """What the server's GPUs do; the duty cycle can only read higher, so a GPU that idles by it does idle."""
+    """What the server's GPUs do; the duty cycle can only read higher, so a GPU that idles by it does idle.
+
+    Kept, for a dozen rules ask.
+    """
     tracks = server_gpus(trace) or own_gpus(trace)
     for metric in (v.GPU_SM, v.GPU_UTIL):
         seen = [(value, one.id) for one in tracks if (value := recent_mean(trace, one.id, metric)) is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -181,10 +182,12 @@ def gpu_tracks(trace: Trace) -> tuple[Track, ...]:
     return tuple(sorted(trace.tracks_of(TrackKind.GPU), key=lambda track: (len(track.id), track.id)))
 
 
+@lru_cache(maxsize=4)
 def own_gpus(trace: Trace) -> tuple[Track, ...]:
     """The GPUs that may be the observed server's: none of them where it is known to use none, whoever works there.
 
-    The driver's list of processes tells, and its own files; where neither can be read, all may be.
+    The driver's list of processes tells, and its own files; where neither can be read, all may be. Kept for the newest
+    traces, for nearly every rule and pane asks.
     """
     processes = trace.tracks_of(TrackKind.PROCESS)
     tracks = gpu_tracks(trace)
