@@ -90,9 +90,12 @@ def changed_spans(old: Strip, new: Strip) -> list[tuple[int, int]]:
 
 def _alike(before: Sequence[Segment], after: Sequence[Segment]) -> int:
     """How many segments from the left on are the same."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
+    same = 0
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            break
+        same += 1
+    return same
 
 
 def _cells(segments: Iterable[Segment]) -> list[tuple[str, Style | None]]:
