@@ -36,6 +36,8 @@ class Server:
         self.held: dict[tuple[str, str], frozenset[str]] = {}
         self.module = RecordedModule()
         self.hits = 0.0
+        self.cpu_share = 1.0
+        self._steps = 0.0
         self._counts: dict[str, float] = {}
 
     @property
@@ -50,7 +52,7 @@ class Server:
     def sleep(self, seconds: float) -> None:
         """Let time go by: each call takes a microsecond, and is in the slot 2."""
         self.now_ns += round(seconds * S)
-        self.cpu_ns += round(seconds * S)
+        self.cpu_ns += round(seconds * S * self.cpu_share)
         for name in self.probed:
             self._counts[name] = self._counts.get(name, 0.0) + self.rates.get(name, 0.0) * seconds
             self.hits += self.rates.get(name, 0.0) * seconds
@@ -58,12 +60,15 @@ class Server:
             if count:
                 row = (count, count * 1000, *slots(s2=count))
                 self.module["functions"].put((PID, NUMBERS[name]), row)
-        launches = round(self._counts.get(LAUNCH, 0.0))
-        if launches and "library_threads" in self.module.tables:
-            self.thread(launches=launches)
+        if {LAUNCH, SYNC} <= self.probed:  # each step launches, and waits at its end
+            self._steps += self.rates[SYNC] * seconds
+        if self._counts and "library_threads" in self.module.tables:
+            self.thread(launches=round(self._counts.get(LAUNCH, 0.0)))
 
     def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
-        row = (launches, sync_ns, sync_since, 0, 0, 0, 0, 0, 0, 0, 0, PID, 0, 0, 0)
+        steps, syncs = round(self._steps), round(self._counts.get(SYNC, 0.0))
+        in_steps = round(steps * self.rates.get(LAUNCH, 0.0) / (self.rates.get(SYNC) or 1.0))
+        row = (launches, sync_ns, sync_since, 0, 0, syncs, steps, in_steps, 0, 0, 0, PID, 0, 0, 0)
         self.module["library_threads"].put((tid,), row)
 
     def ask(self, *sources: object) -> None:
@@ -92,8 +97,9 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         monkeypatch.setattr(library_module, "starts_gently", lambda file, place: True)
         places = {name: place for place, name in enumerate(rates)}
         monkeypatch.setattr("llmtop.collectors.tracing.helper.elf.exported", lambda file, names: places)
-        monkeypatch.setattr("os.stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
-        monkeypatch.setattr("os.setpriority", lambda *_: None)
+        stat = SimpleNamespace(st_dev=1, st_ino=2)
+        asked = SimpleNamespace(stat=lambda path: stat, getpriority=max, setpriority=max, PRIO_PROCESS=0)
+        monkeypatch.setattr(library_module, "os", asked)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
         monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: server.cpu_ns)
         return server
@@ -171,6 +177,24 @@ def test_many_launches_are_estimated_from_windows_and_waits_are_seen_whole(
     assert covered["unseen"] == []
     ((_, observed_ns),) = covered["library_observed"]
     assert 0.9 * seconds * S < observed_ns <= seconds * S
+
+
+def test_launches_follow_the_steps_and_not_what_else_takes_cpu_time(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 100_000.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    look(library, server, 30.0)
+    library.read(server.now_ns, ())
+    assert library.notes[SAMPLED].partition("estimated")[2].startswith(", launches by the steps of the server")
+    (before,) = library.read_threads(server.now_ns, ())
+    began = server.now_ns
+    server.cpu_share = 4.0
+    look(library, server, 10.0)
+    library.read(server.now_ns, ())
+    (after,) = library.read_threads(server.now_ns, ())
+    launched = 100_000 * (server.now_ns - began) / S
+    assert after.launches - before.launches == pytest.approx(launched, rel=0.25)
 
 
 def test_what_comes_to_cost_too_much_loses_its_probes_at_the_next_tick(
