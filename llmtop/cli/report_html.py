@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import COUNTERS, lacking
+from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED, StallBar
 from llmtop.analysis.kernels.table import (
     Grouping,
@@ -81,7 +82,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     facts = [origin.gpu, " ".join(part for part in (origin.kind, origin.tool_version) if part)]
     if totals.launches:
         facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")
-    facts += [kernel_time(trace), capture_length(trace)]
+    facts += [kernel_time(trace), in_range(trace), capture_length(trace)]
     yield f"<p>{escape(' · '.join(fact for fact in facts if fact))}</p>\n"
 
 

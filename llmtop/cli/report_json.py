@@ -13,7 +13,7 @@ from llmtop.analysis.kernels.classes import COLUMNS, KernelClass, kernel_classes
 from llmtop.analysis.kernels.communication import Communication, communication
 from llmtop.analysis.kernels.family_shares import FamilyShare, family_shares
 from llmtop.analysis.kernels.lacking import lacking
-from llmtop.analysis.kernels.nvtx_ranges import RangeShare, range_shares
+from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE, RangeShare, range_shares
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
@@ -200,6 +200,8 @@ def _issue(issue: Issue) -> Json:
 
 def _why_no_timeline(trace: Trace) -> Unknown:
     why = trace.why_missing("timeline")
+    if why is not None and why.remedy == WITHOUT_RANGE:
+        return why
     return Unknown("the report has no timeline" if why is None else why.reason, profiling.timeline(trace))
 
 
@@ -228,7 +230,7 @@ def _gpu(gpu: GpuIdle) -> Json:
         "short_gap_ns": gpu.short_ns,
         "late_launch_ns": _fact(late),
         "pause_ns": gpu.pause_ns,
-        "busy_over_time": [round(share, 4) for share in gpu.busy_over_time],
+        "busy_over_time": [float(f"{share:.4g}") for share in gpu.busy_over_time],
     }
 
 

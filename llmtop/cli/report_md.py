@@ -10,6 +10,7 @@ from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, no_kernels, roofline_view
 from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -77,7 +78,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     if not totals.launches:
         return
     launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
-    parts = (launches, kernel_time(trace), capture_length(trace))
+    parts = (in_range(trace), launches, kernel_time(trace), capture_length(trace))
     yield f"{_escaped('; '.join(part for part in parts if part))}."
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
     if set(totals.time_by_bound) - {str(Bound.UNKNOWN)}:

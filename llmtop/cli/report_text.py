@@ -12,7 +12,7 @@ from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
-from llmtop.analysis.kernels.nvtx_ranges import range_shares
+from llmtop.analysis.kernels.nvtx_ranges import in_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.kernels.table import (
     Grouping,
@@ -133,6 +133,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     yield shorten(origin.path, style.width)
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
+    yield from _wrapped(in_range(trace), style, "  ")
     if totals.launches:
         launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
         yield from _wrapped(", ".join(part for part in (launches, kernel_time(trace)) if part), style, "  ", "    ")
@@ -364,7 +365,7 @@ def _meanings(gpus: Sequence[IdleOfGpu | None], style: TextStyle) -> Iterator[st
 def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
     yield from _heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
     if len(gpu.busy_over_time) + 2 <= style.width:
-        yield "  at work, from the first moment to the last:"
+        yield f"  at work, the {duration(gpu.capture_ns)} from left to right:"
         yield f"  {picture(gpu, ASCII_LEVELS if style.ascii_only else BLOCKS)}".rstrip()
     for row in gpu.rows[:_IDLE_PARTS]:
         what = f"{row.title}: {row.name}" if row.name else row.title

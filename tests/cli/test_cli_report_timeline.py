@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 
+from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.cli.report import report
 from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Trace
+from llmtop.parsers.registry import load
+from tests.kernel_traces import TIMELINE
+from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
 
 Made = Callable[[str], Trace]
@@ -36,10 +41,35 @@ def words(trace: Trace, kind: str) -> str:
 def test_the_length_and_what_the_kernels_time_is_added_up_over_stand_above(made: Made, kind: str) -> None:
     said = words(made("one GPU late"), kind)
     assert "800 ms of kernel time, added up over 2 GPUs" in said
-    assert 'the capture lasts 400 ms, first event to last: "of the capture" is a share of this, for one GPU' in said
+    window = "the 400 ms from the first to the last GPU work or CUDA call, for one GPU"
+    assert f'"of the capture" is a share of {window}' in said
     alone = words(made("sleep"), kind)
     assert "added up over" not in alone
     assert "for one GPU" not in alone
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_what_lies_before_and_after_the_cuda_work_is_said_to_be_left_out(tmp_path: Path, kind: str) -> None:
+    capture = Capture()
+    capture.kernel(100 * MS, 300 * MS, capture.call("cudaLaunchKernel", 95 * MS, 96 * MS))
+    capture.os("open", 20 * MS, 21 * MS)
+    capture.os("poll", 400 * MS, 1300 * MS)
+    said = words(capture.trace(tmp_path), kind)
+    share = "a share of the 205 ms from the first to the last GPU work or CUDA call"
+    assert f"{share}; left out are 75.0 ms before and 1.00 s after, with OS calls alone" in said
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_a_report_of_one_range_says_so_and_asks_for_no_timeline(kind: str) -> None:
+    chosen = only_range(load(TIMELINE), "decode")
+    assert isinstance(chosen, Trace)
+    said = words(chosen, kind)
+    assert 'only the kernels launched in the NVTX range "decode"' in said
+    assert "timeline:" not in said
+    assert "of the capture" not in said
+    assert "--nvtx --nvtx-include decode/" in said
+    if kind == "text":
+        assert "--sample=process-tree --cpuctxsw=process-tree" in said, "samples are missing, and said to be"
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
 
 
-_AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once. From the first moment to the last:"
+_AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once. From left to right:"
 
 
 class IdlePane(ListPane):

@@ -44,6 +44,10 @@ _LOOK_S = 10
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
+RANGE_FACT = "NVTX range"
+"""Names the fact of a trace that it has the kernels of one range alone."""
+INCLUDE_FACT = "nvtx-include"
+"""Names the fact by which Nsight Compute finds that range again."""
 _OF_THREADS = ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples")
 """What a timeline may lack of the CPU side."""
 _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
@@ -195,6 +199,8 @@ def _ncu(trace: Trace) -> NcuCommand:
     """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
     command = trace.origin.facts.get("command", "")
     known = parse(command) if _is_ncu(trace) and isinstance(command, str) else None
+    if known is None and isinstance(include := trace.origin.facts.get(INCLUDE_FACT), str):
+        return NcuCommand((Option("nvtx"), Option("nvtx-include", include)), "")
     return known or UNKNOWN_PROGRAM
 
 

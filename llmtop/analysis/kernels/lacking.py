@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Missing, Trace
 
@@ -59,9 +60,14 @@ def missing_of_launch(trace: Trace, launch: int) -> str:
 
 
 def _of_time(trace: Trace) -> Iterator[Lacking]:
-    parts = [(missing.what, missing.why.reason) for missing in trace.missing if not _is_of_kernels(missing)]
+    parts = [
+        (missing.what, missing.why.reason)
+        for missing in trace.missing
+        if not _is_of_kernels(missing) and missing.why.remedy != WITHOUT_RANGE
+    ]
     if parts:
-        command = profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace)
+        of_threads, _ = profiling.of_threads(trace)
+        command = of_threads or (profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace))
         yield Lacking("timeline and CPU", _merged(parts), command)
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT
 from llmtop.analysis.timeline.causes import range_name
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import (
+        Fact,
         Instances,
         KernelDetails,
         KernelTable,
@@ -179,21 +181,44 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
             remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
             return Unknown("no kernel was launched in an NVTX range", remedy)
         return Unknown(f'no kernel was launched in an NVTX range "{wanted}"', f"there are: {', '.join(names)}")
-    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at')
+    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at', WITHOUT_RANGE)
     return replace(
         trace,
         kernels=only_launches(trace.kernels, chosen),
         spans={},
-        origin=_origin(trace.origin, wanted),
+        origin=_origin(trace.origin, wanted, _full_names(trace, chosen, wanted)),
         missing=(*trace.missing, Missing("timeline", why)),
     )
 
 
 _NAMED = 8
+WITHOUT_RANGE = "the report without --nvtx has it"
 
 
-def _origin(origin: Origin, wanted: str) -> Origin:
-    """The command that made the report, for this range: what chooses a launch counts those of the range."""
+def in_range(trace: Trace) -> str:
+    """That a trace has the kernels of one range alone, as `only_range` makes it; else empty."""
+    wanted = trace.origin.facts.get(RANGE_FACT)
+    return f'only the kernels launched in the NVTX range "{wanted}"' if wanted else ""
+
+
+def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
+    """The names of the ranges that were chosen for having this one, exactly or about."""
+    paths = launch_ranges(trace)
+    names = {name for i in chosen for name in paths[i]}
+    name = wanted.strip().rstrip("/")
+    return (
+        {name}
+        if name in names
+        else {one for one in names if name in range_name(one) or name.casefold() in one.casefold()}
+    )
+
+
+def _origin(origin: Origin, wanted: str, names: set[str]) -> Origin:
+    """The report, of this range alone: what chooses a launch for a command counts those of the range."""
+    only: dict[str, Fact] = {RANGE_FACT: wanted}
+    if not origin.kind.startswith("ncu") and len(names) == 1:
+        only |= {INCLUDE_FACT: f"{names.pop()}/"}
+    origin = replace(origin, facts={**origin.facts, **only})
     command = origin.facts.get("command", "")
     if not origin.kind.startswith("ncu") or not isinstance(command, str) or not command:
         return origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llmtop.analysis.kernels.counters import Counters
@@ -17,9 +17,9 @@ from llmtop.analysis.kernels.table import (
     kernels_of,
 )
 from llmtop.analysis.timeline.account import IdleAccount, idle_account
-from llmtop.analysis.timeline.work import gpus_at_work
+from llmtop.analysis.timeline.work import GPU_WORK, gpus_at_work
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Missing, Trace, Unknown
+from llmtop.model import Missing, SpanTable, Trace, Unknown
 from llmtop.units import duration
 
 
@@ -140,12 +140,44 @@ def kernel_time(trace: Trace) -> str:
 
 
 def capture_length(trace: Trace) -> str:
-    """How long a timeline is, which is what shares "of the capture" are of; empty of other reports."""
+    """What shares "of the capture" are of, from where to where, and what of the file lies outside; empty of others.
+
+    What a program does before its first CUDA call and after its last work is no time that its GPUs could have had:
+    calls of the operating system are taken in only between.
+    """
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
+    around = [
+        kind for kind, spans in trace.spans.items() if spans.start_ns[0] < trace.start_ns or _ends_after(trace, spans)
+    ]
+    ends = _listed([what for what, kinds in _ENDS.items() if any(kind in trace.spans for kind in kinds)])
     each = ", for one GPU" if len(gpus_at_work(trace)) > 1 else ""
-    return f'the capture lasts {duration(length)}, first event to last: "of the capture" is a share of this{each}'
+    said = f'"of the capture" is a share of the {duration(length)} from the first to the last {ends}{each}'
+    return f"{said}{_outside(trace, around)}" if around else said
+
+
+_ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",)}
+"""By what a capture begins and ends."""
+_AROUND = {"os": "OS calls", "off-cpu": "scheduling", "sample": "CPU samples", "overhead": "the profiler's work"}
+"""What there can be before and after, of the CPU side."""
+
+
+def _ends_after(trace: Trace, spans: SpanTable) -> bool:
+    return max(spans.end_ns) > trace.end_ns
+
+
+def _outside(trace: Trace, around: Sequence[str]) -> str:
+    """How much of the file is before and after the capture, and what it holds there."""
+    first = min(trace.start_ns, *(trace.spans[kind].start_ns[0] for kind in around))
+    last = max(trace.end_ns, *(max(trace.spans[kind].end_ns) for kind in around))
+    before, after = duration(trace.start_ns - first), duration(last - trace.end_ns)
+    what = _listed([_AROUND.get(kind, kind) for kind in around], "and")
+    return f"; left out are {before} before and {after} after, with {what} alone"
+
+
+def _listed(words: Sequence[str], last: str = "or") -> str:
+    return f" {last} ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
 
 
 def _time_by_bound(judged: list[Entry]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.commands.profiling import RANGE_FACT
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Severity
 from llmtop.units import duration, percent
@@ -60,4 +61,5 @@ def in_words(trace: Trace, at_stake_ns: float, basis: str) -> str:
         basis: What that was computed from, in words: "half of their time".
     """
     of_capture = percent(100 * share(trace, at_stake_ns))
-    return f"at stake: up to {duration(at_stake_ns)}, {of_capture} of the capture: {basis}"
+    whole = "the range's kernel time" if RANGE_FACT in trace.origin.facts else "the capture"
+    return f"at stake: up to {duration(at_stake_ns)}, {of_capture} of {whole}: {basis}"
