@@ -6,15 +6,16 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import are_at_most, first_rows, in_order, integers, is_long, replaced
-from llmtop.model import Issue, Severity, SpanTable, Track, TrackId, TrackKind
+from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +86,7 @@ class Devices:
             (pid, cuda): gpu for pid, cuda, gpu in export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
         }
         self.names = {key: str(name) for key, name in export.rows("TARGET_INFO_GPU", "id", "name")}
+        self._sms = {key: sms for key, sms in export.rows("TARGET_INFO_GPU", "id", "smCount") if isinstance(sms, int)}
 
     def gpu(self, pid: int, device: int) -> int:
         """The index of a GPU: a process may see only some of them, numbered from 0."""
@@ -95,7 +97,8 @@ class Devices:
         """The track of a packed `Columns.stream` key."""
         pid, device, stream = unpacked(key)
         gpu = self.gpu(pid, device)
-        parent = self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None)
+        facts = {"sm_count": self._sms[gpu]} if gpu in self._sms else {}
+        parent = self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None, facts)
         return self._add(ids.stream(parent, pid, stream), TrackKind.STREAM, f"stream {stream}", parent)
 
     def thread_track(self, key: int) -> TrackId:
@@ -104,8 +107,15 @@ class Devices:
         parent = self._add(ids.process(pid), TrackKind.PROCESS, f"process {pid}", None)
         return self._add(ids.thread(pid, tid), TrackKind.THREAD, f"thread {tid}", parent)
 
-    def _add(self, track: TrackId, kind: TrackKind, name: str, parent: TrackId | None) -> TrackId:
-        self.tracks.setdefault(track, Track(track, kind, name, parent))
+    def _add(
+        self,
+        track: TrackId,
+        kind: TrackKind,
+        name: str,
+        parent: TrackId | None,
+        facts: Mapping[str, Fact] = MappingProxyType({}),
+    ) -> TrackId:
+        self.tracks.setdefault(track, Track(track, kind, name, parent, facts))
         return track
 
 

@@ -44,7 +44,7 @@ _COLUMNS = {
     "SCHED_EVENTS": ("start", "cpu", "isSchedIn", "globalTid", "threadState"),
     "COMPOSITE_EVENTS": ("id", "start", "globalTid"),
     "SAMPLING_CALLCHAINS": ("id", "symbol", "unresolved", "stackDepth"),
-    "TARGET_INFO_GPU": ("id", "name"),
+    "TARGET_INFO_GPU": ("id", "name", "smCount"),
     "META_DATA_EXPORT": ("name", "value"),
     "EXPORT_META_DATA": ("name", "value"),
     "StringIds": ("id", "value"),
@@ -63,6 +63,7 @@ class Capture:
     tables: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
     strings: dict[str, int] = field(default_factory=dict)
     calls: int = 0
+    sms: int | None = None
 
     def call(self, name: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> int:
         """A CUDA call."""
@@ -71,11 +72,20 @@ class Capture:
         return self.calls
 
     def kernel(
-        self, start: int, end: int, call: int, name: str = "gemm", *, gpu: int = 0, stream: int = 7, pid: int = PID
+        self,
+        start: int,
+        end: int,
+        call: int,
+        name: str = "gemm",
+        *,
+        gpu: int = 0,
+        stream: int = 7,
+        pid: int = PID,
+        blocks: int = 64,
     ) -> None:
         """A kernel that `call` launched; several of one call are nodes of a graph."""
         key = self._string(name)
-        row = (start, end, gpu, stream, call, global_id(pid), key, key, 64, 1, 1, 128, 1, 1, None)
+        row = (start, end, gpu, stream, call, global_id(pid), key, key, blocks, 1, 1, 128, 1, 1, None)
         self.tables[_KERNEL].append(row)
 
     def copy(
@@ -137,7 +147,7 @@ class Capture:
     def write(self, path: Path, schema: Schema = USUAL) -> Path:
         """Make the database."""
         facts = [("EXPORT_SCHEMA_VERSION", schema.version), ("EXPORT_PRODUCT_VERSION", schema.product)]
-        gpus = [(0, "NVIDIA H100"), (1, "NVIDIA H100")]
+        gpus = [(gpu, "NVIDIA H100", self.sms) for gpu in (0, 1)]
         strings = [(number, text) for text, number in self.strings.items()]
         fixed: dict[str, list[tuple[object, ...]]] = {}
         fixed |= {schema.facts: [*facts], "TARGET_INFO_GPU": [*gpus], "StringIds": [*strings]}

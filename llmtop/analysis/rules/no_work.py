@@ -27,7 +27,10 @@ _ACTION = (
 
 _EDGE_SHARE = 0.1
 """Of the capture: every one begins and ends somewhere. Ours."""
-_EDGES = "choose a stretch of steady work: what all shares are of is the time from the first CUDA call to the last, the program's start and end included"
+_EDGES = (
+    "choose a stretch of steady work: what all shares are of is the time from the first CUDA call to the last, the "
+    "program's start and end included"
+)
 _MARKED = (
     "only the program knows where its steady work begins: mark that (cudaProfilerStart and cudaProfilerStop, "
     "torch.cuda.profiler), and add --capture-range=cudaProfilerApi to the command of this capture"

@@ -44,6 +44,7 @@ RULES: tuple[Rule, ...] = (
         "kernel_waits",
         "kernel_latency_unknown",
         "kernel_small_grid",
+        "idle_sms",
         "kernel_memory_roof",
         "kernel_fits_l2",
         "kernel_enough_warps",
