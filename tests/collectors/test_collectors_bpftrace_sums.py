@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bpftrace.output import Look
 from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
 from llmtop.collectors.tracing.bpftrace.sleeps import Sleeper, Sleeps
 from llmtop.collectors.tracing.bpftrace.sums import Sums
-from llmtop.collectors.tracing.bpftrace.symbols import Symbols, mapped_files
+from llmtop.collectors.tracing.bpftrace.symbols import Symbols
 from llmtop.collectors.tracing.helper import system
 
 PID, TID = 100, 101
@@ -265,7 +265,7 @@ def test_addresses_are_put_down_to_their_file(monkeypatch: pytest.MonkeyPatch) -
     maps = (
         "7f00000000-7f00002000 r-xp 0 00:00 0 /usr/lib/libx.so\n7f00003000-7f00004000 r-xp 0 00:00 0 [vdso]\nnonsense"
     )
-    monkeypatch.setattr("llmtop.procfs.read_text", lambda path: maps)
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.symbols.read", lambda path: maps)
     user = ("main", "0x7f00001000", "0x7f00003001", "0x7f00005000")
     assert Symbols().frames(PID, user, ("schedule", "0xffffffff81000000")) == (
         "main",
@@ -275,21 +275,27 @@ def test_addresses_are_put_down_to_their_file(monkeypatch: pytest.MonkeyPatch) -
         "schedule_[k]",
         "[unknown]_[k]",
     )
-    assert mapped_files("") == ([], [])
 
 
-def test_a_file_is_named_whatever_stands_before_and_in_its_name() -> None:
-    """The path is the sixth field of a line of /proc/PID/maps (proc_pid_maps(5)), blanks and all."""
+def test_a_file_is_named_whatever_stands_before_and_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is the sixth field of a line of /proc/PID/maps (proc_pid_maps(5)), blanks and all.
+
+    What holds no code is no function's, and what no file holds has no name.
+    """
     text = (
-        "1000-2000 r-xp 00000000 fd:01 77     /opt/my models/lib run.so (deleted)\n3000-4000 rw-p 00000000 00:00 0 \n"
+        "100000-200000 r-xp 00000000 fd:01 77     /opt/my models/lib run.so (deleted)\n"
+        "300000-400000 rw-p 00000000 00:00 0 \n"
+        "400000-500000 rwxp 00000000 00:00 0 \n"
     )
-    assert mapped_files(text) == ([0x1000, 0x3000], [(0x2000, "[lib run.so (deleted)]"), (0x4000, "[anon]")])
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.symbols.read", lambda path: text)
+    told = Symbols().frames(PID, ("0x100000", "0x300000", "0x400000"), ())
+    assert told == ("[lib run.so (deleted)]", "[unknown]", "[unknown]")
 
 
 def test_libraries_that_are_mapped_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The map of a process is read for its first address, and anew after ten looks with stacks."""
     maps = ["100000-200000 r-xp 0 00:00 0 /usr/lib/first.so", "100000-200000 r-xp 0 00:00 0 /usr/lib/second.so"]
-    monkeypatch.setattr("llmtop.procfs.read_text", lambda path: maps.pop(0))
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.symbols.read", lambda path: maps.pop(0))
     symbols = Symbols()
     seen: list[str] = []
     for _ in range(12):

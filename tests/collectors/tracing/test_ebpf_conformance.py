@@ -13,11 +13,11 @@ from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
 from llmtop.collectors.tracing.bcc.helper.calls import Calls
 from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, Scheduler
-from llmtop.collectors.tracing.bcc.helper.symbols import Symbols
 from llmtop.collectors.tracing.bpftrace import counts as bpftrace_counts
 from llmtop.collectors.tracing.bpftrace import sleeps as bpftrace_sleeps
 from llmtop.collectors.tracing.bpftrace import symbols as bpftrace_symbols
 from llmtop.collectors.tracing.helper.governor import observe
+from llmtop.collectors.tracing.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper.syscall_numbers import call_name, syscall_names
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.books import Books

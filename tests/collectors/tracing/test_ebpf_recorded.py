@@ -13,9 +13,9 @@ from llmtop.collectors.tracing.bcc.helper.lifecycle import Changes, Lifecycle
 from llmtop.collectors.tracing.bcc.helper.programs import HITS
 from llmtop.collectors.tracing.bcc.helper.samples import Samples
 from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, Scheduler
-from llmtop.collectors.tracing.bcc.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.governor import HERTZ
+from llmtop.collectors.tracing.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, spin_kind
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
@@ -223,7 +223,7 @@ def test_threads_that_came_back_after_their_end_are_swept(
 def test_ids_of_stacks_mean_nothing_once_their_map_was_emptied(
     module: RecordedModule, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.symbols.MOST_IDS", 1)
+    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.stack_table.MOST_IDS", 1)
     scheduler.set_stacks(4, 0)
     for number in (1, 2):
         module["stacks"].put((number,), stack(0x10))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper import symbols
-from llmtop.collectors.tracing.bcc.helper.symbols import Code, Region, Symbols
+from llmtop.collectors.tracing.helper import symbols
+from llmtop.collectors.tracing.helper.symbols import Code, Region, Symbols
 from llmtop.collectors.tracing.helper.system import UnavailableError
 
 PID = 4242

@@ -15,18 +15,19 @@ from ... import wire
 from ...helper import protocol
 from ...helper.governor import LADDER, LIGHT, Governor, Load, in_slices, observe
 from ...helper.protocol import Link
+from ...helper.symbols import Symbols
 from ...helper.syscall_numbers import call_name
 from ...helper.system import UnavailableError
 from ...wire import Why
 from . import calls, lifecycle, samples, scheduler
 from .calls import Calls
+from .compiler import load_bcc
 from .following import Following
 from .library import Library
 from .lifecycle import Changes, Lifecycle
 from .programs import Programs, Source
 from .samples import Samples
 from .scheduler import Scheduler
-from .symbols import Symbols
 
 TICK_S = 0.2
 """How often what the probes cost is looked at: what has come to cost too much goes within this time."""
@@ -47,7 +48,7 @@ class Helper:
 
     def __init__(self, options: argparse.Namespace, say: Callable[[str], None]) -> None:
         self._programs = Programs()
-        self._symbols = Symbols()
+        self._symbols = Symbols(load_bcc)
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
         self.missing: dict[str, Why] = {}

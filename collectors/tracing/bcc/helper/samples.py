@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ... import wire
 from ...helper.governor import HERTZ
 from ...helper.kernel import attach_timer, close_all
+from ...helper.symbols import Symbols
 from ...helper.system import UnavailableError
 from .programs import PERF_EVENT, Module, Source
-from .symbols import STACK, StackTable, Symbols
+from .stack_table import STACK, StackTable
 
 SOURCE = Source("samples")
 

@@ -15,11 +15,12 @@ from ... import wire
 from ...helper import system
 from ...helper.kernel import attach_raw_tracepoint, attach_tracepoint, close_all
 from ...helper.sleeps import MOST_WAKERS, Frames, Place, SleepLedger, weigh
+from ...helper.symbols import Symbols
 from ...helper.system import UnavailableError
 from . import btf
 from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, Source
 from .sleepers import Sleepers
-from .symbols import STACK, StackTable, Symbols
+from .stack_table import STACK, StackTable
 
 SOURCE = Source("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=1"))
 """On raw tracepoints: the cheapest, and gone at once, where a plain one takes the kernel a tenth of a second."""

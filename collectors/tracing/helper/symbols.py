@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...helper.elf import ElfError, ElfFunctions
-from ...helper.kernel import Table
-from ...helper.system import UnavailableError, read
-from .compiler import load_bcc
+from .elf import ElfError, ElfFunctions
+from .system import UnavailableError, read
 
 VDSO = "[vdso]"
+UNKNOWN = "[unknown]"
 _FUNCTION_KINDS = frozenset(b"tTwW"[i : i + 1] for i in range(4))
 """Kinds of symbol in /proc/kallsyms: nm(1)."""
 _LOOK_AFTER_TICKS = 5
 _LONGEST_TICKS = 640
-STACK = "127Q"
-"""The layout of a stack in a stack map: PERF_MAX_STACK_DEPTH addresses, the innermost first."""
-MOST_IDS = 6000
-"""Of the 8192 places of a stack map: above, different stacks are refused for want of room."""
 MOST_ADDRESSES = 50_000
 """So many addresses and their names are remembered; then they are looked up anew."""
 
@@ -38,7 +33,7 @@ class Symbols:
     ever more seldom.
     """
 
-    def __init__(self, bcc: Callable[[], Any] = load_bcc) -> None:
+    def __init__(self, bcc: Callable[[], Any]) -> None:
         self._load_bcc = bcc
         self._names: dict[tuple[int, int], str] = {}
         """The kernel is process -1."""
@@ -89,7 +84,7 @@ class Symbols:
         region = code.at(address)
         if region is None:
             self._unknown.setdefault(tgid, 0)
-            return "[unknown]"
+            return UNKNOWN
         functions = self._functions(tgid, region) if region.is_file else None
         if region.path == VDSO:
             name = self._vdso.name(address - region.start)
@@ -99,7 +94,7 @@ class Symbols:
             name = self._name_by_bcc(tgid, address)
         if name is None and not region.is_file:
             self._unknown.setdefault(tgid, 0)  # it may be named later
-        return name or f"[{os.path.basename(region.path).strip('[]') or 'unknown'}]"
+        return name or region.name
 
     def _functions(self, tgid: int, region: Region) -> ElfFunctions | None:
         if region.file not in self._files:
@@ -165,6 +160,11 @@ class Region:
     def is_file(self) -> bool:
         """Whether a file holds the code, rather than memory alone."""
         return self.path.startswith("/") and not self.path.startswith(("/dev/zero", "/memfd:"))
+
+    @property
+    def name(self) -> str:
+        """What a function in it is called whose own name nobody knows."""
+        return f"[{os.path.basename(self.path).strip('[]') or 'unknown'}]"
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class KernelFunctions:
         if found is None or address >= self._last:
             i = bisect_right(self._modules, address, key=lambda one: one[0]) - 1
             found = self._modules[i] if i >= 0 else found
-        return found[1] if found and found[0] else "[unknown]"
+        return found[1] if found and found[0] else UNKNOWN
 
     def _nearest(self, address: int) -> tuple[int, str] | None:
         """The last of the kernel's own functions at or below an address, by halving the text."""
@@ -285,47 +285,3 @@ class KernelFunctions:
 
 def _has_debug_files() -> bool:
     return os.path.isdir("/usr/lib/debug/.build-id")
-
-
-class StackTable:
-    """The stacks of one BPF stack map, named."""
-
-    def __init__(self, table: Table, symbols: Symbols) -> None:
-        self._table = table
-        self._symbols = symbols
-        self._frames: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._ids: set[int] = set()
-
-    def frames(self, tgid: int, user: int, kernel: int) -> tuple[str, ...]:
-        """Root first: the program's functions, then the kernel's. Negative ids are stacks that were not had."""
-        return self._part(tgid, user) + self._part(-1, kernel)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to clear it."""
-        return len(self._ids) > MOST_IDS
-
-    def clear(self) -> None:
-        """Forget all stacks; ids from before mean nothing afterwards."""
-        self._table.clear()
-        self._frames.clear()
-        self._ids.clear()
-
-    def forget(self, tgid: int) -> None:
-        """A process ended or became another program: the same id may now name other functions."""
-        self._frames = {key: frames for key, frames in self._frames.items() if key[0] != tgid}
-
-    def _part(self, tgid: int, stack: int) -> tuple[str, ...]:
-        if stack < 0:
-            return ()
-        frames = self._frames.get((tgid, stack))
-        if frames is None:
-            self._ids.add(stack)
-            frames = self._frames[tgid, stack] = self._name(tgid, stack)
-        return frames
-
-    def _name(self, tgid: int, stack: int) -> tuple[str, ...]:
-        addresses = [address for address in reversed(self._table.get(stack) or ()) if address]
-        if tgid < 0:
-            return tuple(self._symbols.kernel(address) for address in addresses)
-        return tuple(self._symbols.user(tgid, address) for address in addresses)
