@@ -569,7 +569,7 @@ class PrometheusCollector:
         marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
-        self._shown = track_id, {reading.metric for reading in readings if "|" not in reading.metric.name}
+        self._shown = track_id, {reading.metric for reading in readings if not v.has_label(reading.metric.name)}
         self._missing = tuple(
             Missing(ids.reading(track_id, metric), why)
             for metric, why in unread.items()

@@ -315,10 +315,15 @@ SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
 
+_BAR = "|"
+SUM = "sum"
+"""In place of a bound: the sum of what was observed."""
+
+
 @lru_cache(maxsize=4096)  # asked for at each poll and each view, thousands of times
 def labelled(metric: Metric, label: str) -> Metric:
     """The same metric, split by a label: "thread.state_samples|futex_wait"."""
-    return Metric(f"{metric.name}|{label}", metric.unit, metric.counter, f"{metric.title} {label}")
+    return Metric(f"{metric.name}{_BAR}{label}", metric.unit, metric.counter, f"{metric.title} {label}")
 
 
 @lru_cache(maxsize=4096)
@@ -328,7 +333,7 @@ def bucket(metric: Metric, upper: float) -> Metric:
     >>> bucket(SERVER_TTFT, 0.5).name, bucket(SERVER_TTFT, float("inf")).name
     ('server.ttft|0.5', 'server.ttft|inf')
     """
-    return Metric(f"{metric.name}|{upper:g}", "1", counter=True)
+    return Metric(f"{metric.name}{_BAR}{upper:g}", "1", counter=True)
 
 
 def remark_of(metric: Metric) -> str:
@@ -338,4 +343,29 @@ def remark_of(metric: Metric) -> str:
 
 def total(metric: Metric) -> Metric:
     """The counter of the sum of all observations of a latency distribution, in the metric's own unit."""
-    return Metric(f"{metric.name}|sum", metric.unit, counter=True)
+    return Metric(f"{metric.name}{_BAR}{SUM}", metric.unit, counter=True)
+
+
+def has_label(name: str) -> bool:
+    """Whether a metric's name has a label, or is that of a bucket."""
+    return _BAR in name
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The name of a metric without its labels, and these, which may be a bucket's too; "" where it has none.
+
+    >>> parted("thread.blocked|futex"), parted("syscall.latency|read|1024"), parted("gpu.sm")
+    (('thread.blocked', 'futex'), ('syscall.latency', 'read|1024'), ('gpu.sm', ''))
+    """
+    metric, _, label = name.partition(_BAR)
+    return metric, label
+
+
+def without_bound(name: str) -> tuple[str, str]:
+    """The name or the label of a distribution, and the bound (or SUM) of one of its counters.
+
+    >>> without_bound("server.ttft|0.5"), without_bound("read|1024")
+    (('server.ttft', '0.5'), ('read', '1024'))
+    """
+    distribution, _, bound = name.rpartition(_BAR)
+    return distribution, bound

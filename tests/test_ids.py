@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -96,4 +97,13 @@ def test_no_track_id_is_cut_at_its_colon() -> None:
                 cut = ast.unparse(node.func.value)
                 if cut.split(".")[-1] in ("track", "thread", "process", "gpu") or cut.endswith("track.id"):
                     told.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert told == []
+
+
+def test_no_other_file_knows_how_labels_stand_in_names() -> None:
+    """`llmtop.vocabulary` alone makes and reads "syscall.latency|read|1024"."""
+    made_or_read = re.compile(r"""partition\(["']\|["']\)|["']\|["'] (not )?in |\.name\}\|""")
+    assert made_or_read.search('f"{v.SYSCALL_COUNT.name}|{name}"')
+    assert made_or_read.search('metric.name.rpartition("|")')
+    told = [str(path.relative_to(ROOT)) for path in FILES if made_or_read.search(path.read_text())]
     assert told == []

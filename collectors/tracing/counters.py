@@ -165,7 +165,7 @@ class Counters:
         """
         self._base_slots = {key: dict(slots) for key, slots in self._slots.items()}
         self._slept.clear()
-        grown = {(track, f"{v.THREAD_BLOCKED.name}|{cause.value}") for track, cause in self._blocked}
+        grown = {(track, v.labelled(v.THREAD_BLOCKED, cause.value).name) for track, cause in self._blocked}
         buckets = {metric.name for metric in self._buckets.values()}
         return {key for key in told if key not in grown and key[1] not in buckets}
 

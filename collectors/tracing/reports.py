@@ -177,7 +177,7 @@ def _sampled(report: Sample) -> frozenset[tuple[int, str]]:
 def _series(functions: Iterable[Sequence[Any]], by_thread: Iterable[Sequence[Any]]) -> frozenset[tuple[int, str]]:
     """(pid, name of a metric) of the counts of functions, and of the sums that are kept by thread."""
     names = {
-        (pid, f"{metric.name}|{clean(name)}")
+        (pid, v.labelled(metric, clean(name)).name)
         for pid, several in functions
         for name in several
         for metric in (v.LIBRARY_COUNT, v.LIBRARY_TIME, v.LIBRARY_LATENCY)
@@ -191,4 +191,4 @@ def _is_of(key: tuple[TrackId, str], uncounted: frozenset[tuple[int, str]]) -> b
     if not name.startswith(_OF_LIBRARIES):
         return False
     pid = ids.pid(track)
-    return (pid, name) in uncounted or (pid, name.rpartition("|")[0]) in uncounted
+    return (pid, name) in uncounted or (pid, v.without_bound(name)[0]) in uncounted

@@ -5,6 +5,8 @@ from __future__ import annotations
 from llmtop.analysis.series.labels import labelled, labels
 from llmtop.model import Metric, Origin, Series, Trace, TrackId
 
+M = Metric("m", "")
+
 
 def trace(*keys: tuple[str, str]) -> Trace:
     found = ((TrackId(track), name) for track, name in keys)
@@ -14,17 +16,17 @@ def trace(*keys: tuple[str, str]) -> Trace:
 
 def test_labels_are_found_by_metric_and_track() -> None:
     seen = trace(("a", "m|x"), ("a", "m"), ("b", "m|y"), ("a", "m|z"), ("a", "other|x"))
-    assert labels(seen, "m") == {"a": ("x", "z"), "b": ("y",)}
-    assert labels(seen, "none") == {}
+    assert labels(seen, M) == {"a": ("x", "z"), "b": ("y",)}
+    assert labels(seen, Metric("none", "")) == {}
 
 
 def test_a_label_may_hold_a_bar() -> None:
-    assert labels(trace(("a", "m|x|y")), "m") == {"a": ("x|y",)}
+    assert labels(trace(("a", "m|x|y")), M) == {"a": ("x|y",)}
 
 
 def test_a_trace_with_another_series_is_looked_at_anew() -> None:
-    assert labels(trace(("a", "m|x")), "m") == {"a": ("x",)}
-    assert labels(trace(("a", "m|x"), ("a", "m|new")), "m") == {"a": ("x", "new")}
+    assert labels(trace(("a", "m|x")), M) == {"a": ("x",)}
+    assert labels(trace(("a", "m|x"), ("a", "m|new")), M) == {"a": ("x", "new")}
 
 
 def test_series_without_labels_do_not_matter() -> None:

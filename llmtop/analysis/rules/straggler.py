@@ -112,7 +112,7 @@ def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
     """The time that each process spends in library calls that wait, by process."""
     return {
         process: [trace.series[process, v.labelled(v.LIBRARY_TIME, call).name] for call in calls if _WAITS.search(call)]
-        for process, calls in labels(trace, v.LIBRARY_TIME.name).items()
+        for process, calls in labels(trace, v.LIBRARY_TIME).items()
     }
 
 

@@ -391,8 +391,8 @@ def _switches(trace: Trace, thread: Watched) -> str:
 
 def _latency(trace: Trace, process: TrackId) -> str:
     """The p99 from ready to running, over all threads of the process."""
-    told = labels(trace, v.PROCESS_RUN_QUEUE_LATENCY.name).get(process, ())
-    uppers = tuple(sorted(float(label) for label in told if label != "sum"))
+    told = labels(trace, v.PROCESS_RUN_QUEUE_LATENCY).get(process, ())
+    uppers = tuple(sorted(float(label) for label in told if label != v.SUM))
     buckets = [trace.get(process, v.bucket(v.PROCESS_RUN_QUEUE_LATENCY, upper)) for upper in uppers]
     grown = [step_increase(one, trace.end_ns - WINDOW_NS, trace.end_ns) for one in buckets]
     if not grown or not grown[-1] or not math.isinf(uppers[-1]):

@@ -13,7 +13,7 @@ from llmtop.analysis.series.rates import amounts, increase
 from llmtop.analysis.series.readings import grown_within, why_absent
 from llmtop.model import TrackId, Unknown
 from llmtop.units import bounds, two_digits
-from llmtop.vocabulary import bucket, total
+from llmtop.vocabulary import SUM, bucket, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,11 +191,11 @@ def _apart(bound: float, slack: float) -> float:
 
 
 def _uppers(trace: Trace, track: TrackId, metric: Metric) -> tuple[float, ...]:
-    return _ascending(labels(trace, metric.name).get(track, ()))
+    return _ascending(labels(trace, metric).get(track, ()))
 
 
 @lru_cache(maxsize=64)
 def _ascending(told: tuple[str, ...]) -> tuple[float, ...]:
     """The bounds that labels tell; kept, because a server's hardly ever change."""
-    uppers = tuple(sorted(float(label) for label in told if label != "sum"))
+    uppers = tuple(sorted(float(label) for label in told if label != SUM))
     return uppers if uppers and math.isinf(uppers[-1]) else ()

@@ -10,10 +10,12 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import vocabulary as v
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from llmtop.model import Trace, TrackId
+    from llmtop.model import Metric, Trace, TrackId
 
 Keys: TypeAlias = "tuple[tuple[TrackId, str], ...]"
 
@@ -21,12 +23,12 @@ Keys: TypeAlias = "tuple[tuple[TrackId, str], ...]"
 @lru_cache(maxsize=4)
 def labelled(trace: Trace) -> Keys:
     """Track and name of each series whose metric has a label ("thread.blocked|futex"), in the trace's order."""
-    return tuple(key for key in trace.series if "|" in key[1])
+    return tuple(key for key in trace.series if v.has_label(key[1]))
 
 
-def labels(trace: Trace, metric: str) -> Mapping[TrackId, tuple[str, ...]]:
+def labels(trace: Trace, metric: Metric) -> Mapping[TrackId, tuple[str, ...]]:
     """By track, the labels under which it has series of a metric; empty where it has none."""
-    return _all_labels(trace).get(metric, {})
+    return _all_labels(trace).get(metric.name, {})
 
 
 @lru_cache(maxsize=4)
@@ -39,6 +41,6 @@ def _all_labels(trace: Trace) -> Mapping[str, Mapping[TrackId, tuple[str, ...]]]
 def _by_metric(keys: Keys) -> Mapping[str, Mapping[TrackId, tuple[str, ...]]]:
     found: defaultdict[str, defaultdict[TrackId, list[str]]] = defaultdict(lambda: defaultdict(list))
     for track, name in keys:
-        metric, _, label = name.partition("|")
+        metric, label = v.parted(name)
         found[metric][track].append(label)
     return {metric: {track: tuple(several) for track, several in tracks.items()} for metric, tracks in found.items()}

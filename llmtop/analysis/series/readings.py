@@ -73,7 +73,7 @@ def told_why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown | N
 
     None while nothing was: what other sources lack is no reason.
     """
-    name = metric.name.partition("|")[0]
+    name, _ = v.parted(metric.name)
     sources, kind = trace.sources.of_metric(name), ids.kind(track)
     parts = (part for one in sources for part, metrics in one.parts.items() if any(m.name == name for m in metrics))
     keys = [ids.reading(track, metric), f"{track}/{name}", *(f"{track}/{part}" for part in parts), metric.name, track]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Distribution, Quantile
+from llmtop.analysis.series.labels import labelled
 from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
@@ -97,12 +98,12 @@ def _looks(trace: Trace, observed: Metric) -> _Looks | None:
 
 def _counters(trace: Trace, names: set[str] | None) -> Iterator[LatencyCounters]:
     """The distributions of these names on all tracks; of all system calls where None."""
-    prefix = f"{v.SYSCALL_LATENCY.name}|"
     found: dict[tuple[str, str], list[tuple[float, Series]]] = {}
-    for (track, full), series in trace.series.items():
-        name, _, upper = full.rpartition("|")
-        if (name in names if names is not None else name.startswith(prefix)) and upper != "sum":
-            found.setdefault((track, name), []).append((float(upper), series))
+    for track, full in labelled(trace):
+        name, upper = v.without_bound(full)
+        is_asked_for = name in names if names is not None else v.parted(name)[0] == v.SYSCALL_LATENCY.name
+        if is_asked_for and upper != v.SUM:
+            found.setdefault((track, name), []).append((float(upper), trace.series[track, full]))
     for bounds in found.values():
         bounds.sort(key=lambda bound: bound[0])
         uppers, series_of = zip(*bounds, strict=True)

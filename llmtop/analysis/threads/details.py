@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import counter_rate, latest, rate_history
 from llmtop.analysis.threads.probes import LEAST_OBSERVED
@@ -109,9 +110,8 @@ def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
 
 def _labelled_rates(trace: Trace, track: TrackId, metric: Metric) -> list[tuple[str, float]]:
     """What a counter grew by a second under each of its labels, the most first, as far as it grew at all."""
-    head = f"{metric.name}|"
-    labels = [name.removeprefix(head) for of, name in trace.series if of == track and name.startswith(head)]
-    rates = ((label, counter_rate(trace, track, v.labelled(metric, label), WINDOW_NS)) for label in labels)
+    found = labels(trace, metric).get(track, ())
+    rates = ((label, counter_rate(trace, track, v.labelled(metric, label), WINDOW_NS)) for label in found)
     known = [(label, rate) for label, rate in rates if not isinstance(rate, Unknown) and rate > 0]
     return sorted(known, key=lambda one: -one[1])[:_MOST]
 

@@ -102,7 +102,7 @@ def _labels_of(names: Keys) -> ProbeSeries:
         v.SYSCALL_COUNT.name: found.spin_calls,
     }
     for track, name in names:
-        metric, _, label = name.partition("|")
+        metric, label = v.parted(name)
         if label and (labels := by_metric.get(metric)) is not None:
             labels[track].append(label)
     for labels in (found.sampled, found.exact):
@@ -148,9 +148,7 @@ def exact_causes(trace: Trace, thread: TrackId, probes: ProbeSeries, window_ns: 
     observed = _observed_ns(trace, ids.process_of(thread), probes, window_ns)
     if observed < LEAST_OBSERVED * window_ns:
         return None
-    series = {
-        cause: trace.series.get((thread, f"{v.THREAD_BLOCKED.name}|{cause}")) for cause in probes.exact.get(thread, ())
-    }
+    series = {cause: trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)) for cause in probes.exact.get(thread, ())}
     last_told = max((one.last_t_ns or 0 for one in series.values() if one is not None), default=0)
     end_ns = max(last_told, trace.end_ns - _LAST_TOLD_NS)
     grown = {cause: step_increase(one, end_ns - window_ns, end_ns) for cause, one in series.items()}

@@ -13,6 +13,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.series.histograms import Distribution, Quantile
+from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.tables import RowTable
@@ -183,16 +184,15 @@ def _source(trace: Trace) -> str:
 
 def _names_by_track(trace: Trace) -> dict[TrackId, dict[str, list[float]]]:
     """The system calls of each process that was looked at, with the bounds of their latencies."""
-    found: dict[TrackId, dict[str, list[float]]] = {}
-    counted, timed = f"{v.SYSCALL_COUNT.name}|", f"{v.SYSCALL_LATENCY.name}|"
-    for track, metric in trace.series:
-        if metric == v.SYSCALL_OBSERVED.name:
-            found.setdefault(track, {})
-        elif metric.startswith(counted):
-            found.setdefault(track, {}).setdefault(metric[len(counted) :], [])
-        elif metric.startswith(timed):
-            name, _, upper = metric[len(timed) :].rpartition("|")
-            found.setdefault(track, {}).setdefault(name, []).append(float(upper))
+    found: dict[TrackId, dict[str, list[float]]] = {
+        track: {} for track, metric in trace.series if metric == v.SYSCALL_OBSERVED.name
+    }
+    for track, names in labels(trace, v.SYSCALL_COUNT).items():
+        found.setdefault(track, {}).update((name, []) for name in names)
+    for track, buckets in labels(trace, v.SYSCALL_LATENCY).items():
+        uppers = found.setdefault(track, {})
+        for name, upper in map(v.without_bound, buckets):
+            uppers.setdefault(name, []).append(float(upper))
     return found
 
 
