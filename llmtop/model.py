@@ -598,10 +598,12 @@ class Trace:
 
     def tracks_of(self, kind: TrackKind) -> tuple[Track, ...]:
         """Tracks of a kind, in the order they were first seen."""
-        found = self._of_kind.get(kind)
-        if found is None:  # asked more than a hundred times a frame, of hundreds of tracks
-            found = self._of_kind[kind] = tuple(track for track in self.tracks.values() if track.kind is kind)
-        return found
+        if not self._of_kind:  # asked more than a hundred times a frame, of a dozen kinds of hundreds of tracks
+            by_kind: dict[TrackKind, list[Track]] = {one: [] for one in TrackKind}
+            for track in self.tracks.values():
+                by_kind[track.kind].append(track)
+            self._of_kind.update((one, tuple(tracks)) for one, tracks in by_kind.items())
+        return self._of_kind[kind]
 
 
 @dataclass(frozen=True, slots=True)

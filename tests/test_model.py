@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import ids
-from llmtop.model import Metric, Missing, Origin, Series, Trace, Unknown
+from llmtop.model import Metric, Missing, Origin, Series, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean, redact, shorten
 
 LOAD = Metric("test.load", "%")
@@ -49,6 +50,26 @@ def test_a_trace_is_described_in_one_line_however_much_it_holds() -> None:
     trace = Trace(Origin("live"), 0, 9_999, series={(ids.HOST, LOAD.name): series})
     assert repr(trace) == "<Trace live 0..9999 ns: 1 series>"
     assert len(repr(series)) < 200
+
+
+def test_tracks_are_gone_through_once_however_many_kinds_are_asked_for() -> None:
+    class Noted(dict[TrackId, Track]):
+        looks = 0
+
+        def values(self) -> Any:
+            self.looks += 1
+            return super().values()
+
+    made = (
+        Track(ids.gpu(1), TrackKind.GPU, "b"),
+        Track(ids.SELF, TrackKind.SELF, "me"),
+        Track(ids.gpu(0), TrackKind.GPU, "a"),
+    )
+    tracks = Noted({one.id: one for one in made})
+    trace = Trace(Origin("live"), tracks=tracks)
+    assert [one.name for one in trace.tracks_of(TrackKind.GPU)] == ["b", "a"]
+    assert [[one.name for one in trace.tracks_of(kind)] for kind in (TrackKind.SELF, TrackKind.THREAD)] == [["me"], []]
+    assert tracks.looks == 1
 
 
 def test_unknown_reads_as_a_sentence_with_its_remedy() -> None:
