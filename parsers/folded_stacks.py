@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from llmtop.parsers.base import Parser
 
-_LINE = re.compile(rb"(?P<stack>\S(?:.*\S)?)\s+(?P<weight>\d+(?:\.\d+)?)\s*", re.DOTALL)
-_TWO_COUNTS = re.compile(rb".*;.*\s\d+(?:\.\d+)?\s+\d+(?:\.\d+)?\s*", re.DOTALL)
-"""What difffolded.pl writes: a stack with its counts before and after."""
+_NUMBER = re.compile(rb"\d+(?:\.\d+)?")
 _COMMENT = b"#"
 _MOST = 0.9
 """Of the lines that are to be stacks: names of C++ and of threads may have anything in them, a line's end too."""
@@ -56,8 +54,8 @@ class FoldedStacksParser:
         if not whole and len(head) >= HEAD_BYTES:
             return True  # its first stack is longer than that: whether it is one is known at its end
         lines = [line for line in whole or [last] if line.strip() and not line.startswith(_COMMENT)]
-        stacks = [line for line in lines if _LINE.fullmatch(line)]
-        return any(b";" in line for line in stacks) and len(stacks) >= _MOST * len(lines)
+        stacks = [stack for line in lines if (stack := _parts(line)[0])]
+        return any(b";" in stack for stack in stacks) and len(stacks) >= _MOST * len(lines)
 
     def parse(self, path: Path) -> Trace:
         """Sum the stacks up, the heaviest first, in whatever its writer counted: the unit is "samples".
@@ -85,6 +83,16 @@ class FoldedStacksParser:
 PARSER: Final[Parser] = FoldedStacksParser()
 
 
+def _parts(line: bytes) -> tuple[bytes, float]:
+    r"""The stack and its number; an empty stack where the line is none.
+
+    >>> _parts(b"a;b c 12\r\n"), _parts(b"a;b"), _parts(b"12")
+    ((b'a;b c', 12.0), (b'', 0.0), (b'', 0.0))
+    """
+    stack, *number = line.rsplit(None, 1)
+    return (stack.strip(), float(number[0])) if number and _NUMBER.fullmatch(number[0]) else (b"", 0.0)
+
+
 class _Lines:
     """The lines of a file, and what is wrong with them."""
 
@@ -92,6 +100,7 @@ class _Lines:
         self._file = file
         self.stacks = 0
         self.compared = 0
+        """Stacks that end in a number themselves, as difffolded.pl writes them: with the counts before and after."""
         self._skipped = 0
         self._is_ended = True
 
@@ -99,14 +108,14 @@ class _Lines:
         """Each stack once, with the sum of its numbers."""
         weights: dict[bytes, float] = {}
         for line in self._read():
-            found = _LINE.fullmatch(line)
-            weight = float(found["weight"]) if found else math.inf
-            if found is None or not math.isfinite(weights.get(found["stack"], 0.0) + weight):
+            stack, weight = _parts(line)
+            total = weights.get(stack, 0.0) + weight
+            if not stack or not math.isfinite(total):
                 self._skipped += 1
                 continue
             self.stacks += 1
-            self.compared += _TWO_COUNTS.fullmatch(line) is not None
-            weights[found["stack"]] = weights.get(found["stack"], 0.0) + weight
+            self.compared += stack[-1:].isdigit() and b";" in _parts(stack)[0]
+            weights[stack] = total
         return weights
 
     def _read(self) -> Iterator[bytes]:

@@ -64,6 +64,10 @@ def test_what_writers_differ_in(tmp_path: Path, line: str, depth: int, innermost
     assert trace.issues == ()
 
 
+def test_a_file_of_one_line_without_an_end_is_one(tmp_path: Path) -> None:
+    assert weights(read(tmp_path, "a;b 12")) == {"a;b": 12}
+
+
 def test_a_stack_of_one_function_is_one_beside_others(tmp_path: Path) -> None:
     assert weights(read(tmp_path, "swapper 5\na;b 2\n")) == {"swapper": 5, "a;b": 2}
 
@@ -130,7 +134,7 @@ def test_a_head_that_ends_within_a_line_is_judged_by_the_whole_ones(tmp_path: Pa
         "name;size\nx;1\ny;2\n",
         "{a;b 1\n}\n" * 9,
         "int a; int b;\nreturn 0; 1\n",
-        "a;b 1\n\0\n",
+        "a;b 1\n" * 9 + "\0;b 1\n",
         "12\n13\n",
     ],
 )
