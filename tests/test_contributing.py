@@ -39,6 +39,10 @@ OF_ALL = {
         ),
     ),
     "server": (("tests/servers/test_servers_engines.py", "tests/test_verdicts_by_engine.py"),),
+    "view": (
+        ("tests/tui/test_tui_explore.py", "-k", "of_one_digit or opens_on or has_the_views or have_a_tab"),
+        ("tests/tui/test_tui_faults.py", "-k", "recorded and (Functions or Stacks)"),
+    ),
 }
 """The tests that look at all of a kind, as pytest is asked for them: none of them may need to know the new one."""
 AFTER = {"parser": ("llmtop.cli.formats", "docs/formats.md")}

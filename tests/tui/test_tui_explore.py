@@ -21,12 +21,14 @@ from llmtop.parsers.registry import load
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
 from llmtop.tui.panes.findings_report import FindingsReportPane
+from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.screens.explore import explore
-from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp, ExploreScreen
+from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen, active_keys
 from llmtop.tui.screens.kernel import KernelScreen
 from tests.kernel_traces import LADDER, spans
+from tests.live_traces import Scene, live_trace
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xz"))
+FOLDED = ROOT / "sample_traces" / "py-spy" / "0.4.3" / "demo-server.folded"
 
 
 def read(result: Trace | Exception | None, name: str = "made-up.ncu-rep") -> Loading:
@@ -61,10 +64,10 @@ async def settle(pilot: Pilot[Any]) -> None:
 async def test_every_view_opens_at_every_size(size: tuple[int, int]) -> None:
     app = ExploreApp([read(report())])
     async with app.run_test(size=size, notifications=True) as pilot:
-        for i, (name, _) in enumerate(VIEWS, 1):
-            await pilot.press(str(i))
+        for view in views_of(report()):
+            await pilot.press(str(view.number))
             await settle(pilot)
-            assert f"[{i} {name}]" in app.screen_text()
+            assert f"[{view.number} {view.title}]" in app.screen_text()
             assert "failed" not in app.screen_text()
         assert app.issues == []
 
@@ -114,7 +117,7 @@ async def test_tab_goes_round_the_views_and_back() -> None:
         assert "[2 Stalls]" in app.screen_text()
         await pilot.press("shift+tab", "shift+tab")
         await settle(pilot)
-        assert f"[{len(VIEWS)} {VIEWS[-1][0]}]" in app.screen_text()
+        assert "[7 Idle]" in app.screen_text()
 
 
 async def test_tabs_and_keys_can_be_clicked() -> None:
@@ -333,8 +336,8 @@ async def test_every_view_of_the_shipped_samples_opens(path: Path) -> None:
     loadings[0].future.result(60)
     app = ExploreApp(loadings)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        for i in range(1, len(VIEWS) + 1):
-            await pilot.press(str(i))
+        for view in views_of(loadings[0].trace):
+            await pilot.press(str(view.number))
             await settle(pilot)
             assert "failed" not in app.screen_text()
         await pilot.press("1")
@@ -453,3 +456,75 @@ async def test_ranges_of_every_step_are_one_row_and_each_alone_a_key_away() -> N
         assert "step 1" in app.screen_text()
         assert "step 2" in app.screen_text()
         assert "step #" not in app.screen_text()
+
+
+OF_REPORTS = ("Kernels", "Stalls", "Roofline", "Sections", "Findings", "Session", "Idle")
+KNOWN = (*OF_REPORTS, "Spans", "Stacks", "Series")
+
+
+def titles_of(trace: Trace | None) -> list[str]:
+    """The views of a file; whatever else there may be by now."""
+    return [view.title for view in views_of(trace) if view.title in KNOWN]
+
+
+def test_no_file_has_two_views_of_one_digit() -> None:
+    numbers = live_trace(Scene(), 5)
+    traces = (load(LADDER), load(SAMPLES[-1]), load(FOLDED), replace(numbers, kernels=report().kernels))
+    for digits in ([view.number for view in views_of(trace) if view.number] for trace in traces):
+        assert len(digits) == len(set(digits))
+    assert len(VIEWS) == len(MODULES) == len({view.title for view in VIEWS})
+
+
+def test_a_file_has_the_views_that_it_has_something_for() -> None:
+    assert titles_of(report()) == titles_of(None) == list(OF_REPORTS)
+    assert titles_of(Trace(Origin("ncu-rep"))) == list(OF_REPORTS), (
+        "a report that lacks all says so in each of its views"
+    )
+    assert titles_of(load(FOLDED)) == ["Stacks", "Findings", "Session"]
+    nvtx = replace(report(), kernels=None, spans={"nvtx": spans("nvtx", [(0, 30, -1)], ids.thread(1, 1))})
+    assert titles_of(nvtx) == ["Spans", "Findings", "Session", "Idle"]
+    numbers = Trace(Origin("made-up"), series=live_trace(Scene(), 5).series)
+    assert titles_of(numbers) == ["Series", "Findings", "Session"]
+
+
+async def test_a_file_of_stacks_opens_on_them_and_says_what_it_has_not() -> None:
+    app = ExploreApp([read(load(FOLDED)), read(report(), "kernels.ncu-rep")])
+    async with app.run_test(size=(120, 30), notifications=True) as pilot:
+        await settle(pilot)
+        text = app.screen_text()
+        assert "5 Findings  6 Session [8 Stacks]" in text
+        assert "377 samples" in text
+        assert "100 %" in text
+        await pilot.press("end", "enter")
+        await settle(pilot)
+        assert "Transformer" in app.screen_text().splitlines()[-3]
+        assert {"5", "6", "8"} == {key for key, _ in active_keys(app.screen) if key.isdigit()}
+        await pilot.press("1")
+        await settle(pilot)
+        assert "Kernels: folded stacks tell of functions on CPUs alone" in " ".join(app.screen_text().split())
+        await pilot.press("right_square_bracket")
+        await settle(pilot)
+        assert "[1 Kernels]" in app.screen_text()
+        assert by_digit(views_of(report()))[0] is VIEWS[0]
+
+
+async def test_a_file_of_series_opens_on_them() -> None:
+    trace = Trace(Origin("made-up"), series=live_trace(Scene(), 30).series)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        assert "[9 Series]" in app.screen_text()
+        await pilot.press("slash", *"tokens", "enter")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "samples: " in text
+        assert "over 2" in text
+
+
+async def test_a_file_of_spans_alone_opens_on_them() -> None:
+    trace = replace(report(), kernels=None, spans={"nvtx": spans("nvtx", [(0, 30, -1)], ids.thread(1, 1))})
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        assert "[4 Spans] 5 Findings  6 Session  7 Idle" in app.screen_text()
+        assert "NVTX range" in app.screen_text()

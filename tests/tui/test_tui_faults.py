@@ -6,21 +6,24 @@ import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.panes import events
+from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
 from llmtop.tui.screens import diagnosis, kernel, live_places, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
-from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
+from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.live_places import PLACES, Watched
 from llmtop.tui.screens.reasons import ReasonsPane
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, press, session_of
-from tests.tui.test_tui_explore import SAMPLES, read, settle
+from tests.tui.test_tui_explore import FOLDED, SAMPLES, read, settle
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -214,34 +217,43 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
 # -- the explorer --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", range(len(VIEWS)), ids=[name for name, _ in VIEWS])
+@cache
+def files() -> tuple[Trace, ...]:
+    """Files that have something for all views between them."""
+    numbers = replace(live_trace(Scene(), 20), origin=Origin("made-up"), stacks=())
+    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
 async def test_what_raises_in_a_recorded_view_costs_that_view(
-    index: int, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+    kind: Any, monkeypatch: pytest.MonkeyPatch, faults: list[str]
 ) -> None:
-    name, make = VIEWS[index]
-    kind: Any = make
-    trace = load(SAMPLES[-1] if name == "Idle" else LADDER)
+    trace = next(trace for trace in files()[kind.title == "Idle" :] if kind.why_not(trace) is None)
+    tabs = by_digit(views_of(trace))
     for method in ("__init__", *methods_of(kind)):
         app = ExploreApp([read(trace)])
         with ExitStack() as fault:
             fault.enter_context(breaking(monkeypatch, kind, method))
             async with app.run_test(size=(120, 40), notifications=True) as pilot:
-                await press(pilot, str(index + 1))
+                screen = app.screen
+                assert isinstance(screen, ExploreScreen)
+                await settle(pilot)
+                screen.show_view(kind)
                 await settle(pilot)
                 if method.startswith("action_"):
-                    await app.run_action(method.removeprefix("action_"), app.screen.query_one(kind))
+                    await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
                 await press(pilot, "down", "greater_than_sign", "right")
                 await settle(pilot)
                 text = words(app.screen_text())
                 if method in ("__init__", "view", "draw", "analyse", "details", "show") or method.startswith("action_"):
                     assert SAID in text, method
-                assert f"[{index + 1} {name}]" in text
+                assert f"{kind.title}]" in text
                 fault.close()
-                other = (index + 2) % len(VIEWS) + 1
-                await press(pilot, str(other))
+                other = tabs[(tabs.index(kind) + 2) % len(tabs)]
+                screen.show_view(other)
                 await settle(pilot)
                 text = words(app.screen_text())
-                assert f"[{other} {VIEWS[other - 1][0]}]" in text
+                assert f"{other.title}]" in text
                 assert "this pane failed" not in text
     faults.clear()
 

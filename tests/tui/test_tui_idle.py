@@ -9,12 +9,12 @@ import pytest
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.panes.idle import IdlePane
-from llmtop.tui.screens.explore_screen import VIEWS, ExploreApp
+from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
 from tests.tui.test_tui_explore import read, settle
 
-IDLE = str(next(i for i, (name, _) in enumerate(VIEWS, 1) if name == "Idle"))
+IDLE = str(IdlePane.number)
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.registry import diagnose
@@ -58,3 +58,6 @@ def finding_text(finding: Finding, directory: str = "") -> tuple[tuple[str, str]
         *((f"evidence: {one}", "text") for one in finding.evidence),
         (f"rule {finding.rule}; source: {finding.source or 'not named'}", "dim"),
     )
+
+
+VIEW: Final = FindingsReportPane

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -12,7 +12,7 @@ from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, idle_view, pi
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of
-from llmtop.tui.panes.report import DRAWN, ListPane, table_of
+from llmtop.tui.panes.report import DRAWN, ListPane, not_of_kernels, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 
@@ -50,6 +50,10 @@ class IdlePane(ListPane):
     def action_meanings(self) -> None:
         """List all causes with what they mean."""
         self.app.push_screen(CausesScreen())
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return None if trace.spans else not_of_kernels(trace)
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         view = idle_view(trace)
@@ -109,3 +113,6 @@ def _details(row: IdleRow, reason: str) -> Iterator[tuple[str, str]]:
     if row.drained_ns:
         share = percent(100 * row.drained_ns / row.ns)
         yield f"{share} of it in gaps that began as the GPU ran dry under a call that waited for it", "text"
+
+
+VIEW: Final = IdlePane

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -20,8 +20,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.faults import FaultBorder
-from llmtop.tui.panes.report import KernelWanted, PagedPane
+from llmtop.tui.panes.report import KernelWanted, PagedPane, RecordedView, not_of_kernels
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
@@ -71,9 +70,10 @@ class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
         return max(1, rows - self.size.height // ROWS + 1)
 
 
-class KernelsPane(Vertical, FaultBorder):
+class KernelsPane(Vertical, RecordedView):
     """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
+    number = 1
     title = "Kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
@@ -82,10 +82,14 @@ class KernelsPane(Vertical, FaultBorder):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.listing = TablePane("1 Kernels", describe=_full_name, sum_up=self._sum_up)
+        self.listing = TablePane(f"{self.number} {self.title}", describe=_full_name, sum_up=self._sum_up)
         self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
         self._trace: Trace | None = None
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return not_of_kernels(trace)
 
     def compose(self) -> ComposeResult:
         yield self.listing
@@ -145,3 +149,6 @@ def _counted(count: int, what: str) -> str:
 
 def _full_name(rows: TableView, row: int) -> str:
     return rows.kernels.table.name(rows.launch(row)) if isinstance(rows, KernelRows) else ""
+
+
+VIEW: Final = KernelsPane

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from llmtop.analysis.kernels.table import no_kernels
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
@@ -34,6 +35,35 @@ ANALYSING = Unknown("analysing")
 ANALYSIS_THREAD = "llmtop analysis"
 DRAWN = "drawn"
 """In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
+
+
+class RecordedView(FaultBorder):
+    """A part of a file: one view of the explorer, in a file of its own that `recorded.MODULES` names.
+
+    It stands behind Textual's own class among the bases, as `FaultBorder` does.
+    """
+
+    number: ClassVar[int] = 0
+    """Its digit; 0 for a view that is reached with Tab and the mouse alone."""
+
+    title: ClassVar[str] = ""
+
+    is_of_reports: ClassVar[bool] = True
+    """Whether a report of kernels has it: what tabs show while a file is being read."""
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        """Why a file has nothing for this view; None where it is shown."""
+        return None
+
+    def show(self, trace: Trace) -> None:
+        """Take the file."""
+        raise NotImplementedError
+
+
+def not_of_kernels(trace: Trace) -> Unknown | None:
+    """Why views of kernels do not apply: the file has none, and something else to look at."""
+    return no_kernels(trace) if trace.spans or trace.stacks or trace.series else None
 
 
 class KernelWanted(Message):
@@ -71,7 +101,7 @@ def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]
     threading.Thread(target=run, name=ANALYSIS_THREAD, daemon=True).start()
 
 
-class ReportPane(Pane[V]):
+class ReportPane(Pane[V], RecordedView):
     """A pane whose view may decode much of a report: it is made on a thread, once, when the pane is first seen."""
 
     def _renew(self) -> None:
@@ -196,7 +226,7 @@ def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Loo
     ]
 
 
-class ListPane(Vertical, FaultBorder):
+class ListPane(Vertical, RecordedView):
     """A table over the details of the row under its cursor.
 
     A subclass gives `analyse`, which may be slow, and `details`.
@@ -208,8 +238,6 @@ class ListPane(Vertical, FaultBorder):
     ListPane.-low TextPane, ListPane.-empty TextPane { display: none; }
     ListPane.-open TextPane { display: block; max-height: 100%; }
     """
-    title: ClassVar[str] = ""
-    number: ClassVar[int] = 0
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
 
     def __init__(self, *, id: str | None = None) -> None:

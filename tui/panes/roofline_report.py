@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -10,7 +10,7 @@ from textual.content import Content
 from llmtop.analysis.kernels.table import roofline_view
 from llmtop.analysis.views import RooflineView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.report import PagedPane, not_of_kernels
 from llmtop.tui.render.roofline import draw_roofline
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ class RooflineReportPane(PagedPane[RooflineView]):
         Binding("right,l", "move(1)", "lighter", show=False, tooltip="The next heavier or lighter kernel"),
     ]
 
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return not_of_kernels(trace)
+
     def view(self, trace: Trace) -> RooflineView | Unknown:
         return roofline_view(trace)
 
@@ -41,3 +45,6 @@ class RooflineReportPane(PagedPane[RooflineView]):
 
     def count(self) -> int:
         return max(1, len(self._view.points)) if isinstance(self._view, RooflineView) else 1
+
+
+VIEW: Final = RooflineReportPane

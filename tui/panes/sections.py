@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.table import Grouping, kernels_of, no_kernels
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
+from llmtop.tui.panes.report import KernelWanted, ListPane, not_of_kernels, table_of
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.units import number, percent
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmtop.analysis.tables import RowTable
+
+
+_OF_TIMELINES = Unknown("a timeline has spans in place of sections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class SectionsPane(ListPane):
         super().__init__(id=id)
         self._rows: dict[Hashable, SectionRow] = {}
 
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return _OF_TIMELINES if trace.spans else not_of_kernels(trace)
+
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         if why := no_kernels(trace):
             return why
@@ -126,3 +133,6 @@ def _cells(row: SectionRow) -> tuple[str | float | Unknown | None, ...]:
     worth = row.worth[1] if row.worth is not None else None
     share = row.share if row.share is not None else Unknown("the duration was not collected")
     return row.severity, worth, share, row.section, row.kernel, row.message
+
+
+VIEW: Final = SectionsPane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.kernels.lacking import Lacking, lacking
 from llmtop.analysis.pages.report import capture_length, kernel_time
@@ -100,3 +100,6 @@ def fact_lines(key: str, value: Fact, key_width: int, width: int, look: Look) ->
 
 def _issue_text(issue: Issue) -> str:
     return f"{issue.message}" + (f" ({issue.count} times)" if issue.count > 1 else "")
+
+
+VIEW: Final = SessionPane

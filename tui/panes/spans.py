@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -29,11 +29,15 @@ _MEANINGS = {
 }
 
 
+_NO_TIMELINE = Unknown("this file has no timeline")
+
+
 class SpansPane(ListPane):
     """All kinds of spans by name, NVTX ranges first; the filter finds kinds too."""
 
     number = 4
     title = "Spans"
+    is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "each", "each range", tooltip="NVTX ranges by their full names, or without numbers again"),
     ]
@@ -61,6 +65,10 @@ class SpansPane(ListPane):
         if self._trace is not None:
             self.show(self._trace)
 
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return None if trace.spans else _NO_TIMELINE
+
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         rows = span_rows(trace, each=self.each)
         if not rows:
@@ -85,3 +93,6 @@ def _details(row: SpanRow) -> Iterator[tuple[str, str]]:
     if row.bytes is not None:
         rate = "" if row.bytes_per_s is None else f" at {si(row.bytes_per_s, 'B/s')}"
         yield f"{binary_bytes(row.bytes)}{rate}", "value"
+
+
+VIEW: Final = SpansPane

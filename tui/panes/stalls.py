@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -13,7 +13,7 @@ from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import no_kernels, stall_bars
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, PagedPane
+from llmtop.tui.panes.report import KernelWanted, PagedPane, not_of_kernels
 from llmtop.tui.render.bars import bar_rows, draw_stall_bars, reason_lines, reason_role
 from llmtop.tui.render.flame import Path, draw_flame, step_aside, step_down
 from llmtop.tui.screens.reasons import ReasonsScreen
@@ -86,6 +86,10 @@ class StallsPane(PagedPane[StallsView]):
         self.path: Path = ()
         self.zoom: Path = ()
         self._top = 0
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return not_of_kernels(trace)
 
     def view(self, trace: Trace) -> StallsView | Unknown:
         if why := no_kernels(trace):
@@ -160,3 +164,6 @@ class StallsPane(PagedPane[StallsView]):
             self.redraw()
         elif isinstance(self._view, StallsView):
             self.post_message(KernelWanted(self._view.bars[self.at].launch))
+
+
+VIEW: Final = StallsPane

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
@@ -17,15 +17,9 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.faults import FaultBorder
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
-from llmtop.tui.panes.findings_report import FindingsReportPane
-from llmtop.tui.panes.idle import IdlePane
-from llmtop.tui.panes.kernels import KernelsPane
-from llmtop.tui.panes.report import KernelWanted, ListPane, PagedPane, TextPane
-from llmtop.tui.panes.roofline_report import RooflineReportPane
-from llmtop.tui.panes.sections import SectionsPane
-from llmtop.tui.panes.session import SessionPane
-from llmtop.tui.panes.spans import SpansPane
-from llmtop.tui.panes.stalls import StallsPane
+from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
+from llmtop.tui.panes.report import KernelWanted, RecordedView, TextPane
+from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.kernel import KernelScreen
 
@@ -34,31 +28,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.screen import Screen
 
-_ROOM_FOR_NAMES = 78
-"""Cells that the names of all views take; on a narrower screen only the active one is written out."""
-
-View: TypeAlias = "KernelsPane | ListPane | PagedPane[Any]"
-
-VIEWS: tuple[tuple[str, Callable[[], View]], ...] = (
-    ("Kernels", KernelsPane),
-    ("Stalls", StallsPane),
-    ("Roofline", RooflineReportPane),
-    ("Sections", SectionsPane),
-    ("Findings", FindingsReportPane),
-    ("Session", SessionPane),
-    ("Idle", IdlePane),
-)
-"""The views of a report, in the order of their digits."""
-_OF_TIMELINES: Mapping[str, tuple[str, Callable[[], View]]] = {"Sections": ("Spans", SpansPane)}
-"""What a timeline has in place of a view of reports with counters: what was collected."""
-
-
-def views_of(trace: Trace | None) -> tuple[tuple[str, Callable[[], View]], ...]:
-    """The views of a file; of one that is not read yet, those of a report."""
-    if trace is None or not trace.spans:
-        return VIEWS
-    return tuple(_OF_TIMELINES.get(name, (name, view)) for name, view in VIEWS)
-
 
 class ReportView(Vertical, FaultBorder):
     """One file: its views, each made when it is first looked at."""
@@ -66,8 +35,9 @@ class ReportView(Vertical, FaultBorder):
     def __init__(self, loading: Loading) -> None:
         super().__init__()
         self.report = loading
-        self.active = 0
-        self._views: dict[int, View] = {}
+        self.wanted: type[RecordedView] | None = None
+        """The view that was asked for, of this file or of another; None for the one that it opens on."""
+        self._views: dict[type[RecordedView], RecordedView] = {}
         self._notice = TextPane()
 
     def compose(self) -> ComposeResult:
@@ -92,19 +62,26 @@ class ReportView(Vertical, FaultBorder):
         else:
             self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size})", "text"),))
 
-    def show_view(self, index: int) -> None:
+    @property
+    def active(self) -> type[RecordedView]:
+        """The view that is shown: the one that was asked for, where the file has it."""
+        views = views_of(self.report.trace)
+        return self.wanted if self.wanted in views else views[0]
+
+    def show_view(self, wanted: type[RecordedView] | None) -> None:
         """Bring a view to the front and give it the focus."""
-        self.active = index
+        self.wanted = wanted
         self.renew()
 
     def _show_active(self, trace: Trace) -> None:
         self._notice.display = False
-        for i, other in self._views.items():
-            other.display = i == self.active
-        view = self._views.get(self.active)
+        kind = self.active
+        for known, other in self._views.items():
+            other.display = known is kind
+        view = self._views.get(kind)
         if view is None:
             with self.border():
-                view = self._views[self.active] = views_of(trace)[self.active][1]()
+                view = self._views[kind] = kind()
                 self.mount(view)
                 self.call_after_refresh(_give, view, trace)
                 self.call_after_refresh(self._focus)
@@ -120,7 +97,7 @@ class ReportView(Vertical, FaultBorder):
             target.focus()
 
 
-def _give(view: View, trace: Trace) -> None:
+def _give(view: RecordedView, trace: Trace) -> None:
     """Give a view its trace: Textual would call it on behalf of the screen."""
     with view.border():
         view.show(trace)
@@ -131,7 +108,10 @@ class ExploreScreen(FullScreen):
 
     DEFAULT_CSS = "ReportView { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(i), f"view({i - 1})", name, show=False) for i, (name, _) in enumerate(VIEWS, 1)),
+        *(
+            Binding(str(digit), f"digit({digit})", str(digit), show=False)
+            for digit in sorted({view.number for view in VIEWS} - {0})
+        ),
         Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
         Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
@@ -140,12 +120,18 @@ class ExploreScreen(FullScreen):
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
-        """Textual's, with the names of the views that the file on the screen has."""
-        found = super().active_bindings
-        for i, (name, _) in enumerate(views_of(self.loadings[self.active].trace), 1):
-            if (one := found.get(str(i))) is not None and one.node is self:
-                found[str(i)] = one._replace(binding=replace(one.binding, description=name))
-        return found
+        """Textual's, with the names of the views that the file on the screen has, and no digits of others."""
+        titles = {str(view.number): view.title for view in self.views}
+        return {
+            key: one._replace(binding=replace(one.binding, description=titles[key])) if is_digit else one
+            for key, one in super().active_bindings.items()
+            if not (is_digit := one.node is self and one.binding.action.startswith("digit(")) or key in titles
+        }
+
+    @property
+    def views(self) -> tuple[type[RecordedView], ...]:
+        """Those of the file on the screen, as their tabs stand."""
+        return by_digit(views_of(self.loadings[self.active].trace))
 
     class Loaded(Message):
         """A file was read or refused."""
@@ -200,11 +186,12 @@ class ExploreScreen(FullScreen):
 
     def _draw_bars(self) -> None:
         self._head.show_items(self._head_items())
-        active = self.reports[self.active].active
-        views = views_of(self.loadings[self.active].trace)
-        names = [name if i == active or self.size.width >= _ROOM_FOR_NAMES else "" for i, (name, _) in enumerate(views)]
-        titles = ((f"{i + 1} {name}".strip(), f"screen.view({i})") for i, name in enumerate(names))
-        self._tabs.show_items(tab_items(titles, active))
+        views = self.views
+        active = views.index(self.reports[self.active].active)
+        titles = [f"{view.number or ''} {view.title}".strip() for view in views]
+        if sum(width_of(title) + 2 for title in titles) >= self.size.width:  # only the active one is written out
+            titles = [titles[i] if i == active else str(view.number or view.title) for i, view in enumerate(views)]
+        self._tabs.show_items(tab_items(((title, f"screen.view({i})") for i, title in enumerate(titles)), active))
 
     def _head_items(self) -> list[Item]:
         items = [Item(" llmtop ", "title")]
@@ -218,22 +205,37 @@ class ExploreScreen(FullScreen):
 
     # -- actions -----------------------------------------------------------------------------------------------
 
+    def action_digit(self, digit: int) -> None:
+        """Show the view of a digit; of one that the file has nothing for, why."""
+        trace = self.loadings[self.active].trace
+        found = next((view for view in self.views if view.number == digit), None)
+        if found is not None:
+            self.show_view(found)
+        elif trace is not None:
+            whys = [f"{view.title}: {view.why_not(trace)}" for view in VIEWS if view.number == digit]
+            self.notify("\n".join(whys), markup=False)
+
     def action_view(self, index: int) -> None:
-        """Show a view of the file."""
-        self.reports[self.active].show_view(index)
+        """Show a view of the file, by the place of its tab."""
+        self.show_view(self.views[index])
+
+    def show_view(self, view: type[RecordedView] | None) -> None:
+        """Show a view of the file; None, and one that it does not have, is the one that it opens on."""
+        self.reports[self.active].show_view(view)
         self._draw_bars()
 
     def action_step_view(self, step: int) -> None:
         """Show the view beside this one."""
-        self.action_view((self.reports[self.active].active + step) % len(VIEWS))
+        views = self.views
+        self.show_view(views[(views.index(self.reports[self.active].active) + step) % len(views)])
 
     def action_file(self, index: int) -> None:
         """Show another file, in the same view."""
-        view = self.reports[self.active].active
+        view = self.reports[self.active].wanted
         self.reports[self.active].display = False
         self.active = index
         self.reports[index].display = True
-        self.action_view(view)
+        self.show_view(view)
 
     def action_step_file(self, step: int) -> None:
         """Show the file beside this one."""

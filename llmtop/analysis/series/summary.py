@@ -1,0 +1,64 @@
+"""Every series of a trace in a line: what it is of, how much of it there is, and between which values it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmtop.analysis.series.rates import rate_samples
+from llmtop.model import NS_PER_S, Series, Trace, Unknown
+
+_NO_SERIES = Unknown("this file has no series of numbers")
+_NO_VALUE = Unknown("no sample has a value")
+_ONE_SAMPLE = Unknown("a counter tells with its second sample how fast it grows")
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRow:
+    """A series.
+
+    Attributes:
+        unit: Of the values: of a counter they are rates.
+        seconds: From its first sample to its last.
+        values: The (t_ns, value) samples, None where there is none.
+        least, mean, most, last: Of the samples that have a value.
+    """
+
+    track: str
+    title: str
+    unit: str
+    source: str
+    seconds: float
+    values: tuple[tuple[int, float | None], ...]
+    least: float | Unknown
+    mean: float | Unknown
+    most: float | Unknown
+    last: float | Unknown
+
+
+def why_no_series(trace: Trace) -> Unknown | None:
+    """Why there are no series to show; None where there are some."""
+    return None if trace.series else trace.why_missing("series") or _NO_SERIES
+
+
+def series_rows(trace: Trace) -> tuple[SeriesRow, ...]:
+    """All series, by track and metric."""
+    return tuple(_row(trace, series) for _, series in sorted(trace.series.items()))
+
+
+def _row(trace: Trace, series: Series) -> SeriesRow:
+    metric, track = series.metric, trace.tracks.get(series.track)
+    samples = tuple(rate_samples(series) if metric.counter else series)
+    known = [value for _, value in samples if value is not None]
+    why = _ONE_SAMPLE if metric.counter and len(series) < 2 else _NO_VALUE
+    return SeriesRow(
+        series.track if track is None else track.name,
+        metric.title or metric.name,
+        f"{metric.unit}/s" if metric.counter else metric.unit,
+        series.source,
+        (series.times[-1] - series.times[0]) / NS_PER_S if len(series) else 0.0,
+        samples,
+        min(known, default=why),
+        sum(known) / len(known) if known else why,
+        max(known, default=why),
+        known[-1] if known else why,
+    )
