@@ -9,7 +9,7 @@ from llmtop.analysis.series.summary import SeriesRow, series_rows, why_no_series
 from llmtop.analysis.views import Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of
-from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.panes.report import DRAWN, ListPane, table_of
 from llmtop.tui.render.lines import spark
 from llmtop.units import count, quantity
 
@@ -51,7 +51,7 @@ class SeriesPane(ListPane):
         drawn = spark([value for _, value in row.values], max(8, self.size.width - 4), look_of(self))
         return (
             (f"{row.track}: {row.title}", "title"),
-            (drawn, "value"),
+            (drawn, DRAWN),
             (f"samples: {count(len(row.values))} over {quantity(row.seconds, 's')}, by {row.source}", "dim"),
         )
 
