@@ -386,7 +386,7 @@ def sample(said: Mapping[str, Any]) -> Sample:
             if part in _WITH_SLOTS:
                 told[part] = [make(*row, _by_number(slots)) for *row, slots in said[part]]
             else:
-                told[part] = [make(*row) for row in said[part]]
+                told[part] = list(map(make._make, said[part]))
         if "names" in said:
             told["names"] = _by_number(said["names"])
         told["missing"] = reasons(said)
