@@ -13,7 +13,7 @@ from llmtop.analysis.rules.live_rules import LIVENESS, RULES, silenced_by
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.readings import as_of, counter_rate
-from llmtop.analysis.server.fault import said_of
+from llmtop.analysis.server.fault import for_s, said_of
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
 from llmtop.analysis.server.view import ServerView, server_load
 from llmtop.model import NS_PER_S, Origin, Reading, Series, Severity, Trace, Track, TrackKind, Unknown
@@ -64,6 +64,24 @@ def test_the_header_names_it(situation: str, life: Life, state: str) -> None:
     assert verdict.gravest.state == state
     assert diagnose(trace).findings[0].message.startswith(f"{state}: "), "and it stands first"
     assert diagnose(trace).findings[0].severity is Severity.ERROR
+
+
+def test_requests_may_still_be_served_where_the_endpoint_alone_is_gone() -> None:
+    def is_whole(situation: str) -> bool:
+        gravest = liveness(SITUATIONS[situation][0].trace()).gravest
+        assert gravest is not None
+        return gravest.is_whole
+
+    assert [is_whole(one) for one in ("endpoint refused", "endpoint hangs", "endpoint fails")] == [False] * 3
+    assert is_whole("exited")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "a moment"), (0.99, "a moment"), (1, "1 s"), (119.4, "119 s"), (120, "2 min"), (600, "10 min")],
+)
+def test_how_long_ago_is_said_as_people_do(seconds: float, said: str) -> None:
+    assert for_s(0, round(seconds * NS_PER_S)) == said
 
 
 def test_a_server_that_lives_has_no_fault() -> None:

@@ -28,6 +28,13 @@ def test_window_starts_at_the_sample_before_its_edge() -> None:
     assert increase(series(0, 10, 30, 60), 1 * NS_PER_S) == Increase(30, 1.0)
 
 
+def test_a_window_that_begins_between_samples_has_the_one_before() -> None:
+    half = NS_PER_S // 2
+    assert increase(series(0, 10, 30, 60), 3 * half) == Increase(50, 2.0)
+    assert increase(series(0, 10, None, 60), 2 * half) == Increase(50, 2.0), "the one before had no value"
+    assert isinstance(increase(series(0, None, None, 60), 2 * half), Unknown), "that was too long ago"
+
+
 def test_window_counts_from_now_not_from_the_last_sample() -> None:
     counted = increase(series(0, 10, 30), 2 * NS_PER_S, now_ns=4 * NS_PER_S)
     assert counted == Increase(20, 1.0)
