@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
+from llmtop.parsers.registry import load
+from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import HelpScreen, active_keys, columns_here, keys_elsewhere
+from tests.kernel_traces import LADDER
 from tests.tui.live_app import fixed_app
+from tests.tui.test_tui_explore import read, settle
 
 if TYPE_CHECKING:
     from llmtop.tui.screens.live import LiveApp
@@ -27,6 +31,19 @@ async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
         assert freeze in active_keys(app.screen)
         assert "5 Stall flame" not in keys_elsewhere(app.screen)
         assert ("p", "Pin the GPU to the top, and into roofline and lanes") in keys_elsewhere(app.screen)["3 GPU"]
+
+
+async def test_a_table_beside_the_focus_has_its_keys_listed() -> None:
+    app = ExploreApp([read(load(LADDER))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        sort = ("< >", "Sort by the column left or right")
+        assert sort in keys_elsewhere(app.screen)["Metrics by section"]
+        await pilot.press("tab")
+        assert "Metrics by section" not in keys_elsewhere(app.screen)
+        assert sort in active_keys(app.screen)
 
 
 async def test_columns_of_the_table_on_the_screen_are_explained() -> None:

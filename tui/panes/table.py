@@ -340,7 +340,7 @@ class TablePane(Vertical, FaultBorder):
     ) -> None:
         super().__init__(id=id)
         self.table = VirtualTable(sort=sort)
-        self._title = title
+        self.title = title
         self._describe = describe
         self._sum_up = sum_up
         self._status = StatusLine()
@@ -352,7 +352,7 @@ class TablePane(Vertical, FaultBorder):
         yield self._input
 
     def on_mount(self) -> None:
-        self.table.border_title = Content(self._title)
+        self.table.border_title = Content(self.title)
 
     def show_fault(self, said: str) -> None:
         self.table.show_fault(said)

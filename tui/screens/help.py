@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.panes.table import VirtualTable
+from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.screens.base import Dialog
 
 if TYPE_CHECKING:
@@ -54,15 +54,22 @@ def active_keys(screen: Screen[object]) -> list[KeyLine]:
 
 
 def keys_elsewhere(screen: Screen[object]) -> dict[str, list[KeyLine]]:
-    """By pane that has not the focus, what its keys are beyond those that work now."""
+    """By pane or table that has not the focus, what its keys are beyond those that work now."""
     known = {text for _, text in active_keys(screen)}
     focused = () if screen.focused is None else screen.focused.ancestors_with_self
-    found: dict[str, list[KeyLine]] = {}
-    for pane in screen.query(Pane):
-        lines = [line for line in key_lines(_bindings_in(pane)) if line[1] not in known]
-        if lines and pane not in focused:
-            found[f"{pane.number or ''} {pane.title}".strip()] = lines
-    return found
+    panes = [
+        (f"{pane.number or ''} {pane.title}".strip(), [pane, *pane.query("*")])
+        for pane in screen.query(Pane)
+        if pane not in focused
+    ]
+    tables = [
+        (table.title, [table, table.table])
+        for table in screen.query(TablePane)
+        if table not in focused and table.is_on_screen and table.size.area
+    ]
+    keys = {title: key_lines(_bindings_of(widgets)) for title, widgets in (*panes, *tables)}
+    fresh = {title: [line for line in lines if line[1] not in known] for title, lines in keys.items()}
+    return {title: lines for title, lines in fresh.items() if lines}
 
 
 def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
@@ -77,8 +84,7 @@ def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
     return {"Columns": lines} if lines else {}
 
 
-def _bindings_in(pane: Pane[object]) -> Iterable[Binding]:
-    widgets: list[Widget] = [pane, *pane.query("*")]
+def _bindings_of(widgets: Iterable[Widget]) -> Iterable[Binding]:
     return (one for widget in widgets for keys in widget._bindings.key_to_bindings.values() for one in keys)
 
 

@@ -128,7 +128,7 @@ class Place:
     """A pane of the live screen.
 
     Attributes:
-        number: Its digit.
+        view: What kind of pane: its digit and title are its own.
         container: Where it stands: "top", "right", "middle" or "body".
         make: The pane; None where there is nothing for it to show.
         fits: Whether it has a place beside the others.
@@ -142,7 +142,7 @@ class Place:
         heatmap: The latencies that it opens into instead, with the key h.
     """
 
-    number: int
+    view: type[Pane[Any]]
     container: str
     make: Callable[[Watched], Pane[Any] | None]
     fits: Callable[[Watched, Room], bool] = _always
@@ -153,6 +153,11 @@ class Place:
     keeps_pane: bool = False
     no_rows: Unknown = _NO_ROWS
     heatmap: HeatSource | None = None
+
+    @property
+    def number(self) -> int:
+        """The digit of the pane."""
+        return self.view.number
 
 
 def _gpu_processes(trace: Trace, watched: Watched) -> TableView | Unknown:
@@ -180,10 +185,10 @@ def _call_names(trace: Trace) -> tuple[str, ...]:
 
 
 PLACES = (
-    Place(1, "top", lambda watched: RooflinePane(watched.target), needs_gpu=True),
-    Place(2, "right", lambda watched: ServerPane(watched.target), fits=_with_a_server),
+    Place(RooflinePane, "top", lambda watched: RooflinePane(watched.target), needs_gpu=True),
+    Place(ServerPane, "right", lambda watched: ServerPane(watched.target), fits=_with_a_server),
     Place(
-        3,
+        GpuPane,
         "right",
         lambda watched: GpuPane(watched.target),
         table=_gpu_processes,
@@ -193,7 +198,7 @@ PLACES = (
         needs_gpu=True,
     ),
     Place(
-        4,
+        ThreadsPane,
         "middle",
         lambda watched: ThreadsPane(watched.target),
         fits=_with_a_server,
@@ -201,13 +206,13 @@ PLACES = (
         heatmap=HeatSource("from ready to run to on a CPU", _run_queue),
     ),
     Place(
-        5,
+        StallFlamePane,
         "middle",
         lambda watched: StallFlamePane(watched.target),
         fits=lambda watched, room: room.is_wide and watched.target is not None,
     ),
     Place(
-        8,
+        SyscallsPane,
         "middle",
         lambda watched: SyscallsPane(watched.target),
         fits=lambda watched, room: room.is_large and watched.launched is None,
@@ -216,12 +221,12 @@ PLACES = (
         heatmap=HeatSource("of system calls", syscall_heatmap, _call_names),
     ),
     Place(
-        7,
+        LogPane,
         "middle",
         lambda watched: LogPane(watched.launched) if watched.launched is not None else None,
         fits=lambda watched, _: watched.launched is not None,
     ),
-    Place(6, "body", lambda watched: LanesPane(watched.target), fits=lambda _, room: not room.is_cramped),
+    Place(LanesPane, "body", lambda watched: LanesPane(watched.target), fits=lambda _, room: not room.is_cramped),
 )
 """In the order in which they stand on the screen, which is the order of Tab."""
 
