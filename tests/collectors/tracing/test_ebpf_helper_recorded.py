@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from llmtop.collectors.tracing.bcc.helper.programs import HITS, Source
 from llmtop.collectors.tracing.bcc.helper.scheduler import Scheduler
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, OUTSIDE_NS, Effort, Governor, Load, in_slices
+from llmtop.collectors.tracing.helper.protocol import Link
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
@@ -220,6 +222,39 @@ def test_a_server_in_a_pid_namespace_within_is_told(programs: Programs, monkeypa
     monkeypatch.setattr(system, "tells_ids_of", lambda pid: False)
     with pytest.raises(UnavailableError, match="the server runs in a PID namespace inside llmtop's"):
         helper()
+
+
+class Line(Link):
+    """Keeps what is said, and lets as many ticks go by as there are."""
+
+    def __init__(self, clock: Clock, ticks: int) -> None:
+        self.said: list[Any] = []
+        self._clock, self._ticks = clock, ticks
+
+    def say(self, report: Any) -> None:
+        self.said.append(report)
+
+    def ticks(self, *pauses: float) -> Iterator[None]:
+        for pause in (*pauses, *[pauses[-1]] * (self._ticks - len(pauses))):
+            self._clock.sleep(pause)
+            yield
+
+
+def test_it_says_what_it_does_that_it_looks_and_what_it_sees(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first report comes after a third of a second, the others after the interval."""
+    monkeypatch.setattr(system, "other_tracers", list)
+    monkeypatch.setattr(system, "see_tracepoints", lambda: None)
+    line = Line(clock, 16)
+    options = {"budget": 1.0, "stacks": False, "light": False, "pids": [PID], "interval": 1.0}
+    helper_module._look(argparse.Namespace(**options), line)
+    kinds = [one["kind"] for one in line.said]
+    assert kinds == ["attaching", "attaching", "ready", "sample", "sample", "sample"]
+    assert line.said[0]["doing"] == "compiling what follows processes"
+    assert line.said[2]["processes"] == [PID]
+    times = [one["t"] / S - 50 for one in line.said[3:]]
+    assert times == pytest.approx([0.4, 1.4, 2.4])
 
 
 # -- threads followed for a part of the time ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.collectors.tracing.bcc.helper import compiler
 from llmtop.collectors.tracing.helper import kernel
 from llmtop.collectors.tracing.helper.elf import Elf, ElfError
 
@@ -41,6 +42,16 @@ def test_files_of_other_machines_are_refused(tmp_path: Path, header: dict[str, b
         else:
             with pytest.raises(ElfError, match="not an ELF file of 64 bits, little-endian"):
                 Elf(file.fileno())
+
+
+def test_numbers_of_maps_are_found_in_a_program() -> None:
+    """Instructions have eight bytes, a load of 64 bits sixteen: 0x18, and BPF_PSEUDO_MAP_FD where it is of a map."""
+    plain = bytes([0xBF, 0x11, 0, 0, 7, 0, 0, 0])
+    of_map = bytes([0x18, 0x11, 0, 0, 7, 0, 0, 0]) + bytes(8)
+    of_number = bytes([0x18, 0x01, 0, 0, 7, 0, 0, 0]) + bytes([0, 0x18, 0, 0, 9, 0, 0, 0])
+    other_map = bytes([0x18, 0x12, 0, 0, 0, 1, 0, 0]) + bytes(8)
+    code = bytearray(plain + of_map + of_number + other_map + plain)
+    assert list(compiler._references(code, {7: "calls", 256: "spins"})) == [[12, "calls"], [44, "spins"]]
 
 
 class Kernel:
@@ -86,10 +97,14 @@ def test_a_probe_on_a_place_of_a_file(
     for descriptor in held:
         os.close(descriptor)
     ((attributes, pid, cpu, group, flags),) = asked.events
-    kind, size, config, period = struct.unpack_from("=IIQQ", attributes)
+    kind, size, config, period, *sampled, path, place, branches, registers, stack, clock = struct.unpack_from(
+        "=IIQQQQQIIQQQQIi", attributes
+    )
     assert (kind, config, period) == (9, 8 if is_return else 0, 1)
-    assert size in (len(attributes), len(attributes) - 1)
-    (place,) = struct.unpack_from("=Q", attributes, 64)
+    assert size == len(attributes) - 1, "without the closing NUL"
+    assert sampled == [0, 0, 1, 0, 0], "nothing is sampled, and the event is disabled at first"
+    assert path != 0
+    assert (branches, registers, stack, clock) == (0, 0, 0, 1), "CLOCK_MONOTONIC"
     assert (place, pid, cpu, group) == (0x1234, 77, -1, -1)
     assert flags == 8, "PERF_FLAG_FD_CLOEXEC"
     if cookie is None:

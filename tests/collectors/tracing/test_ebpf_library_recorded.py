@@ -37,7 +37,8 @@ class Server:
         self.module = RecordedModule()
         self.hits = 0.0
         self.cpu_share = 1.0
-        self._steps = 0.0
+        self._steps = 0
+        self._open_s = 0.0
         self._counts: dict[str, float] = {}
 
     @property
@@ -48,6 +49,8 @@ class Server:
         if self.refused & functions.keys():
             raise OSError("refused")
         self.held[path, group] = frozenset(functions)
+        if LAUNCH in functions:
+            self._open_s = 0.0
 
     def sleep(self, seconds: float) -> None:
         """Let time go by: each call takes a microsecond, and is in the slot 2."""
@@ -60,13 +63,14 @@ class Server:
             if count:
                 row = (count, count * 1000, *slots(s2=count))
                 self.module["functions"].put((PID, NUMBERS[name]), row)
-        if {LAUNCH, SYNC} <= self.probed:  # each step launches, and waits at its end
-            self._steps += self.rates[SYNC] * seconds
+        if {LAUNCH, SYNC} <= self.probed:  # each step launches, and waits at its end; only whole ones count
+            before, self._open_s = self._open_s, self._open_s + seconds
+            self._steps += int(self._open_s * self.rates[SYNC]) - int(before * self.rates[SYNC])
         if self._counts and "library_threads" in self.module.tables:
             self.thread(launches=round(self._counts.get(LAUNCH, 0.0)))
 
     def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
-        steps, syncs = round(self._steps), round(self._counts.get(SYNC, 0.0))
+        steps, syncs = self._steps, round(self._counts.get(SYNC, 0.0))
         in_steps = round(steps * self.rates.get(LAUNCH, 0.0) / (self.rates.get(SYNC) or 1.0))
         row = (launches, sync_ns, sync_since, 0, 0, syncs, steps, in_steps, 0, 0, 0, PID, 0, 0, 0)
         self.module["library_threads"].put((tid,), row)
@@ -179,10 +183,11 @@ def test_many_launches_are_estimated_from_windows_and_waits_are_seen_whole(
     assert 0.9 * seconds * S < observed_ns <= seconds * S
 
 
+@pytest.mark.parametrize("steps_per_s", [100.0, 15.0], ids=["short steps", "steps longer than a window"])
 def test_launches_follow_the_steps_and_not_what_else_takes_cpu_time(
-    serving: Callable[[Mapping[str, float]], Server],
+    serving: Callable[[Mapping[str, float]], Server], steps_per_s: float
 ) -> None:
-    server = serving({LAUNCH: 100_000.0, SYNC: 100.0})
+    server = serving({LAUNCH: 100_000.0, SYNC: steps_per_s})
     library = library_of(server, 3e6)
     look(library, server, 30.0)
     library.read(server.now_ns, ())
