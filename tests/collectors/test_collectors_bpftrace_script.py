@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing import probes
+from llmtop.collectors.tracing import probes, wire
 from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.bpftrace.collector import checks, why_not
-from llmtop.collectors.tracing.bpftrace.script import Function, Plan, script
+from llmtop.collectors.tracing.bpftrace.script import STATE_SHIFT, Function, Plan, script
 from llmtop.collectors.tracing.helper import elf
 from llmtop.model import Unknown
 
@@ -63,6 +63,11 @@ def test_what_is_printed_is_not_deleted_from(plan: Plan) -> None:
     """Until 0.18 bpftrace ends when an entry is gone as it comes to it."""
     text = script(plan)
     assert not set(re.findall(r"print\(@(\w+)", text)) & set(re.findall(r"delete\(@(\w+)", text))
+
+
+def test_a_sleep_within_a_call_that_waits_for_the_gpu_is_marked_as_the_wire_has_it() -> None:
+    assert f"(@syncing[(uint64)tid] > 0) << {STATE_SHIFT + wire.IN_SYNC.bit_length() - 1})" in script(PLANS[1])
+    assert "@syncing" not in script(replace(PLANS[1], functions=()))
 
 
 def test_only_what_is_asked_for_is_attached() -> None:

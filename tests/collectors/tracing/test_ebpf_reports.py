@@ -230,10 +230,14 @@ def test_counts_by_thread_have_a_gap_while_their_probes_are_off() -> None:
     reports = Reports()
     spins = [[7, 8, "poll", 5]]
     reports.readings(report(T, observed={"calls": 1}, spins=spins))
-    off = values(reports.readings(report(T + 1, observed={"calls": 1})))
+    gaps = reports.readings(report(T + 1, observed={"calls": 1}))
+    assert all(reading.metric.counter for reading in gaps)
+    off = values(gaps)
     assert off == {("thread:7/8", "thread.spins|poll"): [None]}
     assert reports.readings(report(T + 2, observed={"calls": 1})) == ()
-    back = values(reports.readings(report(T + 3, observed={"calls": 2}, spins=[[7, 8, "poll", 9]])))
+    counted = reports.readings(report(T + 3, observed={"calls": 2}, spins=[[7, 8, "poll", 9]]))
+    assert all(reading.metric.counter for reading in counted)
+    back = values(counted)
     assert back[ids.thread(7, 8), "thread.spins|poll"] == [5, 9]
 
 
