@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
-from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, PERIOD_S
+from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S
 from llmtop.model import (
     NS_PER_S,
     Mark,
@@ -26,7 +25,6 @@ from llmtop.model import (
     Origin,
     Reading,
     Severity,
-    Source,
     Trace,
     Track,
     TrackId,
@@ -64,12 +62,7 @@ class GpuCollector:
     """
 
     name = NAME
-    owns = Source(
-        NAME,
-        (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS),
-        families=("gpu.", "gpu_process."),
-        parts={"gpm": v.GPM},
-    )
+    owns = OWNS
     period_s = PERIOD_S
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:

@@ -27,7 +27,7 @@ from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_events import Events
 from llmtop.collectors.nvml_gpu import Gpu
 from llmtop.collectors.nvml_news import Due, News, Pace
-from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, NAME, PERIOD_S
+from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, NAME, OWNS, PERIOD_S
 from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class NvmlCollector:
     """
 
     name = NAME
+    owns = OWNS
     period_s = PERIOD_S
 
     def __init__(

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import struct
 
-from llmtop.model import NS_PER_S
+from llmtop import vocabulary as v
+from llmtop.model import NS_PER_S, Source, TrackKind
 
 NAME = "nvml"
 """Of the collector, on both sides."""
+OWNS = Source(
+    NAME,
+    (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS),
+    families=("gpu.", "gpu_process."),
+    parts={"gpm": v.GPM},
+)
 PERIOD_S = 0.12
 """A GPM window needs 100 ms, and polls jitter."""
 HUNG_NS = 2 * NS_PER_S
