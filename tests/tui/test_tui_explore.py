@@ -27,7 +27,8 @@ from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen, active_keys
 from llmtop.tui.screens.kernel import KernelScreen
-from tests.kernel_traces import LADDER, spans
+from tests.kernel_traces import LADDER, TIMELINE, Launch, spans
+from tests.kernel_traces import report as counted_report
 from tests.live_traces import Scene, live_trace
 from tests.tui.report_traces import HOSTILE, report
 
@@ -58,6 +59,28 @@ async def settle(pilot: Pilot[Any]) -> None:
             await asyncio.to_thread(thread.join, 60)
     await pilot.pause()
     await pilot.pause()
+
+
+async def test_of_a_range_the_line_below_the_table_has_the_name_of_the_range() -> None:
+    trace = load(TIMELINE)
+    app = ExploreApp([read(trace, "a-capture-with-a-rather-long-name.sqlite")])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for _ in range(3):
+            await pilot.press("b")
+            await settle(pilot)
+        lines = app.screen_text().splitlines()
+        assert "by NVTX range" in app.screen_text()
+        assert next(line for line in lines if line.startswith("1/3")).rstrip().endswith("prefill")
+
+
+@pytest.mark.parametrize(("width", "facts"), [(80, "NVIDIA H100"), (110, "NVIDIA H100  3 launches  ncu-rep")])
+async def test_the_header_has_each_fact_of_a_file_whole_or_not_at_all(width: int, facts: str) -> None:
+    made = counted_report(*[Launch("k")] * 3, gpu="NVIDIA H100")
+    app = ExploreApp([read(made, f"{'a' * 42}.ncu-rep")])
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settle(pilot)
+        assert app.screen_text().splitlines()[0].rstrip().endswith(f".ncu-rep  {facts}")
 
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 60)])

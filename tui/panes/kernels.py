@@ -148,7 +148,12 @@ def _counted(count: int, what: str) -> str:
 
 
 def _full_name(rows: TableView, row: int) -> str:
-    return rows.kernels.table.name(rows.launch(row)) if isinstance(rows, KernelRows) else ""
+    """Of a range its name, which may be cut in its column; of what is a kernel's, the demangled name."""
+    if not isinstance(rows, KernelRows):
+        return ""
+    if rows.grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
+        return str(rows.cells(row)[0])
+    return rows.kernels.table.name(rows.launch(row))
 
 
 VIEW: Final = KernelsPane

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -201,7 +201,8 @@ class ExploreScreen(FullScreen):
         loading = self.loadings[self.active]
         if len(self.loadings) == 1:
             items.append(Item(f" {clean(loading.path.name)} ", "value"))
-        return [*items, Item(f" {_about(loading)}", "dim")]
+        room = self.size.width - sum(width_of(item.text) for item in items)
+        return [*items, *(Item(text, "dim") for text in _fitting(_about(loading), room))]
 
     # -- actions -----------------------------------------------------------------------------------------------
 
@@ -248,13 +249,23 @@ class ExploreScreen(FullScreen):
             self.app.push_screen(KernelScreen(trace, message.launch))
 
 
-def _about(loading: Loading) -> str:
-    """The facts of a file that fit beside its name."""
+def _about(loading: Loading) -> list[str]:
+    """Facts of a file, those that matter most first."""
     trace = loading.trace
     if trace is None:
-        return "" if loading.error is None else "cannot be read"
+        return [] if loading.error is None else ["cannot be read"]
     launches = [f"{len(trace.kernels)} launches"] if trace.kernels is not None else []
-    return "  ".join(part for part in (trace.origin.gpu, *launches, trace.origin.kind) if part)
+    return [part for part in (trace.origin.gpu, *launches, trace.origin.kind) if part]
+
+
+def _fitting(facts: Iterable[str], room: int) -> Iterator[str]:
+    """Those for which there is room, each whole; the first in any case, as half of a name says more than none."""
+    for i, fact in enumerate(facts):
+        text = f"{' ' if i == 0 else '  '}{fact}"
+        if i and width_of(text) > room:
+            return
+        room -= width_of(text)
+        yield text
 
 
 class ExploreApp(LlmtopApp):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules import idle
+from llmtop.analysis.rules.programs import by_program
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Severity
@@ -34,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="kernels are launched one by one, later than the GPU is ready for them",
             evidence=_evidence(lost.worst.gpu),
-            action=_action(lost.worst),
+            action=_action(trace, lost.worst),
             severity=None if is_steady else Severity.INFO,
             source=source,
         )
@@ -55,13 +56,26 @@ def _evidence(gpu: GpuIdle) -> Iterator[str]:
         yield f"{inside} kernels and copies come from {count(gpu.graph_launches)} graph launches, and cost none of this"
 
 
-def _action(lost: idle.Loss) -> str:
-    fewer = "fuse small kernels (torch.compile), batch more; if the launching thread waits for a core, give it one"
+_CORE = "; if the launching thread waits for a core, give it one"
+_FEWER = f"fuse small kernels, give each launch more work{_CORE}"
+_ASYNC = f"queue launches ahead of the GPU (async clauses; OpenMP: nowait), fuse loops into fewer constructs{_CORE}"
+
+
+def _action(trace: Trace, lost: idle.Loss) -> str:
+    fewer = by_program(
+        trace, pytorch=f"fuse small kernels (torch.compile), batch more{_CORE}", directives=_ASYNC, other=_FEWER
+    )
     if 2 * _elsewhere_ns(lost) > lost.ns:
         return f"its thread launches for other GPUs meanwhile: give each GPU a thread or a process of its own; {fewer}"
     if lost.gpu.graph_works:
         return f"take the kernels that are launched one by one into the CUDA graph of the step, or {fewer}"
-    return f"capture the step as a CUDA graph (vLLM: without --enforce-eager), {fewer}"
+    graph = "capture the step as a CUDA graph"
+    return by_program(
+        trace,
+        pytorch=f"{graph} (vLLM: without --enforce-eager), {fewer}",
+        directives=fewer,
+        other=f"{graph} (cudaStreamBeginCapture), {fewer}",
+    )
 
 
 def _elsewhere_ns(lost: idle.Loss) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules import idle
+from llmtop.analysis.rules.programs import by_program
 from llmtop.analysis.timeline.causes import Cause
 
 if TYPE_CHECKING:
@@ -15,10 +16,15 @@ id = "sync-stalls"
 summary = "The GPU idles after synchronisations that waited for all of its work."
 source = idle.SOURCE
 
-_ACTION = (
-    "synchronise less often: launch the next step before the result of this one is read, keep results on the GPU "
-    "(no .item(), .cpu() or print in the loop), wait for an event instead of the whole stream or device"
+_LESS = "synchronise less often: launch the next step before the result of this one is read, "
+_ON_EVENT = ", wait for an event instead of the whole stream or device"
+_PYTORCH = f"{_LESS}keep results on the GPU (no .item(), .cpu() or print in the loop){_ON_EVENT}"
+_DIRECTIVES = (
+    "synchronise less often: a compute construct waits for its kernel unless it is told not to; give it an async "
+    "clause (OpenMP: nowait) and wait once a step, before results are read on the CPU, and keep arrays on the GPU in a "
+    "data region around the loop"
 )
+_OTHER = f"{_LESS}keep results on the GPU (neither copied to the host nor printed in the loop){_ON_EVENT}"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -30,5 +36,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             lost,
             rule=id,
             message="the CPU waits for the GPU to finish before it launches more",
-            action=_ACTION,
+            action=by_program(trace, pytorch=_PYTORCH, directives=_DIRECTIVES, other=_OTHER),
         )
