@@ -168,6 +168,13 @@ def test_processes_come_and_go(tmp_path: Path, alive: dict[int, str]) -> None:
     assert third["calls"] == [[CHILD, READ, 0, 0, 7, {}]], "what was dropped with its process is new"
 
 
+def test_a_child_is_known_by_its_sleep_too(tmp_path: Path, alive: dict[int, str]) -> None:
+    alive[CHILD] = "78"
+    program = bpftrace(tmp_path, look(S, slept={f"{CHILD},{CHILD},{READ | 1 << 16}": 5}))
+    (first,) = reports(program, 1)
+    assert first["born"] == [CHILD]
+
+
 def test_samples_stand_for_the_time_between_two(tmp_path: Path, alive: dict[int, str]) -> None:
     samples = {f"{PID},{TID},\n    hot+16\n    main+4\n,": 3, f"{PID},{TID},\n    hot+18\n    main+4\n,": 2}
     program = bpftrace(tmp_path, look(S, samples=samples) + look(2 * S, samples=samples))

@@ -202,7 +202,7 @@ def test_what_a_thread_sleeps_in_before_the_look(monkeypatch: pytest.MonkeyPatch
         f"/proc/{SERVER}/task/{TID}/syscall": "202 0x7f00 0x80 0x0 0x0 0x0 0xffffffff 0x7ffc 0x7f01",
     }
     monkeypatch.setattr("llmtop.procfs.read_text", said.get)
-    monkeypatch.setattr(system, "thread_state", lambda pid, tid: "S")
+    monkeypatch.setattr(system, "thread_state", lambda pid, tid: "S" if pid == SERVER and tid >= SERVER else "")
     found = seeds(Family({SERVER: SERVER, TID: SERVER, TID + 1: SERVER}))
     assert {tid: seed.cause for tid, seed in found.items()} == {
         SERVER: ThreadCause.FUTEX,

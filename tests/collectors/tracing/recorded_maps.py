@@ -56,6 +56,7 @@ class RecordedModule:
 
     def __init__(self) -> None:
         self.tables: dict[str, RecordedTable] = {}
+        self.loaded: list[tuple[str, int]] = []
 
     def __getitem__(self, name: str) -> RecordedTable:
         return self.tables[name]
@@ -67,6 +68,7 @@ class RecordedModule:
         return name
 
     def load(self, function: str, kind: int, expected_attach: int = 0) -> int:
+        self.loaded.append((function, kind))
         return 0
 
     @property

@@ -6,10 +6,11 @@ import ctypes
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import compiler
+from llmtop.collectors.tracing.bcc.helper import compiler, programs
 from llmtop.collectors.tracing.helper import kernel
 from llmtop.collectors.tracing.helper.elf import Elf, ElfError
 
@@ -52,6 +53,32 @@ def test_numbers_of_maps_are_found_in_a_program() -> None:
     other_map = bytes([0x18, 0x12, 0, 0, 0, 1, 0, 0]) + bytes(8)
     code = bytearray(plain + of_map + of_number + other_map + plain)
     assert list(compiler._references(code, {7: "calls", 256: "spins"})) == [[12, "calls"], [44, "spins"]]
+
+
+def test_a_program_is_loaded_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some maps are shared among programs; where the code names a map it gets that one's descriptor."""
+    made: list[tuple[int, ...]] = []
+    loaded: list[tuple[bytes, int, int]] = []
+
+    def make(*layout: int) -> kernel.Map:
+        made.append(layout)
+        return kernel.Map(0x100 + len(made), *layout[:4])
+
+    def load(code: bytes, kind: int, expected_attach: int) -> int:
+        loaded.append((code, kind, expected_attach))
+        return 7
+
+    monkeypatch.setattr(kernel.Map, "make", make)
+    monkeypatch.setattr(programs, "load_program", load)
+    functions = {"on_call": {"code": bytes(16).hex(), "maps": [[4, "calls"], [12, "targets"]]}}
+    unit: Any = {"functions": functions, "maps": {"calls": [1, 4, 8, 64, 0], "targets": [1, 4, 4, 64, 0]}}
+    shared: dict[str, kernel.Map] = {}
+    module = programs.Module(unit, shared)
+    assert list(shared) == ["targets"]
+    assert module.load("on_call", 17) == 7
+    assert loaded == [(struct.pack("<4xI4xI", 0x101, 0x102), 17, 0)]
+    programs.Module(unit, shared)
+    assert made == [(1, 4, 8, 64, 0), (1, 4, 4, 64, 0), (1, 4, 8, 64, 0)], "what is shared is made once"
 
 
 class Kernel:

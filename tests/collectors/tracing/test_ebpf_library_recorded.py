@@ -248,8 +248,9 @@ def test_a_wait_that_goes_on_counts_up_to_now_and_never_shrinks(
     library = library_of(server, NO_LIMIT)
     look(library, server, 1.0)
     server.thread(launches=10, sync_ns=5 * MS, sync_since=server.now_ns - 300)
+    server.thread(tid=TID + 1)
     library.read(server.now_ns, ())
-    assert library.read_threads(server.now_ns, ()) == [(PID, TID, 10, 5 * MS + 300)]
+    assert library.read_threads(server.now_ns, ()) == [(PID, TID, 10, 5 * MS + 300)], "nothing is told of nothing"
     server.thread(launches=10, sync_ns=5 * MS + 290)
     assert library.read_threads(server.now_ns + S, ()) == []
     server.thread(launches=11, sync_ns=6 * MS)
@@ -278,6 +279,14 @@ def test_runtime_calls_that_are_the_drivers_alone_are_told_as_that(
     assert library.coverage()["uncounted"] == [(PID, ["cudaLaunchKernel"])]
     assert library.notes["runtime"] == "its calls are counted in the driver: probes on both would cost too much"
     assert library.probed == 2
+
+
+def test_single_probes_have_a_program_for_each_function_and_way() -> None:
+    module = RecordedModule()
+    uprobes.make_uprobes(uprobes.WITHOUT_COOKIES, module.module)
+    ways = {function.partition("_")[0] for function, _ in module.loaded}
+    assert (ways, len(module.loaded)) == ({"enter", "leave"}, 2 * len(NUMBERS))
+    assert len({kind for _, kind in module.loaded}) == 1
 
 
 def test_a_program_that_cannot_be_had_costs_these_counts_alone(

@@ -189,7 +189,11 @@ def test_sleepers_are_seeded_and_what_the_kernel_knows_better_is_left(
     module["threads"].put((70,), thread(since=8 * S))
     scheduler.seed(PID, 9 * S)
     assert module["marks"].rows == {(1,): (1,), (6,): (1,)}, "by the place of an id in 64"
-    assert scheduler.read(10 * S, (), ())["waits"] == [
+    scheduler.set_stacks(1, 9 * S)
+    told = scheduler.read(10 * S, (), ())
+    stacks = {row.tid: row.frames for row in told["stacks"]}
+    assert stacks == {1: ("do_wait_[k]",), 70: ("do_wait_[k]",)}, "only the kernel's side can be had"
+    assert told["waits"] == [
         (PID, 70, FUTEX, ASLEEP, 0, 2 * S),
         (PID, 1, READ, ASLEEP, 3, S),
     ]
