@@ -91,6 +91,11 @@ def test_calls_are_told_when_they_change() -> None:
     assert calls.read(Look(S, {"calls": {f"{PID},{FUTEX}": 4}}))["calls"] == [(PID, FUTEX, 7, 2, 3000, {10: 3})]
 
 
+def test_before_the_first_look_nothing_has_been_counted() -> None:
+    calls, library = Calls(), LibraryCalls()
+    assert (calls.seen, calls.foreign, calls.entries(), library.counts()) == (0, 0, 0, {})
+
+
 def test_where_calls_are_counted_beside_their_times_the_counts_are_told() -> None:
     """Histograms and times of newer releases may lack the first."""
     calls, library = Calls(are_counted=True), LibraryCalls(are_counted=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 from pathlib import Path
@@ -142,3 +143,32 @@ def test_a_probe_on_a_place_of_a_file(
         program, event, attach_type, nothing, told = struct.unpack_from("=IIIIQ", link)
         assert (command, program, event, attach_type, nothing, told) == (28, 5, held[0], 41, 0, cookie)
         assert len(held) == 2
+
+
+@pytest.mark.parametrize(("take", "command"), [(False, 24), (True, 25)])
+def test_a_map_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch, take: bool, command: int) -> None:
+    """BPF_MAP_LOOKUP_BATCH and BPF_MAP_LOOKUP_AND_DELETE_BATCH of include/uapi/linux/bpf.h."""
+    asked = []
+
+    def answer(number: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+        before, after, keys, values, count, descriptor, *flags = struct.unpack_from("=QQQQIIQQ", attributes)
+        asked.append((number, before, count, descriptor, flags))
+        assert after != 0
+        ctypes.memmove(keys, struct.pack("=4I", 1, 2, 3, 4), 16)
+        ctypes.memmove(values, struct.pack("=2Q", 50, 60), 16)
+        struct.pack_into("=I", attributes, 32, 2)
+        return 0
+
+    monkeypatch.setattr(kernel, "bpf_call", answer)
+    table = kernel.Table.of(kernel.Map(9, 1, 8, 8, 64), "II", "Q")
+    assert list(table.entries(take=take)) == [((1, 2), (50,)), ((3, 4), (60,))]
+    assert asked == [(command, 0, 64, 9, [0, 0])]
+
+
+def test_a_map_without_an_entry_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "bpf_call", lambda number, attributes: -1)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.ENOENT)
+    table = kernel.Table.of(kernel.Map(9, 1, 4, 8, 1), "I", "Q")
+    assert (table.get(0), table.count()) == (None, 0)
+    with pytest.raises(ValueError, match="layout of a map"):
+        kernel.Table.of(kernel.Map(9, 1, 4, 4, 1), "I", "Q")
