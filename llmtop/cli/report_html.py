@@ -362,6 +362,7 @@ def _histograms(histograms: Sequence[Histogram]) -> Iterator[str]:
 
 def _kernels(trace: Trace) -> Iterator[str]:
     table = kernel_table(trace, Grouping.SHAPE)
+    table = table.beside([column.key for column in table.columns])
     shown = range(min(_KERNELS, len(table)))
     yield "<section><h2>Kernels</h2>\n"
     rows = [table.cells(row) for row in shown]

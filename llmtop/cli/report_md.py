@@ -88,6 +88,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
 
 def _kernels(trace: Trace) -> Iterator[str]:
     table = kernel_table(trace, Grouping.SHAPE)
+    table = table.beside([column.key for column in table.columns])
     yield "## Kernels"
     yield ""
     yield _row([_escaped(column.title) for column in table.columns])

@@ -12,6 +12,7 @@ from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.analysis.kernels.nvtx_ranges import in_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.kernels.table import (
@@ -203,18 +204,21 @@ def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
 
 def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
     """The first rows, with as many columns as fit, the name taking what is left over."""
-    rows = kernel_rows(table, count)
-    widths = [
-        max(len(text) for text in [column.title, *texts])
-        for column, texts in zip(table.columns, zip(*rows, total_row(table), strict=True), strict=True)
-    ]
-    widths[0] = min(widths[0], _NARROWEST_NAME)
+    widths = _widths(table, kernel_rows(table, count))
     shown = _fitting(table.columns, widths, width)
+    rows = kernel_rows(table.beside([table.columns[i].key for i in shown]), count)
     spare = width - 1 - sum(widths[i] + 2 for i in shown)
     widths[0] = min(widths[0] + max(0, spare), max(len(row[0]) for row in rows))
     yield _row([column.title for column in table.columns], table.columns, shown, widths)
     for texts in (*rows, total_row(table)):
         yield _row(texts, table.columns, shown, widths)
+
+
+def _widths(table: KernelRows, rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column the longest text, of names what they need at least."""
+    columns = zip(table.columns, zip(*rows, total_row(table), strict=True), strict=True)
+    widths = [max(len(text) for text in [column.title, *texts]) for column, texts in columns]
+    return [min(widths[0], _NARROWEST_NAME), *widths[1:]]
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
@@ -228,7 +232,7 @@ def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> li
 def _row(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
     cells = []
     for i in shown:
-        text = shorten(texts[i], widths[i])
+        text = (shorten_kernel if columns[i].key == "name" else shorten)(texts[i], widths[i])
         cells.append(text.rjust(widths[i]) if columns[i].is_number else text.ljust(widths[i]))
     return ("  " + "  ".join(cells)).rstrip()
 

@@ -56,7 +56,18 @@ def test_what_lies_before_and_after_the_cuda_work_is_said_to_be_left_out(tmp_pat
     capture.os("poll", 400 * MS, 1300 * MS)
     said = words(capture.trace(tmp_path), kind)
     share = "a share of the 205 ms from the first to the last GPU work or CUDA call"
-    assert f"{share}; left out are 75.0 ms before and 1.00 s after, with OS calls alone" in said
+    assert f"{share}; left out are 75.0 ms before and 1.00 s after it, with OS calls alone" in said
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_rows_of_the_kernel_table_can_be_told_apart_and_say_what_they_compute(width: int) -> None:
+    said = "".join(report_text(load(TIMELINE), TextStyle(width))).partition("\nKernels\n")[2]
+    titles, *rows = (re.split(r"\s{2,}", line.strip()) for line in said.splitlines()[:21])
+    cells = [dict(zip(titles, row, strict=True)) for row in rows]
+    assert len({(row["kernel"], row.get("grid"), row["block"]) for row in cells}) == 20
+    assert sum("silu bf16" in row["kernel"] for row in cells) == 1
+    assert any("[57344]" in row["kernel"] for row in cells) is ("grid" not in titles)
+    assert ("grid" in titles) is (width >= 80)
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

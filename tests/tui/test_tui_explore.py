@@ -61,6 +61,20 @@ async def settle(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
+@pytest.mark.parametrize(("width", "other"), [(80, 40), (40, 80)])
+async def test_a_name_goes_without_the_grid_where_that_has_a_column(width: int, other: int) -> None:
+    app = ExploreApp([read(load(TIMELINE))])
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("slash", *"silu_kernel", "enter")
+        await settle(pilot)
+        assert "silu" in app.screen_text()
+        assert ("vec8  " in app.screen_text()) is (width == 80)
+        await pilot.resize_terminal(other, 24)
+        await settle(pilot)
+        assert ("vec8  " in app.screen_text()) is (other == 80), "as soon as there is room for the column, and as long"
+
+
 async def test_of_a_range_the_line_below_the_table_has_the_name_of_the_range() -> None:
     trace = load(TIMELINE)
     app = ExploreApp([read(trace, "a-capture-with-a-rather-long-name.sqlite")])

@@ -26,6 +26,8 @@ from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from textual.app import ComposeResult
     from textual.strip import Strip
 
@@ -82,7 +84,9 @@ class KernelsPane(Vertical, RecordedView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.listing = TablePane(f"{self.number} {self.title}", describe=_full_name, sum_up=self._sum_up)
+        self.listing = TablePane(
+            f"{self.number} {self.title}", describe=_full_name, sum_up=self._sum_up, beside=_beside
+        )
         self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
         self._trace: Trace | None = None
@@ -145,6 +149,10 @@ def _summed(totals: Totals) -> str:
 def _counted(count: int, what: str) -> str:
     plural = "es" if what.endswith("ch") else "s"
     return f"{count} {what}{plural if count != 1 else ''}"
+
+
+def _beside(rows: TableView, columns: Collection[str]) -> TableView:
+    return rows.beside(columns) if isinstance(rows, KernelRows) else rows
 
 
 def _full_name(rows: TableView, row: int) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -33,6 +33,10 @@ FRAME_S = 0.025
 
 _NOTHING = Unknown("nothing has been read yet")
 _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
+
+
+Beside: TypeAlias = "Callable[[TableView, Collection[str]], TableView]"
+"""The same rows as they read beside the columns of these keys, which are shown: what one says no other repeats."""
 
 
 class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=False):
@@ -80,9 +84,10 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     class Chosen(Moved):
         """Enter or a double click on a row."""
 
-    def __init__(self, *, id: str | None = None, sort: Sort | None = None) -> None:
+    def __init__(self, *, id: str | None = None, sort: Sort | None = None, beside: Beside | None = None) -> None:
         super().__init__(id=id)
         self.sort = sort
+        self._beside = beside
         self.cursor = 0
         self.filter_text = ""
         self._source: TableView | None = None
@@ -254,8 +259,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         if self._rows is None or not len(self._rows):
             is_filtered = self.filter_text and self._source is not None and len(self._source)
             return explain(_NO_MATCH if is_filtered else self._why_empty, width, height, look)
-        rows = self._rows
-        self._placed = place_columns(rows.columns, width)
+        rows = self._place(self._rows, width)
         top = round(self.scroll_y)
         shown = range(top, min(len(rows), top + height - 1))
         self._make(rows, shown)
@@ -263,6 +267,13 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         cells = ((i, self._made.get(i, coming)) for i in shown)
         body = [row(self._placed, made, width, look, is_cursor=i == self.cursor) for i, made in cells]
         return fill([header(self._placed, self.sort, width, look), *body], width, height, look)
+
+    def _place(self, rows: TableView, width: int) -> TableView:
+        """Choose the columns that fit; the rows as they read beside these."""
+        placed = place_columns(rows.columns, width)
+        if placed != self._placed:
+            self._placed, self._made = placed, {}
+        return rows if self._beside is None else self._beside(rows, [one.column.key for one in placed])
 
     def _make(self, rows: TableView, shown: range) -> None:
         """Make the cells of rows, as many as a frame has time for; the others come with the next."""
@@ -318,6 +329,7 @@ class TablePane(Vertical, FaultBorder):
         title: What stands in the border.
         describe: What the status line says of a row whose cells are all known: the full name, say.
         sum_up: What stands in the lower border: of all rows together, or of those that a filter leaves.
+        beside: See `Beside`.
     """
 
     DEFAULT_CSS = """
@@ -336,10 +348,11 @@ class TablePane(Vertical, FaultBorder):
         describe: Callable[[TableView, int], str] | None = None,
         sum_up: Callable[[TableView], str] | None = None,
         sort: Sort | None = None,
+        beside: Beside | None = None,
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
-        self.table = VirtualTable(sort=sort)
+        self.table = VirtualTable(sort=sort, beside=beside)
         self.title = title
         self._describe = describe
         self._sum_up = sum_up

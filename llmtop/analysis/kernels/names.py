@@ -6,7 +6,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from llmtop.analysis.kernels.family import kernel_kind
+from llmtop.analysis.kernels.family import Family, kernel_kind
+from llmtop.text import shorten
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -54,6 +55,15 @@ def base_name(name: str) -> str:
     head = re.sub(r"<unnamed>|\(anonymous namespace\)", "_", name[:_LONGEST])
     opened = re.split(r"[<(]", head, maxsplit=1)[0].strip()
     return opened.split(" ")[-1].split("::")[-1] or name[:40]
+
+
+def shorten_kernel(short: str, width: int) -> str:
+    """A short name in so many characters: the operation stays, which says more than that it is elementwise.
+
+    >>> shorten_kernel("elementwise silu bf16 vec8", 24), shorten_kernel("GEMM 64x8 bf16 split-K nvjet<2x1>", 24)
+    ('silu bf16 vec8', 'GEMM 64x8 bf… nvjet<2x1>')
+    """
+    return short if len(short) <= width else shorten(short.removeprefix(f"{Family.ELEMENTWISE} "), width)
 
 
 def _suffixes(names: Sequence[str], *, has_title: bool) -> Iterable[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -630,11 +630,16 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """The kernel table: an implementation of `views.TableView` whose cells are made when they are seen."""
+    """The kernel table: an implementation of `views.TableView` whose cells are made when they are seen.
+
+    Attributes:
+        is_shape_shown: Whether grid and block stand in columns of their own, so that names can go without.
+    """
 
     kernels: Kernels
     grouping: Grouping
     rows: Sequence[Row]
+    is_shape_shown: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -643,7 +648,12 @@ class KernelRows:
 
     @property
     def _fields(self) -> tuple[_Field, ...]:
-        return (_TIMED if self.kernels.table.details is None else _COUNTED)[self.grouping]
+        fields = (_TIMED if self.kernels.table.details is None else _COUNTED)[self.grouping]
+        return (_NAME, *fields[1:]) if self.is_shape_shown and self.grouping is Grouping.SHAPE else fields
+
+    def beside(self, columns: Collection[str]) -> KernelRows:
+        """The same rows beside these columns, by their keys: a name says again what no column that is shown does."""
+        return replace(self, is_shape_shown={"grid", "block"} <= set(columns))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -171,9 +171,10 @@ def _outside(trace: Trace, around: Sequence[str]) -> str:
     """How much of the file is before and after the capture, and what it holds there."""
     first = min(trace.start_ns, *(trace.spans[kind].start_ns[0] for kind in around))
     last = max(trace.end_ns, *(max(trace.spans[kind].end_ns) for kind in around))
-    before, after = duration(trace.start_ns - first), duration(last - trace.end_ns)
+    sides = ((trace.start_ns - first, "before"), (last - trace.end_ns, "after"))
+    parts = " and ".join(f"{duration(ns)} {side}" for ns, side in sides if ns)
     what = _listed([_AROUND.get(kind, kind) for kind in around], "and")
-    return f"; left out are {before} before and {after} after, with {what} alone"
+    return f"; left out are {parts} it, with {what} alone"
 
 
 def _listed(words: Sequence[str], last: str = "or") -> str:
