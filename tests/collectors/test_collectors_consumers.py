@@ -101,6 +101,7 @@ def test_the_others_are_named_with_their_cgroup_and_the_server_is_not(
     machine.process(101, "VLLM::EngineCore", 12.0, parent=100)
     machine.process(200, "stress ) ng\x1b[1m", 8.6, group="docker/" + "3f2a91b0c7d1" + 52 * "0")
     trace = later(machine, collector, 2)
+    assert (trace.origin.kind, trace.start_ns, trace.end_ns) == ("live", machine.clock(), machine.clock())
     (track,) = trace.tracks.values()
     assert track.id == "neighbour:200"
     assert dict(track.facts) == {"pid": 200, "cgroup": "docker 3f2a91b0c7d1"}
