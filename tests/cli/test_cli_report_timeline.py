@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis.kernels.nvtx_ranges import only_range
+from llmtop.analysis.pages.report import capture_length
 from llmtop.cli.report import report
 from llmtop.cli.report_text import TextStyle, report_text
-from llmtop.model import Trace
+from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
-from tests.kernel_traces import TIMELINE
+from tests.kernel_traces import TIMELINE, spans
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
 
@@ -134,3 +135,10 @@ def test_a_timeline_has_no_headings_of_what_only_counters_tell(made: Made) -> No
     assert said.count("COMMAND stands for") == 1
     assert "Warp stalls" not in said
     assert "a timeline has no counters" in said
+
+
+def test_a_timeline_without_cuda_work_has_its_length_too() -> None:
+    trace = Trace(Origin("live"), start_ns=0, end_ns=2 * MS, spans={"other": spans("other", [(0, 2 * MS, -1)])})
+    assert capture_length(trace) == '"of the capture" is a share of the 2.00 ms from the first to the last event'
+    empty = replace(trace, spans={**trace.spans, "os": spans("os", [])})
+    assert capture_length(empty) == capture_length(trace)

@@ -20,6 +20,7 @@ from llmtop.analysis.timeline.account import IdleAccount, idle_account
 from llmtop.analysis.timeline.work import GPU_WORK, gpus_at_work
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Missing, SpanTable, Trace, Unknown
+from llmtop.text import listed
 from llmtop.units import duration
 
 
@@ -148,12 +149,13 @@ def capture_length(trace: Trace) -> str:
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
-    around = [
-        kind for kind, spans in trace.spans.items() if spans.start_ns[0] < trace.start_ns or _ends_after(trace, spans)
-    ]
-    ends = _listed([what for what, kinds in _ENDS.items() if any(kind in trace.spans for kind in kinds)])
+    tables = {kind: spans for kind, spans in trace.spans.items() if len(spans)}
+    around = [kind for kind, spans in tables.items() if spans.start_ns[0] < trace.start_ns or _ends_after(trace, spans)]
+    ends = [what for what, kinds in _ENDS.items() if tables.keys() & kinds] or ["event"]
     each = ", for one GPU" if len(gpus_at_work(trace)) > 1 else ""
-    said = f'"of the capture" is a share of the {duration(length)} from the first to the last {ends}{each}'
+    said = (
+        f'"of the capture" is a share of the {duration(length)} from the first to the last {listed(ends, "or")}{each}'
+    )
     return f"{said}{_outside(trace, around)}" if around else said
 
 
@@ -173,12 +175,8 @@ def _outside(trace: Trace, around: Sequence[str]) -> str:
     last = max(trace.end_ns, *(max(trace.spans[kind].end_ns) for kind in around))
     sides = ((trace.start_ns - first, "before"), (last - trace.end_ns, "after"))
     parts = " and ".join(f"{duration(ns)} {side}" for ns, side in sides if ns)
-    what = _listed([_AROUND.get(kind, kind) for kind in around], "and")
+    what = listed(_AROUND.get(kind, kind) for kind in around)
     return f"; left out are {parts} it, with {what} alone"
-
-
-def _listed(words: Sequence[str], last: str = "or") -> str:
-    return f" {last} ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
 
 
 def _time_by_bound(judged: list[Entry]) -> dict[str, float]:

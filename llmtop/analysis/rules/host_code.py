@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules import idle
+from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.units import duration, percent
 
@@ -20,6 +21,7 @@ source = idle.SOURCE
 
 _FUNCTIONS = 3
 _NOTABLE = 0.05
+_WARM = "warm up before, or cache what was compiled"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -30,14 +32,15 @@ def check(trace: Trace) -> Iterator[Finding]:
         amount = "most" if largest.ns > sum(part.ns for part in together) / 2 else "the largest part"
         where = f", {amount} of it in the range {largest.name}" if largest.name else ""
         sampled = tuple(_functions(lost.worst.details))
+        again = recurrence(trace, lost.worst.gpu.gpu, largest.name) if largest.name else None
         yield idle.finding(
             trace,
             lost,
             rule=id,
             message=f"the launching thread runs its own code{where}",
             general=_untraced(trace),
-            evidence=(*sampled, *_run_dry(lost.worst), *_compiled(lost.worst)),
-            action=_action(lost.worst),
+            evidence=(*([str(again)] if again else ()), *sampled, *_run_dry(lost.worst), *_compiled(lost.worst)),
+            action=_action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
@@ -70,11 +73,12 @@ def _untraced(trace: Trace) -> Iterator[str]:
         yield f"part of it may be OS calls: {why}"
 
 
-def _action(lost: idle.Loss) -> str:
+def _action(lost: idle.Loss, again: Recurrence | None) -> str:
     if any(_compiled(lost)):
+        before = "and cache what was compiled: it comes back, so that no warm-up takes it away" if again else _WARM
         return (
             "kernels are compiled while the program runs (NVRTC): keep shapes and types the same from step to step, "
-            "warm up before, or cache what was compiled; what else runs there, move off the launching thread"
+            f"{before}; what else runs there, move off the launching thread"
         )
     if 2 * lost.drained_ns > lost.ns:
         return (
