@@ -123,7 +123,7 @@ PUBLIC: tuple[Public, ...] = (
         "plain SQL: of the longest gap, 84 ms, the thread is off its CPU for 63 ms (SCHED_EVENTS), and in pwrite, "
         "open and truncate for 6 ms; nine gaps of 8 ms are alike",
         ("host-descheduled",),
-        ("host-code", "sync-stalls", "host-waits"),
+        ("host-code", "sync-stalls", "host-waits", "idle-sms"),
     ),
     Public(
         "NCAR__GPU_workshop__MW_baseline.nsys-rep",

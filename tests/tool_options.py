@@ -36,6 +36,7 @@ SINCE_2024 = frozenset(("WorkloadDistribution",))
 NSYS_VALUES = {
     "trace": frozenset(("cuda", "nvtx", "osrt", "cublas", "cudnn", "mpi", "ucx", "openacc", "openmp", "none")),
     "cuda-graph-trace": frozenset(("graph", "node")),
+    "capture-range": frozenset(("cudaProfilerApi", "nvtx", "none")),
     "export": frozenset(("none", "sqlite")),
     "kill": frozenset(("none", "sigterm", "sigkill")),
     "sample": frozenset(("process-tree", "system-wide", "none")),

@@ -128,3 +128,9 @@ def test_what_a_report_lacks_is_asked_for_without_what_it_has() -> None:
     assert "--section WarpStateStats " in of_kernels.command
     assert "--section SpeedOfLight " not in of_kernels.command
     assert of_kernels.command.endswith(" -o report_%i ./p")
+
+
+def test_a_program_that_says_what_to_look_at_is_looked_at_there() -> None:
+    trace = report(Launch("k"), command="ncu --profile-from-start off ./p")
+    assert " --capture-range=cudaProfilerApi ./p" in profiling.timeline(trace)
+    assert "--capture-range" not in profiling.timeline(report(Launch("k"), command="ncu ./p"))

@@ -327,7 +327,7 @@ def test_a_kernel_at_the_dram_roof_says_its_traffic_and_what_is_left() -> None:
     assert "DRAM 1.00 TB/s, 50 % of 2.00 TB/s (ncu)" in finding.evidence
     assert finding.evidence[-1] == (
         "at stake: up to 46.5 ns, 2.3 % of the capture: what is left up to 86 % of the DRAM peak, which a plain copy "
-        "reaches"
+        "reaches on an H100"
     )
     assert finding.next_command == (
         "ncu --kernel-name gemv --launch-count 1 --set full --section SpeedOfLight_HierarchicalTensorRooflineChart"
@@ -722,3 +722,11 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
 def test_no_kernel_is_told_two_causes_of_one_kind(path: Path) -> None:
     subjects = [(finding.rule, finding.action) for finding in diagnose(load(path)).findings]
     assert len(subjects) == len(set(subjects))
+
+
+def test_a_chain_of_dependent_instructions_with_a_block_for_each_sm_is_no_small_grid() -> None:
+    chain = {**LATENCY, WAVES: 0.06, "launch__grid_size": 132, **stall_ratios(wait=9.0, long_scoreboard=1.0)}
+    first, *_ = diagnose(report(Launch("chain", 50_000.0, chain), gpu=H100)).findings
+    assert first.rule == "kernel-waits"
+    first, *_ = diagnose(report(Launch("chain", 50_000.0, {**chain, "launch__grid_size": 8}), gpu=H100)).findings
+    assert first.rule == "kernel-small-grid"

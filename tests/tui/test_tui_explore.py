@@ -16,13 +16,14 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.errors import FileError
-from llmtop.model import Origin, Trace
+from llmtop.model import Origin, RuleResult, Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
 from llmtop.tui.panes.findings_report import FindingsReportPane
 from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import ANALYSIS_THREAD
+from llmtop.tui.panes.sections import SectionRow
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen, active_keys
@@ -125,6 +126,22 @@ async def test_enter_gives_a_findings_details_more_room_and_takes_it_back() -> N
         await pilot.press("enter")
         await settle(pilot)
         assert pane.text.size.height == usual
+
+
+async def test_pages_of_opened_details_are_turned_and_those_of_the_table_otherwise() -> None:
+    app = ExploreApp([read(load(LADDER))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("5")
+        await settle(pilot)
+        pane = app.screen.query_one(FindingsReportPane)
+        await pilot.press("enter", "pagedown")
+        await settle(pilot)
+        assert (pane.listing.table.cursor, pane.text.at > 0) == (0, True)
+        assert "rule kernel-uncoalesced" in app.screen_text(), "the last line of the details"
+        await pilot.press("enter", "pagedown")
+        await settle(pilot)
+        assert pane.listing.table.cursor > 0
 
 
 async def test_hostile_names_are_only_text() -> None:
@@ -565,3 +582,9 @@ async def test_a_file_of_spans_alone_opens_on_them() -> None:
         await settle(pilot)
         assert "[4 Spans] 5 Findings  6 Session  7 Idle" in app.screen_text()
         assert "NVTX range" in app.screen_text()
+
+
+def test_a_remark_of_a_rule_has_no_speedup() -> None:
+    rule = RuleResult("Id", "Name", "Section", (("optimization", "do"), ("warning", "see")), (("global", 20.0),))
+    advice, remark = (SectionRow("Section", "k", 0, 1.0, says, "text", rule) for says in ("optimization", "warning"))
+    assert (advice.worth, remark.worth) == (("global", 20.0), None)

@@ -239,6 +239,10 @@ class ListPane(Vertical, RecordedView):
     ListPane.-open TextPane { display: block; max-height: 100%; }
     """
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "page_details(-1)", "details", show=False, priority=True, tooltip="A page of open details"),
+        Binding("pagedown", "page_details(1)", "details", show=False, priority=True, tooltip="A page of open details"),
+    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -250,6 +254,16 @@ class ListPane(Vertical, RecordedView):
     def compose(self) -> ComposeResult:
         yield self.listing
         yield self.text
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Pages are the table's, unless the details have been given the room."""
+        if action == "page_details":
+            return self.has_class("-open")
+        return super().check_action(action, parameters)
+
+    def action_page_details(self, step: int) -> None:
+        """Read on in details that do not fit."""
+        self.text.action_page(step)
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         """The rows, or why there are none; runs on a thread."""

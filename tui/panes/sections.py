@@ -41,8 +41,8 @@ class SectionRow:
 
     @property
     def worth(self) -> tuple[str, float] | None:
-        """The largest estimate, the whole kernel's before a part's."""
-        speedups = self.rule.speedups if self.rule is not None else ()
+        """The largest estimate, the whole kernel's before a part's, of what is advised: a remark is worth nothing."""
+        speedups = self.rule.speedups if self.rule is not None and self.severity == "optimization" else ()
         return max(speedups, key=lambda one: (one[0] == "global", one[1]), default=None)
 
 
@@ -79,8 +79,8 @@ class SectionsPane(ListPane):
         Column("severity", "says", width=12, help="ok, optimization, warning, error; collected: no advice"),
         Column("speedup", "speedup", "%", width=8, shrink=2, help="the rule's estimate; local ones are of a part"),
         Column("share", "time", "%", width=6, shrink=3, help="the kernel's share of all kernels' time"),
-        Column("section", "section", width=26, shrink=1),
-        Column("kernel", "kernel", width=24, shrink=4),
+        Column("section", "section", width=26, shrink=4),
+        Column("kernel", "kernel", width=24, shrink=1),
         Column("message", "message", width=0, help="the beginning; all of it is below"),
     )
 
@@ -113,7 +113,8 @@ class SectionsPane(ListPane):
         if row.rule is not None:
             paragraphs.append((f"rule {row.rule.id}: {row.rule.name}", "dim"))
             paragraphs += [
-                (f"estimated speedup: {percent(value)} ({kind})", "value") for kind, value in row.rule.speedups
+                (f"estimated speedup: {percent(value)} ({kind})", "value")
+                for kind, value in dict.fromkeys(row.rule.speedups if row.worth is not None else ())
             ]
             paragraphs += [(f"{metric} = {number(value)}", "dim") for metric, value in row.rule.focus]
         return tuple(paragraphs)

@@ -149,7 +149,7 @@ def _is_known(trace: Trace, section: str) -> bool:
 
 def timeline(trace: Trace) -> str:
     """The command that shows when each kernel ran and who launched it."""
-    return filled(trace, TIMELINE)
+    return _timeline(trace, "")
 
 
 def timeline_with_threads(trace: Trace) -> str:
@@ -184,7 +184,10 @@ def lightest_timeline(trace: Trace) -> str:
 
 
 def _timeline(trace: Trace, options: str) -> str:
-    return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}"))
+    """A program that says itself what is to be looked at (cudaProfilerStart) is looked at there alone."""
+    if Option("profile-from-start", "off") in _ncu(trace).options:
+        options = f"--capture-range=cudaProfilerApi {options}".strip()
+    return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}" if options else PROGRAM))
 
 
 def _collect(

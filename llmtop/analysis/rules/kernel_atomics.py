@@ -39,8 +39,8 @@ def judge(judged: Judged) -> Claim | None:
         "add up in registers, then in the warp (__reduce_add_sync, shuffles) or in shared memory, and update "
         "global memory "
         "once a block; or spread the updates over more addresses",
-        judged.row.total_ns * share * _held_up(judged),
-        "the share of atomic requests, by how much of the time it waits for memory or uses it",
+        judged.row.total_ns * _beyond_dram(judged) * _held_up(judged),
+        "its time beyond what its DRAM traffic takes at peak, by how much of it it waits for memory or uses it",
         (f"{si(atomic)} atomic requests (ncu)",),
         ("SourceCounters", "MemoryWorkloadAnalysis_Tables"),
     )
@@ -49,6 +49,12 @@ def judge(judged: Judged) -> Claim | None:
 
 def _asked(judged: Judged, *operations: str) -> float:
     return sum(judged.counter(_REQUESTS.format(operation)) or 0.0 for operation in operations)
+
+
+def _beyond_dram(judged: Judged) -> float:
+    """The share of its time that the bytes themselves do not take; all of it where they were not counted."""
+    verdict = judged.verdict
+    return 1.0 if verdict is None or verdict.dram is None else max(0.0, 1.0 - verdict.dram / 100)
 
 
 def _held_up(judged: Judged) -> float:

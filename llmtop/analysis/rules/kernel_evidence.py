@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound, Verdict
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.family import KernelKind
 from llmtop.analysis.kernels.fusion import chained_launches
-from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of
+from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of, sm_count
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, percent
@@ -23,6 +24,8 @@ HIGH_USE_PERCENT = 80.0
 _FAIR_USE_PERCENT = 70.0
 """Of peak: half way from what is latency-bound (60 %) to high use."""
 _MOST_OF_THE_WAITING = 0.6
+OWN_INSTRUCTIONS = ("wait", "math_pipe_throttle", "dispatch_stall")
+"""What a warp waits for that depends on nobody else: its own instructions, and their pipe."""
 SLACK = f"what {HIGH_USE_PERCENT:.0f} % use of the busiest unit would save"
 """The basis of a stake of `Judged.slack_ns`."""
 SLACK_OF_WAITING = f"{SLACK}, by the share of the waiting"
@@ -78,10 +81,16 @@ class Judged:
 
     @property
     def is_small_grid(self) -> bool:
-        """Whether the grid is the reason for whatever little it loads: below one wave of blocks, and latency-bound."""
+        """Whether the grid is the reason for whatever little it loads: below one wave of blocks, and latency-bound.
+
+        Not where every SM has a block and each warp waits for its own previous instruction: that chain is the reason.
+        """
         waves, verdict = self.facts.waves, self.verdict
-        is_latency = verdict is not None and verdict.bound is Bound.LATENCY
-        return is_latency and isinstance(waves, float) and waves < 1
+        if verdict is None or verdict.bound is not Bound.LATENCY or not isinstance(waves, float) or waves >= 1:
+            return False
+        blocks, sms = self.counter(c.GRID_SIZE), sm_count(self.metrics, find_gpu(self.kernels.gpu))
+        is_everywhere = blocks is not None and sms is not None and blocks >= sms
+        return not (is_everywhere and self.stalled(*OWN_INSTRUCTIONS) >= _MOST_OF_THE_WAITING)
 
     @property
     def is_chained(self) -> bool:

@@ -19,7 +19,7 @@ source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Comput
 
 _REACHED_PERCENT = 86.0
 """Of the DRAM peak: what a plain copy reaches on an H100 (sample_traces/ncu/2025.3.1/copy-at-roof)."""
-_TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches"
+_TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches on an H100"
 _TO_NEXT = "what is left up to the next unit's limit, were there no traffic to the caches"
 _USED_OF_SECTORS = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")

@@ -23,8 +23,8 @@ source = (
 _NOTABLE_SHARE = 0.05
 """Of the kernels' time, for all of them together."""
 _FLOOR_NS = 2_000.0
-"""What a kernel takes that does nothing to speak of; the time at stake is what is above it (the shortest of the
-DeepSeek-OCR study's kernels take 2 µs)."""
+"""What a kernel runs that does nothing to speak of; the time at stake is what is above it (the shortest of the
+DeepSeek-OCR study's kernels run 2 µs)."""
 ADVICE = (
     "LaunchConfiguration",
     "SOLBottleneck",
@@ -71,8 +71,8 @@ def _claim(judged: Judged) -> Claim:
         f"latency-bound with {judged.facts.waves:.2g} waves of blocks: {_blocks(judged)}"
         + (f"; {verdict.why}" if verdict else ""),
         _action(judged),
-        max(0.0, judged.slack_ns - _FLOOR_NS * judged.row.calls),
-        f"{SLACK}, less {duration(_FLOOR_NS)} a launch",
+        max(0.0, (judged.row.total_ns if _is_short(judged) else judged.slack_ns) - _FLOOR_NS * judged.row.calls),
+        f"{'its time' if _is_short(judged) else SLACK}, less the {duration(_FLOOR_NS)} that the shortest kernels run",
         (),
         ("LaunchStats", "Occupancy"),
         ADVICE,
@@ -89,9 +89,13 @@ def _blocks(judged: Judged) -> str:
     return f"grid {grid}{of_tile}, {sms - blocks:.0f} of {sms:.0f} SMs have none"
 
 
+def _is_short(judged: Judged) -> bool:
+    return judged.row.mean_ns < _SHORT_NS
+
+
 def _action(judged: Judged) -> str:
     kind = judged.kind
-    if judged.row.mean_ns < _SHORT_NS:
+    if _is_short(judged):
         return _SHORT
     if kind.is_small_step or kind.family in (Family.REDUCTION, Family.ROUTING):
         return _FUSED

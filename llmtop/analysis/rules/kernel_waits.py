@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import (
+    OWN_INSTRUCTIONS,
+    SLACK_OF_WAITING,
+    Claim,
+    Judged,
+    findings,
+    heavy,
+    occupancy_text,
+)
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent
 
@@ -40,7 +48,7 @@ _WAITS = (
         "divisions, exponentials and roots by cheaper forms",
     ),
     _Wait(
-        ("wait", "math_pipe_throttle", "dispatch_stall"),
+        OWN_INSTRUCTIONS,
         "for their own previous instruction",
         "let each thread work on several independent values (several accumulators, unrolled loops), or have more "
         "warps: a "
