@@ -111,10 +111,19 @@ def first_rows(column: array[int]) -> dict[int, int]:
     import numpy as np
 
     values = np.frombuffer(column, np.int64)
-    begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)  # of each run of one value
-    distinct, firsts = np.unique(values[begins], return_index=True)
+    lowest = values.min()
+    if int(values.max()) - int(lowest) < _NARROW:
+        by_value = np.full(int(values.max() - lowest) + 1, -1)
+        by_value[values[::-1] - lowest] = np.arange(len(values) - 1, -1, -1)  # of several the last one stays
+        distinct = np.flatnonzero(by_value >= 0)
+        firsts = by_value[distinct]
+        distinct += lowest
+    else:
+        begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)  # of each run of one value
+        distinct, places = np.unique(values[begins], return_index=True)
+        firsts = begins[places]
     order = np.argsort(firsts)
-    return dict(zip(distinct[order].tolist(), begins[firsts[order]].tolist(), strict=True))
+    return dict(zip(distinct[order].tolist(), firsts[order].tolist(), strict=True))
 
 
 def replaced(column: array[int], by_key: Mapping[int, int]) -> array[int]:

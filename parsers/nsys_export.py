@@ -25,6 +25,8 @@ _BATCH = 200_000
 _FIRST_ROW = -(1 << 63)
 _FEW_TEXTS = 1000
 """More are looked for by going through all texts of an export."""
+_CALLED = ("nameId", "globalTid")
+"""Both are asked for of the same tables, and found in one pass."""
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=str)
 
@@ -39,6 +41,7 @@ class Export:
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
         self.distinct: Callable[[str, str], frozenset[int]] = lru_cache(self._distinct)
         """The integers of a column of a table."""
+        self._combinations: Callable[[str, Sequence[str]], list[tuple[Any, ...]]] = lru_cache(self._distinct_rows)
         self._has_rows: Callable[[str], bool] = lru_cache(self._any_row)
 
     def _columns(self, table: str) -> frozenset[str]:
@@ -73,8 +76,12 @@ class Export:
         return {key: value for key, value in found if key in wanted and isinstance(value, str)}
 
     def _distinct(self, table: str, column: str) -> frozenset[int]:
-        rows = self.execute(f"SELECT DISTINCT {column} FROM {table}")
-        return frozenset(value for (value,) in rows if isinstance(value, int))
+        columns = _CALLED if column in _CALLED and self.columns(table).issuperset(_CALLED) else (column,)
+        place = columns.index(column)
+        return frozenset(row[place] for row in self._combinations(table, columns) if isinstance(row[place], int))
+
+    def _distinct_rows(self, table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
+        return self.execute(f"SELECT DISTINCT {', '.join(columns)} FROM {table}").fetchall()
 
 
 class Devices:
