@@ -299,7 +299,10 @@ def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> lis
     joined = ", ".join(f"CAST(group_concat(c{i}) AS BLOB)" for i in range(len(expressions)))
     last = _FIRST_ROW
     while last is not None:
+        before = last
         rows, last, *texts = export.execute(f"SELECT count(*), max(r), {joined} FROM ({batch})", (last,)).fetchone()
+        if last is not None and last <= before:  # of a damaged tree SQLite may give the same rows again and again
+            raise sqlite3.DatabaseError("its rows are in no order")
         for column, text in zip(columns, texts, strict=True):
             column.extend(integers(text or b"", rows))
     return columns
