@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -414,3 +415,18 @@ def spans_of(trace: Trace) -> dict[str, list[object]]:
         kind: [getattr(table, one.name) for one in fields(table) if one.name != "amount"]
         for kind, table in trace.spans.items()
     }
+
+
+class _Endless:
+    """A damaged table: SQLite gives the rows up to the fifth again and again."""
+
+    def execute(self, sql: str, parameters: tuple[int, ...] = ()) -> _Endless:
+        return self
+
+    def fetchone(self) -> tuple[int, int, bytes, bytes]:
+        return 0, 5, b"", b""
+
+
+def test_a_table_whose_rows_come_again_and_again_is_refused() -> None:
+    with pytest.raises(sqlite3.DatabaseError, match="in no order"):
+        nsys_export._fetched(cast("nsys_export.Export", _Endless()), "T", (), "1")
