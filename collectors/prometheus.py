@@ -16,6 +16,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -162,7 +163,10 @@ class _Job(Generic[_T]):
 
 
 class _Hand:
-    """A thread that does one job after the other: making one for each page costs as much as a tenth of the page."""
+    """A thread that does one job after the other: making one for each page costs as much as a tenth of the page.
+
+    It ends when it is told to, and when nobody holds this any more.
+    """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
@@ -171,8 +175,9 @@ class _Hand:
     def start(self, work: Callable[[], _T]) -> _Job[_T]:
         """Have something done as soon as what was asked for before is."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="llmtop scrape", daemon=True)
+            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="llmtop scrape", daemon=True)
             self._thread.start()
+            weakref.finalize(self, self._jobs.put, None)
         job = _Job(work)
         self._jobs.put(job)
         return job
@@ -181,10 +186,11 @@ class _Hand:
         """Have the thread end after what it does now."""
         self._jobs.put(None)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-            del job  # and with it the page, before the next is waited for
+
+def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # and with it the page, before the next is waited for
 
 
 class _Asker:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import math
@@ -1071,3 +1072,14 @@ def test_all_pages_are_asked_for_by_one_thread_that_ends_with_the_collector() ->
     assert len(set(askers)) == 1
     askers[0].join(5.0)
     assert not askers[0].is_alive()
+
+
+def test_the_thread_that_asks_ends_when_nobody_holds_the_collector() -> None:
+    hand = prometheus._Hand()
+    assert hand.start(lambda: 42).wait(10)
+    thread = hand._thread
+    assert thread is not None
+    del hand
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -109,13 +109,15 @@ def test_a_gpm_window_fits_between_the_first_two_looks_however_late_one_is() -> 
 
 
 def test_collectors_poll_until_stopped_and_are_closed() -> None:
+    of_others = set(threading.enumerate())
     one, two = FakeCollector("one"), FakeCollector("two")
     session, news = session_of(one, two)
     trace = run_until(session, news, 10)
     assert one.left
     assert two.left
     assert {key[0] for key in trace.series} == {"one", "two"}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("llmtop ")]
+    left = set(threading.enumerate()) - of_others
+    assert not [thread for thread in left if thread.name.startswith("llmtop ")]
 
 
 def test_bad_poll_becomes_an_issue_and_the_collector_goes_on() -> None:

@@ -138,7 +138,7 @@ async def test_between_two_frames_of_the_lanes_the_cursor_and_the_window_move_at
         app.live.refresh_trace()
         assert lanes_of(app)._trace is drawn
         assert "◀" in await press(pilot, "left")
-        assert lanes_of(app)._trace is drawn
+        assert lanes_of(app)._trace is session_of(app).now, "in the past all panes show one moment"
         assert "last 5 min" in await press(pilot, "minus")
         assert lanes_of(app)._trace is session_of(app).now
 
