@@ -248,10 +248,13 @@ def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
 
         chart = roofline_chart(view, style.width - 2, 20, ascii_only=style.ascii_only)
         yield from (f"  {line}" for line in chart.splitlines())
-        for mark, point in point_marks(view)[:_KERNELS]:
+        marks = point_marks(view)
+        for mark, point in marks:
             of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of the roof"
             where = f"{number(point.intensity)} FLOP/B, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
             yield f"  {mark} {where}  {shorten(point.label, max(20, style.width - len(where) - 6))}"
+        if len(view.points) > len(marks):
+            yield f"  and {len(view.points) - len(marks)} more, which are not drawn"
         roofs = ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
         yield from _wrapped(f"roofs: {roofs}", style, "  ", "    ")
     elif view.why_not is not None:

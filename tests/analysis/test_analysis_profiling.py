@@ -134,3 +134,8 @@ def test_a_program_that_says_what_to_look_at_is_looked_at_there() -> None:
     trace = report(Launch("k"), command="ncu --profile-from-start off ./p")
     assert " --capture-range=cudaProfilerApi ./p" in profiling.timeline(trace)
     assert "--capture-range" not in profiling.timeline(report(Launch("k"), command="ncu ./p"))
+
+
+def test_of_a_timeline_the_number_of_a_launch_counts_from_where_it_begins() -> None:
+    assert "--launch-skip counts from where this capture begins" in profiling.where_to_run(load(TIMELINE))
+    assert "--launch-skip" not in profiling.where_to_run(load(LADDER))

@@ -38,6 +38,11 @@ FULL_SET = frozenset(
 )  # fmt: skip
 """What the set "full" has, of what a version knows (`ncu --list-sets` of 2022.3 and 2024.1)."""
 _WARM = Option("cache-control", "none")
+_FROM_WHERE = (
+    "--launch-skip counts from where this capture begins: if the program had run before, have ncu begin there too "
+    "(cudaProfilerStart and --profile-from-start off, or --nvtx-include)"
+)
+"""Of a timeline nobody can tell how many launches of a kernel came before it."""
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
@@ -70,11 +75,15 @@ def directory(trace: Trace) -> str:
 
 
 def where_to_run(trace: Trace) -> str:
-    """What to know of the commands before one pastes them: where they run, or what `COMMAND` stands for."""
+    """What to know of the commands before one pastes them: where they run, what `COMMAND` and a number stand for."""
+    parts: list[str] = []
     if program(trace) == PROGRAM:
-        return f"{PROGRAM} stands for the program's command line, which the capture does not name"
-    where = directory(trace)
-    return f"commands are to run in {where}, as the program did" if where else ""
+        parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
+    elif where := directory(trace):
+        parts.append(f"commands are to run in {where}, as the program did")
+    if trace.kernels is not None and len(trace.kernels) and not _is_ncu(trace):
+        parts.append(_FROM_WHERE)
+    return "; ".join(parts)
 
 
 def filled(trace: Trace, remedy: str) -> str:
