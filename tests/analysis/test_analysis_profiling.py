@@ -11,6 +11,7 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.pages.report import capture_length
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
@@ -139,3 +140,9 @@ def test_a_program_that_says_what_to_look_at_is_looked_at_there() -> None:
 def test_of_a_timeline_the_number_of_a_launch_counts_from_where_it_begins() -> None:
     assert "--launch-skip counts from where this capture begins" in profiling.where_to_run(load(TIMELINE))
     assert "--launch-skip" not in profiling.where_to_run(load(LADDER))
+
+
+def test_a_report_that_ends_at_the_number_it_was_given_says_so() -> None:
+    launches = [Launch("k"), Launch("k")]
+    assert "after the 2 launches" in capture_length(report(*launches, command="ncu -c 2 ./p"))
+    assert capture_length(report(*launches, command="ncu -c 3 ./p")) == ""

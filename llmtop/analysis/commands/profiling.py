@@ -120,6 +120,11 @@ def of_launch_as_run(trace: Trace, launch: int) -> str:
     return _collect(trace, (_WARM, *as_run.only(launch, function, before)), _WHOLE, "kernel", as_run)
 
 
+def is_cut_off(trace: Trace) -> bool:
+    """Whether a report ends because it has as many launches as were asked for: the program may have gone on."""
+    return trace.kernels is not None and Option("launch-count", str(len(trace.kernels))) in _ncu(trace).options
+
+
 def empties_caches(trace: Trace) -> bool:
     """Whether caches were emptied before each pass: Nsight Compute does so unless it is told not to."""
     return _is_ncu(trace) and _WARM not in _ncu(trace).options

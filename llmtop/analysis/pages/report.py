@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.counters import Counters
 from llmtop.analysis.kernels.family import Family
 from llmtop.analysis.kernels.table import (
@@ -146,6 +147,8 @@ def capture_length(trace: Trace) -> str:
     What a program does before its first CUDA call and after its last work is no time that its GPUs could have had:
     calls of the operating system are taken in only between.
     """
+    if profiling.is_cut_off(trace) and trace.kernels is not None:
+        return f"the report ends after the {len(trace.kernels)} launches that it was to have: shares are of these alone"
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
