@@ -17,7 +17,7 @@ from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llmtop.model import Fact, Target
     from llmtop.servers.launch import Launched
@@ -86,7 +86,17 @@ def first_target(launched: Launched) -> Target | None:
         return several.servers[0]
     except TargetError:
         below = procfs.below(launched.supervisor_pid)
-        return next(iter(find_servers(among=below)), None) or next((live.find(pid) for pid in below), None)
+        return next(iter(find_servers(among=below)), None) or _first_alive(below)
+
+
+def _first_alive(pids: Iterable[int]) -> Target | None:
+    """The first of these that has not ended since they were listed."""
+    for pid in pids:
+        try:
+            return live.find(pid)
+        except TargetError:
+            continue
+    return None
 
 
 def ended_at_once(launched: Launched) -> int:

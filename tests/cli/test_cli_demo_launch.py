@@ -15,6 +15,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from llmtop import procfs
 from llmtop.cli.demo import port
 from llmtop.cli.launch import ended_at_once, first_target
 from llmtop.cli.run import run
@@ -108,6 +109,20 @@ def test_what_a_command_leaves_running_is_watched() -> None:
         assert "sleep" in target.title
         os.kill(target.root_pid, signal.SIGKILL)
         until(lambda: first_target(launched) is None)
+
+
+def test_what_has_ended_since_it_was_listed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Launched(["sh", "-c", "setsid sleep 1000 & exit 0"], grace_s=0.1) as launched:
+        assert launched.wait(DEADLINE_S) == 0
+        until(lambda: first_target(launched) is not None)
+        left = procfs.below(launched.supervisor_pid)
+        gone = subprocess.Popen(["true"])
+        gone.wait(DEADLINE_S)
+        monkeypatch.setattr(procfs, "below", lambda _: [gone.pid, *left])
+        target = first_target(launched)
+        assert target is not None
+        assert "sleep" in target.title
+        os.kill(target.root_pid, signal.SIGKILL)
 
 
 def test_the_demo_serves_until_a_signal_and_leaves_nothing() -> None:
