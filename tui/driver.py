@@ -193,6 +193,8 @@ class TerminalDriver(LinuxDriver):
         self._may_ask = False
         self._is_answered = threading.Event()
         self._asked_at_s = 0.0
+        self._questions = self._answers = 0
+        """Who has waited too long for an answer asks again, and then two are under way."""
 
     def start_application_mode(self) -> None:
         """Take the terminal: at the start, and when the program goes on after it was stopped."""
@@ -205,19 +207,23 @@ class TerminalDriver(LinuxDriver):
             self._hold = _Hold(self._stream, self.fileno, end)
         self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
         self._may_ask = True
+        self._questions = self._answers = 0
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def ask_cursor(self) -> None:
         """Have the terminal say where its cursor is: it does so when it has shown all that was written before."""
         if self._may_ask:
+            self._questions += 1
             self._expect_answer()
             self.write(_ASK_CURSOR)
 
     def process_message(self, message: Message) -> None:
         """Take what the terminal sends; in the thread that reads."""
         if isinstance(message, events.CursorPosition):
-            self._is_answered.set()
+            self._answers += 1
+            if self._answers >= self._questions:
+                self._is_answered.set()
         super().process_message(message)
 
     def disable_input(self) -> None:
