@@ -28,7 +28,11 @@ OBEDIENT = (
     "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
     "print('ready', flush=True)\nsignal.pause()\n"
 )
-DEAF = SLEEPER.replace("import sys", "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)")
+DEAF = SLEEPER.replace(
+    "import sys",
+    "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a shell's background jobs ignore it
+)
 MY_NAME = procfs.name(os.getpid())
 
 
