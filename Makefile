@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test check format packages snapshots clean
+.PHONY: help demo test check fuzz format packages snapshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,6 +20,9 @@ check: $(VENV)/.dev  ## lint, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: packages $(VENV)/.dev  ## run the property tests with other examples, and many more, than the tests draw
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile fuzz
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .

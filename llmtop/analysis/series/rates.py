@@ -43,9 +43,7 @@ def increase(series: Series | None, window_ns: int, now_ns: int | None = None) -
         return TOO_FEW
     end_ns = now_ns if now_ns is not None else series.last_t_ns or 0
     times, values = series.stretch(end_ns - window_ns, end_ns)
-    # Nearly always there is no gap and no restart: hundreds of counters a frame are compared without a Python loop.
-    is_near = len(times) > 1 and times[0] >= end_ns - 2 * window_ns
-    if is_near and all(map(le, values, values[1:])):
+    if _has_no_break(times, values, end_ns - 2 * window_ns):
         return Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
     points = list(_window(series, end_ns - window_ns, end_ns).known)
     if len(points) < 2:
@@ -58,22 +56,31 @@ def amounts(several: Sequence[Series | None], window_ns: int, now_ns: int) -> li
     """How much counters grew that are read together and begin anew together, the largest last: a histogram's buckets.
 
     As `increase` has it. Where the last has neither a gap nor a restart in the window, the others have none: of them
-    two values are read.
+    two values are read. One that by its next poll has counted what it had before a restart hides that restart.
     """
     whole = several[-1] if several else None
-    told = increase(whole, window_ns, now_ns)
-    if whole is None or isinstance(told, Unknown):
+    if whole is None:
         return [_amount(one, window_ns, now_ns) for one in several]
     times, values = whole.stretch(now_ns - window_ns, now_ns)
-    is_plain = told == Increase(values[-1] - values[0], (times[-1] - times[0]) / NS_PER_S)
+    if not _has_no_break(times, values, now_ns - 2 * window_ns):
+        return [_amount(one, window_ns, now_ns) for one in several]
     last = whole.from_end(now_ns)
     first = last + len(times) - 1
     first_ns, last_ns = times[0], times[-1]
-    steps = (one.step(first, first_ns, last, last_ns) if one is not None and is_plain else None for one in several)
+    steps = (one.step(first, first_ns, last, last_ns) if one is not None else None for one in several)
     return [
         step if step is not None and step >= 0 else _amount(one, window_ns, now_ns)
         for one, step in zip(several, steps, strict=True)
     ]
+
+
+def _has_no_break(times: Sequence[int], values: Sequence[float], since_ns: int) -> bool:
+    """Whether a stretch has neither a gap nor a restart, as nearly always.
+
+    Hundreds of counters a frame are compared so without a Python loop. A sample without a value is NaN, which is not
+    at most anything.
+    """
+    return len(times) > 1 and times[0] >= since_ns and all(map(le, values, values[1:]))
 
 
 def _amount(series: Series | None, window_ns: int, now_ns: int) -> float | Unknown:
