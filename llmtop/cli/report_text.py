@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.kernels.bounds import Bound
+from llmtop.analysis.kernels.bounds import LEANS, Bound
 from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
@@ -44,11 +44,13 @@ _RANGES = 10
 _CLASS_WIDTH = 10
 _CLASS_REST = 36
 """What the other columns of that table take."""
-_CLASSES = (
-    "A class is the side that a kernel leans to, however little it uses: SM % less DRAM %, above 5 compute, below -5 "
-    "memory. The bound is what limits it: its memory has the caches, and below 60 % of both it is latency."
+_LEANING = (
+    "What a kernel leans to is the busier one of two, however little either is: SM % less DRAM %, above 5 SM, below -5 "
+    "DRAM (the DeepSeek-OCR study's classes compute and memory). The bound is what limits it: there memory has the "
+    "caches too, and below 60 % of both it is latency."
 )
 _MEANS = " Means count each kernel once; by time, as long as it takes."
+_CACHED = "{} of the time is memory-bound and does not lean to DRAM: caches or shared memory limit it."
 _REASONS = 4
 _NOTABLE_REASON = 0.01
 """Of the waiting."""
@@ -157,15 +159,18 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
     classes = kernel_classes(trace)
     if not classes:
         return
-    yield from _heading("Means by class", style)
+    yield from _heading("Means by what kernels lean to", style)
     is_one = classes[-1].kernels == 1
-    yield from _wrapped(_CLASSES + ("" if is_one else _MEANS), style, "  ")
+    cached = classes[-1].cached_share
+    yield from _wrapped(_LEANING + ("" if is_one else _MEANS), style, "  ")
+    if cached:
+        yield from _wrapped(_CACHED.format(percent(100 * cached)), style, "  ")
     shown_keys = list(COLUMNS)[: max(0, (style.width - _CLASS_REST) // _CLASS_WIDTH)]
     titles = "".join(f"{COLUMNS[key][0]:>{_CLASS_WIDTH}}" for key in shown_keys)
-    yield f"  {'class':<9}{'kernels':>8}{'time':>7}{titles}  duration"
+    yield f"  {'leans to':<9}{'kernels':>8}{'time':>7}{titles}  duration"
     for one in classes:
         time = "" if one.share is None else percent(100 * one.share)
-        head = f"  {one.name:<9}{one.kernels:>8}{time:>7}"
+        head = f"  {LEANS.get(one.name, one.name):<9}{one.kernels:>8}{time:>7}"
         mean = duration(one.means["duration"]) if "duration" in one.means else UNKNOWN
         yield f"{head}{_class_cells(one.means, shown_keys)}{mean:>10}"
     if not is_one:

@@ -20,11 +20,22 @@ def test_kernels_are_classed_by_sm_less_dram_and_means_are_over_kernels() -> Non
     )
     compute, memory, everything = kernel_classes(trace)
     assert (compute.name, compute.kernels, compute.share) == ("compute", 2, 0.9)
+    assert compute.cached_share == 0.0, "below 60 % of both its bound is latency"
     assert compute.means == {"sm": 35.0, "memory": 40.0, "dram": 15.0, "occupancy": 20.0, "duration": 4500.0}
     assert (memory.name, memory.kernels) == ("memory", 1)
     assert (everything.name, everything.kernels, everything.share) == ("all", 3, 1.0)
     by_time = {"sm": 36.0, "dram": 13.0, "memory": 46.0, "occupancy": 20.0}
     assert everything.by_time == pytest.approx(by_time), "8 of 10 µs are a's"
+
+
+def test_what_is_memory_bound_and_does_not_lean_to_dram_is_told_apart() -> None:
+    trace = report(
+        Launch("in_caches", 6000.0, {COMPUTE: 70.0, MEMORY: 90.0, DRAM: 1.0}),
+        Launch("in_dram", 3000.0, {COMPUTE: 10.0, MEMORY: 90.0, DRAM: 90.0}),
+        Launch("computes", 1000.0, {COMPUTE: 90.0, MEMORY: 30.0, DRAM: 1.0}),
+    )
+    shares = {one.name: (one.share, one.cached_share) for one in kernel_classes(trace)}
+    assert shares == {"compute": (0.7, 0.6), "memory": (0.3, 0.0), "all": (1.0, 0.6)}
 
 
 def test_a_timeline_has_no_classes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT, Bound
+from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, LEANS, MARGIN_PERCENT, Bound
 from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.analysis.kernels.table import dimensions
 from llmtop.model import Unknown
@@ -86,7 +86,7 @@ def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
         yield from _titled("bound", f"unknown: {verdict.reason}", width, look, "dim")
     else:
         has_class = verdict.dram is not None and verdict.leaning is not Bound.UNKNOWN
-        leaning = f"; by SM against DRAM alone: {verdict.leaning}" if has_class else ""
+        leaning = f"; of SM and DRAM alone it leans to {LEANS[verdict.leaning]}" if has_class else ""
         # Of a report of a few metrics the verdict rests on DRAM alone.
         meaning = _MEANING[verdict.bound] if verdict.compute is not None else f"{verdict.why}; compute not collected"
         yield from _titled("bound", f"{verdict.bound}: {meaning}{leaning}", width, look)

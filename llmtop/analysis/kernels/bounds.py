@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -97,6 +98,10 @@ def bound_by_traffic(dram_percent: float | None, occupied_percent: float | None)
     if occupied_percent is not None and max(occupied_percent, dram_percent) < LATENCY_PERCENT:
         return Verdict(Bound.LATENCY, None, dram_percent, dram_percent, Bound.UNKNOWN)
     return None
+
+
+LEANS: Mapping[str, str] = {Bound.COMPUTE: "SM", Bound.MEMORY: "DRAM", Bound.BALANCED: "neither"}
+"""What a kernel leans to, as tables say it: "compute" and "memory" are words for what limits it."""
 
 
 def lean(compute: float, memory: float) -> Bound:

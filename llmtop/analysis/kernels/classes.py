@@ -31,6 +31,7 @@ class KernelClass:
         name: "compute", "memory" or "balanced"; "all" for all of them together.
         kernels: Distinct by name, grid and block.
         share: Of all kernels' time, 0 to 1; None without times.
+        cached_share: The part of it that is memory-bound while DRAM does not lead: caches or shared memory limit it.
         means: By column (`COLUMNS`), over the kernels of which it is known, each counted once, as in the study;
             without columns of which nothing is.
         by_time: The same weighted by the kernels' time, without "duration".
@@ -39,8 +40,13 @@ class KernelClass:
     name: str
     kernels: int
     share: float | None
+    cached_share: float
     means: Mapping[str, float]
     by_time: Mapping[str, float]
+
+
+def _is_cached(facts: KernelFacts) -> bool:
+    return facts.class_name is not Bound.MEMORY and facts.bound_name is Bound.MEMORY
 
 
 def _compute(facts: KernelFacts) -> float | Unknown | None:
@@ -88,6 +94,7 @@ def kernel_classes(trace: Trace) -> tuple[KernelClass, ...]:
             name,
             len(several),
             kernels.share(sum(ns for _, ns, _ in several)),
+            kernels.share(sum(ns for facts, ns, _ in several if _is_cached(facts))) or 0.0,
             _means([(facts, mean_ns) for facts, _, mean_ns in several]),
             _means_by_time([(facts, total_ns) for facts, total_ns, _ in several]),
         )

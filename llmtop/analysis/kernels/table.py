@@ -17,7 +17,7 @@ from itertools import islice
 
 from llmtop.analysis.gpus.models import Gpu, find_gpu
 from llmtop.analysis.kernels import counters as c
-from llmtop.analysis.kernels.bounds import Bound, Verdict, bound_by_traffic, kernel_bound, lean
+from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traffic, kernel_bound, lean
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
 from llmtop.analysis.kernels.names import short_names
@@ -495,7 +495,7 @@ def _waves(kernels: Kernels, row: Row) -> Cell:
 
 def _class(kernels: Kernels, row: Row) -> Cell:
     name = _facts(kernels, row).class_name
-    return c.not_collected("SM or DRAM throughput", c.SPEED_OF_LIGHT) if name is Bound.UNKNOWN else str(name)
+    return LEANS.get(name, c.not_collected("SM or DRAM throughput", c.SPEED_OF_LIGHT))
 
 
 def _family(kernels: Kernels, row: Row) -> Cell:
@@ -584,7 +584,7 @@ _MEMORY = (
     _Field(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
     _Field(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
     _Field(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
-    _Field(Column("class", "class", "", 8, 16, "SM % less DRAM %: above 5 compute, below -5 memory"), _class),
+    _Field(Column("class", "leans to", "", 8, 16, "SM % less DRAM %: above 5 SM, below -5 DRAM; no bound"), _class),
 )
 _FAMILY = _Field(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
 _REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
