@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from math import isfinite
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.classes import COLUMNS, KernelClass, kernel_classes
@@ -21,10 +21,13 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import GpuIdle, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Fact, Finding, Issue, Stack, Trace, Unknown, Value
+from llmtop.cli.documents import fact, finding_document
+from llmtop.model import Finding, Issue, Stack, Trace, Unknown, Value
+
+if TYPE_CHECKING:
+    from llmtop.cli.documents import Json
 
 SCHEMA = "llmtop.report/1"
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 _TEMPLATES = 64
 
 
@@ -57,13 +60,7 @@ _dumps = json.JSONEncoder(allow_nan=False).encode
 _NUMBERS = frozenset({int, float})
 
 
-def _fact(value: Fact) -> Json:
-    """A value, or why there is none; JSON knows neither NaN nor infinity."""
-    if isinstance(value, Unknown):
-        return {"unknown": value.reason, "remedy": value.remedy}
-    if isinstance(value, float) and not isfinite(value):
-        return _fact(Unknown("the value in the report is not a finite number"))
-    return value
+_fact = partial(fact, not_finite=Unknown("the value in the report is not a finite number"))
 
 
 class _Metrics:
@@ -180,18 +177,7 @@ def _stack(stack: Stack) -> Json:
 
 
 def _finding(finding: Finding) -> Json:
-    return {
-        "rule": finding.rule,
-        "severity": str(finding.severity),
-        "subject": finding.subject,
-        "message": finding.message,
-        "evidence": list(finding.evidence),
-        "action": finding.action,
-        "next_command": finding.next_command,
-        "no_command": finding.no_command,
-        "source": finding.source,
-        "at_stake_ns": finding.at_stake_ns,
-    }
+    return finding_document(finding) | {"no_command": finding.no_command, "at_stake_ns": finding.at_stake_ns}
 
 
 def _issue(issue: Issue) -> Json:

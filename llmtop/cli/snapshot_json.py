@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
@@ -28,16 +27,16 @@ from llmtop.analysis.threads.python_frames import is_python, join_python
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Fact, Finding, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.cli.documents import fact, finding_document
+from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.analysis.series.histograms import Quantile
     from llmtop.analysis.views import RooflinePoint, RooflineView
+    from llmtop.cli.documents import Json
     from llmtop.model import Metric, Quantity, Target, TargetProcess
-
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 SNAPSHOT_SCHEMA = "llmtop.snapshot/1"
 
@@ -66,12 +65,12 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "schema": SNAPSHOT_SCHEMA,
         "host": _host(trace, target),
         "target": _target(trace, target, window_ns),
-        "liveness": _liveness(trace) if target is not None else _fact(NO_TARGET),
+        "liveness": _liveness(trace) if target is not None else fact(NO_TARGET),
         "window_s": seconds,
         "gpus": [_gpu(trace, track, window_ns) for track in tracks],
         "gpu_totals": _gpu_totals(trace, tracks, window_ns),
         "roofline": [point for track in tracks for point in _roofline_of(trace, target, track.id, gpus, window_ns)],
-        "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else _fact(NO_TARGET),
+        "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
@@ -82,7 +81,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "idle_causes": [_idle_causes(gpu, idle_causes(trace, gpu, window_ns)) for gpu in gpus],
         "correlation": [_correlations(gpu, correlations(trace, gpu, window_ns)) for gpu in gpus],
         "verdict": _verdict(diagnosed),
-        "findings": [_finding(finding) for finding in diagnosed.findings],
+        "findings": [finding_document(finding) for finding in diagnosed.findings],
         "missing": [missing.document for missing in _all_missing(trace, server, threads, syscalls)],
         "self": _self(trace, window_ns),
     }
@@ -97,11 +96,11 @@ def _of_server(
 
 def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
     return {
-        "cpu": _fact(own_cpu(trace, window_ns)),
-        "helpers_cpu": _fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
-        "start_cpu_s": _fact(_cpu_until(trace, trace.end_ns - window_ns)),
-        "rss_bytes": _fact(latest(trace, ids.SELF, v.SELF_RSS)),
-        "probes": _fact(probe_hits_per_s(trace, window_ns)),
+        "cpu": fact(own_cpu(trace, window_ns)),
+        "helpers_cpu": fact(own_cpu(trace, window_ns, v.SELF_HELPERS)),
+        "start_cpu_s": fact(_cpu_until(trace, trace.end_ns - window_ns)),
+        "rss_bytes": fact(latest(trace, ids.SELF, v.SELF_RSS)),
+        "probes": fact(probe_hits_per_s(trace, window_ns)),
     }
 
 
@@ -120,40 +119,31 @@ def _roofline(trace: Trace, target: Target | None, gpu: TrackId, *, mine: bool) 
 # -- the JSON document -----------------------------------------------------------------------------------------
 
 
-def _fact(value: Fact) -> Json:
-    """A value, or the object that stands for one that is not known; never NaN."""
-    if isinstance(value, Unknown):
-        return {"unknown": value.reason, "remedy": value.remedy}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"unknown": "not a finite number", "remedy": ""}
-    return value
-
-
 def _host(trace: Trace, target: Target | None) -> dict[str, Json]:
-    facts = {key: _fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
+    facts = {key: fact(value) for track in trace.tracks_of(TrackKind.HOST) for key, value in track.facts.items()}
     for key, metric in (("cpu_pressure_percent", v.HOST_CPU_PRESSURE), ("load_1min", v.HOST_LOAD)):
         is_read = trace.get(ids.HOST, metric) is not None
-        facts[key] = _fact(latest(trace, ids.HOST, metric) if is_read or target else NO_TARGET)
+        facts[key] = fact(latest(trace, ids.HOST, metric) if is_read or target else NO_TARGET)
     if target is not None:
         facts["cpu_consumers"] = [
             {"name": one.name, "pids": list(one.pids), "cgroup": one.group, "cores": round(one.cores, 3)}
             for one in neighbours(trace)
         ]
         for key, metric in (("steal_percent", v.HOST_STEAL), ("cpu_in_use_cores", v.HOST_CPU)):
-            facts[key] = _fact(host(trace, metric))
+            facts[key] = fact(host(trace, metric))
     return facts
 
 
 def _target(trace: Trace, target: Target | None, window_ns: int) -> Json:
     if target is None:
-        return _fact(NO_TARGET)
+        return fact(NO_TARGET)
     return {
         "pid": target.pid,
         "root_pid": target.root_pid,
         "kind": target.kind,
-        "version": _fact(version_of(trace, target)),
-        "model": _fact(model_of(trace, target)),
-        "dtype": _fact(target.dtype),
+        "version": fact(version_of(trace, target)),
+        "model": fact(model_of(trace, target)),
+        "dtype": fact(target.dtype),
         "ports": list(target.ports),
         "config": {str(feature): _setting(found) for feature, found in configuration(trace).items()},
         "processes": [_process(trace, one, window_ns) for one in target.processes],
@@ -167,13 +157,13 @@ def _process(trace: Trace, one: TargetProcess, window_ns: int) -> dict[str, Json
         "pid": one.pid,
         "role": one.role,
         "name": one.name,
-        "cpu_cores": _fact(used if isinstance(used, Unknown) else used / NS_PER_S),
-        "rss_bytes": _fact(latest(trace, track, v.PROCESS_RSS)),
+        "cpu_cores": fact(used if isinstance(used, Unknown) else used / NS_PER_S),
+        "rss_bytes": fact(latest(trace, track, v.PROCESS_RSS)),
     }
 
 
 def _setting(found: Setting | Unknown) -> Json:
-    return _fact(found) if isinstance(found, Unknown) else {"value": _fact(found.value), "source": found.source}
+    return fact(found) if isinstance(found, Unknown) else {"value": fact(found.value), "source": found.source}
 
 
 def _liveness(trace: Trace) -> Json:
@@ -207,8 +197,8 @@ def _gpu_totals(trace: Trace, tracks: Sequence[Track], window_ns: int) -> dict[s
     activity = [mean(trace, one.id, v.GPU_SM, window_ns, at_least=1) for one in tracks]
     return {
         "count": len(tracks),
-        "sm": _fact(_sum(activity, len(tracks))),
-        **{key: _fact(_sum(values)) for key, values in means.items()},
+        "sm": fact(_sum(activity, len(tracks))),
+        **{key: fact(_sum(values)) for key, values in means.items()},
     }
 
 
@@ -233,35 +223,35 @@ def _efficiency(view: EfficiencyView) -> dict[str, Json]:
 
 def _quantity(number: Quantity | Unknown) -> dict[str, Json]:
     if isinstance(number, Unknown):
-        return {"value": _fact(number), "unit": "", "source": ""}
-    return {"value": _fact(number.value), "unit": number.unit, "source": number.source}
+        return {"value": fact(number), "unit": "", "source": ""}
+    return {"value": fact(number.value), "unit": number.unit, "source": number.source}
 
 
 def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
     def over_window(metric: Metric) -> Json:
-        return _fact(mean(trace, track.id, metric, window_ns, at_least=1))
+        return fact(mean(trace, track.id, metric, window_ns, at_least=1))
 
     reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return {
         "index": ids.gpu_index(track.id),
-        "uuid": _fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
-        "name": _fact(track.facts.get("name", track.name)),
+        "uuid": fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
+        "name": fact(track.facts.get("name", track.name)),
         "sm": over_window(v.GPU_SM),
         "dram": over_window(v.GPU_DRAM),
         "tensor": over_window(v.GPU_TENSOR),
         "occupancy": over_window(v.GPU_OCCUPANCY),
-        "dram_bytes_per_s": _fact(dram_bytes_per_s(trace, track.id, window_ns)),
-        "memory_used_bytes": _fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
+        "dram_bytes_per_s": fact(dram_bytes_per_s(trace, track.id, window_ns)),
+        "memory_used_bytes": fact(latest(trace, track.id, v.GPU_MEMORY_USED)),
         "power_w": over_window(v.GPU_POWER),
         "sm_mhz": over_window(v.GPU_SM_CLOCK),
         "sm_mhz_true": over_window(v.GPU_SM_CLOCK_TRUE),
-        "throttle": _fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
+        "throttle": fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
         "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
     }
 
 
 def _gpu_process(one: GpuProcess) -> dict[str, Json]:
-    return {"pid": one.pid, "name": one.name, "memory_bytes": _fact(one.memory)}
+    return {"pid": one.pid, "name": one.name, "memory_bytes": fact(one.memory)}
 
 
 def _points(gpu: TrackId, view: RooflineView, mean: RooflinePoint | Unknown) -> Iterator[Json]:
@@ -274,9 +264,9 @@ def _points(gpu: TrackId, view: RooflineView, mean: RooflinePoint | Unknown) -> 
             yield {
                 "gpu": ids.gpu_index(gpu),
                 "label": point.label,
-                "intensity": _fact(point.intensity),
-                "flops_per_s": _fact(point.flops_per_s),
-                "bytes_per_s": _fact(point.bytes_per_s),
+                "intensity": fact(point.intensity),
+                "flops_per_s": fact(point.flops_per_s),
+                "bytes_per_s": fact(point.bytes_per_s),
                 "precision": point.precision,
                 "source": point.source,
                 "quality": point.quality.value,
@@ -284,11 +274,11 @@ def _points(gpu: TrackId, view: RooflineView, mean: RooflinePoint | Unknown) -> 
 
 
 def _stat(stat: Stat) -> dict[str, Json]:
-    shown: dict[str, Json] = {"value": _fact(stat.value), "unit": stat.unit, "source": stat.source}
+    shown: dict[str, Json] = {"value": fact(stat.value), "unit": stat.unit, "source": stat.source}
     if stat.note:
         shown["note"] = stat.note
     if stat.mean is not None:
-        shown["mean"] = _fact(stat.mean)
+        shown["mean"] = fact(stat.mean)
     if stat.bounds is not None:
         shown |= _bounds(stat.bounds)
     return shown
@@ -308,7 +298,7 @@ def _sides(bounds: Quantile) -> dict[str, float]:
 
 def _objective(one: Judged) -> dict[str, Json]:
     limits: dict[str, Json] = {"objective": one.objective.title, "limit_s": one.objective.limit_s}
-    met = _fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
+    met = fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
     if one.seen is None:
         return limits | {"is_met": met}
     high = one.seen.high if math.isfinite(one.seen.high) else None
@@ -320,7 +310,7 @@ def _connections(trace: Trace) -> Iterator[Json]:
     for track in trace.tracks_of(TrackKind.ENDPOINT):
         values = {key: latest(trace, track.id, metric) for key, metric in _OF_CONNECTIONS.items()}
         if not isinstance(values["established"], Unknown):
-            yield {"port": int(ids.port(track.id))} | {key: _fact(value) for key, value in values.items()}
+            yield {"port": int(ids.port(track.id))} | {key: fact(value) for key, value in values.items()}
 
 
 _OF_CONNECTIONS = {
@@ -334,7 +324,7 @@ def _thread(row: ThreadRow) -> dict[str, Json]:
     shares = row.shares
     named: dict[str, Json] = {"pid": row.pid, "tid": row.tid, "name": row.name, "role": row.role}
     if not isinstance(shares, Shares):
-        return named | {"on_cpu": _fact(shares), "run_queue": _fact(shares), "blocked": {}}
+        return named | {"on_cpu": fact(shares), "run_queue": fact(shares), "blocked": {}}
     blocked = {cause: round(share, 4) for cause, share in shares.blocked}
     named |= {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
     parts = (("polling", shares.polling), ("in_cuda_sync", shares.in_cuda_sync))
@@ -432,19 +422,6 @@ def _verdict(diagnosed: Diagnosis) -> dict[str, Json]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Json]:
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity.value,
-        "subject": finding.subject,
-        "message": finding.message,
-        "evidence": list(finding.evidence),
-        "action": finding.action,
-        "next_command": finding.next_command,
-        "source": finding.source,
-    }
-
-
 def _why_no_stacks(trace: Trace) -> Unknown:
     return trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown(
         "no stack was sampled in the window", "look for longer: --seconds 5"
@@ -461,11 +438,11 @@ def _syscall(call: Syscall, observed_s: float) -> dict[str, Json]:
         "count": call.count,
         "observed_s": round(observed_s, 3),
         "per_second": round(call.per_second, 3),
-        "errors": _fact(call.errors),
-        "total_ns": _fact(call.total_ns),
+        "errors": fact(call.errors),
+        "total_ns": fact(call.total_ns),
     }
     for name, found in (("p50_ns", call.p50), ("p99_ns", call.p99)):
-        shown[name] = _fact(found if isinstance(found, Unknown) else _value_of(found, "ns"))
+        shown[name] = fact(found if isinstance(found, Unknown) else _value_of(found, "ns"))
         if not isinstance(found, Unknown):
             shown |= {f"{name.removesuffix('_ns')}_{key}_ns": side for key, side in _sides(found).items()}
     return shown
