@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,31 @@ def test_a_diagnosis_loads_the_rules_of_its_kind_of_trace_alone(
     loaded = modules_loaded_by(diagnosed)
     assert loaded >= needed
     assert not loaded & foreign
+
+
+ANALYSIS = ROOT / "llmtop" / "analysis"
+MOST_ARROWS = 27
+"""Between the subjects of analysis, types and imports within functions included. What all of them are told in (`views`,
+`tables`) is no subject. A new one is a question: does what is imported stand in the folder of its subject?"""
+
+
+def arrows(folder: Path) -> Iterator[tuple[str, str]]:
+    """Which sub-package of a folder imports which other one."""
+    package = ".".join(folder.relative_to(ROOT).parts)
+    subjects = {one.parent.name for one in folder.glob("*/__init__.py")}
+    for path in folder.glob("*/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{package}."):
+                below = node.module.removeprefix(package).lstrip(".").split(".")[0]
+                for subject in [below] if below else [alias.name for alias in node.names]:
+                    if subject in subjects and subject != path.parent.name:
+                        yield path.parent.name, subject
+
+
+def test_subjects_of_analysis_know_few_others() -> None:
+    found = sorted(set(arrows(ANALYSIS)))
+    assert ("rules", "kernels") in found
+    assert len(found) <= MOST_ARROWS, "\n".join(" -> ".join(arrow) for arrow in found)
 
 
 def test_no_source_says_where_it_was_made() -> None:

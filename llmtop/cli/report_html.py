@@ -26,9 +26,10 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
+from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.threads.functions import functions
+from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view

@@ -12,9 +12,10 @@ from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, no_kernels, roofline_view
-from llmtop.analysis.pages.report import Summary, capture_length, kernel_time, summary
+from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
+from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title

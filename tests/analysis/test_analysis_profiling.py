@@ -11,8 +11,8 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking
-from llmtop.analysis.pages.report import capture_length
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, TIMELINE, Launch, report

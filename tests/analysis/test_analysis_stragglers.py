@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import server_gpus, stragglers
+from llmtop.analysis.gpus.stragglers import stragglers
 from llmtop.analysis.rules import straggler
+from llmtop.analysis.series.readings import server_gpus
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackId, TrackKind
 from tests.analysis.verdict_scenes import findings_of
 

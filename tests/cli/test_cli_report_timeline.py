@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis.kernels.nvtx_ranges import only_range
-from llmtop.analysis.pages.report import capture_length
+from llmtop.analysis.timeline.capture import capture_length
 from llmtop.cli.report import report
 from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Origin, Trace

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.kernels.lacking import Lacking, lacking
-from llmtop.analysis.pages.report import capture_length, kernel_time
+from llmtop.analysis.pages.report import kernel_time
+from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.render.lines import columns, line, pad, prose

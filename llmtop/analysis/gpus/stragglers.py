@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
-from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
-from llmtop.analysis.series.readings import latest, own_gpus
-from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
+from llmtop.analysis.series.readings import latest
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -35,8 +33,6 @@ Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): modified z-scores above 3.5."""
 _NORMAL = 1.4826
 """Turns the MAD of normal data into its standard deviation."""
-_WORKING_PERCENT = 5.0
-"""Ranks that wait for another spin on their SMs: a GPU below this has no part in the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +73,6 @@ def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, str]:
         for track, reason in _departing(trace, gpus, measure).items():
             reasons.setdefault(track, []).append(reason)
     return {track: "; ".join(several) for track, several in reasons.items()}
-
-
-@lru_cache(maxsize=4)
-def server_gpus(trace: Trace) -> tuple[Track, ...]:
-    """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told.
-
-    Kept for the newest traces: rules and panes ask some twenty times a frame.
-    """
-    tracks = own_gpus(trace)
-    held = {
-        track.parent for track in trace.tracks_of(TrackKind.GPU_PROCESS) if ids.process_of(track.id) in trace.tracks
-    }
-    return tuple(track for track in tracks if track.id in held) or tuple(
-        track for track in tracks if (_known(latest(trace, track.id, v.GPU_SM)) or 0.0) >= _WORKING_PERCENT
-    )
 
 
 def _departing(trace: Trace, gpus: Sequence[Track], measure: _Measure) -> dict[TrackId, str]:
@@ -154,7 +135,3 @@ def _reason(trace: Trace, track: TrackId, measure: _Measure, own: float, others:
     if metric is v.GPU_SM_CLOCK and not isinstance(mask, Unknown) and clock_reasons(mask):
         text += f" ({', '.join(clock_reasons(mask))})"
     return text
-
-
-def _known(value: float | Unknown) -> float | None:
-    return None if isinstance(value, Unknown) else value

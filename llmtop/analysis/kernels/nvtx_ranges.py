@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT
-from llmtop.analysis.timeline.causes import range_name
 from llmtop.model import Missing, Unknown
+from llmtop.text import range_name
 
 if TYPE_CHECKING:
     from llmtop.model import (

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.idle import GpuIdle, gpu_idle
 from llmtop.analysis.series.grid import counter_steps, gauge_steps, on_grid, probe_steps, usual_step_ns
 from llmtop.analysis.series.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
 from llmtop.analysis.series.readings import gpu_tracks, server_track, source
@@ -26,6 +25,7 @@ from llmtop.analysis.threads.cells import (
     WORKING,
     thread_cells,
 )
+from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import api_threads, gpu_thread, process_threads, thread_label
 from llmtop.model import NS_PER_S, TrackId, Unknown
@@ -167,7 +167,7 @@ def _correlations(trace: Trace, gpu: TrackId | None, window_ns: int) -> Correlat
     return Correlations(against, idle.grid.cells * idle.grid.step_s, idle.grid.step_s, _corrected(rows))
 
 
-def _told(candidate: _Candidate, found: Lagged, idle: GpuIdle) -> Correlation:
+def _told(candidate: _Candidate, found: Lagged, idle: IdleCells) -> Correlation:
     return Correlation(
         candidate.title,
         candidate.source,
@@ -190,7 +190,7 @@ def _corrected(rows: Iterable[tuple[str, Correlation | Unknown]]) -> tuple[tuple
     return (*((one.title, one) for one in corrected), *unknown)
 
 
-def _of_the_gpu(why: Unknown, idle: GpuIdle) -> Unknown:
+def _of_the_gpu(why: Unknown, idle: IdleCells) -> Unknown:
     """Why nothing can be held against this GPU."""
     why = _patience(why, idle.shares, idle.grid)
     return Unknown(f"{idle.title}'s idle share: {why.reason}", why.remedy)
@@ -202,7 +202,7 @@ def _patience(why: Unknown, cells: Cells, grid: Grid) -> Unknown:
     return Unknown(why.reason, f"wait {lacking * grid.step_s:.0f} s more") if lacking > 0 else why
 
 
-def _candidates(trace: Trace, idle: GpuIdle) -> Iterator[_Candidate]:
+def _candidates(trace: Trace, idle: IdleCells) -> Iterator[_Candidate]:
     thread = gpu_thread(trace, idle.gpu)
     if not isinstance(thread, Unknown):
         yield from _of_thread(trace, thread, idle.grid)

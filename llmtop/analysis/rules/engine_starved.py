@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.rules.needs import (
@@ -42,6 +41,7 @@ from llmtop.analysis.rules.thread_signals import (
     threads,
     tireless_front,
 )
+from llmtop.analysis.series.readings import server_gpus
 from llmtop.analysis.threads.neighbours import says_who
 from llmtop.model import Finding, Severity, Trace
 

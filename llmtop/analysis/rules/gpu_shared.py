@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import gpu_names, recent_mean, says
 from llmtop.analysis.rules.signals import gpu_activity
-from llmtop.analysis.series.readings import server_track
+from llmtop.analysis.series.readings import server_gpus, server_track
 from llmtop.model import Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.units import percent
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, known, recent_mean, says
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
-from llmtop.analysis.series.readings import counter_rate, history, latest
+from llmtop.analysis.series.readings import counter_rate, history, latest, server_gpus
 from llmtop.analysis.server.configuration import Setting, change, number, one_of, setting
 from llmtop.model import Feature, TrackId, Unknown
 

@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.signals import gpu_activity
-from llmtop.analysis.series.readings import latest, mean, own_gpus, server_track, why_kind_missing
+from llmtop.analysis.series.readings import latest, mean, own_gpus, server_gpus, server_track, why_kind_missing
 from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 

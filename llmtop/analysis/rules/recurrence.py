@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.timeline.causes import range_name
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.text import range_name
 from llmtop.units import duration
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import history, own_gpus, server_track, source
+from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
 from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown

@@ -10,7 +10,7 @@ from statistics import median
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.gpus.stragglers import server_gpus, stragglers
+from llmtop.analysis.gpus.stragglers import stragglers
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
@@ -18,6 +18,7 @@ from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.thread_signals import Watched, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
+from llmtop.analysis.series.readings import server_gpus
 from llmtop.analysis.series.readings import source as read_by
 from llmtop.model import Finding, Series, Severity, Trace, TrackId, TrackKind
 from llmtop.units import percent

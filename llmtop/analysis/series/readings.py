@@ -23,7 +23,7 @@ FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
 
 _WORKING_PERCENT = 5.0
-"""Below this nothing but housekeeping runs on a GPU."""
+"""Below this nothing but housekeeping runs on a GPU: ranks that wait for another spin on their SMs."""
 UNUSED = "the server does not use"
 """How the reason begins of a GPU that is there, and not the server's."""
 _SLOW_PAGE_MS = 300.0
@@ -216,11 +216,13 @@ def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
         return False
     are_read = all(trace.why_missing(f"{one.id}/processes", one.id) is None for one in tracks)
     idle = (one.id for one in tracks if one.id not in {user.parent for user in users})
-    return are_read and not any(_works(trace, gpu) for gpu in idle)
+    return are_read and not any(
+        _works(trace, gpu, v.GPU_UTIL if trace.get(gpu, v.GPU_SM) is None else v.GPU_SM) for gpu in idle
+    )
 
 
-def _works(trace: Trace, gpu: TrackId) -> bool:
-    busy = latest(trace, gpu, v.GPU_UTIL) if trace.get(gpu, v.GPU_SM) is None else latest(trace, gpu, v.GPU_SM)
+def _works(trace: Trace, gpu: TrackId, metric: Metric) -> bool:
+    busy = latest(trace, gpu, metric)
     return not isinstance(busy, Unknown) and busy >= _WORKING_PERCENT
 
 
@@ -236,6 +238,18 @@ def target_gpus(trace: Trace, target: Target | None) -> tuple[Track, ...]:
     wanted = opened & used or used or opened
     held = tuple(track for track in tracks if track.id in wanted)
     return held or (tracks if server_track(trace) is None else own_gpus(trace))
+
+
+@lru_cache(maxsize=4)
+def server_gpus(trace: Trace) -> tuple[Track, ...]:
+    """The GPUs that the observed server's processes hold memory on; those that work, where that cannot be told.
+
+    Kept for the newest traces: rules and panes ask some twenty times a frame.
+    """
+    tracks, held = own_gpus(trace), _held_gpus(trace)
+    return tuple(one for one in tracks if one.id in held) or tuple(
+        one for one in tracks if _works(trace, one.id, v.GPU_SM)
+    )
 
 
 def server_track(trace: Trace) -> Track | None:

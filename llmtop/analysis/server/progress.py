@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.gpus.stragglers import server_gpus
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import latest, server_track, source
+from llmtop.analysis.series.readings import latest, server_gpus, server_track, source
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view

@@ -21,7 +21,7 @@ _LEAST_CELLS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class GpuIdle:
+class IdleCells:
     """How idle one GPU was.
 
     Attributes:
@@ -37,7 +37,7 @@ class GpuIdle:
     source: str
 
 
-def gpu_idle(trace: Trace, gpu: TrackId | None, window_ns: int) -> GpuIdle | Unknown:
+def gpu_idle(trace: Trace, gpu: TrackId | None, window_ns: int) -> IdleCells | Unknown:
     """The idle shares of one GPU (a track id; the first where None) over the window.
 
     The cells are as long as the slower of the GPU's and the threads' sampling intervals: finer ones would hold
@@ -51,7 +51,7 @@ def gpu_idle(trace: Trace, gpu: TrackId | None, window_ns: int) -> GpuIdle | Unk
         found = _idle(trace, track.id, metric, window_ns)
         if found is not None:
             title = f"GPU {ids.gpu_index(track.id)}"
-            return GpuIdle(track.id, title, *found, f"{name} ({source(trace, track.id, metric)})")
+            return IdleCells(track.id, title, *found, f"{name} ({source(trace, track.id, metric)})")
     return why_absent(trace, track.id, v.GPU_SM)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.idle import GpuIdle, gpu_idle
 from llmtop.analysis.series.grid import gauge_steps, on_grid
 from llmtop.analysis.series.readings import server_track, source
 from llmtop.analysis.threads.cells import (
@@ -26,6 +25,7 @@ from llmtop.analysis.threads.cells import (
     ThreadCells,
     thread_cells,
 )
+from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
 from llmtop.analysis.threads.shares import ThreadRow, engine_thread, gpu_thread, thread_label
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.vocabulary import ThreadCause
@@ -202,7 +202,7 @@ def _is_without_request(trace: Trace, grid: Grid) -> list[bool | None]:
 
 
 def _result(
-    idle: GpuIdle,
+    idle: IdleCells,
     seconds: Mapping[tuple[str, str], float],
     observed: int,
     covered: int,

@@ -13,9 +13,10 @@ from operator import le
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call, range_name
+from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
 from llmtop.columns import in_order
+from llmtop.text import range_name
 
 if TYPE_CHECKING:
     from llmtop.model import Trace, TrackId

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from llmtop.analysis.timeline.causes import range_name
 from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.analysis.views import Cell
 from llmtop.model import NS_PER_S, SpanTable, Trace
+from llmtop.text import range_name
 
 TITLES: Mapping[str, str] = {
     "nvtx": "NVTX range",

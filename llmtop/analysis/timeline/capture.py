@@ -1,0 +1,55 @@
+"""What of a program's run a capture covers: what shares of it are of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.timeline.work import GPU_WORK, gpus_at_work
+from llmtop.text import listed
+from llmtop.units import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.model import SpanTable, Trace
+
+_ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",)}
+"""By what a capture begins and ends."""
+_AROUND = {"os": "OS calls", "off-cpu": "scheduling", "sample": "CPU samples", "overhead": "the profiler's work"}
+"""What there can be before and after, of the CPU side."""
+
+
+def capture_length(trace: Trace) -> str:
+    """What shares "of the capture" are of, from where to where, and what of the file lies outside; empty of others.
+
+    What a program does before its first CUDA call and after its last work is no time that its GPUs could have had:
+    calls of the operating system are taken in only between.
+    """
+    if profiling.is_cut_off(trace) and trace.kernels is not None:
+        return f"the report ends after the {len(trace.kernels)} launches that it was to have: shares are of these alone"
+    length = trace.end_ns - trace.start_ns
+    if not trace.spans or length <= 0:
+        return ""
+    tables = {kind: spans for kind, spans in trace.spans.items() if len(spans)}
+    around = [kind for kind, spans in tables.items() if spans.start_ns[0] < trace.start_ns or _ends_after(trace, spans)]
+    ends = [what for what, kinds in _ENDS.items() if tables.keys() & kinds] or ["event"]
+    each = ", for one GPU" if len(gpus_at_work(trace)) > 1 else ""
+    said = (
+        f'"of the capture" is a share of the {duration(length)} from the first to the last {listed(ends, "or")}{each}'
+    )
+    return f"{said}{_outside(trace, around)}" if around else said
+
+
+def _ends_after(trace: Trace, spans: SpanTable) -> bool:
+    return max(spans.end_ns) > trace.end_ns
+
+
+def _outside(trace: Trace, around: Sequence[str]) -> str:
+    """How much of the file is before and after the capture, and what it holds there."""
+    first = min(trace.start_ns, *(trace.spans[kind].start_ns[0] for kind in around))
+    last = max(trace.end_ns, *(max(trace.spans[kind].end_ns) for kind in around))
+    sides = ((trace.start_ns - first, "before"), (last - trace.end_ns, "after"))
+    parts = " and ".join(f"{duration(ns)} {side}" for ns, side in sides if ns)
+    what = listed(_AROUND.get(kind, kind) for kind in around)
+    return f"; left out are {parts} it, with {what} alone"
