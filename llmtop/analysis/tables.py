@@ -11,11 +11,17 @@ from llmtop.model import Unknown
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """Rows in memory; `keys[i]` identifies row i over updates. An implementation of `views.TableView`."""
+    """Rows in memory; `keys[i]` identifies row i over updates. An implementation of `views.TableView`.
+
+    Attributes:
+        widest: By column, how many characters its longest text has: columns of no fixed width need no more. () of
+            rows that come and go, as columns must not come and go with them.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[Sequence[Cell], ...]
     keys: tuple[Hashable, ...]
+    widest: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)

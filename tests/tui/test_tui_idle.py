@@ -8,7 +8,11 @@ import pytest
 
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Origin, Trace, Unknown
+from llmtop.tui.panes.base import look_of
+from llmtop.tui.panes.findings_report import FindingsReportPane
 from llmtop.tui.panes.idle import IdlePane
+from llmtop.tui.panes.report import paragraphs_of
+from llmtop.tui.panes.spans import SpansPane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
@@ -105,3 +109,25 @@ async def test_a_key_tells_what_every_cause_means(tmp_path: Path) -> None:
         await pilot.press("m")
         await settle(pilot)
         assert "Why a GPU has nothing to do" not in app.screen_text()
+
+
+async def test_details_take_what_they_need_and_the_table_has_the_rest_whichever_row(tmp_path: Path) -> None:
+    trace = SCENES["Python in a range"].make().trace(tmp_path)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for digit, kind in ((IDLE, IdlePane), ("4", SpansPane), ("5", FindingsReportPane)):
+            await pilot.press(digit)
+            await settle(pilot)
+            pane = app.screen.query_one(kind)
+            rows = pane.listing.table.source
+            assert rows is not None
+            needed = max(len(paragraphs_of(pane.details(rows.key(i)), 78, look_of(pane))) for i in range(len(rows)))
+            heights = set()
+            for _ in range(len(rows)):
+                heights.add((pane.listing.size.height, pane.text.size.height))
+                await pilot.press("down")
+            assert len(heights) == 1, "the table stays where it is"
+            ((table, details),) = heights
+            assert details == min(needed, max(pane.size.height - len(rows) - 6, pane.size.height * 2 // 5 - 2))
+            assert table + details + 2 == pane.size.height

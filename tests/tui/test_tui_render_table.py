@@ -34,6 +34,13 @@ def test_columns_are_left_out_by_their_shrink() -> None:
     ]
 
 
+def test_short_names_leave_room_for_a_column_more() -> None:
+    assert [one.column.key for one in place_columns(COLUMNS, 62)] == ["name", "share", "duration", "roof", "grid"]
+    assert [one.column.key for one in place_columns(COLUMNS, 58)] == ["name", "share", "duration", "roof"]
+    keys = [one.column.key for one in place_columns(COLUMNS, 58, widest=(9, 4, 7, 4, 6))]
+    assert keys == ["name", "share", "duration", "roof", "grid"]
+
+
 def test_a_row_is_as_wide_as_its_table() -> None:
     placed = place_columns(COLUMNS, 64)
     assert header(placed, Sort("share", descending=True), 64, LOOK).text == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -72,13 +73,17 @@ class IdlePane(ListPane):
                 share = _share(row.ns, gpu)
                 rows[key] = (gpu.title, row.title, row.name, row.ns, share, row.share, row.gaps, row.longest_ns)
                 self._said[key] = tuple(_details(row, reasons.get(row.name, "")))
-        return table_of(self.COLUMNS, rows)
+        return table_of(self.COLUMNS if together else _OF_ONE_GPU, rows)
 
     def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
         gpu = self._gpus.get(key)
         if gpu is None:
             return self._said[key]
         return (*self._said[key], (picture(gpu, f" {look_of(self).glyphs.spark}"), DRAWN))
+
+
+_OF_ONE_GPU = (replace(IdlePane.COLUMNS[0], shrink=5), *IdlePane.COLUMNS[1:])
+"""Which GPU is the same in every row, so that anything else says more."""
 
 
 def _share(ns: int, gpu: IdleOfGpu) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
@@ -15,7 +16,7 @@ from llmtop.analysis.kernels.table import no_kernels
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.look import Look
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 ANALYSING = Unknown("analysing")
 ANALYSIS_THREAD = "llmtop analysis"
+_ASKED = 40
+"""Rows whose details are asked for how long they are."""
+_BORDER = 2
+_TABLE_LINES = _BORDER + 2
+"""What a table has besides its rows: its header, and the line below."""
+_MOST_DETAILS = 12
+"""Lines that details take from a table that could use them."""
 DRAWN = "drawn"
 """In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
 
@@ -234,7 +242,7 @@ class ListPane(Vertical, RecordedView):
 
     DEFAULT_CSS = """
     ListPane TablePane { height: 1fr; }
-    ListPane TextPane { max-height: 12; }
+    ListPane TextPane { max-height: 12; }  /* until it is known what details need: see _share_room */
     ListPane.-low TextPane, ListPane.-empty TextPane { display: none; }
     ListPane.-open TextPane { display: block; max-height: 100%; }
     """
@@ -290,9 +298,30 @@ class ListPane(Vertical, RecordedView):
             self.listing.show_table(RowTable(self.COLUMNS, (), ()), rows)
         else:
             self.listing.show_table(rows)
+            self._share_room()
 
     def on_resize(self) -> None:
         self.set_class(self.size.height < 18, "-low")
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """Give the details what the longest need: of what the table leaves, or else two fifths; the table the rest.
+
+        The same for every row, as the table must not move with its cursor.
+        """
+        source, width = self.listing.table.source, self.size.width - _BORDER
+        if self.has_class("-open") or source is None or not len(source) or width < 1:
+            self._give_details(None)
+            return
+        with self.text.border():
+            keys = [source.key(i) for i in range(min(len(source), _ASKED))]
+            needed = max(len(paragraphs_of(self.details(key), width, look_of(self))) for key in keys) + _BORDER
+            left = self.size.height - len(source) - _TABLE_LINES
+            self._give_details(min(needed, max(left, min(_MOST_DETAILS, self.size.height * 2 // 5))))
+
+    def _give_details(self, lines: int | None) -> None:
+        """So many, or what the style sheet says."""
+        self.text.styles.height = self.text.styles.max_height = lines
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         rows = event.table.rows
@@ -304,8 +333,16 @@ class ListPane(Vertical, RecordedView):
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
         """Give the details more room, or take it back."""
         self.toggle_class("-open")
+        self._share_room()
 
 
 def table_of(columns: tuple[Column, ...], rows: dict[Hashable, tuple[Any, ...]]) -> RowTable:
-    """A table of rows by key."""
-    return RowTable(columns, tuple(rows.values()), tuple(rows))
+    """A table of rows by key; columns of text are no wider than their longest one."""
+    widest = tuple(max((len(str(row[i])) for row in rows.values()), default=0) for i in range(len(columns)))
+    fitted = tuple(_no_wider(column, longest) for column, longest in zip(columns, widest, strict=True))
+    return RowTable(fitted, tuple(rows.values()), tuple(rows), widest)
+
+
+def _no_wider(column: Column, longest: int) -> Column:
+    needed = max(longest, len(column.title) + 1)  # and an arrow where it is sorted by
+    return column if column.is_number or column.width <= needed else replace(column, width=needed)

@@ -46,12 +46,12 @@ class SpansPane(ListPane):
         Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
         Column("count", "count", "1", width=7, help="how many"),
         Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
-        Column("mean", "mean", "ns", width=8, shrink=3, help="of one"),
-        Column("longest", "longest", "ns", width=8, shrink=4, help="the longest one"),
-        Column("gpu", "GPU time", "ns", width=8, shrink=2, help="of what the range's thread launched in it"),
+        Column("mean", "mean", "ns", width=8, shrink=2, help="of one"),
+        Column("longest", "longest", "ns", width=8, shrink=3, help="the longest one"),
+        Column("gpu", "GPU time", "ns", width=8, shrink=1, help="of what the range's thread launched in it"),
         Column("launches", "launched", "1", width=8, shrink=5, help="kernels, copies and graphs launched in it"),
         Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
-        Column("rate", "rate", "bytes/s", width=9, shrink=2, help="bytes over the time"),
+        Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),
     )
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -16,6 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
+from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.base import DiffedWidget, look_of
@@ -108,6 +109,11 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     def rows(self) -> TableView | None:
         """The rows in the order in which they are shown."""
         return self._rows
+
+    @property
+    def source(self) -> TableView | None:
+        """All rows, in the order in which they came."""
+        return self._source
 
     @property
     def total(self) -> int:
@@ -270,7 +276,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def _place(self, rows: TableView, width: int) -> TableView:
         """Choose the columns that fit; the rows as they read beside these."""
-        placed = place_columns(rows.columns, width)
+        placed = place_columns(rows.columns, width, rows.widest if isinstance(rows, RowTable) else ())
         if placed != self._placed:
             self._placed, self._made = placed, {}
         return rows if self._beside is None else self._beside(rows, [one.column.key for one in placed])

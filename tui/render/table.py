@@ -15,7 +15,8 @@ from llmtop.tui.render.look import Look
 from llmtop.units import quantity
 
 LEAST_FLEXIBLE, MOST_FLEXIBLE = 16, 48
-"""Cells that columns of no fixed width get before any other column is left out: a third of the width, within these."""
+"""Cells that columns of no fixed width get before any other column is left out: a third of the width, within these;
+less where all texts are shorter."""
 
 _GAP = 2
 
@@ -37,11 +38,19 @@ class Sort:
     descending: bool
 
 
-def place_columns(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
-    """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others."""
+def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] = ()) -> tuple[Placed, ...]:
+    """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others.
+
+    Args:
+        columns: All of them.
+        width: Cells there are.
+        widest: By column, what its texts take at most, where that is known.
+    """
     shown = list(range(len(columns)))
-    flexible_width = max(LEAST_FLEXIBLE, min(MOST_FLEXIBLE, width // 3))
-    while len(shown) > 1 and _least_width([columns[i] for i in shown], flexible_width) > width:
+    room = max(LEAST_FLEXIBLE, min(MOST_FLEXIBLE, width // 3))
+    wanted = [min(room, max(longest, LEAST_FLEXIBLE)) for longest in widest] or [room] * len(columns)
+    least = [column.width or flexible for column, flexible in zip(columns, wanted, strict=True)]
+    while len(shown) > 1 and sum(least[i] + _GAP for i in shown) - _GAP > width:
         droppable = [i for i in shown if columns[i].shrink > 0]
         if not droppable:
             break
@@ -51,10 +60,6 @@ def place_columns(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
     each, rest = divmod(max(0, width - fixed), len(flexible)) if flexible else (0, 0)
     widths = {i: max(1, each + (rest if i == flexible[0] else 0)) for i in flexible}
     return tuple(Placed(i, columns[i], widths.get(i, columns[i].width)) for i in shown)
-
-
-def _least_width(columns: Sequence[Column], flexible_width: int) -> int:
-    return sum(column.width or flexible_width for column in columns) + _GAP * (len(columns) - 1)
 
 
 def cell_text(cell: Cell, column: Column, look: Look) -> str:
