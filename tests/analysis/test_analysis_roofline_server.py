@@ -260,6 +260,12 @@ def test_a_ghost_beyond_the_ridge_stands_on_the_compute_roof() -> None:
     assert view.ghosts[-1].flops_per_s == pytest.approx(2 * 989.4e12)
 
 
+@pytest.mark.parametrize(("running", "now"), [(0.3, None), (0.5, None), (0.6, "B1 now"), (2.6, "B3 now")])
+def test_a_mean_of_less_than_half_a_request_is_no_batch(running: float, now: str | None) -> None:
+    view = server_roofline(trace_of([DECODE, DECODE], gauges={v.SERVER_RUNNING: running}), TARGET)
+    assert next((ghost.label for ghost in view.ghosts if "now" in ghost.label), None) == now
+
+
 def test_without_the_models_size_there_are_no_ghosts() -> None:
     assert not server_roofline(trace_of([DECODE, DECODE]), replace(TARGET, facts={})).ghosts
     assert not server_roofline(trace_of([DECODE, DECODE]), None).ghosts

@@ -158,9 +158,8 @@ def decode_ghosts(trace: Trace, size: ModelSize, ceilings: Ceilings) -> tuple[Ro
     running, cache = _running(trace), kv_bytes_in_use(trace, size)
     kv_per_request = 0.0 if isinstance(cache, Unknown) or not running else cache / running
     what = "weights only" if not kv_per_request else "weights and KV cache"
-    batches = {batch: f"B{batch}" for batch in GHOST_BATCHES} | (
-        {round(running): f"B{running:.0f} now"} if running else {}
-    )
+    now = round(running)  # a gauge that is a mean may say 0.3: no batch of none is drawn
+    batches = {batch: f"B{batch}" for batch in GHOST_BATCHES} | ({now: f"B{now} now"} if now else {})
     origin = f"decode model: {what}; {size.source}"
     return tuple(
         _ghost(decode_intensity(size, batch, kv_per_request * batch), ceilings, label, origin)
