@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test check fuzz format packages snapshots clean
+.PHONY: help demo test test-textual check fuzz format packages snapshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,6 +14,9 @@ demo: $(VENV)/.run  ## start the embedded LLM server with load and watch it
 
 test: packages $(VENV)/.dev  ## run the tests, after installing what they need
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+
+test-textual: packages $(VENV)/.dev  ## run the screen's tests on the oldest and newest Textual allowed, or VERSION=8.2.6
+	@scripts/test-textual $(VERSION)
 
 check: $(VENV)/.dev  ## lint, types and the direction of imports
 	$(BIN)/ruff check .

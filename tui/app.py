@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
-from textual._compositor import ChopsUpdate
-from textual._context import active_message_pump
 from textual.actions import ActionParseResult
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
@@ -34,10 +32,9 @@ from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
 from llmtop.tui.screens.help import HelpScreen
 from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote
-from llmtop.tui.update import NarrowUpdate
+from llmtop.tui.textual_private import bindings_of, forget_lines, screen_strips
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from textual import events
     from textual.await_complete import AwaitComplete
     from textual.color import Color
@@ -100,7 +97,6 @@ class LlmtopApp(TerminalApp[int]):
         self.ascii_only = is_ascii_only(os.environ, getattr(stream, "encoding", None))
         self._glyphs = ASCII if self.ascii_only else MONO if colors == 0 else UNICODE
         self.issues: list[Issue] = []
-        self.fault: Exception | None = None
         self.gate = FrameGate(self._ask_terminal, time.monotonic)
         self._looks: dict[Color, Look] = {}
         self.set_class(self.ascii_only, "-ascii")
@@ -111,12 +107,9 @@ class LlmtopApp(TerminalApp[int]):
         self.set_interval(_GIVE_BACK_S, give_back_memory)
 
     def pop_screen(self) -> AwaitComplete:
-        """Leave a screen, and what was drawn on it: Textual keeps that of a thousand widgets that are no more.
-
-        https://github.com/Textualize/textual/issues/6665
-        """
+        """Leave a screen, and what was drawn on it."""
         for widget in self.screen.walk_children(Widget, with_self=True):
-            widget._styles_cache.clear()
+            forget_lines(widget)
         return super().pop_screen()
 
     # -- colours -----------------------------------------------------------------------------------------------
@@ -142,9 +135,6 @@ class LlmtopApp(TerminalApp[int]):
 
     # -- frames ------------------------------------------------------------------------------------------------
 
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, NarrowUpdate.of(renderable) if isinstance(renderable, ChopsUpdate) else renderable)
-
     def frame_drawn(self, *, is_sent: bool) -> None:
         """Call after all panes were shown a new trace: shuts the gate until the terminal has drawn it.
 
@@ -159,8 +149,8 @@ class LlmtopApp(TerminalApp[int]):
             self.call_after_refresh(self.gate.frame_sent)
 
     def _ask_terminal(self) -> None:
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.ask_cursor()
+        if isinstance(self.driver, TerminalDriver):
+            self.driver.ask_cursor()
 
     def on_cursor_position(self, _: events.CursorPosition) -> None:
         self.gate.answered()
@@ -188,18 +178,10 @@ class LlmtopApp(TerminalApp[int]):
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except Exception as error:  # the border: what is shown stays as it is
-            self._key_failed(default_namespace, error)
+            self.key_failed(default_namespace, error)
             return True
 
-    def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
-        """Whether a key does something now: one that cannot tell does nothing."""
-        try:
-            return super()._check_action_state(action, default_namespace)
-        except Exception as error:  # the border
-            self._key_failed(default_namespace, error)
-            return False
-
-    def _key_failed(self, node: DOMNode | None, error: Exception) -> None:
+    def key_failed(self, node: DOMNode | None, error: Exception) -> None:
         """Say once that a key of a part of the screen has failed."""
         said = fault_text(error, "key")
         issue = Issue(Severity.ERROR, f"key-{type(border_around(node) or self).__name__.lower()}", said)
@@ -207,24 +189,17 @@ class LlmtopApp(TerminalApp[int]):
             self.notify(said, severity="error", markup=False)
         self._note(issue)
 
-    def _handle_exception(self, error: Exception) -> None:
-        """Textual's, for what it does outside of a message's dispatch: such faults have a border too."""
-        pump = active_message_pump.get(None)
-        if not isinstance(pump, FaultBorder):
-            super()._handle_exception(error)
-            return
-        try:
+    def take_fault(self, pump: object, error: Exception) -> bool:
+        """Faults outside of a message's dispatch have a border too."""
+        if isinstance(pump, FaultBorder):
             pump.fail(error)
-        except Exception as too_many:
-            super()._handle_exception(too_many)
+            return True
+        return False
 
-    def _fatal_error(self) -> None:
-        """End after a fault without a page of traceback: `run_app` says it in one line."""
-        self.fault = self._exception
-        if os.environ.get("LLMTOP_DEBUG", "0") not in ("", "0"):
-            super()._fatal_error()
-        else:
-            self._close_messages_no_wait()
+    @property
+    def shows_traceback(self) -> bool:
+        """Whether it ends with a page about its fault; `run_app` says it in one line."""
+        return os.environ.get("LLMTOP_DEBUG", "0") not in ("", "0")
 
     # -- actions -----------------------------------------------------------------------------------------------
 
@@ -258,7 +233,7 @@ class LlmtopApp(TerminalApp[int]):
 
     def screen_text(self) -> str:
         """What the screen shows, without colours."""
-        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips()) + "\n"
+        return "\n".join(strip.text.rstrip() for strip in screen_strips(self.screen)) + "\n"
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette's commands: all that a key does on the screen, by pane, and Textual's colours."""
@@ -268,7 +243,7 @@ class LlmtopApp(TerminalApp[int]):
                 self._add_command(found, "", active.binding, active.node)
         for pane in screen.query("*"):
             if isinstance(pane, Pane) and pane.number:
-                for _, binding in pane._bindings:
+                for binding in bindings_of(pane):
                     self._add_command(found, f"{pane.number} {pane.title}: ", binding, pane)
         yield from found.values()
         yield from (one for one in super().get_system_commands(screen) if one.title == "Theme")

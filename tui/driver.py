@@ -15,17 +15,16 @@ import termios
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from textual import events
 from textual.app import App, ReturnType
-from textual.drivers.linux_driver import LinuxDriver
 
 from llmtop.tui.guardian import Guardian
-from llmtop.tui.keyboard import KeyParser, read_keys
+from llmtop.tui.keyboard import read_keys
 from llmtop.tui.terminal import drawn_on
+from llmtop.tui.textual_private import KeyParser, OpenApp, OpenDriver
 
 if TYPE_CHECKING:
     from textual.message import Message
@@ -180,7 +179,7 @@ class _Hold:
             self.hang_up()
 
 
-class TerminalDriver(LinuxDriver):
+class TerminalDriver(OpenDriver):
     """Ends the app with the shell's exit code for a signal, and a terminal that hangs up without one as for SIGHUP.
 
     It draws on standard error, or on standard output where errors go to a file.
@@ -201,11 +200,11 @@ class TerminalDriver(LinuxDriver):
         loop = asyncio.get_running_loop()
 
         def end(number: int) -> None:
-            loop.call_soon_threadsafe(partial(self._app.exit, return_code=128 + number))
+            loop.call_soon_threadsafe(self.exit_app, 128 + number)
 
         if self._hold is None:  # SIGCONT comes without a stop too: to who leads a session, with the hang-up
             self._hold = _Hold(self._stream, self.fileno, end)
-        self._file = self._hold.output  # type: ignore[assignment]  # all of a file that the writer thread uses
+        self.write_to(self._hold.output)
         self._may_ask = True
         self._questions = self._answers = 0
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
@@ -252,7 +251,7 @@ class TerminalDriver(LinuxDriver):
         if hold is None:
             return
         try:
-            read_keys(self.fileno, hold.unread, KeyParser(self._debug), self.process_message)
+            read_keys(self.fileno, hold.unread, KeyParser(self.debugs), self.process_message)
         except OSError:  # EIO: what a read meets when the other side of a pseudo-terminal is closed
             if not self.exit_event.is_set():  # else all is over
                 hold.hang_up()
@@ -269,7 +268,7 @@ class TerminalDriver(LinuxDriver):
             self._hold = None
 
 
-class TerminalApp(App[ReturnType]):
+class TerminalApp(OpenApp[ReturnType]):
     """A program that draws through this driver, and that the shell can stop."""
 
     def __init__(self, *, ansi_color: bool | None = None) -> None:
@@ -277,5 +276,5 @@ class TerminalApp(App[ReturnType]):
 
     def action_suspend_process(self) -> None:
         """Give the terminal back to the shell until it brings the program to the foreground again."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.suspend()
+        if isinstance(self.driver, TerminalDriver):
+            self.driver.suspend()

@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from llmtop.model import Issue, Severity
 from llmtop.text import clean
+from llmtop.tui.textual_private import GuardedWidget
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -21,7 +22,7 @@ def fault_text(error: Exception, what: str = "pane") -> str:
     return f"this {what} failed: {type(error).__name__}: {clean(str(error))}; please report this"
 
 
-class FaultBorder(Widget):
+class FaultBorder(GuardedWidget):
     """A widget whose faults end with it: in what it does with messages, events, timers and calls from outside.
 
     Textual ends the program with an exception that leaves a widget. A subclass says with `show_fault` what went wrong.
@@ -56,11 +57,6 @@ class FaultBorder(Widget):
             yield
         except Exception as error:  # the border
             self.fail(error)
-
-    async def _dispatch_message(self, message: Message) -> None:
-        """Textual's, inside the border: it would stop the widget's messages, and then the program."""
-        with self.border():
-            await super()._dispatch_message(message)
 
 
 def border_around(node: object) -> FaultBorder | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from textual import _parser, events
 
-from llmtop.tui.keyboard import KeyParser, read_keys
+from llmtop.tui.keyboard import read_keys
+from llmtop.tui.textual_private import KeyParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,6 +19,7 @@ from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
+from llmtop.tui.textual_private import put_title, title_of
 
 if TYPE_CHECKING:
     from rich.segment import Segment
@@ -111,6 +112,19 @@ def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
         return list(zip(text, repeat(style)))
     # Wide and combined characters: the span must cover whole cells, so such a segment changes as a whole.
     return [(text, style)] * segment.cell_length
+
+
+def retitle(widget: Widget, title: Content) -> None:
+    """Put a title into a widget's border, and send of that line what has changed."""
+    known = title_of(widget)
+    old = known.plain if known else ""
+    if old != title.plain:
+        put_title(widget, title)
+        pairs = enumerate(zip(old, title.plain, strict=False))
+        same = next((i for i, (before, after) in pairs if before != after), min(len(old), len(title.plain)))
+        start = width_of(old[:same])
+        span = max(width_of(old), title.cell_length) - start + _BORDER_LEAD
+        widget.refresh(Region(start, -widget.gutter.top, span, 1))
 
 
 class DiffedWidget(FaultBorder):
@@ -305,10 +319,7 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         return strips
 
     def _name_border(self, subtitle: Content | str, look: Look) -> None:
-        """Number and title in the border, then the subtitle.
-
-        Setting `border_title` would send the whole pane again, so the border's line alone is refreshed.
-        """
+        """Number and title in the border, then the subtitle."""
         head = f"{self.number} {self.title}" if self.number else self.title
         head += f"  {self._age}" if self._age else ""
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
@@ -319,11 +330,4 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
             title = full if width_of(full.plain) <= room else Content(cut(full.plain, room, look))
         else:
             title = full
-        old = self._border_title.plain if self._border_title else ""
-        if old != title.plain:
-            self._border_title = title
-            pairs = enumerate(zip(old, title.plain, strict=False))
-            same = next((i for i, (before, after) in pairs if before != after), min(len(old), len(title.plain)))
-            start = width_of(old[:same])
-            span = max(width_of(old), title.cell_length) - start + _BORDER_LEAD
-            self.refresh(Region(start, -self.gutter.top, span, 1))
+        retitle(self, title)

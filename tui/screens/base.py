@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.reactive import Reactive
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from llmtop.tui.compositor import SparingCompositor
 from llmtop.tui.faults import FaultBorder
+from llmtop.tui.textual_private import SparingScreen
 
 _MOST_FAULTS = 20
 """Different faults that a screen may have and go on."""
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class _FaultsOfScreens(FaultBorder):
@@ -49,31 +46,10 @@ class _FaultsOfScreens(FaultBorder):
             await self.app.pop_screen()
 
 
-class FullScreen(Screen[None], _FaultsOfScreens):
+class FullScreen(SparingScreen[None], _FaultsOfScreens):
     """A screen whose focus moves without drawing all of it again: the two widgets that it concerns draw themselves."""
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._compositor = SparingCompositor()
-
-    def send_at_once(self, widgets: Sequence[Widget]) -> bool:
-        """Send what widgets have to draw anew, where nothing has to be arranged first and nothing lies above.
-
-        By itself Textual has each widget tell the screen in a message of its own, and the screen wait for a timer.
-
-        Returns:
-            Whether it was sent; else Textual does so by itself.
-        """
-        if self.app.screen is not self or self._layout_required or any(one._layout_required for one in widgets):
-            return False
-        changed = [one for one in widgets if one._repaint_required]
-        for one in changed:
-            one._repaint_required = False
-        self._dirty_widgets.update(one for one in changed if one.display)
-        self._on_timer_update()
-        return True
 
 
 class Dialog(ModalScreen[None], _FaultsOfScreens):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.geometry import Region
 
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
-from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of
+from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of, retitle
 from llmtop.tui.panes.findings import SEVERITY_ROLES, severity_mark
 from llmtop.tui.render.lines import fill, line, prose, width_of, wrap
 from llmtop.tui.screens.base import FullScreen
@@ -104,10 +103,7 @@ class DiagnosisScreen(FullScreen):
         count = len(self._spoken)
         found = f"{count} finding{'s' * (count != 1)}  " if count else ""
         title = in_roles([(f"Diagnosis  {found}", ""), self._state], look_of(self))
-        box = self._box
-        if box._border_title is None or box._border_title.plain != title.plain:
-            box._border_title = title  # not `border_title`, which would send all of the box again
-            box.refresh(Region(0, -box.gutter.top, box.size.width, 1))
+        retitle(self._box, title)
 
     def _draw(self, *, keeps_length: bool = False) -> None:
         width, look = max(20, self.size.width - 4), look_of(self)

@@ -16,6 +16,7 @@ from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.screens.base import Dialog
+from llmtop.tui.textual_private import bindings_of
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -85,7 +86,7 @@ def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
 
 
 def _bindings_of(widgets: Iterable[Widget]) -> Iterable[Binding]:
-    return (one for widget in widgets for keys in widget._bindings.key_to_bindings.values() for one in keys)
+    return (one for widget in widgets for one in bindings_of(widget))
 
 
 _WIDEST = 60

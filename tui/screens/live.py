@@ -156,7 +156,7 @@ class LiveApp(LlmtopApp):
         try:
             self._frame_if_due()
         except Exception as error:  # the loop would only log it; Textual ends with it
-            self._handle_exception(error)
+            self.end_with(error)
 
 
 def watch_session(
