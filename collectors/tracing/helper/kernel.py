@@ -304,8 +304,8 @@ def attach_timer(event: int, hertz: int, program: int) -> list[int]:
     timers: list[int] = []
     try:
         for cpu in cpus_online():
-            timers.append(_perf_event(_SOFTWARE, event, pid=-1, cpu=cpu, period=hertz, flags=_FREQUENCY))
-            _with_program(timers[-1], program)
+            timer = _perf_event(_SOFTWARE, event, pid=-1, cpu=cpu, period=hertz, flags=_FREQUENCY)
+            timers.append(_with_program(timer, program))
             _control(timers[-1], _ENABLE, 0)
     except OSError:
         close_all(timers)

@@ -10,7 +10,7 @@ import pytest
 
 from llmtop import ids, procfs
 from llmtop.collectors import children
-from llmtop.collectors.tracing import helped, probes
+from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS, HelpedCollector, Processes, Words
@@ -225,7 +225,7 @@ def test_stacks_come_with_the_first_report_that_has_any(stage: Stage, collector:
 
 
 def test_a_report_becomes_readings_and_tells_what_has_ended(stage: Stage, collector: Scripted) -> None:
-    calls = {"calls": [[WORKER, 0, 5, 0, 9, {"0": 5}]], "names": {"0": "read"}}
+    calls: dict[str, Any] = {"calls": [[WORKER, 0, 5, 0, 9, {"0": 5}]], "names": {"0": "read"}}
     trace = say(stage, collector, READY, sample(**calls, gone=[WORKER], ended=[[WORKER, WORKER]]))
     counts = [one for one in trace.readings if one.metric.name == "syscall.count|read"]
     assert [(one.track, one.value, one.source) for one in counts] == [
@@ -380,7 +380,7 @@ def test_processes_are_known_by_when_they_were_started(stage: Stage) -> None:
 
 # -- the tracers' own ----------------------------------------------------------------------------------------------
 
-TOLD = {"born": [], "renewed": [], "unprobed": {}}
+TOLD: dict[str, Any] = {"born": [], "renewed": [], "unprobed": {}}
 
 
 def ready(**parts: Any) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def ready(**parts: Any) -> dict[str, Any]:
 def ebpf(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[EbpfCollector]:
     names = {ROOT: "ro\x1bot", WORKER: ""}
     monkeypatch.setattr(procfs, "stat", lambda pid: object() if pid in stage.started else None)
-    monkeypatch.setattr(probes.procfs, "name", lambda pid: names.get(pid, f"p{pid}"))
+    monkeypatch.setattr(procfs, "name", lambda pid: names.get(pid, f"p{pid}"))
     with EbpfCollector(target(), clock=stage) as one:
         yield one
 
@@ -451,7 +451,7 @@ def test_functions_without_probes_say_why(stage: Stage, ebpf: EbpfCollector) -> 
 
 
 def test_threads_that_are_followed_no_more_have_gaps(stage: Stage, ebpf: EbpfCollector) -> None:
-    waits = {"waits": [[WORKER, WORKER, 202, 1, 0, 50]], "queue": [[WORKER, {"3": 1}]]}
+    waits: dict[str, Any] = {"waits": [[WORKER, WORKER, 202, 1, 0, 50]], "queue": [[WORKER, {"3": 1}]]}
     say(stage, ebpf, ready(), sample(**TOLD, **waits))
     off = "no stacks, system calls off, scheduler off"
     trace = say(stage, ebpf, sample(START_NS + 9, **TOLD | {"shed": off}))
