@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop.tui.app import LlmtopApp
+from tests.tui.quiet import FRAME_S, until_quiet
 
 if TYPE_CHECKING:
     from llmtop.model import Issue
@@ -19,6 +20,14 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLORTERM", "truecolor")
     for name in ("NO_COLOR", "LLMTOP_ASCII", "SSH_CONNECTION", "SSH_TTY"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _as_soon_as_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go on after a key as soon as all is done that it set off, and not before."""
+    for place in ("textual.app", "textual.pilot"):
+        monkeypatch.setattr(f"{place}.wait_for_idle", until_quiet)
+    monkeypatch.setattr("textual.screen.UPDATE_PERIOD", FRAME_S)
 
 
 @pytest.fixture(autouse=True)
