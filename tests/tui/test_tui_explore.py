@@ -18,11 +18,11 @@ from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, RuleResult, Trace
 from llmtop.parsers.registry import load
+from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
 from llmtop.tui.panes.findings_report import FindingsReportPane
 from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
-from llmtop.tui.panes.report import ANALYSIS_THREAD
 from llmtop.tui.panes.sections import SectionRow
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen

@@ -13,12 +13,13 @@ import pytest
 
 from llmtop.model import Origin, Trace
 from llmtop.parsers.registry import load
-from llmtop.tui.panes import events
+from llmtop.tui.panes import events, gpu, syscalls, threads
+from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
-from llmtop.tui.screens import diagnosis, kernel, live_places, live_screen, thread
+from llmtop.tui.panes.view import Context
+from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
-from llmtop.tui.screens.live_places import PLACES, Watched
 from llmtop.tui.screens.reasons import ReasonsPane
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
@@ -78,7 +79,7 @@ def a_live_app() -> LiveApp:
     return app
 
 
-LIVE = {place.number: type(pane) for place in PLACES if (pane := place.make(Watched(TARGET))) is not None}
+LIVE = {place.number: kind for _, kind, place in LIVE_VIEWS if place.exists(Context(TARGET))}
 OTHERS = {1: "4 Threads", 2: "4 Threads", 3: "4 Threads", 4: "3 GPU", 5: "3 GPU", 6: "3 GPU", 8: "3 GPU"}
 
 
@@ -130,18 +131,21 @@ async def test_what_raises_around_the_live_views_costs_that_part(
     faults.clear()
 
 
-@pytest.mark.parametrize(("number", "table"), [(3, "gpu_rows"), (4, "threads_table"), (8, "syscalls_table")])
+@pytest.mark.parametrize(
+    ("number", "where", "table"),
+    [(3, gpu, "gpu_rows"), (4, threads, "threads_table"), (8, syscalls, "syscalls_table")],
+)
 async def test_a_table_that_cannot_be_made_says_so(
-    number: int, table: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+    number: int, where: Any, table: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
 ) -> None:
     app = a_live_app()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await draw(app, pilot)
-        with breaking(monkeypatch, live_places, table):
+        with breaking(monkeypatch, where, table):
             assert f"this pane {SAID}" in words(await press(pilot, str(number), "z"))
             assert "llmtop" in await draw(app, pilot)
         assert "this pane" not in await draw(app, pilot)
-        with breaking(monkeypatch, live_places, table):
+        with breaking(monkeypatch, where, table):
             assert f"this pane {SAID}" in await draw(app, pilot)
             assert "1 Roofline" in await press(pilot, "escape")
     faults.clear()
@@ -168,7 +172,7 @@ async def test_what_raises_in_the_rows_costs_the_table_or_the_row(
 @pytest.mark.parametrize(
     ("where", "what", "keys", "said"),
     [
-        (live_screen, "thread_details", "4 z enter", "pane"),
+        (threads, "thread_details", "4 z enter", "pane"),
         (thread, "draw_details", "4 z enter", "pane"),
         (diagnosis, "diagnose", "d", "pane"),
         (diagnosis, "draw_diagnosis", "d", "pane"),

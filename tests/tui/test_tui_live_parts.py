@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from llmtop.model import NS_PER_S, Trace
+from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.live_places import (
-    PLACES,
     Focus,
     Form,
     Room,
-    Watched,
     folded_places,
     form_of,
     places_of_use,
@@ -22,7 +22,7 @@ from llmtop.tui.screens.live_time import TimeCursor
 from tests.live_traces import NO_GPU, TARGET, Scene, live_trace, probed
 
 TRACE = live_trace()
-SERVER = Watched(TARGET)
+SERVER = Context(TARGET)
 
 
 # -- time --------------------------------------------------------------------------------------------------------
@@ -70,22 +70,22 @@ def test_going_back_to_now_says_whether_there_was_anything_to_leave() -> None:
 # -- what is where -----------------------------------------------------------------------------------------------
 
 
-def of_use(watched: Watched, width: int, height: int, trace: Trace = TRACE, gpus: int = 1) -> list[int]:
+def of_use(watched: Context, width: int, height: int, trace: Trace = TRACE, gpus: int = 1) -> list[int]:
     return sorted(places_of_use(watched, Room(width, height, gpus), trace))
 
 
 def test_each_pane_has_one_entry_and_one_digit() -> None:
-    numbers = [place.number for place in PLACES]
+    numbers = [place.number for _, _, place in LIVE_VIEWS]
     assert sorted(numbers) == [1, 2, 3, 4, 5, 6, 7, 8]
-    for place in PLACES:
-        made = place.make(SERVER)
-        assert made is None or made.number == place.number
+    for _, kind, place in LIVE_VIEWS:
+        made = kind().within(SERVER)
+        assert (made.number, made.title) == (place.number, place.title or kind.title)
 
 
 def test_panes_have_a_place_when_there_is_room_and_something_to_show() -> None:
     assert of_use(SERVER, 120, 40) == [1, 2, 3, 4, 5, 6]
     assert of_use(SERVER, 80, 24) == [1, 2, 3, 4, 6]
-    assert of_use(Watched(None), 120, 40) == [1, 3, 6]
+    assert of_use(Context(None), 120, 40) == [1, 3, 6]
     assert of_use(SERVER, 80, 24, gpus=8) == [1, 2, 3, 4]
 
 
@@ -98,7 +98,7 @@ def test_what_had_its_place_keeps_it_while_probes_are_away() -> None:
 def test_without_a_gpu_its_panes_fold_into_a_line() -> None:
     assert of_use(SERVER, 120, 40, live_trace(NO_GPU), gpus=0) == [2, 4, 5, 6]
     assert folded_places(SERVER, live_trace(NO_GPU)) == {1, 3}
-    assert of_use(Watched(None), 120, 40, live_trace(NO_GPU), gpus=0) == [1, 3, 6]
+    assert of_use(Context(None), 120, 40, live_trace(NO_GPU), gpus=0) == [1, 3, 6]
     nothing_told = replace(live_trace(NO_GPU), missing=())
     assert of_use(SERVER, 120, 40, nothing_told, gpus=0) == [1, 2, 3, 4, 5, 6]
 
@@ -139,6 +139,6 @@ def test_a_pane_alone_and_rows_below_it() -> None:
 
 
 def test_system_calls_and_log_share_one_place() -> None:
-    launched = Watched(TARGET, object())  # type: ignore[arg-type]  # only whether there is one matters
+    launched = Context(TARGET, object())  # type: ignore[arg-type]  # only whether there is one matters
     assert 7 in of_use(launched, 200, 60, live_trace(Scene()))
     assert 8 not in of_use(launched, 200, 60)

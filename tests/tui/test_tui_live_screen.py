@@ -653,7 +653,7 @@ async def test_the_screen_follows_to_the_server_that_the_session_watches() -> No
         await pilot.pause()
         assert "vLLM anew" in app.screen_text()
         assert "pid 5151" in app.screen_text()
-        assert all(pane.target in (None, app.session.target) for pane in app.live.panes.values())
+        assert all(pane.context.target is app.session.target for pane in app.live.panes.values())
 
 
 async def test_it_leaves_by_itself_after_the_given_time() -> None:

@@ -14,6 +14,7 @@ from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
+from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.live import LiveApp
 from llmtop.vocabulary import ON_CPU, PYTHON_FRAMES
 from tests.live_traces import TARGET, live_trace
@@ -201,7 +202,7 @@ async def test_orders_search_and_zoom_work_on_a_comparison(pilot: Pilot[int]) ->
 
 
 def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
-    pane = StallFlamePane(None)
+    pane = StallFlamePane()
     trace = trace_of(NATIVE)
     tree = stall_tree(trace)
     assert list(pane._notes(tree, trace, trace)) == ["last 10 s"]
@@ -214,7 +215,7 @@ def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
 def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
     idle = tuple(replace(NATIVE[0], state="futex", track=ids.thread(7, tid)) for tid in (98, 99))
     busy = replace(NATIVE[0], state=ON_CPU, track=ids.thread(7, 7))
-    pane = StallFlamePane(TARGET)
+    pane = StallFlamePane().within(Context(TARGET))
     trace = trace_of((busy, *idle))
     view = pane.view(trace)
     assert isinstance(view, FlameView)

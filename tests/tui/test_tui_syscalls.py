@@ -10,6 +10,7 @@ from llmtop.analysis.threads.stall_tree import Order, stall_tree
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Syscall, SyscallsView
 from llmtop.model import Missing, Origin, Stack, Trace, Unknown
 from llmtop.tui.panes.stall_flame import StallFlamePane, found_share, names_of, path_of
+from llmtop.tui.panes.view import Context
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.syscalls import draw_syscalls
 from tests.live_traces import TARGET
@@ -70,7 +71,7 @@ def test_a_found_name_counts_once_a_stack() -> None:
 
 class FlameApp(App[None]):
     def compose(self) -> ComposeResult:
-        yield StallFlamePane(TARGET)
+        yield StallFlamePane().within(Context(TARGET))
 
 
 def text_of(pane: StallFlamePane) -> list[str]:

@@ -16,7 +16,9 @@ from textual.widget import Widget
 
 from llmtop.analysis.series.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Unknown
+from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.faults import FaultBorder, fault_text
+from llmtop.tui.panes.view import Context, View
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 from llmtop.tui.textual_private import put_title, title_of
@@ -24,7 +26,7 @@ from llmtop.tui.textual_private import put_title, title_of
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-    from llmtop.model import Target, Trace, TrackKind
+    from llmtop.model import Trace, TrackKind
 
 V = TypeVar("V")
 
@@ -191,20 +193,14 @@ class Beat:
         return self._drawn_ns.get(pace_ns) == t_ns
 
 
-class Pane(DiffedWidget, Generic[V], can_focus=True):
+class Pane(DiffedWidget, View, Generic[V], can_focus=True):
     """A part of a screen that draws one view of the newest trace.
 
     A subclass gives `number`, `title`, `view` and `draw`; the last two are pure. Only what changed between two
     frames is sent to the terminal, and a pane that is not seen does no work.
     """
 
-    number: ClassVar[int] = 0
-    """The digit that focuses it; 0 for none."""
-
-    title: ClassVar[str] = ""
-
-    target: Target | None = None
-    """The server that is watched, for panes that draw one."""
+    context = Context()
 
     ages_of: ClassVar[TrackKind | None] = None
     """Whose numbers it shows: where they are older than two intervals, their age stands beside the title."""
@@ -286,12 +282,28 @@ class Pane(DiffedWidget, Generic[V], can_focus=True):
         if self._stale and self._trace is not None:
             self._stale = False
             self._failure = ""
-            self.beat.note(self._pace_ns, self._trace.end_ns)
-            try:
-                self._age = "" if self.ages_of is None else age_text(old_s(self._trace, self.ages_of))
-                self._view = self.view(self._trace)
-            except Exception as error:  # the border: a fault in a view costs only its pane
-                self._lose_view(error)
+            if self.context.is_still:
+                self._view = ANALYSING
+                analyse_on_thread(self, self._trace, self.view)
+            else:
+                self._look_at(self._trace)
+        self._paint()
+
+    def _look_at(self, trace: Trace) -> None:
+        self.beat.note(self._pace_ns, trace.end_ns)
+        try:
+            self._age = "" if self.ages_of is None else age_text(old_s(trace, self.ages_of))
+            self._view = self.view(trace)
+        except Exception as error:  # the border: a fault in a view costs only its pane
+            self._lose_view(error)
+
+    def on_analysed(self, message: Analysed) -> None:
+        if message.trace is not self._trace:
+            return
+        if isinstance(message.result, Exception):
+            self._lose_view(message.result)
+        else:
+            self._view = message.result
         self._paint()
 
     def _lose_view(self, error: Exception) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
 from llmtop.analysis.gpus.models import short_gpu_name
-from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpus_view
+from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpu_rows, gpus_view
 from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.view import Place
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import COLUMNS, SORT_KEYS, Selection, ordered
 from llmtop.tui.render.table import Sort
@@ -20,15 +21,23 @@ from llmtop.tui.render.table import Sort
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace
+    from llmtop.analysis.views import TableView
+    from llmtop.model import Trace
     from llmtop.tui.render.look import Look
 
 
 class GpuPane(Pane[GpusView]):
     """Activity, memory, power, clocks and processes; of several GPUs one is selected and one may be pinned."""
 
-    number = 3
     title = "GPU"
+    place = Place(
+        3,
+        "right",
+        needs_gpu=True,
+        rows_title="Processes on the GPUs",
+        keeps_pane=True,
+        no_rows=Unknown("no process holds memory on a GPU, or the driver does not tell: see d"),
+    )
     ages_of = TrackKind.GPU
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
@@ -46,13 +55,16 @@ class GpuPane(Pane[GpusView]):
             super().__init__()
             self.gpu = gpu
 
-    def __init__(self, target: Target | None) -> None:
-        super().__init__(id="gpu")
-        self.target = target
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.selection = Selection()
 
+    def table(self, trace: Trace) -> TableView | Unknown:
+        rows = gpu_rows(trace, self.context.target)
+        return rows if isinstance(rows, Unknown) else gpu_processes_table(rows)
+
     def view(self, trace: Trace) -> GpusView | Unknown:
-        return gpus_view(trace, self.target, self._view if isinstance(self._view, GpusView) else None)
+        return gpus_view(trace, self.context.target, self._view if isinstance(self._view, GpusView) else None)
 
     def draw(self, view: GpusView, width: int, height: int, look: Look) -> list[Strip]:
         # Without the focus no row is under the cursor: two cursors on a screen would be one too many.
@@ -113,3 +125,6 @@ class GpuPane(Pane[GpusView]):
     def _select(self, selection: Selection) -> None:
         self.selection = selection
         self.redraw()
+
+
+VIEW: Final = GpuPane

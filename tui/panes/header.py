@@ -20,7 +20,7 @@ from llmtop.units import count, si
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Fact, Target, Trace
+    from llmtop.model import Fact, Trace
     from llmtop.tui.render.look import Look
 
 _MB = 1_000_000
@@ -34,9 +34,8 @@ Field = tuple[int, Sequence[Part]]
 class HeaderLine(Pane[Header], can_focus=False):
     """One line; on a narrow screen the less important fields are left out."""
 
-    def __init__(self, target: Target | None) -> None:
+    def __init__(self) -> None:
         super().__init__(id="header")
-        self.target = target
         self._state: Part = ("starting", "dim")
 
     def say(self, text: str, role: str) -> None:
@@ -46,7 +45,7 @@ class HeaderLine(Pane[Header], can_focus=False):
             self.redraw()
 
     def view(self, trace: Trace) -> Header:
-        return header(trace, self.target)
+        return header(trace, self.context.target)
 
     def draw(self, view: Header, width: int, height: int, look: Look) -> list[Strip]:
         return [draw_header(view, self._state, width, look)]

@@ -20,8 +20,9 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, PagedPane, RecordedView, not_of_kernels
+from llmtop.tui.panes.report import KernelWanted, PagedPane, not_of_kernels
 from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.tui.panes.view import View
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
@@ -72,7 +73,7 @@ class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
         return max(1, rows - self.size.height // ROWS + 1)
 
 
-class KernelsPane(Vertical, RecordedView):
+class KernelsPane(Vertical, View):
     """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
     number = 1

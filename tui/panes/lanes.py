@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -21,6 +21,7 @@ from llmtop.analysis.views import Lanes
 from llmtop.model import TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS, look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
+from llmtop.tui.panes.view import Place
 from llmtop.tui.render.axis import nearest_mark
 from llmtop.tui.render.cpu_gpu import draw_cpu_gpu
 from llmtop.tui.render.lanes import MOST_ROWS, draw_lanes, lanes_axis
@@ -29,7 +30,7 @@ from llmtop.tui.render.lines import blank
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace
+    from llmtop.model import Trace
     from llmtop.tui.render.axis import Axis
     from llmtop.tui.render.look import Look
 
@@ -53,8 +54,8 @@ class Thoughts:
 class LanesPane(TimeAxisPane[Lanes]):
     """What the GPU did, what the server delivered, and whether its engine got a CPU, one above the other."""
 
-    number = 6
     title = "CPU-GPU"
+    place = Place(6, "body", least_among_many=(0, 36))
     least_ns = SLOW_NS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_mark", "event", show=False, tooltip="The event of the mark that is named at the left"),
@@ -67,9 +68,8 @@ class LanesPane(TimeAxisPane[Lanes]):
             super().__init__()
             self.t_ns = t_ns
 
-    def __init__(self, target: Target | None) -> None:
-        super().__init__(id="lanes")
-        self.target = target
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.gpu: TrackId | None = None
         """A track; None for the first of the server's GPUs."""
         self._headline = ""
@@ -91,17 +91,17 @@ class LanesPane(TimeAxisPane[Lanes]):
         self._stale = True
 
     def view(self, trace: Trace) -> Lanes:
-        findings = diagnose(trace).findings if self.target is not None else ()
+        findings = diagnose(trace).findings if self.context.target is not None else ()
         self._headline = findings[0].rule if findings else ""
-        view = lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.target is not None)
-        no_gpu = why_no_gpu(trace) if self.target is not None else None
+        view = lanes_view(trace, self._chosen(trace), self.window_ns, has_server=self.context.target is not None)
+        no_gpu = why_no_gpu(trace) if self.context.target is not None else None
         # The screen says that once, for all panes of GPUs.
         return (
             view if no_gpu is None else replace(view, lanes=tuple(one for one in view.lanes if one.why_not != no_gpu))
         )
 
     def _chosen(self, trace: Trace) -> TrackId | None:
-        gpus = target_gpus(trace, self.target)
+        gpus = target_gpus(trace, self.context.target)
         return self.gpu if self.gpu in trace.tracks else gpus[0].id if gpus else None
 
     def axis(self, width: int) -> Axis | None:
@@ -176,3 +176,6 @@ def _rows_below(height: int, view: Lanes) -> int:
     rows_each = max(1, (height - 1 - wanted) // max(1, drawn))
     below = height - 1 - drawn * min(rows_each, _MOST_ROWS_ZOOMED)
     return below if below >= _LEAST_BELOW else 0
+
+
+VIEW: Final = LanesPane

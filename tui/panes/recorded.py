@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
-    from llmtop.tui.panes.report import RecordedView
+    from llmtop.tui.panes.view import View
 
 MODULES = (
     "kernels",
@@ -24,23 +24,23 @@ MODULES = (
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""
 
-VIEWS: tuple[type[RecordedView], ...] = tuple(import_module(f"llmtop.tui.panes.{name}").VIEW for name in MODULES)
+VIEWS: tuple[type[View], ...] = tuple(import_module(f"llmtop.tui.panes.{name}").VIEW for name in MODULES)
 
 
-def views_of(trace: Trace | None) -> tuple[type[RecordedView], ...]:
+def views_of(trace: Trace | None) -> tuple[type[View], ...]:
     """The views that a file has something for, the one to open on first; of one that is not read yet, a report's."""
     if trace is None:
         return tuple(view for view in VIEWS if view.is_of_reports)
     return tuple(view for view in VIEWS if _applies(view, trace))
 
 
-def _applies(view: type[RecordedView], trace: Trace) -> bool:
+def _applies(view: type[View], trace: Trace) -> bool:
     try:
         return view.why_not(trace) is None
     except Exception:  # the border: the view is shown, and says what is wrong with it
         return True
 
 
-def by_digit(views: tuple[type[RecordedView], ...]) -> tuple[type[RecordedView], ...]:
+def by_digit(views: tuple[type[View], ...]) -> tuple[type[View], ...]:
     """In the order of their tabs: by their digits, those without one last."""
     return tuple(sorted(views, key=lambda view: view.number or 10))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -15,9 +13,10 @@ from textual.message import Message
 from llmtop.analysis.kernels.table import no_kernels
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
-from llmtop.tui.faults import FaultBorder
+from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.tui.panes.view import RECORDED, View
 from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.look import Look
 
@@ -26,14 +25,11 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.strip import Strip
-    from textual.widget import Widget
 
     from llmtop.analysis.views import Column
     from llmtop.model import Trace
 
 V = TypeVar("V")
-ANALYSING = Unknown("analysing")
-ANALYSIS_THREAD = "llmtop analysis"
 _ASKED = 40
 """Rows whose details are asked for how long they are."""
 _BORDER = 2
@@ -43,30 +39,6 @@ _MOST_DETAILS = 12
 """Lines that details take from a table that could use them."""
 DRAWN = "drawn"
 """In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
-
-
-class RecordedView(FaultBorder):
-    """A part of a file: one view of the explorer, in a file of its own that `recorded.MODULES` names.
-
-    It stands behind Textual's own class among the bases, as `FaultBorder` does.
-    """
-
-    number: ClassVar[int] = 0
-    """Its digit; 0 for a view that is reached with Tab and the mouse alone."""
-
-    title: ClassVar[str] = ""
-
-    is_of_reports: ClassVar[bool] = True
-    """Whether a report of kernels has it: what tabs show while a file is being read."""
-
-    @classmethod
-    def why_not(cls, trace: Trace) -> Unknown | None:
-        """Why a file has nothing for this view; None where it is shown."""
-        return None
-
-    def show(self, trace: Trace) -> None:
-        """Take the file."""
-        raise NotImplementedError
 
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
@@ -82,56 +54,10 @@ class KernelWanted(Message):
         self.launch = launch
 
 
-class Analysed(Message, bubble=False):
-    """What a thread made of a trace: the result, or the error that it ended with."""
+class PagedPane(Pane[V], Generic[V]):
+    """A pane of more lines than fit, with a cursor or a page that keys move; of a file, unless it is told otherwise."""
 
-    def __init__(self, trace: Trace, result: Any) -> None:
-        super().__init__()
-        self.trace = trace
-        self.result = result
-
-
-def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]) -> None:
-    """Do `work`, which may decode much of a report, on a thread; the widget gets an `Analysed`.
-
-    A daemon thread of our own, because leaving the program would wait for the threads of Textual's workers.
-    """
-
-    def run() -> None:
-        result: Any
-        try:
-            result = work(trace)
-        except Exception as error:  # the border of the thread: the pane shows it
-            result = error
-        if widget.is_running:
-            widget.post_message(Analysed(trace, result))
-
-    threading.Thread(target=run, name=ANALYSIS_THREAD, daemon=True).start()
-
-
-class ReportPane(Pane[V], RecordedView):
-    """A pane whose view may decode much of a report: it is made on a thread, once, when the pane is first seen."""
-
-    def _renew(self) -> None:
-        if self._stale and self._trace is not None:
-            self._stale = False
-            self._failure = ""
-            self._view = ANALYSING
-            analyse_on_thread(self, self._trace, self.view)
-        self._paint()
-
-    def on_analysed(self, message: Analysed) -> None:
-        if message.trace is not self._trace:
-            return
-        if isinstance(message.result, Exception):
-            self._lose_view(message.result)
-        else:
-            self._view = message.result
-        self._paint()
-
-
-class PagedPane(ReportPane[V], Generic[V]):
-    """A pane of more lines than fit, with a cursor or a page that keys move."""
+    context = RECORDED
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
@@ -234,7 +160,7 @@ def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Loo
     ]
 
 
-class ListPane(Vertical, RecordedView):
+class ListPane(Vertical, View):
     """A table over the details of the row under its cursor.
 
     A subclass gives `analyse`, which may be slow, and `details`.

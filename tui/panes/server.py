@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from textual.content import Content
@@ -14,6 +14,7 @@ from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.view import Place, with_a_server
 from llmtop.tui.render.lanes import draw_lanes
 from llmtop.tui.render.lines import blank, width_of
 from llmtop.tui.render.server import draw_server
@@ -22,7 +23,7 @@ from llmtop.units import seen
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace
+    from llmtop.model import Trace
     from llmtop.tui.render.look import Look
 
 
@@ -38,17 +39,13 @@ _BORDER_LEAD = 4
 class ServerPane(Pane[ServerView]):
     """Throughput, queue, KV cache and latencies from the metrics endpoint."""
 
-    number = 2
     title = "Server"
+    place = Place(2, "right", suits=with_a_server)
     ages_of = TrackKind.SERVER
     least_ns = CALM_NS
 
-    def __init__(self, target: Target | None) -> None:
-        super().__init__(id="server")
-        self.target = target
-
     def view(self, trace: Trace) -> ServerView | Unknown:
-        return server_view(trace) if self.target else NO_TARGET
+        return server_view(trace) if self.context.target else NO_TARGET
 
     def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
         if not self.is_zoomed or self._trace is None or height < _LEAST_HISTORY * _PART:
@@ -71,3 +68,6 @@ def _endpoint(view: ServerView) -> str:
     port = f":{ids.port(view.track)}"
     name, path = view.title.removesuffix(port).rstrip(), urlsplit(str(view.facts.get("url", ""))).path
     return clean(" ".join(part for part in (name, path, port) if part))
+
+
+VIEW: Final = ServerPane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -19,6 +19,7 @@ from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.remedies import each_once
 from llmtop.tui.panes.base import SLOW_NS, Pane
+from llmtop.tui.panes.view import Place, with_a_server
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
 from llmtop.tui.render.lines import line
 from llmtop.units import percent, quantity
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace
+    from llmtop.model import Trace
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
@@ -89,8 +90,8 @@ class FlameView:
 class StallFlamePane(Pane[FlameView]):
     """Where threads spend their time, and in which functions. Arrows move, Enter zooms, `f` orders, `/` searches."""
 
-    number = 5
     title = "Stall flame"
+    place = Place(5, "middle", least=(100, 0), suits=with_a_server)
     least_ns = SLOW_NS
     """Stacks come every two seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -117,9 +118,8 @@ class StallFlamePane(Pane[FlameView]):
             self.what = what
             self.is_wanted = is_wanted
 
-    def __init__(self, target: Target | None) -> None:
-        super().__init__(id="stall-flame")
-        self.target = target
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.wanted = Wanted(python=False)
         self.shows_resting = False
         self.search = ""
@@ -131,7 +131,7 @@ class StallFlamePane(Pane[FlameView]):
         self._seen_awake: dict[str, int] = {}
 
     def view(self, trace: Trace) -> FlameView | Unknown:
-        if self.target is None:
+        if self.context.target is None:
             return NO_TARGET
         shown = self._frozen or trace
         moments = (shown,) if self._baseline is None else (self._baseline, shown)
@@ -437,3 +437,6 @@ def _with_stacks_alone(trace: Trace) -> Trace:
     """A trace to keep: without the series, which grow."""
     stacks = timed_stacks(trace)
     return replace(trace, stacks=stacks, series={}, spans={}, readings=(), marks=(), past_stacks=())
+
+
+VIEW: Final = StallFlamePane

@@ -18,7 +18,8 @@ from llmtop.tui.faults import FaultBorder
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
-from llmtop.tui.panes.report import KernelWanted, RecordedView, TextPane
+from llmtop.tui.panes.report import KernelWanted, TextPane
+from llmtop.tui.panes.view import View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.kernel import KernelScreen
@@ -35,9 +36,9 @@ class ReportView(Vertical, FaultBorder):
     def __init__(self, loading: Loading) -> None:
         super().__init__()
         self.report = loading
-        self.wanted: type[RecordedView] | None = None
+        self.wanted: type[View] | None = None
         """The view that was asked for, of this file or of another; None for the one that it opens on."""
-        self._views: dict[type[RecordedView], RecordedView] = {}
+        self._views: dict[type[View], View] = {}
         self._notice = TextPane()
 
     def compose(self) -> ComposeResult:
@@ -63,12 +64,12 @@ class ReportView(Vertical, FaultBorder):
             self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size})", "text"),))
 
     @property
-    def active(self) -> type[RecordedView]:
+    def active(self) -> type[View]:
         """The view that is shown: the one that was asked for, where the file has it."""
         views = views_of(self.report.trace)
         return self.wanted if self.wanted in views else views[0]
 
-    def show_view(self, wanted: type[RecordedView] | None) -> None:
+    def show_view(self, wanted: type[View] | None) -> None:
         """Bring a view to the front and give it the focus."""
         self.wanted = wanted
         self.renew()
@@ -97,7 +98,7 @@ class ReportView(Vertical, FaultBorder):
             target.focus()
 
 
-def _give(view: RecordedView, trace: Trace) -> None:
+def _give(view: View, trace: Trace) -> None:
     """Give a view its trace: Textual would call it on behalf of the screen."""
     with view.border():
         view.show(trace)
@@ -129,7 +130,7 @@ class ExploreScreen(FullScreen):
         }
 
     @property
-    def views(self) -> tuple[type[RecordedView], ...]:
+    def views(self) -> tuple[type[View], ...]:
         """Those of the file on the screen, as their tabs stand."""
         return by_digit(views_of(self.loadings[self.active].trace))
 
@@ -220,7 +221,7 @@ class ExploreScreen(FullScreen):
         """Show a view of the file, by the place of its tab."""
         self.show_view(self.views[index])
 
-    def show_view(self, view: type[RecordedView] | None) -> None:
+    def show_view(self, view: type[View] | None) -> None:
         """Show a view of the file; None, and one that it does not have, is the one that it opens on."""
         self.reports[self.active].show_view(view)
         self._draw_bars()

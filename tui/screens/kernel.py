@@ -14,9 +14,10 @@ from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.pages.launch import LaunchView, launch_view
 from llmtop.analysis.views import Column, RooflineView, TableView
 from llmtop.model import Trace, Unknown, Value
+from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.panes.report import ANALYSING, Analysed, PagedPane, analyse_on_thread, table_of
+from llmtop.tui.panes.report import PagedPane, table_of
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.roofline import draw_roofline

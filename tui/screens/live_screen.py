@@ -11,9 +11,6 @@ from textual.containers import Container
 from llmtop.analysis.series.readings import target_gpus
 from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
-from llmtop.analysis.threads.details import thread_details
-from llmtop.analysis.threads.shares import threads_view
-from llmtop.analysis.threads.table import threads_of
 from llmtop.model import TrackId, Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
@@ -24,19 +21,18 @@ from llmtop.tui.panes.folded import FoldedLine
 from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
-from llmtop.tui.panes.roofline_live import ALL_GPUS, RooflinePane
+from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.roofline import ALL_GPUS, RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.time_axis import TimeAxisPane
+from llmtop.tui.panes.view import NO_ROWS, Context
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_places import (
-    PLACES,
     Focus,
     Form,
-    Place,
     Room,
-    Watched,
     folded_places,
     form_of,
     gpu_lines,
@@ -44,7 +40,6 @@ from llmtop.tui.screens.live_places import (
     shown_panes,
 )
 from llmtop.tui.screens.live_time import TimeCursor
-from llmtop.tui.screens.thread import ThreadScreen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,14 +53,13 @@ if TYPE_CHECKING:
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
     from llmtop.tui.panes.gpu import GpuPane
+    from llmtop.tui.panes.view import Place
     from llmtop.tui.render.lines import Part
 
 P = TypeVar("P", bound="Pane[Any]")
 
-_THREADS = 4
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
-_NO_ROWS = Unknown("this pane has no rows")
 
 
 class LiveScreen(FullScreen):
@@ -88,24 +82,25 @@ class LiveScreen(FullScreen):
             Binding(
                 str(place.number), f"pane({place.number})", "pane", show=False, tooltip="Focus a pane by its number"
             )
-            for place in sorted(PLACES, key=lambda place: place.number)
+            for place in sorted((view.place for view in LIVE_VIEWS), key=lambda place: place.number)
         ),
     ]
 
     def __init__(self, session: Session, target: Target | None, launched: Launched | None = None) -> None:
         super().__init__()
         self.session = session
-        self.watched = Watched(target, launched)
-        self.header = HeaderLine(target)
+        self.watched = Context(target, launched)
+        self.header = HeaderLine().within(self.watched)
         self.findings = FindingsLine(id="findings")
         self.table = TablePane("", id="table")
         self.events = EventsPane()
         self.heatmap = HeatmapPane()
-        made = {place.number: place.make(self.watched) for place in PLACES}
-        self.panes = {number: pane for number, pane in sorted(made.items()) if pane is not None}
-        needing = (self.panes[place.number] for place in PLACES if place.needs_gpu)
+        existing = [view for view in LIVE_VIEWS if view.place.exists(self.watched)]
+        made = {place.number: kind(id=name).within(self.watched) for name, kind, place in existing}
+        self.panes: dict[int, Pane[Any]] = dict(sorted(made.items()))
+        self.places = {view.place.number: view.place for view in LIVE_VIEWS}
+        needing = (pane for number, pane in self.panes.items() if self.places[number].needs_gpu)
         self.folded = FoldedLine([f"{pane.number} {pane.title}" for pane in needing])
-        self.places = {place.number: place for place in PLACES}
         self.beat = Beat()
         self._parts: tuple[Pane[Any], ...] = (
             self.header,
@@ -144,8 +139,8 @@ class LiveScreen(FullScreen):
         yield KeyBar(id="keys")
 
     def _standing_in(self, container: str) -> Iterator[Pane[Any]]:
-        places = (place for place in PLACES if place.container == container and place.number in self.panes)
-        return (self.panes[place.number] for place in places)
+        places = (place for place in self.places.values() if place.container == container)
+        return (self.panes[place.number] for place in places if place.number in self.panes)
 
     def pane(self, kind: type[P]) -> P:
         """The pane of a kind."""
@@ -189,7 +184,7 @@ class LiveScreen(FullScreen):
         if target is not None and target is not self.watched.target:
             self.watched = replace(self.watched, target=target)
             for pane in (self.header, *self.panes.values()):
-                pane.target = target
+                pane.within(self.watched)
 
     def _newest(self) -> Trace:
         return self.time.newest(self.session.trace())
@@ -244,9 +239,7 @@ class LiveScreen(FullScreen):
 
     def _rows(self) -> TableView | Unknown:
         """The rows of the pane in focus; an empty table would hide why there are none."""
-        if self._shown is None or self._place.table is None:
-            return _NO_ROWS
-        return self._place.table(self._shown, self.watched)
+        return NO_ROWS if self._shown is None else self.panes[self.where.number].table(self._shown)
 
     @property
     def _has_rows(self) -> bool:
@@ -320,7 +313,7 @@ class LiveScreen(FullScreen):
     def action_step_pane(self, step: int) -> None:
         """The pane after or before the one in focus, also where only one is shown at a time."""
         is_alone = self.where.is_zoomed or self._room.is_small
-        order = [place.number for place in PLACES if place.number in (self.panes if is_alone else self._of_use)]
+        order = [number for number in self.places if number in (self.panes if is_alone else self._of_use)]
         at = order.index(self.where.number) if self.where.number in order else -step
         self.action_pane(order[(at + step) % len(order)])
 
@@ -355,7 +348,7 @@ class LiveScreen(FullScreen):
         self._arrange()
         self._fill_rows()
         own = self.panes[focus.number]
-        self.table.table.border_title = self._place.table_title or own.border_title
+        self.table.table.border_title = self._place.rows_title or own.border_title
         # Not by focus(), which waits its turn behind the keys that are already typed: they would go elsewhere.
         self.set_focus(self._wanting_keys())
 
@@ -369,24 +362,15 @@ class LiveScreen(FullScreen):
         return self.table.table if is_table else self.panes[self.where.number]
 
     def on_virtual_table_chosen(self, message: VirtualTable.Chosen) -> None:
-        """Open what is known of the threads of a row."""
+        """Open what the pane in focus knows of a row."""
         rows = message.table.rows
-        if (
-            self._shown is None
-            or rows is None
-            or message.table is not self.table.table
-            or self.where.number != _THREADS
-        ):
+        if self._shown is None or rows is None or message.table is not self.table.table:
             return
-        view = threads_view(self._shown)
-        key = rows.key(message.table.cursor)
-        if isinstance(view, Unknown) or not isinstance(key, tuple):
-            return
-        details = thread_details(self._shown, threads_of(view, key))
+        details = self.panes[self.where.number].opened(self._shown, rows.key(message.table.cursor))
         if isinstance(details, Unknown):
             self.notify(str(details), markup=False)
-        else:
-            self.app.push_screen(ThreadScreen(details))
+        elif details is not None:
+            self.app.push_screen(details)
 
     def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
         """The cursor of a pane with a time axis has moved: the other panes jump there."""

@@ -12,12 +12,13 @@ from llmtop.analysis.series.readings import target_gpus, why_kind_missing, why_n
 from llmtop.analysis.views import RooflineView
 from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.view import Place
 from llmtop.tui.render.roofline import draw_roofline
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Target, Trace
+    from llmtop.model import Trace
     from llmtop.tui.render.look import Look
 
 ALL_GPUS: Final = TrackId("all")
@@ -30,13 +31,12 @@ class RooflinePane(Pane[RooflineView]):
     `gpu` is a track, `ALL_GPUS`, or None for the first of the server's GPUs.
     """
 
-    number = 1
     title = "Roofline"
+    place = Place(1, "top", needs_gpu=True)
     least_ns = CALM_NS
 
-    def __init__(self, target: Target | None) -> None:
-        super().__init__(id="roofline")
-        self.target = target
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.gpu: TrackId | None = None
 
     def choose_gpu(self, gpu: TrackId | None) -> None:
@@ -45,16 +45,19 @@ class RooflinePane(Pane[RooflineView]):
         self._stale = True
 
     def view(self, trace: Trace) -> RooflineView | Unknown:
-        gpus = target_gpus(trace, self.target)
+        gpus = target_gpus(trace, self.context.target)
         if not gpus:
             return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
         if self.gpu == ALL_GPUS:
-            return server_roofline(trace, self.target)
+            return server_roofline(trace, self.context.target)
         is_there = self.gpu is not None and self.gpu in trace.tracks
-        return server_roofline(trace, self.target, self.gpu if is_there else gpus[0].id)
+        return server_roofline(trace, self.context.target, self.gpu if is_there else gpus[0].id)
 
     def draw(self, view: RooflineView, width: int, height: int, look: Look) -> list[Strip]:
         return draw_roofline(view, width, height, look)
 
     def subtitle(self, view: RooflineView) -> Content:
         return Content(short_gpu_name(view.title))
+
+
+VIEW: Final = RooflinePane

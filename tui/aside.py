@@ -1,0 +1,47 @@
+"""Work that would hold up the screen: done on a thread, whose end is a message."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.widget import Widget
+
+    from llmtop.model import Trace
+
+ANALYSING = Unknown("analysing")
+ANALYSIS_THREAD = "llmtop analysis"
+
+
+class Analysed(Message, bubble=False):
+    """What a thread made of a trace: the result, or the error that it ended with."""
+
+    def __init__(self, trace: Trace, result: Any) -> None:
+        super().__init__()
+        self.trace = trace
+        self.result = result
+
+
+def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]) -> None:
+    """Do `work`, which may decode much of a report, on a thread; the widget gets an `Analysed`.
+
+    A daemon thread of our own, because leaving the program would wait for the threads of Textual's workers.
+    """
+
+    def run() -> None:
+        result: Any
+        try:
+            result = work(trace)
+        except Exception as error:  # the border of the thread: the pane shows it
+            result = error
+        if widget.is_running:
+            widget.post_message(Analysed(trace, result))
+
+    threading.Thread(target=run, name=ANALYSIS_THREAD, daemon=True).start()
