@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from llmtop.analysis.kernels.table import no_kernels
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.pages.report import Entry, entries
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.views import RooflinePoint

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from llmtop import __version__
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
@@ -22,7 +23,6 @@ from llmtop.analysis.kernels.table import (
     has_counters,
     kernel_table,
     kernels_of,
-    no_kernels,
     roofline_view,
     stall_bars,
 )

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range
-from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, no_kernels, roofline_view
+from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions

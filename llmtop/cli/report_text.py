@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import LEANS, Bound
 from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
@@ -20,7 +21,6 @@ from llmtop.analysis.kernels.table import (
     KernelRows,
     has_counters,
     kernel_table,
-    no_kernels,
     roofline_view,
     stall_bars,
 )

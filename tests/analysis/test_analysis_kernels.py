@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound, Verdict, kernel_bound, lean
 from llmtop.analysis.kernels.names import base_name, short_names
 from llmtop.analysis.kernels.table import (
@@ -19,7 +20,6 @@ from llmtop.analysis.kernels.table import (
     Totals,
     kernel_table,
     kernels_of,
-    no_kernels,
     roofline_view,
     stall_bars,
     stall_tree,

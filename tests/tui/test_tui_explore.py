@@ -21,7 +21,7 @@ from llmtop.parsers.registry import load
 from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
-from llmtop.tui.panes.findings_report import FindingsReportPane
+from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
 from llmtop.tui.panes.sections import SectionRow
 from llmtop.tui.screens.explore import explore
@@ -116,7 +116,7 @@ async def test_enter_gives_a_findings_details_more_room_and_takes_it_back() -> N
         await settle(pilot)
         await pilot.press("5")
         await settle(pilot)
-        pane = app.screen.query_one(FindingsReportPane)
+        pane = app.screen.query_one(FindingsPane)
         usual = pane.text.size.height
         assert "do: " in app.screen_text(), "what to do shows without a key"
         await pilot.press("enter")
@@ -134,7 +134,7 @@ async def test_pages_of_opened_details_are_turned_and_those_of_the_table_otherwi
         await settle(pilot)
         await pilot.press("5")
         await settle(pilot)
-        pane = app.screen.query_one(FindingsReportPane)
+        pane = app.screen.query_one(FindingsPane)
         await pilot.press("enter", "pagedown")
         await settle(pilot)
         assert (pane.listing.table.cursor, pane.text.at > 0) == (0, True)

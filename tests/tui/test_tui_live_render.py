@@ -20,15 +20,14 @@ from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown
 from llmtop.tui.panes.base import in_roles
-from llmtop.tui.panes.findings import draw_findings
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
+from llmtop.tui.render.findings import diagnosis, draw_diagnosis, draw_findings
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.server import draw_server
 from llmtop.tui.render.threads import draw_threads, heading
-from llmtop.tui.screens.diagnosis import diagnosis, draw_diagnosis
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
 
 LOOK = Look()

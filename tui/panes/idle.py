@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from llmtop.analysis.kernels.absent import not_of_kernels
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, idle_view, picture
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import look_of
-from llmtop.tui.panes.report import DRAWN, ListPane, not_of_kernels, table_of
+from llmtop.tui.panes.report import DRAWN, ListPane, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 
+from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels.nvtx_ranges import has_numbered, has_ranges
 from llmtop.analysis.kernels.table import (
@@ -16,11 +17,10 @@ from llmtop.analysis.kernels.table import (
     KernelRows,
     Totals,
     kernel_table,
-    no_kernels,
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, PagedPane, not_of_kernels
+from llmtop.tui.panes.report import KernelWanted, PagedPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import View
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms

@@ -17,7 +17,7 @@ MODULES = (
     "spans",
     "stacks",
     "series",
-    "findings_report",
+    "findings",
     "session",
     "idle",
 )

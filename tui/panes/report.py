@@ -10,7 +10,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
-from llmtop.analysis.kernels.table import no_kernels
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
@@ -39,11 +38,6 @@ _MOST_DETAILS = 12
 """Lines that details take from a table that could use them."""
 DRAWN = "drawn"
 """In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
-
-
-def not_of_kernels(trace: Trace) -> Unknown | None:
-    """Why views of kernels do not apply: the file has none, and something else to look at."""
-    return no_kernels(trace) if trace.spans or trace.stacks or trace.series else None
 
 
 class KernelWanted(Message):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from llmtop.analysis.kernels.absent import not_of_kernels
 from llmtop.analysis.kernels.table import roofline_view
 from llmtop.analysis.views import RooflineView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import PagedPane, not_of_kernels
+from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.render.roofline import draw_roofline
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.kernels.table import Grouping, kernels_of, no_kernels
+from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
+from llmtop.analysis.kernels.table import Grouping, kernels_of
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, ListPane, not_of_kernels, table_of
+from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.units import number, percent
 

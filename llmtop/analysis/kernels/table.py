@@ -17,6 +17,7 @@ from itertools import islice
 
 from llmtop.analysis.gpus.models import Gpu, find_gpu
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traffic, kernel_bound, lean
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
@@ -375,13 +376,6 @@ def _kernels(trace: Trace) -> Kernels:
 def has_counters(trace: Trace) -> bool:
     """Whether the capture tells more of its kernels than when they ran."""
     return trace.kernels is not None and trace.kernels.details is not None
-
-
-def no_kernels(trace: Trace) -> Unknown | None:
-    """Why there is no kernel to show; None when there is one."""
-    if trace.kernels is not None and len(trace.kernels):
-        return None
-    return trace.why_missing("kernels") or Unknown("the capture has no kernels")
 
 
 @dataclass(frozen=True, slots=True)

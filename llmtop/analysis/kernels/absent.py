@@ -1,0 +1,17 @@
+"""Why a trace has no kernels to show. It is asked of every trace, and so loads nothing else."""
+
+from __future__ import annotations
+
+from llmtop.model import Trace, Unknown
+
+
+def no_kernels(trace: Trace) -> Unknown | None:
+    """Why there is no kernel to show; None when there is one."""
+    if trace.kernels is not None and len(trace.kernels):
+        return None
+    return trace.why_missing("kernels") or Unknown("the capture has no kernels")
+
+
+def not_of_kernels(trace: Trace) -> Unknown | None:
+    """Why views of kernels do not apply: the file has none, and something else to look at."""
+    return no_kernels(trace) if trace.spans or trace.stacks or trace.series else None
