@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MODULES = (
     "kernels",
     "stalls",
-    "roofline_report",
+    "roofline",
     "sections",
     "spans",
     "stacks",

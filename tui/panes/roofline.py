@@ -1,43 +1,50 @@
-"""The live roofline of one GPU, or of all that a server uses."""
+"""What is done against what the GPU could do: of a server's GPUs, or of the kernels of a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from llmtop.analysis.gpus.models import short_gpu_name
-from llmtop.analysis.roofline.server import server_roofline
-from llmtop.analysis.series.readings import target_gpus, why_kind_missing, why_no_gpu
+from llmtop.analysis.pages.roofline import has_trail, roofline, why_no_roofline
 from llmtop.analysis.views import RooflineView
-from llmtop.model import TrackId, TrackKind, Unknown
-from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.base import CALM_NS
+from llmtop.tui.panes.report import PagedPane
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.roofline import draw_roofline
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Trace
+    from llmtop.model import Trace, TrackId, Unknown
     from llmtop.tui.render.look import Look
 
-ALL_GPUS: Final = TrackId("all")
-"""Stands for the server's GPUs together."""
 
+class RooflinePane(PagedPane[RooflineView]):
+    """FLOP per byte against FLOP/s: a GPU now and over the last minute, or a dot for each kernel.
 
-class RooflinePane(Pane[RooflineView]):
-    """FLOP per byte against FLOP/s, now and over the last minute.
-
-    `gpu` is a track, `ALL_GPUS`, or None for the first of the server's GPUs.
+    Dots of kernels are larger where more time goes; the cursor steps through them by weight. `gpu` is as
+    `analysis.pages.roofline` has it.
     """
 
+    number = 3
     title = "Roofline"
     place = Place(1, "top", needs_gpu=True)
     least_ns = CALM_NS
+    of_files = frozenset(("move", "page", "edge"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "move(-1)", "kernel", key_display="← →", tooltip="The next heavier or lighter kernel"),
+        Binding("right,l", "move(1)", "lighter", show=False, tooltip="The next heavier or lighter kernel"),
+    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.gpu: TrackId | None = None
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return why_no_roofline(trace)
 
     def choose_gpu(self, gpu: TrackId | None) -> None:
         """Show another GPU, or all of them, from the next trace on."""
@@ -45,19 +52,20 @@ class RooflinePane(Pane[RooflineView]):
         self._stale = True
 
     def view(self, trace: Trace) -> RooflineView | Unknown:
-        gpus = target_gpus(trace, self.context.target)
-        if not gpus:
-            return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
-        if self.gpu == ALL_GPUS:
-            return server_roofline(trace, self.context.target)
-        is_there = self.gpu is not None and self.gpu in trace.tracks
-        return server_roofline(trace, self.context.target, self.gpu if is_there else gpus[0].id)
+        return roofline(trace, self.context.target, self.gpu)
 
     def draw(self, view: RooflineView, width: int, height: int, look: Look) -> list[Strip]:
-        return draw_roofline(view, width, height, look)
+        return draw_roofline(view, width, height, look, selected=self.at if self._is_choice(view) else None)
 
     def subtitle(self, view: RooflineView) -> Content:
-        return Content(short_gpu_name(view.title))
+        place = f"  kernel {self.at + 1} of {len(view.points)}" if self._is_choice(view) else ""
+        return Content(view.title + place)
+
+    def _is_choice(self, view: RooflineView) -> bool:
+        return bool(view.points) and self._trace is not None and not has_trail(self._trace)
+
+    def count(self) -> int:
+        return max(1, len(self._view.points)) if isinstance(self._view, RooflineView) else 1
 
 
 VIEW: Final = RooflinePane

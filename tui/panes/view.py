@@ -105,6 +105,12 @@ class View(FaultBorder):
     place: ClassVar[Place | None] = None
     """Where it stands on the live screen; None for a view of files alone."""
 
+    of_files: ClassVar[frozenset[str]] = frozenset()
+    """Actions of its keys that only a file has a use for: on the live screen these keys are the screen's."""
+
+    of_live: ClassVar[frozenset[str]] = frozenset()
+    """The same for traces that go on."""
+
     context: Context = RECORDED
 
     @classmethod
@@ -115,9 +121,16 @@ class View(FaultBorder):
     def within(self, context: Context) -> Self:
         """Take what is known beside the trace; on the live screen it has the digit and the title of its place."""
         self.context = context
+        self._leave_out(self.of_live if context.is_still else self.of_files)
         if not context.is_still and self.place is not None:
             self.number, self.title = self.place.number, self.place.title or type(self).title
         return self
+
+    def _leave_out(self, actions: frozenset[str]) -> None:
+        """Have no keys for these."""
+        keys = self._bindings.key_to_bindings.items()
+        kept = {key: [one for one in all_ if one.action.partition("(")[0] not in actions] for key, all_ in keys}
+        self._bindings.key_to_bindings = {key: bindings for key, bindings in kept.items() if bindings}
 
     def show(self, trace: Trace) -> None:
         """Take a trace."""

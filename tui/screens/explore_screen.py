@@ -19,7 +19,7 @@ from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, TextPane
-from llmtop.tui.panes.view import View
+from llmtop.tui.panes.view import RECORDED, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.kernel import KernelScreen
@@ -82,7 +82,7 @@ class ReportView(Vertical, FaultBorder):
         view = self._views.get(kind)
         if view is None:
             with self.border():
-                view = self._views[kind] = kind()
+                view = self._views[kind] = kind().within(RECORDED)
                 self.mount(view)
                 self.call_after_refresh(_give, view, trace)
                 self.call_after_refresh(self._focus)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from llmtop.analysis.pages.roofline import ALL_GPUS
 from llmtop.analysis.series.readings import target_gpus
 from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
@@ -22,7 +23,7 @@ from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.roofline import ALL_GPUS, RooflinePane
+from llmtop.tui.panes.roofline import RooflinePane
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.time_axis import TimeAxisPane
