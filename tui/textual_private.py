@@ -21,7 +21,7 @@ from textual.widget import Widget
 from llmtop.tui.changes import render_changes, sent_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console, RenderableType
@@ -142,6 +142,19 @@ def bindings_of(node: DOMNode) -> Iterable[Binding]:
     When it breaks: go through `BINDINGS` of all classes that it derives from.
     """
     return (one for keys in node._bindings.key_to_bindings.values() for one in keys)
+
+
+def leave_out_keys(node: DOMNode, actions: Collection[str]) -> None:
+    """Have no keys for these actions (their names) on this part of the screen.
+
+    Why: one view of live and recorded traces has some keys that only one of them has a use for. A `check_action` hides
+    them where the focus is, but `?` and the palette tell of the keys of other panes too.
+
+    When it breaks: leave it out, and let the view's `check_action` refuse them; `?` then lists a few too many.
+    """
+    keys = node._bindings.key_to_bindings.items()
+    kept = {key: [one for one in all_ if one.action.partition("(")[0] not in actions] for key, all_ in keys}
+    node._bindings.key_to_bindings = {key: bindings for key, bindings in kept.items() if bindings}
 
 
 class KeyParser(XTermParser):

@@ -9,7 +9,7 @@ import pytest
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.panes.base import look_of
-from llmtop.tui.panes.findings_report import FindingsReportPane
+from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.idle import IdlePane
 from llmtop.tui.panes.report import paragraphs_of
 from llmtop.tui.panes.spans import SpansPane
@@ -116,7 +116,7 @@ async def test_details_take_what_they_need_and_the_table_has_the_rest_whichever_
     app = ExploreApp([read(trace)])
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        for digit, kind in ((IDLE, IdlePane), ("4", SpansPane), ("5", FindingsReportPane)):
+        for digit, kind in ((IDLE, IdlePane), ("4", SpansPane), ("5", FindingsPane)):
             await pilot.press(digit)
             await settle(pilot)
             pane = app.screen.query_one(kind)

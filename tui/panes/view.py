@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
+from llmtop.tui.textual_private import leave_out_keys
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -121,16 +122,10 @@ class View(FaultBorder):
     def within(self, context: Context) -> Self:
         """Take what is known beside the trace; on the live screen it has the digit and the title of its place."""
         self.context = context
-        self._leave_out(self.of_live if context.is_still else self.of_files)
+        leave_out_keys(self, self.of_live if context.is_still else self.of_files)
         if not context.is_still and self.place is not None:
             self.number, self.title = self.place.number, self.place.title or type(self).title
         return self
-
-    def _leave_out(self, actions: frozenset[str]) -> None:
-        """Have no keys for these."""
-        keys = self._bindings.key_to_bindings.items()
-        kept = {key: [one for one in all_ if one.action.partition("(")[0] not in actions] for key, all_ in keys}
-        self._bindings.key_to_bindings = {key: bindings for key, bindings in kept.items() if bindings}
 
     def show(self, trace: Trace) -> None:
         """Take a trace."""
