@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from llmtop.model import Engine, Mark, Source, Trace, Unknown
+    from llmtop.model import Engine, Mark, Source, Trace, Unknown, What
 
 Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
@@ -150,6 +150,6 @@ class Witness(Protocol):
 class OnDemand(Protocol):
     """A collector that takes some things only while they are wanted, because they cost."""
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         """Begin or end to take `what`; what it does not know is for another collector. Called from any thread."""
         ...

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.model import Missing, Origin, Reading, Source, Target, Trace, Unknown
 
@@ -135,7 +135,7 @@ class ConnectionsCollector:
         return Trace(Origin("live"), now, self._clock(), readings=tuple(readings), missing=self._missing())
 
     def _missing(self) -> tuple[Missing, ...]:
-        return () if self._why is None else (Missing(self.name, self._why),)
+        return () if self._why is None else (Missing(whats.source(self.name), self._why),)
 
     def _ports(self) -> set[int]:
         urls = self._find_urls() if self._find_urls is not None and not self._urls else self._urls

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Check
 from llmtop.collectors.gpus import gpus_now
@@ -163,7 +163,7 @@ class DcgmCollector:
         if isinstance(page, Unknown):
             self._not_before_ns = now + RETRY_NS
             # Without an NVIDIA GPU or a wish for it, an exporter that is not there is nobody's loss.
-            self._missing = (Missing("dcgm", page),) if self._is_asked_for or self._gpus else ()
+            self._missing = (Missing(whats.source(self.name), page),) if self._is_asked_for or self._gpus else ()
             return self._trace(now, self._gaps(now, set()))
         return self._read(page, self._clock())
 
@@ -236,10 +236,10 @@ class DcgmCollector:
     def _why_incomplete(self, page: Exposition, read: set[TrackId]) -> list[Missing]:
         if not read:
             why = Unknown(f"the exporter at {clean(self._url)} has other GPUs than this machine", "see its UUID labels")
-            return [Missing("dcgm", why)]
+            return [Missing(whats.source(self.name), why)]
         return [
             Missing(
-                ids.reading(gpu, PROFILING[name].metric),
+                whats.reading(gpu, PROFILING[name].metric),
                 Unknown(f"the DCGM exporter does not export {name}", "add it to the exporter's list of counters (-f)"),
             )
             for name in _NEEDED

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from llmtop import whats
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
 from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S
@@ -127,7 +128,7 @@ class GpuCollector:
             tracks=self._unpacker.tracks,
             readings=self._unpacker.gaps(now_ns),
             marks=marks,
-            missing=(Missing(self.name, why),),
+            missing=(Missing(whats.source(self.name), why),),
         )
 
     def _why_silent(self, now_ns: int) -> Unknown | None:
@@ -322,20 +323,22 @@ def checks() -> tuple[Check, ...]:
 
 def _checks_of(trace: Trace) -> tuple[Check, ...]:
     """What `llmtop doctor` says of the GPUs here, after a poll."""
-    why = trace.why_missing(NAME)
+    why = trace.why_missing(whats.source(NAME))
     if why is not None:
         return (Check("NVIDIA GPUs (NVML)", why),)
     gpus = trace.tracks_of(TrackKind.GPU)
     return (
-        *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", trace.why_missing(gpu.id) or _describe(gpu)) for gpu in gpus),
+        *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", _state(trace, gpu)) for gpu in gpus),
         Check("GPM (live roofline)", _gpm_state(gpus)),
-        Check("GPU processes", _first_reason(trace, "/processes") or "visible"),
-        Check("XID events", _first_reason(trace, "/xid") or "watched"),
-        Check("Kernel log (process behind an XID)", trace.why_missing("kernel_log") or "readable"),
+        Check("GPU processes", _first_reason(trace, whats.Facet.PROCESSES) or "visible"),
+        Check("XID events", _first_reason(trace, whats.Facet.XID) or "watched"),
+        Check("Kernel log (process behind an XID)", trace.why_missing(whats.KERNEL_LOG) or "readable"),
     )
 
 
-def _describe(gpu: Track) -> str:
+def _state(trace: Trace, gpu: Track) -> str | Unknown:
+    if (why := trace.why_missing(whats.track(gpu.id))) is not None:
+        return why
     mig = ", MIG" if gpu.facts.get("mig") == "enabled" else ""
     return f"{gpu.name}, driver {gpu.facts.get('driver', '?')}{mig}"
 
@@ -350,14 +353,14 @@ def _gpm_state(gpus: tuple[Track, ...]) -> str | Unknown:
     return f"supported on {len(states) - len(reasons)} of {len(states)} GPUs; on the others: {reasons[0].reason}"
 
 
-def _first_reason(trace: Trace, what: str) -> Unknown | None:
-    return next((missing.why for missing in trace.missing if missing.what.endswith(what)), None)
+def _first_reason(trace: Trace, part: whats.Facet) -> Unknown | None:
+    return next((missing.why for missing in trace.missing if whats.is_facet(missing.what, part)), None)
 
 
 def gpus_now() -> tuple[Track, ...] | None:
     """The GPUs here, in a process that ends with the answer; None without NVML, and where it hangs."""
     found = _look()
-    if isinstance(found, Unknown) or found.why_missing(NAME):
+    if isinstance(found, Unknown) or found.why_missing(whats.source(NAME)):
         return None
     return found.tracks_of(TrackKind.GPU)
 
@@ -378,10 +381,10 @@ def _look() -> Trace | Unknown:
 
 def _has_said_all(trace: Trace) -> bool:
     """Whether each GPU has told of itself, or why it does not."""
-    if trace.why_missing(NAME):
+    if trace.why_missing(whats.source(NAME)):
         return True
     gpus = trace.tracks_of(TrackKind.GPU)
-    return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(gpu.id) for gpu in gpus)
+    return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(whats.track(gpu.id)) for gpu in gpus)
 
 
 def collector() -> Collector:

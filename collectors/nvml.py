@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import procfs, remedies
+from llmtop import procfs, remedies, whats
 from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml_calls import Calls
 from llmtop.collectors.nvml_errors import explain
@@ -161,7 +161,7 @@ class NvmlCollector:
             self._finish(place, news, due)
         self._read_faults(news)
         if self._why_not is not None:
-            news.missing.append(Missing(self.name, self._why_not))
+            news.missing.append(Missing(whats.source(self.name), self._why_not))
         return news.trace({track.id: track for place in self._places for track in place.tracks})
 
     # The calls of one GPU
@@ -180,7 +180,7 @@ class NvmlCollector:
         if place.call is None and mine is not None:
             self._take(place, mine, news)
         elif place.call is not None and place.call.is_told:
-            news.missing.append(Missing(place.gpu.track.id, self._why_hung(place.call, news.t_ns)))
+            news.missing.append(Missing(whats.track(place.gpu.track.id), self._why_hung(place.call, news.t_ns)))
 
     def _call(self, place: _Place, mine: News, step: Callable[[], None]) -> None:
         def step_and_close() -> None:
@@ -264,7 +264,7 @@ class NvmlCollector:
         """NVML's events and the kernel log."""
         if self._faults is not None and not self._faults.is_over():
             why = self._why_hung(self._faults, news.t_ns)
-            news.missing.append(Missing("gpu/xid", why))
+            news.missing.append(Missing(whats.ANY_XID, why))
             return
         mine = News(news.t_ns, {})
         self._faults = self._make(lambda: self._events.read(mine, [place.gpu for place in self._places]))

@@ -6,7 +6,7 @@ from ctypes import c_void_p, cast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.nvml_errors import TIMEOUT, code_of, explain
 from llmtop.collectors.xid import xid
@@ -65,7 +65,7 @@ class Events:
         self._log = kernel_log
         self._nvml: Any = None
         self._set: Any = None
-        self._why_not: dict[str, Unknown] = {}
+        self._why_not: dict[TrackId, Unknown] = {}
         self._told: dict[tuple[TrackId, int], tuple[int, bool]] = {}
 
     def open(self) -> None:
@@ -108,9 +108,9 @@ class Events:
         for line in filter(None, map(xid_line, self._log.messages())):
             faults.setdefault((_by_pci(gpus, line), line.code), _Fault()).add(line)
         news.marks.extend(self._marks(news.t_ns, faults))
-        news.missing.extend(Missing(f"{track}/xid", why) for track, why in self._why_not.items())
+        news.missing.extend(Missing(whats.facet(track, whats.Facet.XID), why) for track, why in self._why_not.items())
         if self._log.why_not is not None:
-            news.missing.append(Missing("kernel_log", self._log.why_not))
+            news.missing.append(Missing(whats.KERNEL_LOG, self._log.why_not))
 
     def _events(self, news: News) -> Iterable[Any]:
         for _ in range(_MOST_EVENTS if self._set is not None else 0):
@@ -118,7 +118,7 @@ class Events:
                 yield self._nvml.nvmlEventSetWait_v2(self._set, 0)
             except self._nvml.NVMLError as error:
                 if code_of(error) != TIMEOUT:
-                    news.missing.append(Missing("gpu/xid", explain(error)))
+                    news.missing.append(Missing(whats.ANY_XID, explain(error)))
                 return
 
     def _take(self, news: News, event: Any, gpus: Sequence[Gpu], faults: dict[tuple[TrackId, int], _Fault]) -> None:

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop import whats
 from llmtop.collectors import nvml_cycles as cycles
 from llmtop.collectors.nvml_errors import explain, explain_code
 from llmtop.collectors.nvml_facts import sm_count
@@ -270,7 +270,7 @@ class GpmTrack:
         return result
 
     def _say(self, why: Unknown) -> None:
-        self._missing = (Missing(f"{self._track}/gpm", why),)
+        self._missing = (Missing(whats.facet(self._track, whats.Facet.GPM), why),)
 
     def _lose_window(self, news: News, why: Unknown) -> None:
         self._say(why)
@@ -282,7 +282,9 @@ class GpmTrack:
             news.read(self._track, metric, value, CLOCK_SOURCE if metric is v.GPU_SM_CLOCK_TRUE else SOURCE)
         for metric in window.missing:
             news.gap(self._track, metric, SOURCE)
-        self._missing = tuple(Missing(ids.reading(self._track, metric), why) for metric, why in window.missing.items())
+        self._missing = tuple(
+            Missing(whats.reading(self._track, metric), why) for metric, why in window.missing.items()
+        )
 
 
 def _window(metrics: Any, sources: tuple[_Source, ...] = _SOURCES) -> Window | Unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import nvml_readings as readings
 from llmtop.collectors.nvml_device import Device, GpuDownError
@@ -89,7 +89,7 @@ class Gpu:
             self._is_new = False
             self._guarded(news, lambda device: self._read(news, device, all_due))
         if self.why_down is not None:
-            news.missing.append(Missing(self.track.id, self.why_down))
+            news.missing.append(Missing(whats.track(self.track.id), self.why_down))
 
     def refresh(self) -> None:
         """Have everything read at the next look: what was read last is of too long ago."""

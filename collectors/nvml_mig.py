@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.collectors.nvml_device import Device
 from llmtop.collectors.nvml_errors import explain
 from llmtop.collectors.nvml_gpm import GpmTrack
@@ -105,9 +105,9 @@ class Instances:
                 number = int(device.ask(lambda nvml, mig: nvml.nvmlDeviceGetGpuInstanceId(mig)))
                 found.setdefault(number, []).append(device)
         except gpu.error as error:
-            self._missing = (Missing(f"{self._gpu}/mig", explain(error)),)
+            self._missing = (Missing(whats.facet(self._gpu, whats.Facet.INSTANCES), explain(error)),)
         else:
-            self._missing = () if found else (Missing(f"{self._gpu}/mig", _NONE_SEEN),)
+            self._missing = () if found else (Missing(whats.facet(self._gpu, whats.Facet.INSTANCES), _NONE_SEEN),)
         return found
 
 

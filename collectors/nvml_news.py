@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import whats
 from llmtop.model import Mark, Metric, Missing, Origin, Reading, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class News:
 
     def lacks(self, track: TrackId, metric: Metric, why: Unknown, source: str = SOURCE) -> None:
         """Say why a metric has no value."""
-        self.missing.append(Missing(ids.reading(track, metric), why))
+        self.missing.append(Missing(whats.reading(track, metric), why))
         self.gap(track, metric, source)
 
     def told(self, track: TrackId, metric: Metric) -> float | Unknown:
@@ -82,7 +82,7 @@ class News:
         values = (one.value for one in reversed(self.readings) if one.track == track and one.metric is metric)
         if (value := next(values, None)) is not None:
             return value
-        what = f"{track}/{metric.name}"
+        what = whats.reading(track, metric)
         return next((one.why for one in self.missing if one.what == what), NOT_READ)
 
     def gap(self, track: TrackId, metric: Metric, source: str = SOURCE) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml_device import SENTINELS
 from llmtop.collectors.nvml_errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, code_of, explain
@@ -82,7 +82,7 @@ class Processes:
         try:
             uses = _uses(device, self._lists)
         except device.error as error:
-            news.missing.append(Missing(f"{self._gpu}/processes", explain(error)))
+            news.missing.append(Missing(whats.facet(self._gpu, whats.Facet.PROCESSES), explain(error)))
             return
         for pid in [pid for pid in self.tracks if pid not in uses]:
             news.forget(self.tracks.pop(pid).id)
@@ -94,7 +94,7 @@ class Processes:
         if shares:
             self._shares.renew(news, device, self.tracks)
         self._shares.tell_missing(news, self.tracks)
-        news.missing.extend(Missing(self.tracks[pid].id, why) for pid, why in self._strangers.items())
+        news.missing.extend(Missing(whats.track(self.tracks[pid].id), why) for pid, why in self._strangers.items())
 
     def _read_memory(self, news: News, track: TrackId, use: _Use) -> None:
         if use.memory is None:

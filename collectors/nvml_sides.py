@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from llmtop import vocabulary as v
+from llmtop import whats
 from llmtop.model import NS_PER_S, Source, TrackKind
 
 NAME = "nvml"
@@ -13,7 +14,7 @@ OWNS = Source(
     NAME,
     (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS),
     families=("gpu.", "gpu_process."),
-    parts={"gpm": v.GPM},
+    parts={whats.Facet.GPM: v.GPM},
 )
 PERIOD_S = 0.12
 """A GPM window needs 100 ms, and polls jitter."""

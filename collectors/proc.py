@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from llmtop import ids, procfs, settings
+from llmtop import ids, procfs, settings, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups, pyspy_dump
 from llmtop.collectors.exits import Exits
@@ -397,7 +397,7 @@ class ProcCollector:
 
         A server that loads when it is found opens them later.
         """
-        unread = (missing.why for missing in self._target.missing if missing.what == "target.gpus")
+        unread = (missing.why for missing in self._target.missing if missing.what == whats.TARGET_GPUS)
         opened = [procfs.open_files(pid) or () for pid in self._processes] if not self._target.gpus else []
         found = {one for files in opened for one in files if _is_gpu(one)}
         return next(unread, None) or len(self._target.gpus) or len(found)
@@ -533,7 +533,7 @@ class ProcCollector:
             least = max(1, heapq.nlargest(CLOSE_LOOKS, (thread.activity_ns for thread in threads))[-1])
             turns = max(1, math.ceil((len(threads) - CLOSE_LOOKS) / TURN_THREADS))
             reason = f"of {len(threads)} threads the busiest are read at each poll, the others once in {turns} polls"
-            news.missing.append(Missing("thread.idle", Unknown(reason)))
+            news.missing.append(Missing(whats.IDLE_THREADS, Unknown(reason)))
         self._turn = (self._turn + 1) % turns
 
         def is_due(one: Thread) -> bool:
@@ -590,7 +590,7 @@ class ProcCollector:
         counters = group if isinstance(group, Unknown) else cgroups.throttling(group)
         if isinstance(counters, Unknown):
             news.missing += (
-                Missing(ids.reading(process, metric), counters)
+                Missing(whats.reading(process, metric), counters)
                 for metric in (v.CGROUP_THROTTLED, v.CGROUP_PERIODS_THROTTLED)
             )
             return
@@ -601,18 +601,20 @@ class ProcCollector:
     def _say_what_is_missing(self, news: _News) -> None:
         if self._ended:
             news.missing.append(
-                Missing("proc", Unknown(self._ended, "start it again: llmtop follows it to its new PID"))
+                Missing(
+                    whats.source(self.name), Unknown(self._ended, "start it again: llmtop follows it to its new PID")
+                )
             )
         elif not any(process.threads for process in self._processes.values()):
             why = Unknown("this kernel counts no threads' times", "a kernel with CONFIG_SCHED_INFO=y is needed")
-            news.missing.append(Missing("thread", why))
+            news.missing.append(Missing(whats.kind(TrackKind.THREAD), why))
         for process in self._processes.values():
             if process.witnesses.are_silent:
                 why = Unknown(
                     "neither wait channels nor system calls of this process can be read",
                     "run llmtop as the server's user, or with sudo",
                 )
-                news.missing.append(Missing(ids.reading(process.id, v.THREAD_STATE_SAMPLES), why))
+                news.missing.append(Missing(whats.reading(process.id, v.THREAD_STATE_SAMPLES), why))
 
 
 _STATES = {"D": ProcessState.UNINTERRUPTIBLE, "T": ProcessState.STOPPED, "t": ProcessState.TRACED}
@@ -649,7 +651,7 @@ def _read_host(news: _News, now: int) -> None:
         (v.HOST_LOAD, _load(), "/proc/loadavg"),
     ):
         if isinstance(value, Unknown):
-            news.missing.append(Missing(ids.reading(ids.HOST, metric), value))
+            news.missing.append(Missing(whats.reading(ids.HOST, metric), value))
         else:
             news.readings.append(Reading(ids.HOST, metric, now, value, source))
 

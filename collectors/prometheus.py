@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
-from llmtop import ids, settings
+from llmtop import ids, settings, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
 from llmtop.collectors.loading import Start, age, progress
@@ -72,6 +72,7 @@ MUTE_NS = 60 * NS_PER_S
 """For how long an address that does not speak HTTP is not asked again."""
 _SETTLED_PAGES = 5
 """So many pages are read before a slow server is asked for its version too."""
+_SERVER = whats.kind(TrackKind.SERVER)
 _NO_SERVER = Unknown(
     "this process is no LLM server that llmtop knows",
     "its own numbers need a server that is known by its command, as vllm serve is (docs/servers.md lists them), "
@@ -420,7 +421,7 @@ class PrometheusCollector:
         return failure if self._clock() < until_ns else None
 
     def _why_no_url(self) -> Unknown:
-        unread = next((missing.why for missing in self._target.missing if missing.what == "target.ports"), None)
+        unread = next((missing.why for missing in self._target.missing if missing.what == whats.TARGET_PORTS), None)
         if unread is not None:
             return unread
         doing = progress(self._target, self._last_line)
@@ -486,7 +487,7 @@ class PrometheusCollector:
         tracks, looks = _endpoint(url, failure.answer, waited_ns, now, failure.why if is_silent else None)
         if not is_silent:
             return Trace(Origin("live"), now, now, tracks=tracks, readings=looks[1:], missing=self._missing)
-        missing = (Missing("server", failure.why), *(one for one in self._missing if one.what != "server"))
+        missing = (Missing(_SERVER, failure.why), *(one for one in self._missing if one.what != _SERVER))
         return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=missing)
 
     def _of_slots(
@@ -522,7 +523,7 @@ class PrometheusCollector:
     def _failed(self, problem: Failure | Unknown, now: int, took_ns: int) -> Trace:
         """No numbers this time: histories get a gap, and the moment is marked."""
         why = problem if isinstance(problem, Unknown) else problem.why
-        self._missing = (Missing("server", why),)
+        self._missing = (Missing(_SERVER, why),)
         self._was_awaited |= self._shown is None
         tracks: dict[TrackId, Track] = {}
         looks: tuple[Reading, ...] = ()
@@ -577,7 +578,7 @@ class PrometheusCollector:
         self._is_lost = self._was_awaited = False
         self._shown = track_id, {reading.metric for reading in readings if not v.has_label(reading.metric.name)}
         self._missing = tuple(
-            Missing(ids.reading(track_id, metric), why)
+            Missing(whats.reading(track_id, metric), why)
             for metric, why in unread.items()
             if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.pyspy_dump import PACKAGE, Look, PythonThread, find_program, look
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from llmtop.collectors.base import Aim, Clock, Collector
-    from llmtop.model import Target
+    from llmtop.model import Target, What
 
 SOURCE = "py-spy"
 BUDGET = 0.02
@@ -65,7 +65,7 @@ class PySpyCollector:
     """
 
     name = "pyspy"
-    owns = Source(name, metrics=(v.THREAD_GIL_SAMPLES,))
+    owns = Source(name, metrics=(v.THREAD_GIL_SAMPLES,), whats=(whats.PYTHON_FRAMES,))
     period_s = 0.25
 
     def __init__(
@@ -93,9 +93,9 @@ class PySpyCollector:
         self._seen: deque[tuple[int, tuple[_Seen, ...]]] = deque()
         self._frames: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         """Begin or end to look."""
-        if what == v.PYTHON_FRAMES:
+        if what == whats.PYTHON_FRAMES:
             self._is_wanted = wanted
 
     def missing(self) -> Unknown | None:
@@ -140,7 +140,9 @@ class PySpyCollector:
         self._interpreters.clear()
         self._seen.clear()
         self._relist_ns = 0
-        return Trace(Origin("live"), now, now, readings=readings, missing=(Missing(self.name, _NOT_ASKED),))
+        return Trace(
+            Origin("live"), now, now, readings=readings, missing=(Missing(whats.source(self.name), _NOT_ASKED),)
+        )
 
     def _list_if_due(self) -> None:
         """Find the server's processes that run Python: workers come and go."""
@@ -218,16 +220,16 @@ class PySpyCollector:
     def _what_is_missing(self) -> Iterator[Missing]:
         """Why nothing is known of Python, or of one process where others are."""
         if not self._interpreters:
-            yield Missing(self.name, _NO_PYTHON)
+            yield Missing(whats.source(self.name), _NO_PYTHON)
             return
         reasons = {one.pid: one.why for one in self._interpreters.values() if one.why is not None}
         if len(reasons) == len(self._interpreters):
-            yield Missing(self.name, next(iter(reasons.values())))
+            yield Missing(whats.source(self.name), next(iter(reasons.values())))
             return
         if not self._seen:
-            yield Missing(self.name, _STARTING)
+            yield Missing(whats.source(self.name), _STARTING)
         for pid, why in reasons.items():
-            yield Missing(f"{ids.process(pid)}/{v.PYTHON_FRAMES}", why)
+            yield Missing(whats.facet(ids.process(pid), whats.Facet.PYTHON), why)
 
 
 def _is_there(pid: int) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
 from llmtop.model import Missing, Origin, Reading, Source, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 
@@ -68,7 +68,9 @@ class SelfCostCollector:
         ]
         missing: tuple[Missing, ...] = ()
         if own is None:
-            missing = (Missing("self.rss", Unknown("/proc is not there", "mount it: mount -t proc proc /proc")),)
+            missing = (
+                Missing(whats.metric(SELF_RSS), Unknown("/proc is not there", "mount it: mount -t proc proc /proc")),
+            )
         else:
             rss = own.rss_pages * _PAGE + helpers_rss
             readings.append(Reading(ids.SELF, SELF_RSS, now, float(rss), "/proc/PID/stat"))

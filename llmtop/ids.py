@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from llmtop.model import Metric, TrackId, TrackKind
+from llmtop.model import TrackId, TrackKind
 
 HOST: Final = TrackId("host")
 SELF: Final = TrackId("self")
@@ -72,11 +72,6 @@ def neighbour(pid: int) -> TrackId:
 def ended(pid: int, start_ticks: int) -> TrackId:
     """A process of the server that has ended; its PID may be another one's by now, its start tells them apart."""
     return TrackId(f"ended:{pid}/{start_ticks}")
-
-
-def reading(track: TrackId, metric: Metric) -> str:
-    """What a metric on one track is listed as missing under."""
-    return f"{track}/{metric.name}"
 
 
 @lru_cache(maxsize=8192)  # asked for of each thread and series, in each frame

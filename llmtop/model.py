@@ -21,6 +21,8 @@ from typing import Final, NewType, Protocol, TypeAlias
 NS_PER_S = 1_000_000_000
 TrackId = NewType("TrackId", str)
 """Made and read by `llmtop.ids`."""
+What = NewType("What", str)
+"""What is missing: made and read by `llmtop.whats`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,9 +441,9 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that could not be had. `what` is a metric name, a track id, or "track/metric"."""
+    """Something that could not be had."""
 
-    what: str
+    what: What
     why: Unknown
 
     @property
@@ -515,7 +517,8 @@ class Source:
         tracks: Kinds of tracks that it adds.
         families: What the names of its metrics begin with, where all that do so are its own: "gpu.".
         metrics: Those beside them; two sources may both read one.
-        parts: Metrics that are there or missing together, by the name that "track/name" then lists them under.
+        parts: Metrics that are there or missing together, by the name that they are then listed under with the track.
+        whats: What it gives beside metrics: stacks.
         lanes: What it adds to the picture of CPU and GPU.
     """
 
@@ -524,6 +527,7 @@ class Source:
     families: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     parts: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
+    whats: tuple[What, ...] = ()
     lanes: tuple[SourceLane, ...] = ()
 
     def reads(self, metric: str) -> bool:
@@ -542,6 +546,10 @@ class Sources:
     def of_kind(self, kind: TrackKind) -> tuple[Source, ...]:
         """Those that add tracks of a kind."""
         return tuple(one for one in self.all if kind in one.tracks)
+
+    def of_what(self, *whats: What) -> tuple[Source, ...]:
+        """Those that give any of what no metric tells."""
+        return tuple(one for one in self.all if not set(whats).isdisjoint(one.whats))
 
     def of_metric(self, metric: str) -> tuple[Source, ...]:
         """Those that read a metric, by its name without labels."""
@@ -591,7 +599,7 @@ class Trace:
         """The series of a metric on a track, or None when it was never read."""
         return self.series.get((track, metric.name))
 
-    def why_missing(self, *whats: str) -> Unknown | None:
+    def why_missing(self, *whats: What) -> Unknown | None:
         """The reason given for the first of `whats` that is listed as missing."""
         reasons = {missing.what: missing.why for missing in self.missing}
         return next((reasons[what] for what in whats if what in reasons), None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.collectors.base import Ahead, Eager, OnDemand, Owner, Starting, Witness
 from llmtop.model import (
     NS_PER_S,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from llmtop.collectors.base import Clock, Collector
-    from llmtop.model import Target
+    from llmtop.model import Target, What
     from llmtop.servers.follow import Move
 
 DEFAULT_WINDOW_S = 600.0
@@ -384,7 +384,7 @@ class Session:
         self._aimed = _Group(tuple(following.collectors(target)) if following and target else ())
         self._tell_sources()
         self._follower: threading.Thread | None = None
-        self._asked: dict[str, bool] = {}
+        self._asked: dict[What, bool] = {}
         self._turning = threading.Lock()
         """Held while collectors are exchanged, and while one reports: no report of an old server comes late."""
         self._heard: set[str] = set()
@@ -422,7 +422,7 @@ class Session:
         for thread in (*follower, *self._host.threads, *self._aimed.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         """Have collectors take something that is not taken unasked, or leave it again. May be called at any time."""
         self._asked[what] = wanted
         for collector in self.collectors:
@@ -499,7 +499,7 @@ class Session:
                 if now - call.start_ns <= call.patience_ns:
                     continue
                 said = f"the {name} collector has not answered for {(now - call.start_ns) / NS_PER_S:.0f} s"
-                found.append(Missing(name, Unknown(said, _STUCK_REMEDY)))
+                found.append(Missing(whats.source(name), Unknown(said, _STUCK_REMEDY)))
                 if not call.is_told:
                     call.is_told = True
                     self.recorder.gap(name, now)
@@ -528,7 +528,7 @@ class Session:
             with self._watched(collector):
                 why = collector.missing()
             if why is not None:
-                self._report(collector.name, stop, missing=(Missing(collector.name, why),))
+                self._report(collector.name, stop, missing=(Missing(whats.source(collector.name), why),))
                 return
             with ExitStack() as stack:
                 with self._watched(collector):
@@ -587,6 +587,6 @@ class Session:
 def _fault(name: str, error: Exception) -> Issue:
     return Issue(
         Severity.ERROR,
-        f"collector-{name}",
+        whats.fault(name),
         f"the {name} collector failed: {type(error).__name__}: {error}; please report this",
     )

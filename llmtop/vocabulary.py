@@ -258,10 +258,6 @@ ON_CPU = "on-cpu"
 """The `Stack.state` of a thread that runs; of one that sleeps it is a ThreadCause."""
 STACKS_WINDOW_NS = 30 * NS_PER_S
 """Live stacks are sums over so long: what was long ago is not where the server waits."""
-WHY_NO_PROBES = ("ebpf.paused", "ebpf.shed", "ebpf")
-"""Where to look for the reason that the kernel's view lacks something, after the thing itself."""
-PYTHON_FRAMES = "python frames"
-"""What a session is asked for to have the interpreters looked at."""
 
 
 class PythonState(StrEnum):

@@ -13,6 +13,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
+from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.model import Issue, Missing, Origin, Severity, Stack, Trace, Unknown
 from llmtop.parsers.base import HEAD_BYTES, Part
@@ -31,7 +32,7 @@ _MOST = 0.9
 """Of the lines that are to be stacks: names of C++ and of threads may have anything in them, a line's end too."""
 _LONGEST_LINE = 1 << 20
 """Stacks of a thousand functions of C++ have some 100 kB; what is longer is something else."""
-_NO_KERNELS = Missing("kernels", Unknown("folded stacks tell of functions on CPUs alone"))
+_NO_KERNELS = Missing(whats.KERNELS, Unknown("folded stacks tell of functions on CPUs alone"))
 _PROCESS = re.compile(r'process \d+:"')
 """How py-spy begins a stack: with the command line of its process."""
 

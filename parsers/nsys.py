@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from llmtop import whats
 from llmtop.columns import first_rows, lengths, replaced
 from llmtop.errors import FileError
 from llmtop.model import (
@@ -278,11 +279,11 @@ def _missing(export: Export, kernels: KernelTable, spans: Mapping[str, SpanTable
         remedy = "add --trace=cuda,nvtx,osrt, and let it run while the GPU works"
         if graphs:
             reason, remedy = f"the capture has no CUDA kernels: {graphs}", _BY_NODE
-        yield Missing("kernels", Unknown(reason, remedy))
+        yield Missing(whats.KERNELS, Unknown(reason, remedy))
     elif graphs:
-        yield Missing("kernels in CUDA graphs", Unknown(f"{graphs}: their kernels are not listed", _BY_NODE))
+        yield Missing(whats.KERNELS_IN_GRAPHS, Unknown(f"{graphs}: their kernels are not listed", _BY_NODE))
     if not export.has("NVTX_EVENTS"):
-        yield Missing("nvtx", Unknown("the capture has no NVTX ranges", "add --trace=nvtx"))
+        yield Missing(whats.NVTX, Unknown("the capture has no NVTX ranges", "add --trace=nvtx"))
     yield from missing_of_host(export)
 
 

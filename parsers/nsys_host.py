@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from llmtop import whats
 from llmtop.columns import in_order
 from llmtop.model import Issue, Missing, SpanTable, Unknown
 from llmtop.parsers.nsys_export import (
@@ -53,14 +54,14 @@ def host_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterato
 def missing_of_host(export: Export) -> Iterator[Missing]:
     """What was not collected, by the kind of span. A table is there only where something was recorded."""
     if not export.has(_RUNTIME):
-        yield Missing("CUDA calls", Unknown("the capture has no CUDA calls", "add --trace=cuda"))
+        yield Missing(whats.CUDA_CALLS, Unknown("the capture has no CUDA calls", "add --trace=cuda"))
     if not export.has("OSRT_API"):
-        yield Missing("OS calls", Unknown("the capture has no OS calls", "add --trace=osrt"))
+        yield Missing(whats.OS_CALLS, Unknown("the capture has no OS calls", "add --trace=osrt"))
     if not export.has("SCHED_EVENTS"):
         why = Unknown("the capture does not tell when threads ran", "add --cpuctxsw=process-tree")
-        yield Missing("CPU scheduling", why)
+        yield Missing(whats.CPU_SCHEDULING, why)
     if not export.has(_SAMPLES[1]):
-        yield Missing("CPU samples", Unknown("the capture has no CPU samples", "add --sample=process-tree"))
+        yield Missing(whats.CPU_SAMPLES, Unknown("the capture has no CPU samples", "add --sample=process-tree"))
 
 
 def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:

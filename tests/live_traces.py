@@ -31,6 +31,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.session import Recorder
 
@@ -256,9 +257,9 @@ def _own(tick: int, t_ns: int) -> Iterator[Reading]:
     yield Reading(ids.HOST, v.HOST_LOAD, t_ns, 3.0, "loadavg")
 
 
-NO_NVML = Missing("nvml", Unknown("no NVIDIA driver library was found", "install the NVIDIA driver"))
+NO_NVML = Missing(What("nvml"), Unknown("no NVIDIA driver library was found", "install the NVIDIA driver"))
 NO_GPM = Missing(
-    "gpu:0/gpm", Unknown("GPM needs Hopper or newer", "use the server's own estimate: --enable-mfu-metrics")
+    What("gpu:0/gpm"), Unknown("GPM needs Hopper or newer", "use the server's own estimate: --enable-mfu-metrics")
 )
 _GPM_NAMES = (
     "gpu.sm",
@@ -278,8 +279,10 @@ NOTHING = Scene(
     has_threads=False,
     missing=(
         NO_NVML,
-        Missing("server", Unknown("127.0.0.1:8000 refuses connections", "is the server still loading its weights?")),
-        Missing("proc", Unknown("the process is not ours to read", "run as the server's user, or as root")),
+        Missing(
+            What("server"), Unknown("127.0.0.1:8000 refuses connections", "is the server still loading its weights?")
+        ),
+        Missing(What("proc"), Unknown("the process is not ours to read", "run as the server's user, or as root")),
     ),
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.model import (
     NS_PER_S,
@@ -29,6 +29,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from tests.live_traces import SOURCES
 
@@ -244,8 +245,8 @@ class RandomServer:
 
 
 MISSING = (
-    Missing("py-spy", Unknown("py-spy is not installed", "pip install py-spy")),
-    Missing(ids.gpu(1), Unknown("GPU 1 does not answer for 4 s", "nvidia-smi")),
+    Missing(What("py-spy"), Unknown("py-spy is not installed", "pip install py-spy")),
+    Missing(whats.track(ids.gpu(1)), Unknown("GPU 1 does not answer for 4 s", "nvidia-smi")),
 )
 _PLACES = {
     "gpu": TrackKind.GPU,

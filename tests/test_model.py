@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import ids
-from llmtop.model import Metric, Missing, Origin, Series, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import Metric, Missing, Origin, Series, Trace, Track, TrackId, TrackKind, Unknown, What
 from llmtop.text import clean, redact, shorten
 
 LOAD = Metric("test.load", "%")
@@ -78,9 +78,11 @@ def test_unknown_reads_as_a_sentence_with_its_remedy() -> None:
 
 
 def test_first_listed_reason_wins() -> None:
-    trace = Trace(Origin("live"), missing=(Missing("gpu:0", Unknown("lost")), Missing("nvml", Unknown("no driver"))))
-    assert trace.why_missing("gpu:0/dram", "gpu:0", "nvml") == Unknown("lost")
-    assert trace.why_missing("server") is None
+    trace = Trace(
+        Origin("live"), missing=(Missing(What("gpu:0"), Unknown("lost")), Missing(What("nvml"), Unknown("no driver")))
+    )
+    assert trace.why_missing(What("gpu:0/dram"), What("gpu:0"), What("nvml")) == Unknown("lost")
+    assert trace.why_missing(What("server")) is None
 
 
 @given(st.text())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Check, Collector, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Aim, Clock
 
-LIGHT, SWITCHED_OFF = "ebpf.light", "ebpf.off"
-"""Under these names it is said to be missing what `--probes` has left out."""
 _LEFT_OUT = Unknown("left out by --probes light", "--probes full, the default")
 _SEES = {
     Probes.FULL: "threads on and off the CPU, system calls, stacks, library calls, within the budget; the default",
@@ -84,6 +82,7 @@ class TracerCollector:
             *(v.PROCESS_RUN_QUEUE_LATENCY, v.PROCESS_GIL_WAITS, v.THREAD_BLOCKED, v.THREAD_WAKES, v.THREAD_SPINS),
             *(v.THREAD_LAUNCHES, v.THREAD_CUDA_SYNC, v.SELF_PROBE_HITS),
         ),
+        whats=(whats.STACKS, whats.ON_CPU_STACKS, whats.SYSCALLS, whats.SCHEDULER, whats.LIBRARY_CALLS),
     )
     period_s = 0.25
 
@@ -139,8 +138,9 @@ class TracerCollector:
     def poll(self) -> Trace:
         now = self._clock()
         if self._collector is None:
-            off = (Missing(SWITCHED_OFF, _SWITCHED_OFF),) if self._probes is Probes.OFF else ()
-            return Trace(Origin("live"), now, now, missing=(Missing(self.name, self._why_none()), *off))
+            mode = whats.state(self.name, whats.State.OFF)
+            off = (Missing(mode, _SWITCHED_OFF),) if self._probes is Probes.OFF else ()
+            return Trace(Origin("live"), now, now, missing=(Missing(whats.source(self.name), self._why_none()), *off))
         trace = self._collector.poll()
         why = self._collector.unavailable
         if why is not None:
@@ -180,7 +180,7 @@ class TracerCollector:
             self._collector.__enter__()
         readings = (*last.readings, *self._gaps(last))
         if self._collector is None:
-            nothing = (Missing(self.name, self._why_none()),)
+            nothing = (Missing(whats.source(self.name), self._why_none()),)
             return replace(last, readings=readings, missing=nothing)
         return self._with_notes(replace(last, readings=readings, missing=()))
 
@@ -204,17 +204,15 @@ class TracerCollector:
         marks = tuple(Mark(trace.end_ns, "tracer", ids.SELF, issue.message, issue.severity) for issue in issues)
         missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
         if self._reasons:
-            missing = (*missing, Missing("tracer", self._why_fallback()))
+            missing = (*missing, Missing(whats.BEST_TRACER, self._why_fallback()))
         if self._probes is Probes.LIGHT:
-            missing = (*missing, *(Missing(what, _LEFT_OUT) for what in (LIGHT, "stacks", "library calls")))
+            left_out = (whats.state(self.name, whats.State.LIGHT), whats.STACKS, whats.LIBRARY_CALLS)
+            missing = (*missing, *(Missing(what, _LEFT_OUT) for what in left_out))
         return replace(trace, missing=missing, issues=(*trace.issues, *issues), marks=(*trace.marks, *marks))
 
     def _as_ours(self, missing: Missing, tracer: str) -> Missing:
         """What a tracer says of itself ("perf", "perf.shed") is said of the kernel's view."""
-        name, _, rest = missing.what.partition(".")
-        if name != tracer:
-            return missing
-        return replace(missing, what=f"{self.name}.{rest}" if rest else self.name)
+        return replace(missing, what=whats.renamed(missing.what, tracer, self.name))
 
     def _why_fallback(self) -> Unknown:
         assert self._tracer is not None

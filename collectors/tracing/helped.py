@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
+from llmtop import vocabulary as v
 from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.process import HelperProcess
@@ -27,6 +28,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.text import clean
 
@@ -49,11 +51,10 @@ _EXITED = Unknown("the server's processes have ended", "start it again: llmtop f
 _SUDO_SAYS = "sudo: "
 SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _WHATS = {
-    "syscalls": ("syscalls",),
-    "scheduler": ("scheduler", "thread.blocked", "run-queue latency"),
-    "samples": ("on-CPU stacks",),
+    "scheduler": (whats.SCHEDULER, whats.metric(v.THREAD_BLOCKED), whats.RUN_QUEUE_LATENCY),
+    "samples": (whats.ON_CPU_STACKS,),
 }
-"""What is missing when a part of the helper is."""
+"""What is missing when a part of the helper is, where that is not called the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class HelpedCollector:
         self._has_ended = False
         """The helper has ended before; the next one that is ready is back."""
         self._given_up = False
-        self._missing: dict[str, Unknown] = {}
+        self._missing: dict[What, Unknown] = {}
         self._lost = 0
         self._shed = ""
         self._stacks_due_ns = 0
@@ -297,7 +298,7 @@ class HelpedCollector:
         self._missing = {
             what: Unknown(clean(reason), clean(remedy))
             for part, (reason, remedy) in missing.items()
-            for what in _WHATS.get(part, (part,))
+            for what in _WHATS.get(part, (whats.told(part),))
         }
 
     def _note_shed(self, shed: str, news: News) -> None:
@@ -308,7 +309,8 @@ class HelpedCollector:
             news.issues.append(Issue(Severity.INFO, f"{self.name}-shed", message))
         self._shed = shed
         if shed:
-            self._missing[f"{self.name}.shed"] = Unknown(f"{cost}; now: {shed}", "it is tried again by itself")
+            why = Unknown(f"{cost}; now: {shed}", "it is tried again by itself")
+            self._missing[whats.state(self.name, whats.State.SHED)] = why
 
     def _note_lost(self, lost: int, news: News) -> None:
         if lost > self._lost:
@@ -345,8 +347,8 @@ class HelpedCollector:
     def _all_missing(self, now: int) -> list[Missing]:
         parts = [Missing(what, why) for what, why in self._missing.items()]
         if self._state is self.words.starting:
-            return [Missing(self.name, self._starting(now)), *parts]
-        return [Missing(self.name, self._state), *parts] if self._state else parts
+            return [Missing(whats.source(self.name), self._starting(now)), *parts]
+        return [Missing(whats.source(self.name), self._state), *parts] if self._state else parts
 
     def _starting(self, now: int) -> Unknown:
         """What is awaited, and for how long already."""

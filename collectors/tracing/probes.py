@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
+from llmtop import vocabulary as v
 from llmtop.collectors.privileges import own_rights, through_sudo, why_no_probes
 from llmtop.collectors.tracing.helped import HelpedCollector, News, Processes, Words
 from llmtop.collectors.tracing.helper.protocol import WAIT
@@ -53,14 +54,14 @@ class ProbesCollector(HelpedCollector):
         self._processes.add(report["born"])
         news.marks += _programs_changed(changed, self._heard_ns)
         for name, why in report["unprobed"].items():
-            self._missing[f"library.{name}"] = Unknown(clean(why))
+            self._missing[whats.function(name)] = Unknown(clean(why))
         if "scheduler off" in self._shed and "scheduler off" not in shed:
-            news.readings += self._reports.gaps(report["t"], ("thread.blocked", "process.run_queue_latency"))
+            news.readings += self._reports.gaps(report["t"], (v.THREAD_BLOCKED.name, v.PROCESS_RUN_QUEUE_LATENCY.name))
 
     def _note_missing(self, missing: Mapping[str, Why]) -> None:
         super()._note_missing(missing)
         if self._no_causes is not None:
-            self._missing["thread.blocked/cause"] = self._no_causes
+            self._missing[whats.SLEEP_CAUSES] = self._no_causes
 
 
 def _other_tracers(others: Iterable[list[Any]]) -> Iterator[Issue]:

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmtop import procfs
+from llmtop import procfs, whats
 from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Unknown
@@ -227,7 +227,9 @@ def live_session(
     if target is None:
         session = Session(host_collectors(), origin, interval_s=interval)
         if procfs.is_hidden(1):
-            hidden = Missing("target", Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo"))
+            hidden = Missing(
+                whats.TARGET, Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo")
+            )
             session.recorder.append("target", Trace(Origin("live"), missing=(hidden,)))
         return session
     target = told_dtype(target, dtype)

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.classes import COLUMNS, KernelClass, kernel_classes
 from llmtop.analysis.kernels.communication import Communication, communication
@@ -185,7 +186,7 @@ def _issue(issue: Issue) -> Json:
 
 
 def _why_no_timeline(trace: Trace) -> Unknown:
-    why = trace.why_missing("timeline")
+    why = trace.why_missing(whats.TIMELINE)
     if why is not None and why.remedy == WITHOUT_RANGE:
         return why
     return Unknown("the report has no timeline" if why is None else why.reason, profiling.timeline(trace))

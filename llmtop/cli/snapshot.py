@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.cli.live import (
     add_dtype_argument,
     add_header_argument,
@@ -22,7 +23,6 @@ from llmtop.cli.live import (
     seconds,
 )
 from llmtop.model import Missing, Unknown
-from llmtop.vocabulary import PYTHON_FRAMES
 
 if TYPE_CHECKING:
     from llmtop.analysis.server.fault import Fault
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         probes=args.probes,
         objectives=objectives(args),
     )
-    session.ask(PYTHON_FRAMES, args.python)
+    session.ask(whats.PYTHON_FRAMES, args.python)
     session.start()
     try:
         late = wait_until_ready(session, args.wait) if target is not None else ()
@@ -115,10 +115,11 @@ def wait_until_ready(session: Session, patience_s: float) -> tuple[Missing, ...]
         time.sleep(_READY_EVERY_S)
     trace = session.trace()
     remedy = f"wait for longer: llmtop snapshot --wait {3 * max(patience_s, _WAIT_S):g}"
-    whys = ((name, trace.why_missing(name)) for name in unready)
+    whys = ((name, trace.why_missing(whats.source(name))) for name in unready)
     said = ((name, f": {why.reason}" if why else "") for name, why in whys)
     return tuple(
-        Missing(f"{name}.late", Unknown(f"not ready within {patience_s:g} s{why}", remedy)) for name, why in said
+        Missing(whats.state(name, whats.State.LATE), Unknown(f"not ready within {patience_s:g} s{why}", remedy))
+        for name, why in said
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
@@ -16,7 +16,15 @@ from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
 from llmtop.analysis.roofline.server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.analysis.series.readings import counter_rate, gpu_tracks, latest, mean, target_gpus, why_kind_missing
+from llmtop.analysis.series.readings import (
+    counter_rate,
+    gpu_tracks,
+    latest,
+    mean,
+    target_gpus,
+    told_why_unseen,
+    why_kind_missing,
+)
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import Judged, judged
@@ -423,7 +431,7 @@ def _verdict(diagnosed: Diagnosis) -> dict[str, Json]:
 
 
 def _why_no_stacks(trace: Trace) -> Unknown:
-    return trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown(
+    return told_why_unseen(trace, whats.STACKS) or Unknown(
         "no stack was sampled in the window", "look for longer: --seconds 5"
     )
 
@@ -458,19 +466,19 @@ def _all_missing(
     """What collectors listed, then the whole sections that are empty, then collectors that failed."""
     yield from trace.missing
     if not gpu_tracks(trace):
-        yield Missing("gpus", why_kind_missing(trace, TrackKind.GPU))
+        yield Missing(whats.GPUS, why_kind_missing(trace, TrackKind.GPU))
     if isinstance(server, Unknown):
-        yield Missing("server", server)
+        yield Missing(whats.kind(TrackKind.SERVER), server)
     if isinstance(threads, Unknown):
-        yield Missing("threads", threads)
+        yield Missing(whats.THREADS, threads)
     if isinstance(syscalls, Unknown):
-        yield Missing("syscalls", syscalls)
+        yield Missing(whats.SYSCALLS, syscalls)
     if isinstance(threads, Unknown) or not gpu_tracks(trace):
         why = threads if isinstance(threads, Unknown) else why_kind_missing(trace, TrackKind.GPU)
-        yield Missing("idle_causes", why)
-        yield Missing("correlation", why)
+        yield Missing(whats.IDLE_CAUSES, why)
+        yield Missing(whats.CORRELATION, why)
     if not trace.stacks:
-        yield Missing("stacks", _why_no_stacks(trace))
+        yield Missing(whats.STACKS, _why_no_stacks(trace))
     for issue in trace.issues:
-        if issue.code.startswith("collector-"):
-            yield Missing(issue.code.removeprefix("collector-"), Unknown(issue.message))
+        if (failed := whats.of_fault(issue.code)) is not None:
+            yield Missing(failed, Unknown(issue.message))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmtop import procfs
+from llmtop import procfs, whats
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
@@ -279,7 +279,7 @@ def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
         dtype=why,
         gpus=gpus,
         facts={"command": title},
-        missing=(Missing("target.metrics_urls", why), *gpus_unread),
+        missing=(Missing(whats.TARGET_URLS, why), *gpus_unread),
     )
 
 
@@ -327,7 +327,7 @@ def _addresses(
     )
     guess = configured or engine.port
     guessed: list[listening.Address | str] = [("127.0.0.1", guess)] if listening.is_listening(root, guess, proc) else []
-    return guessed, (Missing("target.ports", why),)
+    return guessed, (Missing(whats.TARGET_PORTS, why),)
 
 
 def _gpus(members: Iterable[int], proc: Path) -> tuple[tuple[int, ...], tuple[Missing, ...]]:
@@ -338,4 +338,4 @@ def _gpus(members: Iterable[int], proc: Path) -> tuple[tuple[int, ...], tuple[Mi
         unread |= files is None and procfs.stat(pid, proc) is not None
         minors.update(int(match[1]) for file in files or () if (match := _GPU.match(file)))
     why = Unknown(f"which GPUs it holds cannot be read: {_NOT_OURS}", "run llmtop as the server's user, or with sudo")
-    return tuple(sorted(minors)), (Missing("target.gpus", why),) if unread else ()
+    return tuple(sorted(minors)), (Missing(whats.TARGET_GPUS, why),) if unread else ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
@@ -191,12 +192,12 @@ def _issues(contents: _Contents) -> tuple[Issue, ...]:
 def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     """What no report, or not this one, has."""
     timeline = Unknown("Nsight Compute runs kernels one by one, so a report has no timeline", TIMELINE)
-    missing = [Missing("timeline", timeline)]
+    missing = [Missing(whats.TIMELINE, timeline)]
     if lacking := sum(1 for duration in kernels.duration_ns if math.isnan(duration)):
         why = Unknown(
             f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}", "add --section SpeedOfLight"
         )
-        missing.append(Missing(_DURATIONS[0], why))
+        missing.append(Missing(whats.told(_DURATIONS[0]), why))
     return tuple(missing)
 
 

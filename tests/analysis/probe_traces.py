@@ -9,6 +9,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind
 from llmtop.session import Recorder
+from tests.live_traces import SOURCES
 
 START_NS = 500 * NS_PER_S
 THREAD = ids.thread(7, 8)
@@ -49,6 +50,7 @@ class Probed:
     def trace(self, seconds: int = 12) -> Trace:
         """What the recorder holds after so many seconds."""
         recorder = Recorder(Origin("live"))
+        recorder.tell_sources(SOURCES.all)
         sums: dict[tuple[TrackId, str], float] = {}
         for second in range(seconds + 1):
             recorder.append("test", self._poll(second, sums))

@@ -26,6 +26,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from tests.live_traces import SOURCES
 
@@ -204,7 +205,7 @@ def test_each_missing_part_costs_only_what_needs_it() -> None:
 
 def test_without_gpus_all_of_it_says_why() -> None:
     why = Unknown("no driver", "install it")
-    view = efficiency_view(trace_of(0, missing=(Missing("nvml", why),)), TARGET)
+    view = efficiency_view(trace_of(0, missing=(Missing(What("nvml"), why),)), TARGET)
     assert set(results(view).values()) == {why}
 
 

@@ -12,8 +12,9 @@ from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.collectors.tracing.reports import Reports
 from llmtop.collectors.tracing.wire import sample
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown, What
 from llmtop.session import Recorder
+from tests.live_traces import SOURCES
 
 WINDOW = 10 * NS_PER_S
 ATTACHED_S = 1
@@ -173,7 +174,10 @@ def test_of_system_calls_one_or_all_together() -> None:
 
 def test_without_probes_it_says_why() -> None:
     why = Unknown("only root may load probes", "sudo llmtop --attach PID")
-    assert run_queue_heatmap(Trace(Origin("live"), missing=(Missing("ebpf", why),)), WINDOW, 10) == why
+    assert (
+        run_queue_heatmap(Trace(Origin("live"), missing=(Missing(What("ebpf"), why),), sources=SOURCES), WINDOW, 10)
+        == why
+    )
     assert isinstance(syscall_heatmap(Trace(Origin("live")), None, WINDOW, 10), Unknown)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop.analysis.series.histograms import Distribution, Quantile, distribution, in_order, quantile, within
-from llmtop.model import NS_PER_S, Missing, Origin, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Missing, Origin, Series, Trace, Unknown, What
 from llmtop.vocabulary import SERVER_TTFT, bucket, total
 
 UPPERS = (0.1, 0.5, 1.0, math.inf)
@@ -118,7 +118,7 @@ def test_one_scrape_is_not_enough() -> None:
 
 def test_metric_that_the_server_lacks_has_its_reason() -> None:
     why = Unknown("this server has no such histogram", "update it")
-    seen = Trace(Origin("live"), missing=(Missing("server:1/server.ttft", why),))
+    seen = Trace(Origin("live"), missing=(Missing(What("server:1/server.ttft"), why),))
     assert of(seen, 0.5) == why
 
 

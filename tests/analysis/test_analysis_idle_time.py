@@ -29,7 +29,7 @@ from llmtop.analysis.timeline.host import HostThread, Layer
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
 from llmtop.analysis.timeline.sums import GRAPHS_UNTRACED, NOT_LAUNCHED, NOT_TRACED
 from llmtop.analysis.timeline.work import Work, busy_over_time, gpus_at_work
-from llmtop.model import Origin, Trace
+from llmtop.model import Origin, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
 from tests.nsys_capture import BLOCKED, DTOH, MS, PAGEABLE, TID, US, Capture
@@ -289,7 +289,7 @@ def test_a_few_graphs_without_work_lie_at_the_edges_of_the_capture(capture: Capt
         capture.kernel(start + 50 * US, start + 100 * US, capture.call("cudaGraphLaunch", start, start + 40 * US))
     trace = graphs_untraced(capture, 2 * MS).trace(tmp_path)
     assert not idle_account(trace).unknown
-    assert trace.why_missing("kernels in CUDA graphs") is None
+    assert trace.why_missing(What("kernels in CUDA graphs")) is None
 
 
 def test_without_os_calls_time_outside_cuda_is_not_called_own_code(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
     stall_tree,
 )
-from llmtop.model import Missing, Origin, Trace, Unknown, Value
+from llmtop.model import Missing, Origin, Trace, Unknown, Value, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (
     COMPUTE,
@@ -233,7 +233,7 @@ def test_filtering_looks_into_the_full_name() -> None:
 
 def test_a_trace_without_kernels_says_why() -> None:
     why = Unknown("the capture has no CUDA kernels", "nsys profile")
-    trace = Trace(Origin("nsys-sqlite"), missing=(Missing("kernels", why),))
+    trace = Trace(Origin("nsys-sqlite"), missing=(Missing(What("kernels"), why),))
     assert len(kernel_table(trace)) == 0
     assert no_kernels(trace) == why
     assert roofline_view(trace).why_not == why

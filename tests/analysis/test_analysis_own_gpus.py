@@ -12,7 +12,7 @@ from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.roofline.efficiency import efficiency_view
 from llmtop.analysis.series.readings import own_gpus, target_gpus, why_no_gpu
-from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown
+from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown, What
 from tests.analysis.verdict_scenes import ALIVE
 
 TARGET = Target(5, 5, "vllm", "vLLM", (TargetProcess(5, "APIServer", "python"),))
@@ -38,7 +38,7 @@ def machine(opened: Fact, *, users: dict[int, Fact] | None = None, missing: tupl
         (machine(UNREAD, users={4242: 1}), []),
         (machine(UNREAD), ["gpu:0", "gpu:1"]),
         (machine(UNREAD, users={4242: Unknown("host PID 4242 is not visible")}), ["gpu:0", "gpu:1"]),
-        (machine(UNREAD, missing=(Missing("gpu:1/processes", Unknown("denied")),)), ["gpu:0", "gpu:1"]),
+        (machine(UNREAD, missing=(Missing(What("gpu:1/processes"), Unknown("denied")),)), ["gpu:0", "gpu:1"]),
         (machine(UNREAD, users={7: 7}), ["gpu:0"]),
         (machine(0, users={7: 7}), ["gpu:0"]),
         (machine(2, users={4242: 1}), ["gpu:0", "gpu:1"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmtop import ids
 from llmtop.analysis.series.readings import as_of
-from llmtop.model import NS_PER_S, Origin, Stack, StackWindow, Trace
+from llmtop.model import NS_PER_S, Origin, Stack, StackWindow, Trace, What
 
 
 def stack(name: str) -> tuple[Stack, ...]:
@@ -30,7 +30,7 @@ def test_the_last_ones_before_the_moment_are_taken() -> None:
 def test_of_a_moment_without_stacks_it_says_so() -> None:
     then = as_of(TRACE, 5 * NS_PER_S)
     assert then.stacks == ()
-    why = then.why_missing("stacks")
+    why = then.why_missing(What("stacks"))
     assert why is not None
     assert why.reason == "no stacks are kept from that moment"
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.live import live_view
 from llmtop.analysis.roofline.rates import dram_bytes_per_s, newest_rates
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown, What
 from llmtop.session import Recorder
 from tests.live_traces import SOURCES
 
@@ -213,7 +213,9 @@ def test_idle_moments_leave_the_trail() -> None:
 def test_a_lost_value_is_not_now() -> None:
     gap: dict[Metric, float | None] = {v.GPU_DRAM: None, v.GPU_TENSOR_HMMA: None}
     why = Unknown("the GPU is lost", "dmesg")
-    view = live_view(trace_of([(1, DECODE), (2, gap)], missing=(Missing(ids.gpu(0), why),)), ids.gpu(0), "bf16")
+    view = live_view(
+        trace_of([(1, DECODE), (2, gap)], missing=(Missing(whats.track(ids.gpu(0)), why),)), ids.gpu(0), "bf16"
+    )
     assert (view.points, view.why_not) == ((), why)
 
 
@@ -229,14 +231,14 @@ def test_an_old_window_is_not_now() -> None:
 def test_without_a_clock_there_is_no_flops_and_the_clock_is_the_reason() -> None:
     why = Unknown("the driver does not report it for this GPU")
     without = {metric: value for metric, value in DECODE.items() if metric is not v.GPU_SM_CLOCK}
-    trace = trace_of([(1, without)], missing=(Missing("gpu:0/gpu.sm_clock", why),))
+    trace = trace_of([(1, without)], missing=(Missing(What("gpu:0/gpu.sm_clock"), why),))
     assert live_view(trace, ids.gpu(0), "bf16").why_not == why
 
 
 def test_a_tensor_pipe_without_a_value_is_not_counted_as_rest() -> None:
     why = Unknown("GPM had no value for this window")
     broken = DECODE | {v.GPU_TENSOR_HMMA: None}
-    trace = trace_of([(1, DECODE), (2, broken)], missing=(Missing("gpu:0/gpu.tensor_hmma", why),))
+    trace = trace_of([(1, DECODE), (2, broken)], missing=(Missing(What("gpu:0/gpu.tensor_hmma"), why),))
     view = live_view(trace, ids.gpu(0), "bf16")
     assert (view.points, view.why_not) == ((), why)
 
@@ -251,7 +253,9 @@ def test_without_gpm_the_reason_is_the_collectors() -> None:
     why = Unknown("GPM needs a Hopper or newer GPU", "...")
     a100 = replace(H100, facts={**H100_FACTS, "name": "NVIDIA A100-SXM4-80GB"})
     view = live_view(
-        trace_of([(1, {v.GPU_SM_CLOCK: 1410.0})], track=a100, missing=(Missing("gpu:0/gpm", why),)), ids.gpu(0), "bf16"
+        trace_of([(1, {v.GPU_SM_CLOCK: 1410.0})], track=a100, missing=(Missing(What("gpu:0/gpm"), why),)),
+        ids.gpu(0),
+        "bf16",
     )
     assert (view.points, view.why_not) == ((), why)
     assert [roof.level for roof in view.roofs] == ["DRAM", "bf16"]
@@ -259,7 +263,7 @@ def test_without_gpm_the_reason_is_the_collectors() -> None:
 
 def test_without_a_gpu_the_reason_is_nvmls() -> None:
     why = Unknown("libnvidia-ml.so.1 not found", "install the driver")
-    view = live_view(Trace(Origin("live"), missing=(Missing("nvml", why),), sources=SOURCES), ids.gpu(0), "bf16")
+    view = live_view(Trace(Origin("live"), missing=(Missing(What("nvml"), why),), sources=SOURCES), ids.gpu(0), "bf16")
     assert (view.roofs, view.points, view.why_not) == ((), (), why)
 
 
@@ -315,7 +319,7 @@ def test_the_servers_estimate_is_a_second_point() -> None:
 
 def test_the_estimate_stands_in_where_there_is_no_gpm() -> None:
     why = Unknown("GPM needs a Hopper or newer GPU")
-    bare = trace_of([(20, {v.GPU_SM_CLOCK: 1980.0})], missing=(Missing("gpu:0/gpm", why),))
+    bare = trace_of([(20, {v.GPU_SM_CLOCK: 1980.0})], missing=(Missing(What("gpu:0/gpm"), why),))
     view = live_view(with_server(bare, ESTIMATED), ids.gpu(0), "bf16")
     assert [point.label for point in view.points] == ["server estimate"]
     assert view.why_not is None

@@ -11,7 +11,20 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Target, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import (
+    NS_PER_S,
+    Metric,
+    Missing,
+    Origin,
+    Series,
+    Target,
+    Trace,
+    Track,
+    TrackId,
+    TrackKind,
+    Unknown,
+    What,
+)
 from tests.live_traces import SOURCES
 
 if TYPE_CHECKING:
@@ -125,7 +138,7 @@ def test_gpus_of_different_kinds_do_not_add_up() -> None:
 
 def test_a_gpu_without_a_window_is_named() -> None:
     broken = {metric: value for metric, value in DECODE.items() if metric is not v.GPU_DRAM}
-    missing = (Missing("gpu:1/gpm", Unknown("GPM is off", "turn it on")),)
+    missing = (Missing(What("gpu:1/gpm"), Unknown("GPM is off", "turn it on")),)
     view = server_roofline(trace_of([DECODE, broken], missing=missing), TARGET)
     assert view.why_not == Unknown("GPU 1: GPM is off", "turn it on")
 

@@ -12,7 +12,7 @@ from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import AFTER, BEFORE, idle_account
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import ROOT, SAMPLES
 from tests.nsys_scenes import SCENES, Scene
@@ -199,7 +199,9 @@ def held_to_its_words(trace: Trace) -> None:
         assert len(stake) == (finding.at_stake_ns is not None), finding
         assert all(one.split(" of the capture: ")[1] for one in stake), finding
         if finding.next_command.startswith("nsys profile ") and finding.rule != "profiler-cost":
-            assert any(trace.why_missing(what) for what in ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples"))
+            assert any(
+                trace.why_missing(What(what)) for what in ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples")
+            )
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -40,6 +40,7 @@ from llmtop.model import (
     Track,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.servers.registry import BY_KIND
 from llmtop.session import Recorder
@@ -872,7 +873,7 @@ def test_a_server_that_starts_is_not_cpu_bound() -> None:
     """It compiles and captures graphs, which launches kernels: no request is served yet."""
     trace = CPU_BOUND.but(running=None, waiting=None, gpus=(1.0,)).trace()
     assert findings_of(cpu_bound, trace)
-    nothing_listens = Missing("server", Unknown("vLLM listens on no port yet"))
+    nothing_listens = Missing(What("server"), Unknown("vLLM listens on no port yet"))
     assert not findings_of(cpu_bound, replace(trace, missing=(nothing_listens,)))
 
 

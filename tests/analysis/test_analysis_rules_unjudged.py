@@ -11,7 +11,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
-from llmtop.model import Finding, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import Finding, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown, What
 from tests.analysis.verdict_scenes import (
     API,
     CPU_BOUND,
@@ -25,7 +25,7 @@ from tests.analysis.verdict_scenes import (
     Thread,
     unjudged_of,
 )
-from tests.live_traces import NOTHING, live_trace
+from tests.live_traces import NOTHING, SOURCES, live_trace
 
 UNTHROTTLED = {("gpu:0", v.GPU_CLOCK_REASONS): 0.0}
 BUCKETLESS = "server.itl"
@@ -86,7 +86,7 @@ def test_threads_that_share_a_core_need_probes_to_be_judged() -> None:
     (rule,) = [rule for rule in RULES if rule.id == "gil-bound"]
     trace = GIL.but(probed=False, gil_waits={}).trace()
     why = Unknown("bcc is not installed", "apt install python3-bpfcc")
-    (told,) = unjudged_of(rule, replace(trace, missing=(Missing("ebpf", why),)))
+    (told,) = unjudged_of(rule, replace(trace, missing=(Missing(What("ebpf"), why),), sources=SOURCES))
     assert told == why
     assert not unjudged_of(rule, GIL.but(gil_waits={}).trace())
 
@@ -102,7 +102,7 @@ def test_a_gpu_that_idles_for_less_than_half_of_the_time_needs_probes_to_be_judg
     (rule,) = [rule for rule in RULES if rule.id == "cpu-bound"]
     trace = CPU_BOUND_UNSEEN.but(gpus=(62.0,)).trace()
     why = Unknown("switched off", "switch it on")
-    (told,) = unjudged_of(rule, replace(trace, missing=(Missing("ebpf", why),)))
+    (told,) = unjudged_of(rule, replace(trace, missing=(Missing(What("ebpf"), why),), sources=SOURCES))
     assert told == why
     (told,) = unjudged_of(rule, trace)
     assert "no probe tells yet" in told.reason

@@ -9,7 +9,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.view import ServerView, server_load, server_view
-from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown, What
 from tests.live_traces import NOTHING, SOURCES, START_NS, Scene, live_trace, without
 
 
@@ -69,7 +69,7 @@ def test_numbers_the_server_lacks_are_unknown_with_a_reason() -> None:
 
 def test_missing_metric_has_the_collectors_reason() -> None:
     why = Unknown("this server does not export its KV usage", "update it")
-    scene = without(Scene(missing=(Missing("server.kv_usage", why),)), "server.kv_usage")
+    scene = without(Scene(missing=(Missing(What("server.kv_usage"), why),)), "server.kv_usage")
     assert view_of(live_trace(scene)).value("kv_usage") == why
 
 
@@ -137,7 +137,7 @@ def test_gpu_memory_of_a_server_that_gives_no_numbers_yet_is_told() -> None:
         START_NS,
         tracks={one.id: one for one in (loading, *on_gpu)},
         series={(one.track, one.metric.name): one for one in series},
-        missing=(Missing("server", Unknown("vLLM listens on no port yet", "wait")),),
+        missing=(Missing(What("server"), Unknown("vLLM listens on no port yet", "wait")),),
     )
 
     said = "vLLM listens on no port yet; it holds 2.00 GiB of GPU memory"

@@ -9,7 +9,7 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.threads.stack_tree import stack_tree, why_no_stacks
 from llmtop.analysis.views import StackNode
-from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
+from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown, What
 
 NONE = Trace(Origin("made-up"))
 
@@ -58,7 +58,7 @@ def test_a_thousand_frames_and_more_are_no_recursion() -> None:
     assert (node.name, depth) == ("f4999", 5000)
 
 
-@pytest.mark.parametrize("missing", [(), (Missing("stacks", Unknown("not sampled", "perf record -g")),)])
+@pytest.mark.parametrize("missing", [(), (Missing(What("stacks"), Unknown("not sampled", "perf record -g")),)])
 def test_why_there_are_none_is_said(missing: tuple[Missing, ...]) -> None:
     why = why_no_stacks(replace(NONE, missing=missing))
     assert str(why) == ("not sampled (perf record -g)" if missing else "this file has no stacks")

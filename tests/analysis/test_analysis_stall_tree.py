@@ -10,8 +10,9 @@ from llmtop import ids
 from llmtop.analysis.threads.stall_times import leading_thread, resting_threads
 from llmtop.analysis.threads.stall_tree import ENDED_THREADS, MergedNode, Order, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
-from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown
+from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown, What
 from llmtop.vocabulary import PythonState
+from tests.live_traces import SOURCES
 
 TRACKS = {
     ids.process(7): Track(ids.process(7), TrackKind.PROCESS, "python3", facts={"role": "EngineCore"}),
@@ -107,7 +108,7 @@ def test_threads_that_have_ended_are_one_frame_of_their_process() -> None:
 
 def test_without_stacks_it_says_why() -> None:
     why = Unknown("only root may load probes", "sudo llmtop ...")
-    assert stall_tree(Trace(Origin("live"), missing=(Missing("ebpf", why),))).why_not == why
+    assert stall_tree(Trace(Origin("live"), missing=(Missing(What("ebpf"), why),), sources=SOURCES)).why_not == why
 
 
 def test_stacks_of_different_units_are_not_mixed() -> None:

@@ -10,7 +10,8 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Category, category_of, syscalls_table, syscalls_view
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, TrackId, Unknown, What
+from tests.live_traces import SOURCES
 
 NOW = 100 * NS_PER_S
 S = NS_PER_S
@@ -20,7 +21,7 @@ def trace(series: dict[tuple[TrackId, Metric], list[tuple[int, float | None]]], 
     made = {
         (track, metric.name): Series.of(track, metric, "eBPF", samples) for (track, metric), samples in series.items()
     }
-    return Trace(Origin("live"), end_ns=NOW, series=made, missing=missing)
+    return Trace(Origin("live"), end_ns=NOW, series=made, missing=missing, sources=SOURCES)
 
 
 def counter(before: float, after: float) -> list[tuple[int, float | None]]:
@@ -66,12 +67,14 @@ def test_a_tracer_that_only_sums_times_up_has_no_percentiles() -> None:
     why = Unknown("perf adds call times up and keeps no distribution", "use bcc")
     of_perf = of(7, "read", 500, ns=5e5, fast=0, errors=3)
     of_perf = {key: samples for key, samples in of_perf.items() if not key[1].name.startswith("syscall.latency")}
-    view = syscalls_view(trace(of_perf, Missing("syscall.latency", why)))
+    view = syscalls_view(trace(of_perf, Missing(What("syscall.latency"), why)))
     assert not isinstance(view, Unknown)
     (call,) = view.calls
     assert (call.count, call.errors, call.total_ns, call.p50, call.p99) == (500, 3, 5e5, why, why)
     no_errors = Unknown("this perf counts no errors")
-    view = syscalls_view(trace(of_perf, Missing("syscall.latency", why), Missing("syscall.errors", no_errors)))
+    view = syscalls_view(
+        trace(of_perf, Missing(What("syscall.latency"), why), Missing(What("syscall.errors"), no_errors))
+    )
     assert not isinstance(view, Unknown)
     assert view.calls[0].errors == no_errors
     assert view.source == "eBPF"
@@ -119,7 +122,7 @@ def test_a_server_that_asks_nothing_is_seen_asking_nothing() -> None:
 
 def test_without_probes_it_says_why() -> None:
     why = Unknown("only root may load probes", "sudo llmtop ...")
-    assert syscalls_view(trace({}, Missing("ebpf", why))) == why
+    assert syscalls_view(trace({}, Missing(What("ebpf"), why))) == why
     assert isinstance(syscalls_view(trace({})), Unknown)
 
 

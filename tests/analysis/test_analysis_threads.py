@@ -22,7 +22,7 @@ from llmtop.analysis.threads.shares import (
 )
 from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
 from llmtop.analysis.threads.table import threads_of, threads_table
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown, What
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING
 from tests.live_traces import SOURCES, Scene, live_trace
@@ -90,7 +90,7 @@ def test_new_thread_is_unknown_not_idle() -> None:
 
 def test_no_threads_has_the_collectors_reason() -> None:
     why = Unknown("the process is not ours to read", "run as root")
-    assert threads_view(Trace(Origin("live"), missing=(Missing("proc", why),), sources=SOURCES)) == why
+    assert threads_view(Trace(Origin("live"), missing=(Missing(What("proc"), why),), sources=SOURCES)) == why
 
 
 def test_rows_are_sorted_by_interest_and_summed_by_role() -> None:
@@ -152,7 +152,7 @@ def test_details_of_a_thread_say_what_is_known_and_why_the_rest_is_not() -> None
     wakes: list[tuple[int, float | None]] = [(trace.end_ns - NS_PER_S * i, 100.0 * (20 - i)) for i in range(20, -1, -1)]
     series = {**trace.series, (MAIN, woken.name): Series.of(MAIN, woken, "eBPF", wakes)}
     tracks = {**trace.tracks, MAIN: replace(trace.tracks[MAIN], facts={"role": "EngineCore", "cpu": 3, "cpus": "0-7"})}
-    why = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    why = Missing(What("ebpf"), Unknown("only root may load probes", "sudo llmtop"))
     details = thread_details(replace(trace, series=series, tracks=tracks, missing=(why,)), [(4300, 4300)])
     assert isinstance(details, ThreadDetails)
     told = {title: {row.label: row.text for row in rows} for title, rows in details.parts}

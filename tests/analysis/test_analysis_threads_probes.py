@@ -26,7 +26,7 @@ from llmtop.analysis.threads.shares import (
     threads_view,
 )
 from llmtop.analysis.threads.table import threads_table
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown, What
 from llmtop.session import Recorder
 from llmtop.tui.render.threads import how_known
 from tests.analysis.probe_traces import PROCESS, THREAD, Probed, Rate
@@ -222,7 +222,9 @@ def test_no_spins_in_the_process_are_no_polling() -> None:
 
 def test_polling_is_unknown_without_probes_and_without_launches() -> None:
     assert shares_of(Probed(BUSY, observed=None).trace()).polling is None
-    blind = Probed(BUSY, probes={(THREAD, YIELDS): 1e6}, missing=(Missing("library calls", Unknown("no uprobes")),))
+    blind = Probed(
+        BUSY, probes={(THREAD, YIELDS): 1e6}, missing=(Missing(What("library calls"), Unknown("no uprobes")),)
+    )
     assert shares_of(blind.trace()).polling is None
 
 
@@ -307,7 +309,7 @@ def test_sync_without_its_probes_is_unknown() -> None:
 
 
 def test_sync_is_known_where_only_the_runtimes_probes_are_off() -> None:
-    why = Missing("library.runtime", Unknown("its calls are counted in the driver"))
+    why = Missing(What("library.runtime"), Unknown("its calls are counted in the driver"))
     trace = Probed(BUSY, probes={(THREAD, v.THREAD_CUDA_SYNC): 0.2, (THREAD, YIELDS): 1e6}, missing=(why,)).trace()
     assert shares_of(trace).in_cuda_sync == pytest.approx(0.2)
     assert shares_of(trace).polling is not None
@@ -316,7 +318,7 @@ def test_sync_is_known_where_only_the_runtimes_probes_are_off() -> None:
 def test_unknown_shares_say_what_would_tell_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)  # root is not told to use sudo
     why = Unknown("only root may load probes", "sudo llmtop")
-    trace = Probed(HALF, observed=None, missing=(Missing("ebpf", why),)).trace()
+    trace = Probed(HALF, observed=None, missing=(Missing(What("ebpf"), why),)).trace()
     view = threads_view(trace)
     assert isinstance(view, ThreadsView)
     table = threads_table(trace, view)

@@ -10,7 +10,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Missing, Origin, Series, Trace, Track, TrackKind, Unknown, What
 
 SERVER = ids.server(8080)
 WHY = Unknown("llama.cpp counts a request's output tokens when it ends, at once")
@@ -24,7 +24,7 @@ def trace(told: Told, seconds: int = 90) -> Trace:
         (SERVER, metric.name): Series.of(SERVER, metric, "m", [(s * NS_PER_S, of(s)) for s in range(1, seconds + 1)])
         for metric, of in told.items()
     }
-    missing = (Missing(f"{SERVER}/{v.SERVER_OUTPUT_TOKENS.name}", WHY),)
+    missing = (Missing(What(f"{SERVER}/{v.SERVER_OUTPUT_TOKENS.name}"), WHY),)
     tracks = {SERVER: Track(SERVER, TrackKind.SERVER, "server")}
     return Trace(Origin("live"), 0, seconds * NS_PER_S, tracks=tracks, series=series, missing=missing)
 

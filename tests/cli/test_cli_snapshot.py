@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from llmtop.cli.snapshot import patience, wait_until_ready
-from llmtop.model import Missing, Origin, Trace, Unknown
+from llmtop.model import Missing, Origin, Trace, Unknown, What
 from llmtop.session import Session
 
 
@@ -40,7 +40,7 @@ class Slow:
         pass
 
     def poll(self) -> Trace:
-        missing = (Missing("slow", Unknown("it is being compiled", "wait a second")),) if self.is_starting else ()
+        missing = (Missing(What("slow"), Unknown("it is being compiled", "wait a second")),) if self.is_starting else ()
         return Trace(Origin("live"), 1, 1, missing=missing)
 
 

@@ -29,6 +29,7 @@ from llmtop.model import (
     Track,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.vocabulary import Answer
 from tests.analysis import verdict_scenes
@@ -318,7 +319,7 @@ def test_sides_that_are_missing_are_listed(scene: Scene, reason: str) -> None:
 
 def test_nobody_says_that_there_is_no_gpu_before_somebody_has_looked() -> None:
     assert header(Trace(Origin("live")), None).gpus is None
-    told = Trace(Origin("live"), missing=(Missing("gpu", Unknown("the driver sees no GPU")),))
+    told = Trace(Origin("live"), missing=(Missing(What("gpu"), Unknown("the driver sees no GPU")),))
     assert header(told, None).gpus == Unknown("the driver sees no GPU")
 
 

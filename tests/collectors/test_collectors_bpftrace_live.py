@@ -218,7 +218,7 @@ def test_it_stands_in_for_a_bcc_that_is_broken(workload: Path, tmp_path: Path, m
     assert [issue.message for trace in traces for issue in trace.issues if issue.code == "tracer-fallback"] == [
         "bpftrace looks into the kernel in place of bcc (no bcc)"
     ]
-    said = {one.what: str(one.why) for one in traces[-1].missing}
+    said = {str(one.what): str(one.why) for one in traces[-1].missing}
     assert said["tracer"] == "bpftrace looks in place of bcc (no bcc) (install it)"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.collectors.connections import ConnectionsCollector, connections
-from llmtop.model import Target, Trace, Unknown
+from llmtop.model import Target, Trace, Unknown, What
 
 NETWORK = Path("/proc/thread-self/ns/net")
 
@@ -96,7 +96,7 @@ def test_a_process_that_is_gone_is_a_reason() -> None:
     done.wait()
     with collecting(80, done.pid) as collector:
         trace = collector.poll()
-    assert isinstance(trace.why_missing("connections"), Unknown)
+    assert isinstance(trace.why_missing(What("connections")), Unknown)
     assert not trace.readings
 
 

@@ -12,13 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
+from llmtop.analysis.pages.gpus import gpus_view
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.series.readings import why_absent, why_kind_missing
+from llmtop.analysis.threads.stall_tree import stall_tree
+from llmtop.analysis.threads.syscalls import syscalls_view
 from llmtop.collectors import registry
 from llmtop.collectors.base import Owner
-from llmtop.model import Metric, Missing, Origin, Sources, Trace, TrackKind, Unknown
+from llmtop.model import Metric, Missing, Origin, Source, Sources, Trace, Track, TrackKind, Unknown, What
 from llmtop.session import Session
 from llmtop.tui.render.lanes import draw_lanes
 from llmtop.tui.render.look import ASCII, Look
@@ -111,10 +114,33 @@ def test_its_reason_reaches_its_lane_and_the_screen(fans: Any, monkeypatch: pyte
 
 def test_no_other_collectors_reason_stands_in_its_lane(fans: Any) -> None:
     trace = watched(lambda trace: len(trace.series) == 1)
-    others = tuple(Missing(one.name, Unknown(f"{one.name} is not there")) for one in SOURCES.all)
+    others = tuple(Missing(whats.source(one.name), Unknown(f"{one.name} is not there")) for one in SOURCES.all)
     bare = replace(trace, series={}, missing=others, sources=Sources((fans.owns, *SOURCES.all)))
     fan_lane = lanes_view(bare).lanes[-1]
     assert fan_lane.why_not == Unknown("no reading of fans yet")
+
+
+@pytest.mark.parametrize("said", [whats.source("fans"), whats.state("fans", whats.State.SHED)])
+def test_its_reason_stands_where_something_without_a_metric_is_missing(fans: Any, said: What) -> None:
+    lacks, mine = (Missing(said, NO_SENSOR),), Source(fans.name, whats=(whats.STACKS,))
+    trace = Trace(Origin("live"), missing=lacks, sources=Sources((mine,)))
+    assert stall_tree(trace).why_not == NO_SENSOR
+    assert stall_tree(replace(trace, sources=Sources((fans.owns,)))).why_not != NO_SENSOR
+    assert syscalls_view(trace) != NO_SENSOR
+
+
+def lost(trace: Trace) -> list[Unknown | None]:
+    view = gpus_view(trace, None)
+    assert not isinstance(view, Unknown)
+    return [row.lost for row in view.rows]
+
+
+def test_its_reason_is_that_of_all_tracks_that_it_adds(fans: Any) -> None:
+    lacks, gpu = (Missing(whats.source("fans"), NO_SENSOR),), Track(ids.gpu(0), TrackKind.GPU, "a GPU")
+    mine = Source(fans.name, (TrackKind.GPU,))
+    trace = Trace(Origin("live"), tracks={gpu.id: gpu}, missing=lacks, sources=Sources((mine,)))
+    assert lost(trace) == [NO_SENSOR]
+    assert lost(replace(trace, sources=SOURCES)) == [None]
 
 
 def own_reasons() -> Iterator[tuple[str, Metric]]:
@@ -139,9 +165,9 @@ def test_each_metric_and_each_kind_has_its_reader() -> None:
 @pytest.mark.parametrize(("name", "metric"), own_reasons(), ids=lambda one: getattr(one, "name", one))
 def test_a_collectors_reason_is_that_of_all_it_reads_and_of_nothing_else(name: str, metric: Metric) -> None:
     said, track = Unknown(f"{name} does not work here"), ids.thread(1, 2)
-    trace = Trace(Origin("live"), missing=(Missing(name, said),), sources=SOURCES)
+    trace = Trace(Origin("live"), missing=(Missing(whats.source(name), said),), sources=SOURCES)
     assert why_absent(trace, track, metric) == said
-    others = tuple(Missing(one.name, said) for one in SOURCES.all if not one.reads(metric.name))
+    others = tuple(Missing(whats.source(one.name), said) for one in SOURCES.all if not one.reads(metric.name))
     assert why_absent(replace(trace, missing=others), track, metric).reason.startswith("no reading of")
 
 
@@ -158,7 +184,7 @@ def test_a_fault_of_a_collector_is_the_reason_of_what_it_reads(fans: Any, monkey
 
 
 def test_what_a_collector_lacks_of_one_track_is_no_reason_for_all_of_a_kind() -> None:
-    lacks = (Missing("gpu/xid", Unknown("events are not told")), Missing("gpu:0/gpm", Unknown("no GPM")))
+    lacks = (Missing(What("gpu/xid"), Unknown("events are not told")), Missing(What("gpu:0/gpm"), Unknown("no GPM")))
     bare = Trace(Origin("live"), missing=lacks, sources=SOURCES)
     assert why_kind_missing(bare, TrackKind.GPU) == Unknown("no gpu seen yet")
 

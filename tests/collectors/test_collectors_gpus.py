@@ -15,7 +15,7 @@ from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.gpus import GpuCollector, checks
-from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, Unknown, What
 from tests.collectors.nvml_looks import Clock, values, wait_until
 from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
@@ -90,7 +90,7 @@ def test_opening_that_hangs_is_named_by_its_function(fake_nvml: FakeNvml, gpus: 
     assert gpus.missing() is None
 
     def is_named() -> bool:
-        return str(gpus.poll().why_missing("nvml")).startswith("hung: nvmlInitWithFlags has not returned for ")
+        return str(gpus.poll().why_missing(What("nvml"))).startswith("hung: nvmlInitWithFlags has not returned for ")
 
     wait_until(is_named)
 
@@ -103,9 +103,9 @@ def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> N
         (pid,) = children.running()
         os.kill(pid, signal.SIGSEGV)
         traces: list[Trace] = []
-        wait_until(lambda: traces.append(gpus.poll()) or traces[-1].why_missing("nvml") is not None)  # type: ignore[func-returns-value]
+        wait_until(lambda: traces.append(gpus.poll()) or traces[-1].why_missing(What("nvml")) is not None)  # type: ignore[func-returns-value]
         trace = traces[-1]
-        assert str(trace.why_missing("nvml")).startswith("NVML's process ended: by SIGSEGV")
+        assert str(trace.why_missing(What("nvml"))).startswith("NVML's process ended: by SIGSEGV")
         assert values(trace)["gpu.power"] is None, "its lines end"
         clock.advance(11)
         poll_until(gpus, ids.gpu(0), v.GPU_POWER.name)

@@ -14,7 +14,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_rate, latest
-from llmtop.model import NS_PER_S, Origin, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Origin, Trace, TrackId, TrackKind, Unknown, What
 from llmtop.session import Session
 from tests.collectors.nvml_looks import nvml_collector, wait_until
 from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, UNKNOWN
@@ -104,8 +104,8 @@ def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -
     watch.session.start()
     watch.until_all_work(gpus=2)
     machine.set(fail_everything=code)
-    dead = watch.until(lambda trace: trace.why_missing("nvml") is not None and "gpu-lost" in kinds(trace))
-    why = dead.why_missing("nvml")
+    dead = watch.until(lambda trace: trace.why_missing(What("nvml")) is not None and "gpu-lost" in kinds(trace))
+    why = dead.why_missing(What("nvml"))
     assert why is not None
     assert why.remedy
     assert now(dead, ids.gpu(1), v.GPU_MEMORY_USED) == now(dead, ids.gpu(0), v.GPU_DRAM) == why.reason
@@ -119,7 +119,7 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     watch.until_all_work()
     machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1.2})
     hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
-    why = hung.why_missing("gpu:0")
+    why = hung.why_missing(What("gpu:0"))
     assert why is not None
     assert why.reason.startswith("hung: nvmlDeviceGetPowerUsage has not returned for ")
     assert "dmesg" in why.remedy
@@ -145,7 +145,7 @@ def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, fun
     newest = [hung.series[track, v.GPU_DRAM.name].times[-1] for track in others]
     watch.until(lambda trace: all(trace.series[o, v.GPU_DRAM.name].times[-1] > max(newest) for o in others))
     trace = watch.until_all_work(gpus=2)
-    assert trace.why_missing("nvml") is None
+    assert trace.why_missing(What("nvml")) is None
     assert str(now(trace, ids.gpu(2), v.GPU_DRAM)).startswith("hung: nvml")
     assert [mark.track for mark in trace.marks if mark.kind == "gpu-hung"] == ["gpu:2"]
 
@@ -190,7 +190,7 @@ def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> 
     watch.until_all_work(gpus=3)
     uuid = "GPU-00000000-0000-0000-0000-000000000002"
     machine.set(fail_everything=DRIVER_NOT_LOADED)
-    watch.until(lambda trace: trace.why_missing("nvml") is not None)
+    watch.until(lambda trace: trace.why_missing(What("nvml")) is not None)
     machine.set_gpu(1, uuid=uuid)
     machine.set_gpm(1, dram=33)
     machine.set(fail_everything=None, gpus=2)

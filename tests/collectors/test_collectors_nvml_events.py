@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmtop.collectors import kernel_log
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.xid import XIDS, Action, xid
-from llmtop.model import Severity
+from llmtop.model import Severity, What
 from tests.collectors.nvml_looks import Clock, nvml_collector, reasons
 from tests.fake_nvml.build import NOT_SUPPORTED
 
@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_read_says_why(
     monkeypatch.setattr(kernel_log, "PATH", str(tmp_path / "absent"))
     with nvml_collector(clock, kernel_log=KernelLog()) as collector:
         trace = collector.poll()
-    why = trace.why_missing("kernel_log")
+    why = trace.why_missing(What("kernel_log"))
     assert why is not None
     assert why.reason == "the kernel log cannot be read: No such file or directory"
     assert "dmesg_restrict" in why.remedy

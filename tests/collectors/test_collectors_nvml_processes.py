@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import ids
-from llmtop.model import TrackKind, Unknown
+from llmtop.model import TrackKind, Unknown, What
 from tests.collectors.nvml_looks import Clock, calls, nvml_collector, reasons, values
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_in_a_container_a_host_pid_means_nothing(shared_gpu: FakeNvml, clock: Cl
         "host PID 4242 is not visible in this PID namespace",
         "run the container with --pid=host (Kubernetes: hostPID: true)",
     )
-    assert trace.why_missing("gpu:0/process:4242") == why
+    assert trace.why_missing(What("gpu:0/process:4242")) == why
     assert trace.tracks[ids.gpu_process(ids.gpu(0), 4242)].facts["container_pid"] == why
     assert reasons(trace)["gpu:0/process:4243"] == "host PID 4243 is not visible in this PID namespace"
     assert values(trace, ids.gpu_process(ids.gpu(0), 4242))["gpu_process.memory"] == 1000

@@ -21,7 +21,7 @@ from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.perf import collector as perf
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.perf.collector import PerfCollector
-from llmtop.model import Missing, Trace, TrackId, Unknown
+from llmtop.model import Missing, Trace, TrackId, Unknown, What
 from tests.collectors import stand_in_perf
 from tests.workloads.programs import target_of
 
@@ -133,7 +133,7 @@ def has_read(*names: str) -> Callable[[list[Trace]], bool]:
 
 
 def why(traces: list[Trace], what: str) -> Unknown | None:
-    return traces[-1].why_missing(what)
+    return traces[-1].why_missing(What(what))
 
 
 def write(folder: Path, pid: int, **texts: str) -> None:
@@ -195,7 +195,7 @@ def test_user_is_told_when_perf_is_not_allowed(folder: Path, sleeper: int) -> No
     with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, lambda _: collector.unavailable)
         assert collector.unavailable is not None
-        assert traces[-1].missing[0] == Missing("perf", collector.unavailable)
+        assert traces[-1].missing[0] == Missing(What("perf"), collector.unavailable)
         assert collector.poll().missing == traces[-1].missing
         assert not values(traces)
 

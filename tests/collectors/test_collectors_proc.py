@@ -16,7 +16,7 @@ from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
-from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown, What
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Recorder
 from llmtop.vocabulary import ThreadCause
@@ -218,7 +218,7 @@ def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
         (Severity.ERROR, f"main (pid {program.pid}) exited: killed by SIGKILL")
     ]
     for one in (trace, after):
-        why = one.why_missing("proc")
+        why = one.why_missing(What("proc"))
         assert why is not None
         assert "has exited" in why.reason
     assert not after.marks
@@ -228,7 +228,7 @@ def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
 def test_a_server_that_is_gone_before_the_first_poll() -> None:
     with subprocess.Popen(["true"]) as program:
         pass
-    why = ProcCollector(target(program.pid)).poll().why_missing("proc")
+    why = ProcCollector(target(program.pid)).poll().why_missing(What("proc"))
 
     assert why is not None
     assert "has exited" in why.reason
@@ -316,7 +316,7 @@ def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once(
         traces = [collector.poll() for _ in range(7)]
         clocks = Path(f"/proc/{program.pid}/task/{program.pid}/schedstat").read_text().split()
 
-    why = traces[-1].why_missing("thread.idle")
+    why = traces[-1].why_missing(What("thread.idle"))
     assert why is not None
     assert why.reason == "of 2001 threads the busiest are read at each poll, the others once in 7 polls"
     read = [{r.track for r in trace.readings if r.metric == v.THREAD_ON_CPU} for trace in traces]
@@ -345,7 +345,7 @@ def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], mo
     collector.poll()
     trace = collector.poll()
 
-    why = trace.why_missing(f"process:{busy.pid}/{v.THREAD_STATE_SAMPLES.name}")
+    why = trace.why_missing(What(f"process:{busy.pid}/{v.THREAD_STATE_SAMPLES.name}"))
     assert why is not None
     assert "sudo" in why.remedy
     causes = {r.metric.name for r in trace.readings if r.metric.name.startswith("thread.state_samples|")}
@@ -480,7 +480,7 @@ def test_pressure_and_load_are_read_or_missing(busy: subprocess.Popen[str], monk
     assert (v.HOST_CPU_PRESSURE in read) != ("host/host.cpu_pressure" in missing)
 
     monkeypatch.setattr(procfs, "read_text", lambda path: None)
-    why = ProcCollector(target(busy.pid)).poll().why_missing("host/host.cpu_pressure")
+    why = ProcCollector(target(busy.pid)).poll().why_missing(What("host/host.cpu_pressure"))
     assert why is not None
     assert "psi=1" in why.remedy
 

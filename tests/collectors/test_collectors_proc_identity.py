@@ -51,7 +51,7 @@ traces = [collector.poll() for _ in range(3)]
 os.kill(second, signal.SIGKILL)
 print([mark.text for trace in traces for mark in trace.marks])
 print([r for trace in traces for r in trace.readings if r.track.startswith(("process", "thread"))])
-print(traces[-1].why_missing("proc").reason)
+print(traces[-1].why_missing(What("proc")).reason)
 """
 
 

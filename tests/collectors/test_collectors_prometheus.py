@@ -29,7 +29,7 @@ from llmtop.collectors.base import Aim, Endpoint
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.collectors.registry import target_collectors
-from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown
+from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown, What
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.vocabulary import Answer
 from tests.collectors import expositions
@@ -78,7 +78,7 @@ def has(trace: Trace, metric: Metric) -> bool:
 
 
 def why(trace: Trace, metric: Metric) -> str:
-    reason = trace.why_missing(f"{TRACK}/{metric.name}")
+    reason = trace.why_missing(What(f"{TRACK}/{metric.name}"))
     assert reason is not None
     return str(reason)
 
@@ -149,9 +149,9 @@ def test_what_is_declared_comes_with_the_first_request() -> None:
     """Several API servers of vLLM write a gauge when it is set for the first time."""
     text = "# TYPE vllm:num_requests_running gauge\n# TYPE x\nvllm:generation_tokens_total 0\n"
     trace = PrometheusCollector(target(), ENGINES, Clock(), lambda _url: Page(200, text.encode())).poll()
-    why = trace.why_missing(f"{TRACK}/{v.SERVER_RUNNING.name}")
+    why = trace.why_missing(What(f"{TRACK}/{v.SERVER_RUNNING.name}"))
     assert why == Unknown("vLLM has written no vllm_num_requests_running yet", "it comes with its first request")
-    assert "another version" in str(trace.why_missing(f"{TRACK}/{v.SERVER_WAITING.name}"))
+    assert "another version" in str(trace.why_missing(What(f"{TRACK}/{v.SERVER_WAITING.name}")))
 
 
 def test_what_a_version_lacks_is_missing_not_zero() -> None:
@@ -338,7 +338,7 @@ def test_unreadable_lines_are_counted_as_an_issue() -> None:
 def reason(trace: Trace) -> Unknown:
     """Why there are no server metrics at all."""
     assert not numbers(trace)
-    found = trace.why_missing("server")
+    found = trace.why_missing(What("server"))
     assert found is not None
     return found
 
@@ -509,7 +509,7 @@ def test_what_is_no_server_is_not_called_one_to_come_for_long(
 
 def test_ports_that_may_not_be_read_are_the_reason() -> None:
     hidden = Unknown("which ports it listens on cannot be read", "sudo")
-    starting = replace(target(), metrics_urls=(), missing=(Missing("target.ports", hidden),))
+    starting = replace(target(), metrics_urls=(), missing=(Missing(What("target.ports"), hidden),))
 
     assert reason(PrometheusCollector(starting, ENGINES).poll()) == hidden
 
@@ -797,7 +797,7 @@ def test_a_port_that_does_not_speak_http() -> None:
 def until_page(collector: PrometheusCollector) -> Trace:
     """Polls until the page has come."""
     while not numbers(trace := collector.poll()):
-        assert trace.why_missing("server") is None or "has not answered" in str(trace.why_missing("server"))
+        assert trace.why_missing(What("server")) is None or "has not answered" in str(trace.why_missing(What("server")))
     return trace
 
 
@@ -815,11 +815,11 @@ def test_a_hang_is_said_and_a_late_answer_still_counts(server: MetricsServer, mo
         monkeypatch.setattr(prometheus, "PATIENCE_S", IMPATIENT_S)
         while not (first := collector.poll()).readings:  # its thread has not begun to ask
             pass
-        assert not first.missing or first.why_missing("server") is None, "a page may take a while"
+        assert not first.missing or first.why_missing(What("server")) is None, "a page may take a while"
         clock.now += 1_900_000_000
         hung = collector.poll()
         assert (value(hung, v.ENDPOINT_ANSWER), value(hung, v.ENDPOINT_TIME)) == (Answer.SILENT, 1.9)
-        assert "has not answered for 2 s" in str(hung.why_missing("server"))
+        assert "has not answered for 2 s" in str(hung.why_missing(What("server")))
         assert not numbers(hung), "what was read before stands"
         clock.now += 9_000_000_000
         lost = collector.poll()
@@ -892,7 +892,7 @@ def test_the_only_port_is_waited_for_even_when_it_is_silent(monkeypatch: pytest.
             pass
         clock.now += 2_000_000_000
         trace = collector.poll()
-        assert "may be starting, stuck, or no HTTP port" in str(trace.why_missing("server"))
+        assert "may be starting, stuck, or no HTTP port" in str(trace.why_missing(What("server")))
         assert len(asked) == 1
 
 

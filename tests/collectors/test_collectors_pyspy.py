@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children, pyspy
 from llmtop.collectors.pyspy import OWNER, PySpyCollector
 from llmtop.collectors.pyspy_dump import Look, PythonThread, find_program
-from llmtop.model import NS_PER_S, Target, TargetProcess, Trace, Unknown
+from llmtop.model import NS_PER_S, Target, TargetProcess, Trace, Unknown, What
 from llmtop.remedies import install
-from llmtop.vocabulary import PYTHON_FRAMES
 from tests.workloads.programs import HERE, Workload
 
 ME = os.getpid()
@@ -82,7 +81,7 @@ def collector(clock: Clock, looks: Looks, *pids: int) -> PySpyCollector:
         inspect=looks,
         is_python=lambda pid: pid in (pids or (ME,)),
     )
-    made.ask(PYTHON_FRAMES, True)
+    made.ask(whats.PYTHON_FRAMES, True)
     return made.__enter__()
 
 
@@ -92,7 +91,7 @@ def after(clock: Clock, made: PySpyCollector, seconds: float) -> Trace:
 
 
 def why(trace: Trace, what: str = "pyspy") -> str:
-    found = trace.why_missing(what)
+    found = trace.why_missing(What(what))
     assert found is not None
     return str(found)
 
@@ -102,12 +101,12 @@ def test_nothing_is_looked_at_until_it_is_wanted(clock: Clock) -> None:
     made = PySpyCollector(target_of(ME), clock=clock, inspect=looks, is_python=lambda pid: pid == ME)
     with made:
         assert "on demand" in why(made.poll())
-        made.ask("something else", True)
+        made.ask(What("something else"), True)
         made.poll()
         assert looks.pids == []
-        made.ask(PYTHON_FRAMES, True)
+        made.ask(whats.PYTHON_FRAMES, True)
         assert made.poll().stacks
-        made.ask(PYTHON_FRAMES, False)
+        made.ask(whats.PYTHON_FRAMES, False)
         resting = after(clock, made, 1)
         assert resting.stacks == ()
         assert {reading.value for reading in resting.readings} == {None}
@@ -169,7 +168,7 @@ def test_a_process_that_fails_is_tried_less_and_less_often(clock: Clock, child: 
         after(clock, made, 1)
     assert len(looks.pids) == 5  # after 0, 2, 6, 14, 30 s
     looks.answer = (RUNNING,)
-    assert after(clock, made, 60).why_missing("pyspy") is None
+    assert after(clock, made, 60).why_missing(What("pyspy")) is None
 
 
 def test_one_process_of_several_costs_only_itself(clock: Clock, child: int) -> None:
@@ -179,11 +178,11 @@ def test_one_process_of_several_costs_only_itself(clock: Clock, child: int) -> N
         inspect=lambda program, pid: Look(DENIED if pid == child else (RUNNING,), 0),
         is_python=lambda pid: pid in (ME, child),
     )
-    made.ask(PYTHON_FRAMES, True)
+    made.ask(whats.PYTHON_FRAMES, True)
     with made:
         for _ in range(4):
             trace = after(clock, made, 1)
-    assert trace.why_missing("pyspy") is None
+    assert trace.why_missing(What("pyspy")) is None
     assert why(trace, f"process:{child}/python frames") == str(DENIED)
 
 
@@ -200,7 +199,7 @@ def test_a_process_that_ended_meanwhile_is_forgotten(clock: Clock) -> None:
 
 def test_without_python_it_says_so(clock: Clock) -> None:
     made = PySpyCollector(target_of(ME), clock=clock, inspect=Looks(), is_python=lambda pid: False)
-    made.ask(PYTHON_FRAMES, True)
+    made.ask(whats.PYTHON_FRAMES, True)
     with made:
         assert "no process of the server runs Python" in why(made.poll())
 
@@ -231,7 +230,7 @@ def test_real_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("py-spy is not installed")
     with Workload(sys.executable, HERE / "known_functions.py") as workload:
         made = PySpyCollector(target_of(workload.pid), budget=1.0)
-        made.ask(PYTHON_FRAMES, True)
+        made.ask(whats.PYTHON_FRAMES, True)
         deadline = time.monotonic() + 20
         expected = {"compute": {"python running"}, "wait_for_lock": {"python waiting"}}
         states: dict[str, set[str]] = {}
@@ -243,5 +242,5 @@ def test_real_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
                 for stack in trace.stacks:
                     states.setdefault(stack.frames[-1].split(" ")[0], set()).add(stack.state)
         if not states:
-            pytest.skip(f"py-spy does not work here: {trace.why_missing('pyspy')}")
+            pytest.skip(f"py-spy does not work here: {trace.why_missing(What('pyspy'))}")
         assert {name: states[name] & expected[name] for name in expected} == expected

@@ -9,8 +9,6 @@ import pytest
 from llmtop import ids
 from llmtop.collectors.base import Probes
 from llmtop.collectors.tracing.collector import (
-    LIGHT,
-    SWITCHED_OFF,
     Tracer,
     TracerCollector,
     TracingCollector,
@@ -18,7 +16,7 @@ from llmtop.collectors.tracing.collector import (
     modes,
 )
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
-from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown
+from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown, What
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -107,7 +105,7 @@ def test_one_that_cannot_run_is_passed_over_and_named() -> None:
 
 def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
     bcc, bpftrace, perf = (FakeCollector(name) for name in ("bcc", "bpftrace", "perf"))
-    last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing("ebpf", NO_BCC),))
+    last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing(What("ebpf"), NO_BCC),))
     bcc.traces = [last_words]
     bpftrace.why = NO_BPFTRACE
     perf.traces = [Trace(Origin("live"), 200, 201, readings=(reading(1, 201),))]
@@ -137,7 +135,7 @@ def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
         "bcc (bcc cannot be imported); bpftrace (bpftrace is not installed)",
         "sudo apt install python3-bpfcc; or sudo apt install bpftrace",
     )
-    assert change.missing == later.missing == (Missing("ebpf", why),)
+    assert change.missing == later.missing == (Missing(What("ebpf"), why),)
     assert collector.unavailable == why
     assert bcc.lives == ["in", "out"]
 
@@ -163,7 +161,7 @@ def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
     perf = FakeCollector("perf")
     why = Unknown("it starts")
     names = ("perf", "perf.shed", "performance", "syscalls")
-    perf.traces = [Trace(Origin("live"), missing=tuple(Missing(name, why) for name in names))]
+    perf.traces = [Trace(Origin("live"), missing=tuple(Missing(What(name), why) for name in names))]
     with tracing(perf) as collector:
         assert list(missing(collector.poll())) == ["ebpf", "ebpf.shed", "performance", "syscalls"]
 
@@ -185,7 +183,7 @@ def test_series_of_what_has_ended_have_no_gap() -> None:
 def test_what_light_probes_leave_out_is_said() -> None:
     with tracing(FakeCollector("bcc"), probes=Probes.LIGHT) as collector:
         told = missing(collector.poll())
-    assert set(told) == {LIGHT, "stacks", "library calls"}
+    assert set(told) == {"ebpf.light", "stacks", "library calls"}
     assert set(told.values()) == {"left out by --probes light (--probes full, the default)"}
 
 
@@ -193,7 +191,7 @@ def test_without_probes_no_tracer_is_made() -> None:
     bcc = FakeCollector("bcc")
     with tracing(bcc, probes=Probes.OFF) as collector:
         assert str(collector.missing()).startswith("switched off by --probes off")
-        assert set(missing(collector.poll())) == {"ebpf", SWITCHED_OFF}
+        assert set(missing(collector.poll())) == {"ebpf", "ebpf.off"}
     assert bcc.lives == []
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmtop.errors import FileError
-from llmtop.model import Stack, Trace
+from llmtop.model import Stack, Trace, What
 from llmtop.parsers import folded_stacks
 from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.folded_stacks import PARSER
@@ -38,7 +38,7 @@ def test_equal_stacks_are_one_and_the_heaviest_stands_first(tmp_path: Path) -> N
         Stack(("python3", "main"), 30.0, "samples"),
     )
     assert trace.issues == ()
-    assert str(trace.why_missing("kernels")) == "folded stacks tell of functions on CPUs alone"
+    assert str(trace.why_missing(What("kernels"))) == "folded stacks tell of functions on CPUs alone"
 
 
 WRITERS = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.errors import FileError
-from llmtop.model import Instances, Severity, Unknown
+from llmtop.model import Instances, Severity, Unknown, What
 from llmtop.parsers.ncu_rep.details import StoredValues, plain_message, value_of
 from llmtop.parsers.ncu_rep.ncu_rep_pb2 import (
     DESCRIPTOR,
@@ -101,7 +101,7 @@ def test_ladder_table() -> None:
     assert trace.origin.tool_version.startswith("2025.3.1.0")
     assert trace.origin.gpu == "NVIDIA H100 80GB HBM3"
     assert "--set full" in str(trace.origin.facts["command"])
-    assert trace.why_missing("timeline") is not None
+    assert trace.why_missing(What("timeline")) is not None
 
 
 def test_decode_step_has_its_nvtx_range_on_every_kernel() -> None:
@@ -125,7 +125,7 @@ def test_not_a_number_is_not_a_metric(folder: Path) -> None:
     trace = opened(folder, launch)
     assert dict(details(trace).metrics(0)) == {}
     assert math.isnan(table(trace).duration_ns[0])
-    missing = trace.why_missing("gpu__time_duration.sum")
+    missing = trace.why_missing(What("gpu__time_duration.sum"))
     assert missing is not None
     assert missing.reason.startswith("1 of 1 kernels")
     assert "--section SpeedOfLight" in missing.remedy

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from llmtop import columns
 from llmtop.errors import FileError
-from llmtop.model import SpanTable, Trace
+from llmtop.model import SpanTable, Trace, What
 from llmtop.parsers import nsys_export
 from llmtop.parsers.nsys import MAGIC, NsysSqliteParser
 from llmtop.parsers.registry import load
@@ -144,8 +144,8 @@ def test_a_table_without_rows_is_one_that_was_not_collected(export: Export) -> N
     export.add("OSRT_API", ("start", "end", "globalTid", "nameId"), ())
     export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", ("start", "end", "deviceId", "streamId", "correlationId"), ())
     trace = export.kernels(kernel_row(1, 2)).parse()
-    assert trace.why_missing("OS calls") is not None
-    assert trace.why_missing("kernels in CUDA graphs") is None
+    assert trace.why_missing(What("OS calls")) is not None
+    assert trace.why_missing(What("kernels in CUDA graphs")) is None
 
 
 def test_columns_that_a_version_does_not_have_are_unknown(export: Export) -> None:
@@ -220,7 +220,7 @@ def test_graphs_traced_whole_are_spans_and_their_kernels_are_missing(export: Exp
     trace = export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, rows).parse()
     assert trace.spans["graph"].names == ("CUDA graph 3",)
     assert list(trace.spans["graph"].end_ns) == [50], "a boundary row may end at 0"
-    why = trace.why_missing("kernels")
+    why = trace.why_missing(What("kernels"))
     assert why is not None
     assert why.remedy == "add --cuda-graph-trace=node"
     assert trace.kernels is not None
@@ -228,7 +228,7 @@ def test_graphs_traced_whole_are_spans_and_their_kernels_are_missing(export: Exp
 
 
 def test_a_capture_without_kernels_says_so(export: Export) -> None:
-    why = export.parse().why_missing("kernels")
+    why = export.parse().why_missing(What("kernels"))
     assert why is not None
     assert why.reason == "the capture has no CUDA kernels"
 

@@ -97,7 +97,7 @@ def test_a_copy_says_whether_its_host_memory_is_pageable(capture: Capture, tmp_p
 
 def test_what_was_not_collected_is_missing_with_what_collects_it(capture: Capture, tmp_path: Path) -> None:
     trace = capture.trace(tmp_path)
-    remedies = {missing.what: missing.why.remedy for missing in trace.missing}
+    remedies = {str(missing.what): missing.why.remedy for missing in trace.missing}
     assert "osrt" in remedies["OS calls"]
     assert "--cpuctxsw" in remedies["CPU scheduling"]
     assert "--sample" in remedies["CPU samples"]

@@ -27,6 +27,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.session import Recorder
 
@@ -132,13 +133,13 @@ def test_a_series_that_stands_still_loses_its_oldest_samples_too() -> None:
 
 def test_missing_of_a_collector_is_replaced_by_its_next_poll() -> None:
     recorder = Recorder(LIVE)
-    why = Missing("gpu:0/gpm", Unknown("GPU is lost"))
+    why = Missing(What("gpu:0/gpm"), Unknown("GPU is lost"))
     recorder.append("nvml", Trace(LIVE, 1, 1, missing=(why,)))
-    assert recorder.freeze().why_missing("gpu:0/gpm") == why.why
+    assert recorder.freeze().why_missing(What("gpu:0/gpm")) == why.why
     recorder.append("proc", Trace(LIVE, 2, 2))
-    assert recorder.freeze().why_missing("gpu:0/gpm") == why.why
+    assert recorder.freeze().why_missing(What("gpu:0/gpm")) == why.why
     recorder.append("nvml", Trace(LIVE, 3, 3))
-    assert recorder.freeze().why_missing("gpu:0/gpm") is None
+    assert recorder.freeze().why_missing(What("gpu:0/gpm")) is None
 
 
 def test_issues_are_counted_up() -> None:
@@ -247,5 +248,5 @@ def test_remedies_know_who_they_are_for(monkeypatch: pytest.MonkeyPatch, uid: in
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     recorder = Recorder(Origin("live"))
     why = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
-    recorder.append("ebpf", Trace(Origin("live"), 1, 1, missing=(Missing("ebpf", why),)))
-    assert recorder.freeze().missing == (Missing("ebpf", Unknown(why.reason, remedy)),)
+    recorder.append("ebpf", Trace(Origin("live"), 1, 1, missing=(Missing(What("ebpf"), why),)))
+    assert recorder.freeze().missing == (Missing(What("ebpf"), Unknown(why.reason, remedy)),)

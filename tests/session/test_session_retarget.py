@@ -22,6 +22,7 @@ from llmtop.model import (
     Track,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.servers.follow import Move
 from llmtop.session import Session
@@ -39,7 +40,7 @@ class OfServer(FakeCollector):
         self.pid = pid
         self.asked: dict[str, bool] = {}
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         self.asked[what] = wanted
 
     def last_words(self) -> tuple[Mark, ...]:
@@ -61,7 +62,7 @@ class OfServer(FakeCollector):
             tracks=tracks,
             readings=(Reading(ENDPOINT, TOKENS, now, float(self.pid), "fake"),),
             stacks=(Stack((f"of {self.pid}",), 1.0, "ns"),),
-            missing=(Missing(f"of {self.pid}", Unknown("x")),),
+            missing=(Missing(What(f"of {self.pid}"), Unknown("x")),),
         )
 
 
@@ -96,7 +97,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     session = Session(
         (host,), Origin("live"), interval_s=0.001, on_news=news.release, target=target(1), following=following
     )
-    session.ask("python", True)
+    session.ask(What("python"), True)
     session.start()
     until(news, lambda: session.trace().get(ENDPOINT, TOKENS) is not None)
     session.retarget(Move(target(2), "vLLM has been started anew: pid 1 is now pid 2", Severity.WARNING))
@@ -123,7 +124,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     assert "process:1" not in trace.tracks
     assert "ended:1" not in trace.tracks, "how the old one ended is no fault of the new one"
     assert [stack.frames for stack in trace.stacks] == [("of 2",)]
-    assert trace.why_missing("of 1") is None
+    assert trace.why_missing(What("of 1")) is None
     assert sorted(mark.text for mark in trace.marks) == [
         "APIServer (pid 1) exited: exit code 3",  # which came after its last poll
         "vLLM has been started anew: pid 1 is now pid 2",

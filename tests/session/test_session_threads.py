@@ -9,7 +9,7 @@ from typing import Self
 
 from llmtop import ids
 from llmtop.collectors.nvml_gpm import MIN_WINDOW_NS
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, TrackId, Unknown, What
 from llmtop.session import SECOND_LOOK_S, Session
 
 BEAT = Metric("test.beat", "1")
@@ -136,7 +136,7 @@ def test_collector_that_cannot_run_is_listed_with_its_reason() -> None:
     collector = FakeCollector("nvml", why=why)
     session, news = session_of(collector)
     trace = run_until(session, news, 1)
-    assert trace.why_missing("nvml") == why
+    assert trace.why_missing(What("nvml")) == why
     assert not collector.entered
 
 
@@ -221,7 +221,7 @@ def test_a_collector_that_hangs_is_said_to_and_its_last_reading_is_over() -> Non
     assert session.trace().missing == ()
     clock.now_ns += 1 * NS_PER_S
     trace = session.trace()
-    why = trace.why_missing("nvml")
+    why = trace.why_missing(What("nvml"))
     assert why is not None
     assert why.reason == "the nvml collector has not answered for 4 s"
     series = trace.get(ids.gpu(0), BEAT)
@@ -244,7 +244,7 @@ def test_a_slow_collector_that_hangs_while_it_starts_has_three_periods() -> None
     clock.now_ns += 6 * NS_PER_S
     assert session.trace().missing == ()
     clock.now_ns += 1 * NS_PER_S
-    assert session.trace().why_missing("nvml") is not None
+    assert session.trace().why_missing(What("nvml")) is not None
     collector.released.set()
     assert news.acquire(timeout=DEADLINE_S)
     session.stop()
@@ -268,13 +268,13 @@ class OnDemandCollector(FakeCollector):
         super().__init__(name)
         self.asked: list[tuple[str, bool]] = []
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         self.asked.append((what, wanted))
 
 
 def test_what_is_asked_for_reaches_the_collectors_that_take_requests() -> None:
     plain, willing = FakeCollector("plain"), OnDemandCollector("willing")
     session, _ = session_of(plain, willing)
-    session.ask("stacks", True)
-    session.ask("stacks", False)
+    session.ask(What("stacks"), True)
+    session.ask(What("stacks"), False)
     assert willing.asked == [("stacks", True), ("stacks", False)]

@@ -17,6 +17,7 @@ from llmtop.model import (
     Trace,
     Unknown,
     Value,
+    What,
 )
 from llmtop.text import clean
 
@@ -107,5 +108,5 @@ def report(names: Sequence[str] = HOSTILE, *, details: bool = True) -> Trace:
             FakeDetails(METRICS, RULES, ("SpeedOfLight", "BrandNewSection")) if details else None,
         ),
         issues=(Issue(Severity.WARNING, "rows-skipped", "rows that could not be read were skipped", 3),),
-        missing=(Missing("timeline", Unknown("no timeline [/b]", "nsys profile COMMAND")),),
+        missing=(Missing(What("timeline"), Unknown("no timeline [/b]", "nsys profile COMMAND")),),
     )

@@ -23,6 +23,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    What,
 )
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
@@ -97,7 +98,7 @@ def test_the_true_clock_leads_and_nvmls_stands_beside_it() -> None:
 
 def test_why_the_true_clock_is_not_known_is_said() -> None:
     why = Unknown("this driver's GPM samples are not understood")
-    trace = replace(steady(), missing=(Missing("gpu:0/gpu.sm_clock_true", why),))
+    trace = replace(steady(), missing=(Missing(What("gpu:0/gpu.sm_clock_true"), why),))
     rows = lines(view_of(trace), 90, 12)
     assert "  1929 MHz  " in rows[3]
     assert any(f"1929 MHz, says NVML; true unknown: {why.reason}" in row for row in rows)
@@ -124,7 +125,7 @@ def test_gpu_without_gpm_says_why() -> None:
 
 
 def test_a_lost_gpu_says_why() -> None:
-    trace = replace(steady(), missing=(Missing("gpu:0", LOST),))
+    trace = replace(steady(), missing=(Missing(What("gpu:0"), LOST),))
     assert lines(view_of(trace), 70, 6) == ["GPU 0 ■ the GPU has fallen off the bus (restart the machine)"]
 
 
@@ -254,7 +255,7 @@ def test_more_gpus_than_rows_show_those_around_the_cursor() -> None:
 
 
 def test_a_lost_gpu_keeps_its_row_with_the_reason() -> None:
-    trace = replace(steady(3), missing=(Missing("gpu:1", LOST),))
+    trace = replace(steady(3), missing=(Missing(What("gpu:1"), LOST),))
     rows = lines(view_of(trace), 62, 6)
     assert rows[2] == " 1   ■ the GPU has fallen off the bus"
     assert rows[1].startswith(" 0 ")
@@ -304,7 +305,7 @@ def test_pinned_stands_first_and_unknown_last() -> None:
 @pytest.mark.parametrize("gpus", [1, 2, 16])
 def test_lines_fit_at_any_size(look: Look, gpus: int) -> None:
     trace = with_mig(live_trace(Scene(gpus=gpus, hostile="内核[/b]é" * 30), ticks=4))
-    trace = replace(trace, missing=(Missing(f"gpu:{gpus - 1}", LOST),) if gpus > 1 else ())
+    trace = replace(trace, missing=(Missing(What(f"gpu:{gpus - 1}"), LOST),) if gpus > 1 else ())
     view = view_of(trace)
     selection = Selection(ids.gpu(0), ids.gpu(0), Sort("sm", descending=True))
     for width in (*range(1, 60, 7), 118, 198):

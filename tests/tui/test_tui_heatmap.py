@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.views import HeatColumn, Heatmap
-from llmtop.model import NS_PER_S, Missing, Unknown
+from llmtop.model import NS_PER_S, Missing, Unknown, What
 from llmtop.tui.panes import time_axis
 from llmtop.tui.render.heatmap import LEFT, draw_heatmap
 from llmtop.tui.render.look import ASCII, Look
@@ -165,7 +165,7 @@ async def test_panes_without_a_heatmap_do_not_offer_it() -> None:
 
 async def test_without_probes_it_says_why() -> None:
     app = fixed_app()
-    why = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop --attach PID"))
+    why = Missing(What("ebpf"), Unknown("only root may load probes", "sudo llmtop --attach PID"))
     session_of(app).now = replace(live_trace(), missing=(why,))
     async with app.run_test(size=(80, 24)) as pilot:
         app.live.refresh_trace()

@@ -8,12 +8,12 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Missing, Series, Stack, Trace, Unknown
+from llmtop.model import NS_PER_S, Missing, Series, Stack, Trace, Unknown, What
 from llmtop.tui.screens.live import LiveApp
 from tests.live_traces import live_trace
 from tests.tui.live_app import fixed_app, session_of
 
-WHY = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop --attach PID"))
+WHY = Missing(What("ebpf"), Unknown("only root may load probes", "sudo llmtop --attach PID"))
 
 
 def probed(trace: Trace) -> Trace:

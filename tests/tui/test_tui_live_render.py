@@ -18,7 +18,7 @@ from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
-from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown
+from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown, What
 from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
@@ -305,9 +305,9 @@ def test_the_header_says_how_many_gpus_hang_or_are_lost() -> None:
     lost = Unknown("the GPU is lost: it has fallen off the bus")
     trace = live_trace(replace(STEADY, gpus=3))
     for missing, said in (
-        ((Missing("gpu:1", hung),), "×3, 1 hangs "),
-        ((Missing("gpu:1", hung), Missing("gpu:2", hung)), "×3, 2 hang "),
-        ((Missing("gpu:1", hung), Missing("gpu:2", lost)), "×3, 1 hangs, 1 lost "),
+        ((Missing(What("gpu:1"), hung),), "×3, 1 hangs "),
+        ((Missing(What("gpu:1"), hung), Missing(What("gpu:2"), hung)), "×3, 2 hang "),
+        ((Missing(What("gpu:1"), hung), Missing(What("gpu:2"), lost)), "×3, 1 hangs, 1 lost "),
         ((), "×3 "),
     ):
         view = header(replace(trace, missing=missing), replace(TARGET, gpus=(0, 1, 2)))

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from llmtop import ids
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Missing, Origin, Trace, Track, TrackKind, Unknown, What
 from llmtop.session import Session
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.panes.lanes import LanesPane
@@ -329,7 +329,7 @@ async def test_numbers_of_a_source_that_fell_silent_show_their_age() -> None:
 
 async def test_lost_endpoint_is_said_above_its_last_numbers() -> None:
     why = Unknown("nothing listens at http://127.0.0.1:8000/metrics", "it may still be starting")
-    app = fixed_app(Scene(missing=(Missing("server", why),)))
+    app = fixed_app(Scene(missing=(Missing(What("server"), why),)))
     async with running(app):
         assert "nothing listens at http://127.0.0.1:8000/metrics (it may" in app.screen_text()
         assert "TTFT" in app.screen_text()

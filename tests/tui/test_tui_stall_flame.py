@@ -9,14 +9,14 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
-from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown
+from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown, What
 from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
 from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.live import LiveApp
-from llmtop.vocabulary import ON_CPU, PYTHON_FRAMES
+from llmtop.vocabulary import ON_CPU
 from tests.live_traces import TARGET, live_trace
 from tests.tui.live_app import FixedSession, fixed_app, session_of
 
@@ -46,7 +46,7 @@ class AskedSession(FixedSession):
         super().__init__(trace)
         self.asked: list[tuple[str, bool]] = []
 
-    def ask(self, what: str, wanted: bool) -> None:
+    def ask(self, what: What, wanted: bool) -> None:
         self.asked.append((what, wanted))
 
 
@@ -107,18 +107,18 @@ async def test_p_asks_for_python_and_shows_it_as_an_estimate(pilot: Pilot[int]) 
     assert "wait_for_output" not in seen
     session = app_of(pilot).session
     assert isinstance(session, AskedSession)
-    assert session.asked == [(PYTHON_FRAMES, True), (PYTHON_FRAMES, False)]
+    assert session.asked == [(whats.PYTHON_FRAMES, True), (whats.PYTHON_FRAMES, False)]
 
 
 async def test_what_keeps_python_away_is_a_line_below_the_native_stacks(pilot: Pilot[int]) -> None:
     await press(pilot, "p")
-    seen = await show(pilot, trace_of(NATIVE, missing=(Missing("pyspy", NOT_INSTALLED),)))
+    seen = await show(pilot, trace_of(NATIVE, missing=(Missing(What("pyspy"), NOT_INSTALLED),)))
     assert "list_sort" in seen
     assert f"no Python frames: {NOT_INSTALLED}" in seen
 
 
 async def test_without_probes_python_can_be_had_alone(pilot: Pilot[int]) -> None:
-    denied = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    denied = Missing(What("ebpf"), Unknown("only root may load probes", "sudo llmtop"))
     assert "or p: Python's functions alone" in await show(pilot, trace_of((), missing=(denied,)))
     seen = await press(pilot, "p")
     assert "only root may load probes; no Python frames: no interpreter" in seen
@@ -242,7 +242,7 @@ async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
 
 async def test_without_probes_states_stand_alone_and_threads_that_sleep_take_a_line(pilot: Pilot[int]) -> None:
     """Clocks and looks of /proc: the engine first, its shares those of the threads' pane."""
-    denied = Missing("ebpf", Unknown("only root may load probes", "sudo llmtop"))
+    denied = Missing(What("ebpf"), Unknown("only root may load probes", "sudo llmtop"))
     seen = await show(pilot, replace(live_trace(), missing=(denied,)))
     assert "last 10 s · states alone" in seen
     assert "no functions: only root may load probes (sudo llmtop)" in seen

@@ -8,12 +8,12 @@ from llmtop import ids
 from llmtop.analysis.series.histograms import Quantile
 from llmtop.analysis.threads.stall_tree import Order, stall_tree
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Syscall, SyscallsView
-from llmtop.model import Missing, Origin, Stack, Trace, Unknown
+from llmtop.model import Missing, Origin, Stack, Trace, Unknown, What
 from llmtop.tui.panes.stall_flame import StallFlamePane, found_share, names_of, path_of
 from llmtop.tui.panes.view import Context
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.syscalls import draw_syscalls
-from tests.live_traces import TARGET
+from tests.live_traces import SOURCES, TARGET
 
 PLAIN = Look(ASCII)
 VIEW = SyscallsView(
@@ -107,6 +107,6 @@ async def test_the_flame_says_why_there_is_none() -> None:
     app = FlameApp()
     async with app.run_test(size=(60, 12)) as pilot:
         pane = app.query_one(StallFlamePane)
-        pane.show(Trace(Origin("live"), missing=(Missing("ebpf", why),)))
+        pane.show(Trace(Origin("live"), missing=(Missing(What("ebpf"), why),), sources=SOURCES))
         await pilot.pause()
         assert "only root may load probes" in "".join(text_of(pane))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.thread_signals import threads
@@ -142,7 +142,7 @@ class Watch:
         first = self.programs[self._group_of]
         target = target_of(first.pid, *(pid for program in self.programs.values() for pid in program.pids))
         pyspy = PySpyCollector(target, budget=0.1)
-        pyspy.ask(v.PYTHON_FRAMES, wanted=True)
+        pyspy.ask(whats.PYTHON_FRAMES, wanted=True)
         probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
         collectors = (ProcCollector(target), probes, pyspy, surroundings(tuple(self._cases.values())))
         return Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)

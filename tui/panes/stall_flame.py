@@ -10,7 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
+from llmtop import whats
 from llmtop.analysis.pages.header import NO_TARGET
+from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.threads.flame_diff import LEAST_POINTS, DiffNode, diff_trees, moved_points
 from llmtop.analysis.threads.shares import WINDOW_NS
 from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
@@ -23,7 +25,7 @@ from llmtop.tui.panes.view import Place, with_a_server
 from llmtop.tui.render.flame import Path, about_frame, draw_flame, node_at, step_aside, step_down
 from llmtop.tui.render.lines import line
 from llmtop.units import percent, quantity
-from llmtop.vocabulary import PYTHON_FRAMES, STACKS_WINDOW_NS
+from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.strip import Strip
 
-    from llmtop.model import Trace
+    from llmtop.model import Trace, What
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
@@ -113,7 +115,7 @@ class StallFlamePane(Pane[FlameView]):
     class Asked(Message):
         """Something is to be collected that is not collected unasked, or not any more."""
 
-        def __init__(self, what: str, is_wanted: bool) -> None:
+        def __init__(self, what: What, is_wanted: bool) -> None:
             super().__init__()
             self.what = what
             self.is_wanted = is_wanted
@@ -265,7 +267,7 @@ class StallFlamePane(Pane[FlameView]):
     def action_python(self) -> None:
         """Have interpreters looked at and show what they do; or neither."""
         self._want(replace(self.wanted, python=not self.wanted.python))
-        self.post_message(self.Asked(PYTHON_FRAMES, self.wanted.python))
+        self.post_message(self.Asked(whats.PYTHON_FRAMES, self.wanted.python))
 
     def action_baseline(self) -> None:
         """Compare what comes with what is shown now; or end that."""
@@ -421,7 +423,7 @@ def _lack(tree: StallTree, trace: Trace, wanted: Wanted) -> tuple[str, Unknown] 
     if tree.unit == "samples":
         return "no times, looks alone", why_no_times(trace)
     if wanted.python and not tree.looks:
-        return "no Python frames", trace.why_missing("pyspy") or _NO_LOOK
+        return "no Python frames", told_why_unseen(trace, whats.PYTHON_FRAMES) or _NO_LOOK
     return None if tree.no_functions is None or tree.looks else ("no functions", tree.no_functions)
 
 

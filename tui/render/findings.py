@@ -174,10 +174,10 @@ def _missing(missing: Sequence[Missing]) -> Iterator[Paragraph]:
 
 
 def _reasons(lacking: Sequence[tuple[str, Unknown]], most: int = 3) -> Iterator[Paragraph]:
-    whats: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for what, why in lacking:
-        whats.setdefault((why.reason, why.remedy), []).append(what)
-    for (reason, remedy), names in whats.items():
+        alike.setdefault((why.reason, why.remedy), []).append(what)
+    for (reason, remedy), names in alike.items():
         yield Paragraph(f"{_named(names, most)}:", "value", reason, indent=1)
         if remedy:
             yield Paragraph("", "text", remedy, "accent", 3)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import llmtop
+from llmtop import whats
 from llmtop.collectors import children
 from llmtop.collectors.base import Check
 from llmtop.collectors.tracing.bpftrace import runner
@@ -43,7 +44,7 @@ class BpftraceCollector(ProbesCollector):
     def _take(self, report: dict[str, Any], news: News) -> None:
         super()._take(report, news)
         if report.get("kind") == "attaching" and self._state is None:
-            self._missing[f"{self.name}.paused"] = _STARTS_ANEW  # until its next report
+            self._missing[whats.state(self.name, whats.State.PAUSED)] = _STARTS_ANEW  # until its next report
         child = report.get("child", self._child)
         if child != self._child:  # it was started anew: what bpftrace costs is llmtop's own cost
             children.forget(self._child)

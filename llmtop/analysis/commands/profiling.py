@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.model import TrackKind
 from llmtop.remedies import PROGRAM, TIMELINE
@@ -53,7 +53,7 @@ RANGE_FACT = "NVTX range"
 """Names the fact of a trace that it has the kernels of one range alone."""
 INCLUDE_FACT = "nvtx-include"
 """Names the fact by which Nsight Compute finds that range again."""
-_OF_THREADS = ("CUDA calls", "OS calls", "CPU scheduling", "CPU samples")
+_OF_THREADS = (whats.CUDA_CALLS, whats.OS_CALLS, whats.CPU_SCHEDULING, whats.CPU_SAMPLES)
 """What a timeline may lack of the CPU side."""
 _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop import whats
 from llmtop.analysis.series.readings import counter_increase, latest
 from llmtop.model import NS_PER_S, Severity, Unknown
 from llmtop.units import percent
@@ -117,7 +118,7 @@ def _clocks(trace: Trace, track: Track) -> Iterator[HealthFact]:
 def _true_clock(trace: Trace, track: Track) -> Iterator[HealthFact]:
     """The SMs' clock by their own count beside what NVML says of it, or why it is not counted."""
     said, counted = (latest(trace, track.id, metric) for metric in (v.GPU_SM_CLOCK, v.GPU_SM_CLOCK_TRUE))
-    why = trace.why_missing(f"{track.id}/{v.GPU_SM_CLOCK_TRUE.name}")
+    why = trace.why_missing(whats.reading(track.id, v.GPU_SM_CLOCK_TRUE))
     if isinstance(said, Unknown):
         return
     if not isinstance(counted, Unknown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmtop import whats
 from llmtop.model import Trace, Unknown
 
 
@@ -9,7 +10,7 @@ def no_kernels(trace: Trace) -> Unknown | None:
     """Why there is no kernel to show; None when there is one."""
     if trace.kernels is not None and len(trace.kernels):
         return None
-    return trace.why_missing("kernels") or Unknown("the capture has no kernels")
+    return trace.why_missing(whats.KERNELS) or Unknown("the capture has no kernels")
 
 
 def not_of_kernels(trace: Trace) -> Unknown | None:

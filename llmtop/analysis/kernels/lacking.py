@@ -6,24 +6,25 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE
 from llmtop.analysis.kernels.table import kernels_of
-from llmtop.model import Missing, Trace
+from llmtop.model import Missing, Trace, What
 
 COUNTERS = "counters of kernels"
-_SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "bound": (c.SPEED_OF_LIGHT,),
-    "roofline": (c.ROOFLINE, TENSOR_ROOFLINE),
-    "occupancy": (c.OCCUPANCY,),
-    "registers": (c.LAUNCH,),
-    "waves": (c.LAUNCH,),
-    "stalls": (c.WARP_STATE,),
-    "DRAM traffic": (c.MEMORY,),
-    "L1 hit rate": (c.MEMORY,),
-    "L2 hit rate": (c.MEMORY,),
+_SECTIONS: Mapping[What, tuple[str, ...]] = {
+    whats.BOUND: (c.SPEED_OF_LIGHT,),
+    whats.ROOFLINE: (c.ROOFLINE, TENSOR_ROOFLINE),
+    whats.OCCUPANCY: (c.OCCUPANCY,),
+    whats.REGISTERS: (c.LAUNCH,),
+    whats.WAVES: (c.LAUNCH,),
+    whats.STALLS: (c.WARP_STATE,),
+    whats.DRAM_TRAFFIC: (c.MEMORY,),
+    whats.L1_HIT_RATE: (c.MEMORY,),
+    whats.L2_HIT_RATE: (c.MEMORY,),
 }
 """What brings each part of `KernelFacts`."""
 
@@ -77,7 +78,7 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
     lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
     count = Counter(missing.what for missing in lacks)
     reasons = {missing.what: missing.why.reason.split(";")[0] for missing in reversed(lacks)}
-    parts = [(missing.what, missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
+    parts = [(str(missing.what), missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
     parts += [
         (what if count[what] == len(facts) else f"{what} of {count[what]} of {len(facts)} kernels", reasons[what])
         for what in _SECTIONS
@@ -87,7 +88,7 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
         yield Lacking(COUNTERS, _merged(parts), _collect(trace, count))
 
 
-def _collect(trace: Trace, parts: Collection[str]) -> str:
+def _collect(trace: Trace, parts: Collection[What]) -> str:
     """Of a timeline the counters of one kernel: those of all launches would take a day."""
     if trace.kernels is None or trace.kernels.details is None:
         return profiling.of_heaviest(trace)
@@ -101,7 +102,7 @@ def _is_of_kernels(missing: Missing) -> bool:
 
 def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """What is missing for one reason, together."""
-    whats: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for what, reason in parts:
-        whats.setdefault(reason, []).append(what)
-    return tuple((", ".join(names), reason) for reason, names in whats.items())
+        together.setdefault(reason, []).append(what)
+    return tuple((", ".join(names), reason) for reason, names in together.items())

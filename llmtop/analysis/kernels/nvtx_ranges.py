@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT
 from llmtop.model import Missing, Unknown
 from llmtop.text import range_name
@@ -187,7 +188,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
         kernels=only_launches(trace.kernels, chosen),
         spans={},
         origin=_origin(trace.origin, wanted, _full_names(trace, chosen, wanted)),
-        missing=(*trace.missing, Missing("timeline", why)),
+        missing=(*trace.missing, Missing(whats.TIMELINE, why)),
     )
 
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import islice
 
+from llmtop import whats
 from llmtop.analysis.gpus.models import Gpu, find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.absent import no_kernels
@@ -92,15 +93,15 @@ class KernelFacts:
     def missing(self) -> tuple[Missing, ...]:
         """What is not known, with the section that would bring it."""
         parts = {
-            "bound": self.bound,
-            "roofline": self.roof_fraction,
-            "occupancy": self.occupancy,
-            "registers": self.registers,
-            "waves": self.waves,
-            "stalls": self.stalls,
-            "DRAM traffic": self.traffic,
-            "L1 hit rate": self.l1_hits,
-            "L2 hit rate": self.l2_hits,
+            whats.BOUND: self.bound,
+            whats.ROOFLINE: self.roof_fraction,
+            whats.OCCUPANCY: self.occupancy,
+            whats.REGISTERS: self.registers,
+            whats.WAVES: self.waves,
+            whats.STALLS: self.stalls,
+            whats.DRAM_TRAFFIC: self.traffic,
+            whats.L1_HIT_RATE: self.l1_hits,
+            whats.L2_HIT_RATE: self.l2_hits,
         }
         return tuple(Missing(what, part) for what, part in parts.items() if isinstance(part, Unknown))
 

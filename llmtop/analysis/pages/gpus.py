@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.gpus.stragglers import stragglers
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
-from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, why_kind_missing
+from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, told_why_lost, why_kind_missing
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackId, TrackKind, Unknown
@@ -234,7 +234,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         track=track.id,
         label=ids.gpu_label(track.id),
         name=track.name,
-        lost=trace.why_missing(track.id, "nvml"),
+        lost=told_why_lost(trace, track),
         activity=activity,
         why_no_activity=why,
         memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),
@@ -258,7 +258,7 @@ def _instance(trace: Trace, track: Track) -> GpuRow:
         track=track.id,
         label=ids.gpu_label(track.id),
         name=track.name if isinstance(name, Unknown) else f"MIG {name}",
-        lost=trace.why_missing(track.id),
+        lost=trace.why_missing(whats.track(track.id)),
         activity=activity,
         why_no_activity=why,
         memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.rules.signals import is_awaited, is_starting
@@ -64,7 +64,7 @@ class Header:
 
 def header(trace: Trace, target: Target | None) -> Header:
     """The header's facts; without a target only GPUs and llmtop's own cost are known."""
-    why_silent = [trace.why_missing(gpu.id) for gpu in target_gpus(trace, target)]
+    why_silent = [trace.why_missing(whats.track(gpu.id)) for gpu in target_gpus(trace, target)]
     hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
     # Of a program that is no known server nobody knows what it loads.
     is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
@@ -79,13 +79,21 @@ def header(trace: Trace, target: Target | None) -> Header:
         self_cpu=own_cpu(trace),
         self_rss=latest(trace, ids.SELF, v.SELF_RSS),
         probe_hits=probe_hits_per_s(trace, SELF_WINDOW_NS),
-        probes=next((name for name in ("light", "off") if trace.why_missing(f"ebpf.{name}")), ""),
+        probes=_probes(trace),
         gpus_hung=len(hung),
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
         is_starting=is_server and is_starting(trace),
         is_awaited=is_server and is_awaited(trace),
         objectives=tuple(_kept(judged(trace))) if target else (),
     )
+
+
+def _probes(trace: Trace) -> str:
+    """How closely the kernel is asked, where that is not as closely as it could be."""
+    sources = trace.sources.of_metric(v.SELF_PROBE_HITS.name)
+    modes = (whats.State.LIGHT, whats.State.OFF)
+    said = (mode for mode in modes if trace.why_missing(*(whats.state(one.name, mode) for one in sources)))
+    return next(said, "")
 
 
 def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from llmtop import whats
 from llmtop.analysis.kernels.counters import Counters
 from llmtop.analysis.kernels.family import Family
 from llmtop.analysis.kernels.table import (
@@ -18,7 +19,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.timeline.account import IdleAccount, idle_account
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Missing, Trace, Unknown
+from llmtop.model import Missing, Trace, Unknown, What
 from llmtop.units import duration
 
 
@@ -48,9 +49,9 @@ class Entry:
     @property
     def missing(self) -> tuple[Missing, ...]:
         """What is not known of it, and what would bring it."""
-        others = tuple(missing for missing in self.facts.missing if missing.what != "roofline")
+        others = tuple(missing for missing in self.facts.missing if missing.what != whats.ROOFLINE)
         if isinstance(self.roofline, Unknown):
-            return (*others, Missing("roofline", self.roofline))
+            return (*others, Missing(whats.ROOFLINE, self.roofline))
         return others
 
 
@@ -150,10 +151,10 @@ def _time_by_bound(judged: list[Entry]) -> dict[str, float]:
 def _unknowns(judged: list[Entry]) -> tuple[tuple[Missing, int], ...]:
     """What is missing of many kernels for one reason, in one line: "bound, stalls of 69 kernels"."""
     counts = Counter(_general(missing) for entry in judged for missing in entry.missing)
-    whats: dict[tuple[Unknown, int], list[str]] = {}
+    alike: dict[tuple[Unknown, int], list[What]] = {}
     for missing, count in counts.most_common():
-        whats.setdefault((missing.why, count), []).append(missing.what)
-    return tuple((Missing(", ".join(names), why), count) for (why, count), names in whats.items())
+        alike.setdefault((missing.why, count), []).append(missing.what)
+    return tuple((Missing(whats.together(several), why), count) for (why, count), several in alike.items())
 
 
 def _general(missing: Missing) -> Missing:

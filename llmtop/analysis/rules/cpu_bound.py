@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -35,7 +35,7 @@ from llmtop.analysis.rules.thread_signals import (
     says_own_cost,
     spins,
 )
-from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track
+from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track, told_why_unseen
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of, switch_on
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown
@@ -160,7 +160,7 @@ def _lacks_sync(trace: Trace, bound: Watched) -> Unknown | None:
     """Where a GPU idles for less than half of the time, only probes tell a thread that works from one that waits."""
     if bound.shares.in_cuda_sync is not None or is_gpu_waiting(trace, GPU_IDLE_PERCENT) is not True:
         return None
-    told = trace.why_missing("library calls", *v.WHY_NO_PROBES)
+    told = told_why_unseen(trace, whats.LIBRARY_CALLS)
     return told or Unknown("no probe tells yet whether its thread works or waits for the GPU", "look for longer")
 
 

@@ -16,6 +16,7 @@ from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, say
 from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_waits, threads
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import source as read_by
+from llmtop.analysis.series.readings import told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Metric, Severity, Trace, TrackId, Unknown
 from llmtop.units import percent, quantity
@@ -90,7 +91,7 @@ def _lacks_waits(trace: Trace, pid: int) -> Unknown | None:
     """Threads that share one core were seen: whether it is the GIL, only their waits tell."""
     if _grown(trace, ids.process(pid), v.SYSCALL_TIMED) > 0:
         return None
-    return trace.why_missing(v.SYSCALL_TIMED.name, *v.WHY_NO_PROBES) or Unknown("no probe times its futex calls")
+    return told_why_absent(trace, ids.process(pid), v.SYSCALL_TIMED) or Unknown("no probe times its futex calls")
 
 
 def _turns(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
@@ -69,7 +70,7 @@ def _compiled(lost: idle.Loss) -> Iterator[str]:
 
 
 def _untraced(trace: Trace) -> Iterator[str]:
-    if (why := trace.why_missing("OS calls")) is not None:
+    if (why := trace.why_missing(whats.OS_CALLS)) is not None:
         yield f"part of it may be OS calls: {why}"
 
 

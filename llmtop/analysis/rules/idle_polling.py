@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
@@ -11,6 +12,7 @@ from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, Signal, gpu_activity, is_loaded, no_requests
 from llmtop.analysis.rules.thread_signals import Watched, drivers, says_on_cpu, says_spent, threads
+from llmtop.analysis.series.readings import told_why_absent
 from llmtop.analysis.server.configuration import switch_on
 from llmtop.analysis.threads.probes import AWAKE
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown
@@ -65,7 +67,7 @@ def _awake(trace: Trace, idle: Signal) -> Iterator[Finding]:
 def _lacks(trace: Trace) -> Unknown | None:
     """A thread that never rests, of which nobody tells whether it polls."""
     unseen = any(thread.awake >= AWAKE and thread.shares.polling is None for thread in threads(trace))
-    why = trace.why_missing(*v.WHY_NO_PROBES) or Unknown(
+    why = told_why_absent(trace, ids.NONE, v.THREAD_SPINS) or Unknown(
         "no probe counts this thread's spins", "wait for the first report of the probes"
     )
     return why if unseen else lacks_threads(trace)

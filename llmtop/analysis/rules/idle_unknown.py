@@ -24,7 +24,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding, with what would tell."""
     lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.UNKNOWN)
     if lost is not None:
-        reasons = {missing.what: missing.why for missing in idle_account(trace).unknown}
+        reasons = {str(missing.what): missing.why for missing in idle_account(trace).unknown}
         yield idle.finding(
             trace,
             lost,

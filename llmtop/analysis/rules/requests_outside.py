@@ -13,7 +13,7 @@ from llmtop.analysis.rules.evidence import recent_mean, says
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Outside, outside
 from llmtop.analysis.rules.thread_signals import Watched, fronts
-from llmtop.analysis.series.readings import server_track
+from llmtop.analysis.series.readings import server_track, told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace, Track
 
@@ -27,7 +27,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     server = server_track(trace)
     if server is None:
         return
-    yield from unjudged(id, trace.why_missing("connections") if is_watched(trace) else None)
+    yield from unjudged(id, told_why_absent(trace, ids.NONE, v.ENDPOINT_CONNECTIONS) if is_watched(trace) else None)
     found = outside(trace)
     if found is not None:
         yield _finding(trace, server, found)

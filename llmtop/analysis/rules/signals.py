@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
 from llmtop.analysis.series.rates import increase
@@ -128,7 +128,7 @@ def is_starting(trace: Trace) -> bool:
         return False
     answers = _answers(trace)
     if answers is None:
-        return any(missing.what == "server" for missing in trace.missing)
+        return trace.why_missing(whats.kind(TrackKind.SERVER)) is not None
     has_answered = any(value == v.Answer.METRICS for series in answers for _, value in series.known)
     return not has_answered and any(series.last in (v.Answer.REFUSED, v.Answer.SILENT) for series in answers)
 

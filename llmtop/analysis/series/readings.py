@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import TOO_FEW, Increase, RateHistory, increase
@@ -17,7 +17,7 @@ from llmtop.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from llmtop.model import Metric, Source, Target, Track
+    from llmtop.model import Metric, Source, Target, Track, What
 
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
@@ -40,13 +40,14 @@ def why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown:
 def told_why_kind_missing(trace: Trace, kind: TrackKind) -> Unknown | None:
     """What the sources of a kind said of why there is none; None while they have said nothing."""
     sources = trace.sources.of_kind(kind)
-    return trace.why_missing(kind.value, *(one.name for one in sources)) or _why_failed(trace, sources)
+    told = trace.why_missing(whats.kind(kind), *(whats.source(one.name) for one in sources))
+    return told or _why_failed(trace, sources)
 
 
 def _why_failed(trace: Trace, sources: Iterable[Source]) -> Unknown | None:
     """What went wrong in a collector itself, which is a fault of llmtop's."""
-    codes = {f"collector-{one.name}" for one in sources}
-    return next((Unknown(issue.message) for issue in trace.issues if issue.code in codes), None)
+    failed = {whats.source(one.name) for one in sources}
+    return next((Unknown(issue.message) for issue in trace.issues if whats.of_fault(issue.code) in failed), None)
 
 
 def why_no_gpu(trace: Trace) -> Unknown | None:
@@ -76,10 +77,28 @@ def told_why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown | N
     name, _ = v.parted(metric.name)
     sources, kind = trace.sources.of_metric(name), ids.kind(track)
     parts = (part for one in sources for part, metrics in one.parts.items() if any(m.name == name for m in metrics))
-    keys = [ids.reading(track, metric), f"{track}/{name}", *(f"{track}/{part}" for part in parts), metric.name, track]
+    keys = [whats.reading(track, metric), *(whats.named(track, one) for one in (name, *parts))]
+    keys += [whats.metric(metric), whats.track(track)]
     for one in sources:
-        keys += [kind.value, one.name] if kind is not None and kind in one.tracks else [one.name]
+        keys += [whats.kind(kind)] if kind is not None and kind in one.tracks else []
+        keys += whats.of_source(one.name)
     return trace.why_missing(*keys) or _why_failed(trace, sources)
+
+
+def told_why_unseen(trace: Trace, *parts: What) -> Unknown | None:
+    """What was said of why there is nothing of what no metric tells (stacks): of it, or by a source that gives it.
+
+    None while nothing was.
+    """
+    sources = trace.sources.of_what(*parts)
+    own = (what for one in sources for what in whats.of_source(one.name))
+    return trace.why_missing(*parts, *own) or _why_failed(trace, sources)
+
+
+def told_why_lost(trace: Trace, track: Track) -> Unknown | None:
+    """What was said of why nothing at all is known of a track: of it, or by the source that adds its kind."""
+    sources = trace.sources.of_kind(track.kind)[:1]
+    return trace.why_missing(whats.track(track.id), *(whats.source(one.name) for one in sources))
 
 
 def latest(trace: Trace, track: TrackId, metric: Metric, max_age_ns: int = FRESH_NS) -> float | Unknown:
@@ -214,7 +233,8 @@ def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
     users = trace.tracks_of(TrackKind.GPU_PROCESS)
     if any(isinstance(one.facts.get("container_pid"), Unknown) for one in users):
         return False
-    are_read = all(trace.why_missing(f"{one.id}/processes", one.id) is None for one in tracks)
+    lists = (trace.why_missing(whats.facet(one.id, whats.Facet.PROCESSES), whats.track(one.id)) for one in tracks)
+    are_read = all(why is None for why in lists)
     idle = (one.id for one in tracks if one.id not in {user.parent for user in users})
     return are_read and not any(
         _works(trace, gpu, v.GPU_UTIL if trace.get(gpu, v.GPU_SM) is None else v.GPU_SM) for gpu in idle
@@ -267,7 +287,7 @@ def as_of(trace: Trace, t_ns: int) -> Trace:
         return trace
     past = trace.past_stacks[: bisect_right(trace.past_stacks, t_ns, key=attrgetter("end_ns"))]
     then = _stacks_then(trace, past, t_ns)
-    missing = trace.missing if then.stacks or not trace.stacks else (Missing("stacks", _NO_STACKS_THEN), *trace.missing)
+    lost = () if then.stacks or not trace.stacks else (Missing(whats.STACKS, _NO_STACKS_THEN),)
     return Trace(
         origin=trace.origin,
         start_ns=trace.start_ns,
@@ -279,7 +299,7 @@ def as_of(trace: Trace, t_ns: int) -> Trace:
         kernels=trace.kernels,
         marks=tuple(mark for mark in trace.marks if mark.t_ns <= t_ns),
         issues=trace.issues,
-        missing=missing,
+        missing=(*lost, *trace.missing),
         stacks_end_ns=then.end_ns,
         past_stacks=past,
         sources=trace.sources,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmtop import whats
 from llmtop.analysis.series.rates import rate_samples
 from llmtop.model import NS_PER_S, Series, Trace, Unknown
 
@@ -37,7 +38,7 @@ class SeriesRow:
 
 def why_no_series(trace: Trace) -> Unknown | None:
     """Why there are no series to show; None where there are some."""
-    return None if trace.series else trace.why_missing("series") or _NO_SERIES
+    return None if trace.series else trace.why_missing(whats.SERIES) or _NO_SERIES
 
 
 def series_rows(trace: Trace) -> tuple[SeriesRow, ...]:

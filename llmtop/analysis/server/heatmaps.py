@@ -14,9 +14,11 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop import whats
 from llmtop.analysis.series.histograms import Distribution, Quantile
 from llmtop.analysis.series.labels import labelled
 from llmtop.analysis.series.latency_counters import LatencyCounters
+from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
 from llmtop.text import clean
@@ -70,7 +72,7 @@ def run_queue_heatmap(trace: Trace, window_ns: int, columns: int, known: Heatmap
     """
     looks = _looks(trace, v.SCHEDULER_OBSERVED)
     if looks is None:
-        return trace.why_missing("scheduler", *v.WHY_NO_PROBES) or _NO_SCHEDULER
+        return told_why_unseen(trace, whats.SCHEDULER) or _NO_SCHEDULER
     counters = tuple(_counters(trace, {v.PROCESS_RUN_QUEUE_LATENCY.name}))
     return _heatmap("run-queue latency", trace, looks, counters, window_ns, columns, known)
 
@@ -81,7 +83,7 @@ def syscall_heatmap(
     """How long one system call took (None: all of them together), all processes together; see `run_queue_heatmap`."""
     looks = _looks(trace, v.SYSCALL_TIMED)
     if looks is None:
-        return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NO_CALLS
+        return told_why_unseen(trace, whats.SYSCALLS) or _NO_CALLS
     names = {v.labelled(v.SYSCALL_LATENCY, name).name} if name is not None else None
     counters = tuple(_counters(trace, names))
     return _heatmap("all system calls" if name is None else name, trace, looks, counters, window_ns, columns, known)

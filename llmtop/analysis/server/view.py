@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.histograms import Distribution, Quantile, distribution, in_order
@@ -143,11 +143,11 @@ def _view(
     if life.is_over:  # what was before the fault is not of now
         since_ns = min(fault.since_ns for fault in life.faults if fault.is_whole)
         rate_window_ns = min(rate_window_ns, max(_LEAST_WINDOW_NS, trace.end_ns - since_ns))
-        if trace.why_missing(track.id, "server") is not None:
+        if trace.why_missing(whats.track(track.id), whats.kind(TrackKind.SERVER)) is not None:
             rate_window_ns = 0  # nor is there one since
     chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
     stats = {stat.concept: stat for stat in chosen}
-    lost = _why_lost(life, trace.why_missing(track.id, "server"))
+    lost = _why_lost(life, trace.why_missing(whats.track(track.id), whats.kind(TrackKind.SERVER)))
     age_s = ages.old_s(trace, TrackKind.SERVER)
     window_s = min(latency_window_ns / NS_PER_S, _seen_s(trace, track.id))
     return ServerView(track.id, track.name, track.facts, stats, lost, age_s=age_s, window_s=window_s)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
-from llmtop.analysis.series.readings import counter_rate, latest, rate_history
+from llmtop.analysis.series.readings import counter_rate, latest, rate_history, told_why_absent, told_why_unseen
 from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
@@ -105,7 +105,7 @@ def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     for label, rate in rates:  # as often while nobody looked
         yield Detail(_waker(trace, label), quantity(rate / looked if 0 < looked < LEAST_OBSERVED else rate, "/s"))
     if not rates:
-        yield Detail("", trace.why_missing(*v.WHY_NO_PROBES) or _NO_WAKES)
+        yield Detail("", told_why_absent(trace, row.track, v.THREAD_WAKES) or _NO_WAKES)
 
 
 def _labelled_rates(trace: Trace, track: TrackId, metric: Metric) -> list[tuple[str, float]]:
@@ -133,7 +133,7 @@ def _stacks(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
         where = " > ".join(one.frames) or ("ready, no CPU was free" if one.state == RUN_QUEUE else "no stack seen")
         yield Detail(f"{percent(100 * one.weight / total)} {one.state}", where)
     if not total:
-        yield Detail("", trace.why_missing("stacks", *v.WHY_NO_PROBES) or Unknown("no stack was seen"))
+        yield Detail("", told_why_unseen(trace, whats.STACKS) or Unknown("no stack was seen"))
 
 
 def _calls(trace: Trace, process: TrackId, metric: Metric) -> Iterator[Detail]:
@@ -141,7 +141,7 @@ def _calls(trace: Trace, process: TrackId, metric: Metric) -> Iterator[Detail]:
     for name, rate in rates:
         yield Detail(name, quantity(rate, "/s"))
     if not rates:
-        yield Detail("", trace.why_missing(metric.name, *v.WHY_NO_PROBES) or _NO_CALLS)
+        yield Detail("", told_why_absent(trace, process, metric) or _NO_CALLS)
 
 
 def _others(rows: Sequence[ThreadRow]) -> Iterator[Detail]:

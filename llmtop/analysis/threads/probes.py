@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
 from llmtop.analysis.series.labels import labelled
@@ -367,7 +367,6 @@ def _grew(series: Series | None, start_ns: int, end_ns: int) -> bool:
 def _any_missing(trace: Trace, parts: tuple[str, ...]) -> bool:
     """Whether the probes on library calls are missing, all or those of functions with one of `parts` in the name."""
     return any(
-        one.what in ("library", "library calls")
-        or (one.what.startswith("library.") and any(part in one.what for part in parts))
+        one.what in (whats.LIBRARY, whats.LIBRARY_CALLS) or any(part in whats.function_of(one.what) for part in parts)
         for one in trace.missing
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from llmtop import whats
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
 
@@ -23,7 +24,7 @@ class _Frame:
 
 def why_no_stacks(trace: Trace) -> Unknown | None:
     """Why a file has no stacks to show; None where it has some."""
-    return None if trace.stacks else trace.why_missing("stacks") or _NONE
+    return None if trace.stacks else trace.why_missing(whats.STACKS) or _NONE
 
 
 def stack_tree(trace: Trace) -> StackTree | Unknown:

@@ -8,7 +8,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from llmtop import ids
+from llmtop import ids, whats
+from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
@@ -20,7 +21,7 @@ from llmtop.analysis.threads.python_frames import (
 from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
-from llmtop.vocabulary import ON_CPU, WHY_NO_PROBES
+from llmtop.vocabulary import ON_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,7 +123,7 @@ def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallT
 
 def why_no_times(trace: Trace) -> Unknown:
     """Why there are no stacks that tell times."""
-    return trace.why_missing("stacks", "on-CPU stacks", *WHY_NO_PROBES) or _NONE
+    return told_why_unseen(trace, whats.STACKS, whats.ON_CPU_STACKS) or _NONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

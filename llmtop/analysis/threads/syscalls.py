@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.series.histograms import Distribution, Quantile
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.series.rates import step_increase
+from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import NS_PER_S, TrackId, Unknown
@@ -169,7 +170,7 @@ def syscalls_view(trace: Trace, window_ns: int = WINDOW_NS) -> SyscallsView | Un
         for name, uppers in names.items():
             _add(sums.setdefault(name, _Sums()), trace, track, name, uppers, start_ns, observed)
     if not observed_ns:
-        return trace.why_missing("syscalls", *v.WHY_NO_PROBES) or _NONE
+        return told_why_unseen(trace, whats.SYSCALLS) or _NONE
     calls = [_syscall(name, one, trace) for name, one in sums.items() if one.count]
     calls.sort(key=lambda call: -(call.total_ns if isinstance(call.total_ns, float) else 0.0))
     pids = ",".join(dict.fromkeys(str(ids.pid(track)) for track in _names_by_track(trace)))
@@ -221,9 +222,9 @@ def _add(
 
 def _syscall(name: str, sums: _Sums, trace: Trace) -> Syscall:
     """One row. Tracers that only sum times up say so; some count no errors either."""
-    no_latency = trace.why_missing(v.SYSCALL_LATENCY.name)
+    no_latency = trace.why_missing(whats.metric(v.SYSCALL_LATENCY))
     if not sums.timed and sums.ns and no_latency:
-        errors = trace.why_missing(v.SYSCALL_ERRORS.name) or sums.errors
+        errors = trace.why_missing(whats.metric(v.SYSCALL_ERRORS)) or sums.errors
         return Syscall(name, sums.count, sums.per_second, errors, sums.ns, no_latency, no_latency)
     if not sums.timed:
         why = NOT_TIMED if category_of(name) is SPIN else _SHED

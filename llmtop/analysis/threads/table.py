@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.series.readings import counter_rate
+from llmtop.analysis.series.readings import counter_rate, told_why_absent
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, ThreadsView, causes_text
 from llmtop.analysis.views import Cell, Column
@@ -94,9 +94,8 @@ def _cells(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
     if isinstance(shares, Unknown):
         yield from (shares, shares, facts.get("cpus", _NOT_READ), shares)
         return
-    unseen = trace.why_missing(*v.WHY_NO_PROBES) or _NOT_SEEN
-    yield unseen if shares.polling is None else shares.polling
-    yield unseen if shares.in_cuda_sync is None else shares.in_cuda_sync
+    for share, metric in ((shares.polling, v.THREAD_SPINS), (shares.in_cuda_sync, v.THREAD_CUDA_SYNC)):
+        yield told_why_absent(trace, first.track, metric) or _NOT_SEEN if share is None else share
     yield facts.get("cpus", _NOT_READ)
     yield causes_text(shares)
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from llmtop import whats
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.analysis.timeline.host import KERNELS_IN_GRAPHS, LAUNCH_GAP_NS, Label
+from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
 from llmtop.analysis.timeline.launches import Host, Launch
 from llmtop.analysis.timeline.sums import (
     DARK,
@@ -135,20 +136,22 @@ def idle_account(trace: Trace) -> IdleAccount:
 
 def _outside(trace: Trace) -> Label:
     """What is outside of all calls is a thread's own code only where OS calls would show."""
-    sees_waits = any(trace.why_missing(what) is None for what in ("OS calls", "CPU scheduling"))
+    sees_waits = any(trace.why_missing(what) is None for what in (whats.OS_CALLS, whats.CPU_SCHEDULING))
     return (Cause.OWN_CODE, "") if sees_waits else (Cause.UNKNOWN, NOT_TRACED)
 
 
 def _reasons(trace: Trace) -> Iterator[Missing]:
     """Why idle time is not told, by the name that its part has."""
     before = Unknown("launched before the capture began, or rows are lost", "start the capture a step earlier")
-    yield Missing(NOT_LAUNCHED, trace.why_missing("CUDA calls") or before)
-    os_calls = trace.why_missing("OS calls")
-    graphs = trace.why_missing(KERNELS_IN_GRAPHS)
+    yield Missing(whats.told(NOT_LAUNCHED), trace.why_missing(whats.CUDA_CALLS) or before)
+    os_calls = trace.why_missing(whats.OS_CALLS)
+    graphs = trace.why_missing(whats.KERNELS_IN_GRAPHS)
     if graphs is not None:
-        yield Missing(GRAPHS_UNTRACED, graphs)
+        yield Missing(whats.told(GRAPHS_UNTRACED), graphs)
     if os_calls is not None:
-        yield Missing(NOT_TRACED, Unknown("its own code, or an OS call: these were not traced", os_calls.remedy))
+        yield Missing(
+            whats.told(NOT_TRACED), Unknown("its own code, or an OS call: these were not traced", os_calls.remedy)
+        )
 
 
 def _part(label: Label, added: Sum, flags: Flags) -> IdlePart:

@@ -13,6 +13,7 @@ from operator import le
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop import whats
 from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
 from llmtop.columns import in_order
@@ -27,10 +28,9 @@ Systems, Performance Engineering). A longer one is a pause: no request, a synchr
 
 Label: TypeAlias = tuple[Cause, str]
 """A cause, and the name of the call or range."""
-Piece: TypeAlias = tuple[Label, int, int]
+Facet: TypeAlias = tuple[Label, int, int]
 """What a thread did from when to when."""
 
-KERNELS_IN_GRAPHS = "kernels in CUDA graphs"
 """What a capture lacks that traced graphs as a whole, or not at all."""
 DRAINING = frozenset({Cause.SYNC, Cause.COPY, Cause.ALLOCATION})
 """Calls that can keep a thread until the GPU has done all it was given: then it runs dry."""
@@ -52,7 +52,7 @@ class Layer:
         i = bisect_left(self.starts, t_ns) - 1
         return self.labels[i] if i >= 0 and self.ends[i] >= t_ns else None
 
-    def cut(self, free: Iterable[tuple[int, int]], pieces: list[Piece]) -> list[tuple[int, int]]:
+    def cut(self, free: Iterable[tuple[int, int]], pieces: list[Facet]) -> list[tuple[int, int]]:
         """Add what lies in the free stretches of time to the pieces; what remains free."""
         starts, ends = self.starts, self.ends
         rest = []
@@ -95,9 +95,9 @@ class HostThread:
     functions: Sequence[str] = ()
     untraced_ns: Sequence[int] = ()
 
-    def pieces(self, start: int, end: int) -> list[Piece]:
+    def pieces(self, start: int, end: int) -> list[Facet]:
         """What it did in this time, without a rest."""
-        pieces: list[Piece] = []
+        pieces: list[Facet] = []
         free = [(start, end)]
         for layer in self.layers:
             free = layer.cut(free, pieces)
@@ -166,7 +166,7 @@ def is_graph_launch(call: str) -> bool:
 def _untraced_graphs(trace: Trace) -> Mapping[str, Sequence[int]]:
     """When graphs were launched that left no work, by thread; only of captures that say that they lack it."""
     spans = trace.spans.get("launch")
-    if spans is None or trace.why_missing(KERNELS_IN_GRAPHS) is None:
+    if spans is None or trace.why_missing(whats.KERNELS_IN_GRAPHS) is None:
         return {}
     are_graphs = [is_graph_launch(name) for name in spans.names]
     row_by_join = {join: i for i, join in enumerate(spans.correlation) if are_graphs[spans.name_id[i]]}

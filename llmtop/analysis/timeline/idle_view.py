@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.timeline.account import GpuIdle, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import TITLES, Cause
@@ -87,7 +88,7 @@ def idle_view(trace: Trace) -> IdleView:
     """Where the time of each GPU went in which it had nothing to do; live traces and reports of kernels have none."""
     account = idle_account(trace)
     if not account.gpus:
-        why = trace.why_missing("kernels") or Unknown("the report has no timeline", profiling.timeline(trace))
+        why = trace.why_missing(whats.KERNELS) or Unknown("the report has no timeline", profiling.timeline(trace))
         return IdleView(why_not=why)
     gpus = tuple(_view(gpu_title(gpu.gpu), (gpu,)) for gpu in account.gpus)
     total = gpus[0] if len(gpus) == 1 else _view(f"{len(gpus)} GPUs", account.gpus)

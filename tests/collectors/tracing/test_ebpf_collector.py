@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bcc import collector as module
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
 from llmtop.collectors.tracing.process import running_helpers
 from llmtop.collectors.tracing.switches import OFF
-from llmtop.model import Missing, Unknown
+from llmtop.model import Missing, Unknown, What
 from tests.collectors.tracing.collecting import damaged_helper, needs_bcc, stand_in_bcc
 from tests.collectors.tracing.probes import eventually
 from tests.collectors.tracing.truths import is_watched_from_start_to_end
@@ -98,4 +98,4 @@ def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkey
         assert collector.poll().missing == (_NO_BCC,)
 
 
-_NO_BCC = Missing("ebpf", Unknown("bcc cannot be imported: no such library", "sudo apt install python3-bpfcc"))
+_NO_BCC = Missing(What("ebpf"), Unknown("bcc cannot be imported: no such library", "sudo apt install python3-bpfcc"))

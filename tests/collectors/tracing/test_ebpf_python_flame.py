@@ -7,14 +7,14 @@ import time
 
 import pytest
 
+from llmtop import whats
 from llmtop.analysis.threads.stall_tree import Order, StallTree, Wanted, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.collectors.pyspy import PySpyCollector
 from llmtop.collectors.pyspy_dump import find_program
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
-from llmtop.model import Origin
+from llmtop.model import Origin, What
 from llmtop.session import Session
-from llmtop.vocabulary import PYTHON_FRAMES
 from tests.workloads.programs import HERE, Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -41,7 +41,7 @@ def flame(program: str, *states: str) -> StallTree:
         # Of a busy machine's other programs the probes cost too; they must not rest for it here.
         collectors = EbpfCollector(target, budget=1.0), PySpyCollector(target, budget=0.5)
         session = Session(collectors, Origin("live"), interval_s=0.25)
-        session.ask(PYTHON_FRAMES, True)
+        session.ask(whats.PYTHON_FRAMES, True)
         session.start()
         try:
             return _settled(session, set(states))
@@ -57,7 +57,7 @@ def _settled(session: Session, states: set[str]) -> StallTree:
         found = {child.name for child in tree.root.children if child.total > LEAST_NS}
         if tree.unit == "ns" and tree.looks >= LOOKS and states <= found:
             return tree
-        if (why := trace.why_missing("pyspy")) and "may not read" in why.reason:
+        if (why := trace.why_missing(What("pyspy"))) and "may not read" in why.reason:
             pytest.skip(f"py-spy does not work here: {why}")
         time.sleep(0.25)
     pytest.fail(f"not enough stacks within {DEADLINE_S:g} s: {found}, {tree.looks} looks; missing: {trace.missing}")

@@ -15,7 +15,7 @@ from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS, HelpedCollector, Processes, Words
 from llmtop.collectors.tracing.perf.collector import PerfCollector
-from llmtop.model import NS_PER_S, Issue, Mark, Missing, Severity, Target, TargetProcess, Trace, Unknown
+from llmtop.model import NS_PER_S, Issue, Mark, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
 
 ROOT, WORKER, CHILD, STRANGER = 4_300_001, 4_300_002, 4_300_003, 4_300_009
 START_NS = 1000 * NS_PER_S
@@ -157,7 +157,7 @@ def test_it_is_started_through_sudo_where_that_is_wanted(stage: Stage, monkeypat
 
 def test_until_it_looks_that_is_said_with_what_it_does_and_for_how_long(stage: Stage, collector: Scripted) -> None:
     first = collector.poll()
-    assert first.missing == (Missing("tracer", STARTING),)
+    assert first.missing == (Missing(What("tracer"), STARTING),)
     assert (first.start_ns, first.end_ns) == (START_NS, START_NS)
     assert collector.is_starting
     stage.wait(0.999)
