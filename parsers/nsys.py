@@ -212,7 +212,8 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
 
 def _shared(of: Columns) -> Any:
     """Shared memory of a block, static and dynamic; below 0 where one of them is not there."""
-    return of.integer("staticSharedMemory") + of.integer("dynamicSharedMemory")
+    static, dynamic = of.integer("staticSharedMemory"), of.integer("dynamicSharedMemory")
+    return of.choose((static >= 0) & (dynamic >= 0), static + dynamic, -1)
 
 
 _NOTHING: array[int] = array("q")

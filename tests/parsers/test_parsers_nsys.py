@@ -106,7 +106,7 @@ def test_registers_and_shared_memory_are_read_where_the_export_has_them(export: 
     kernels = export.parse().kernels
     assert kernels is not None
     assert list(kernels.registers) == [168, -1]
-    assert kernels.shared_bytes[0] == 1536
+    assert list(kernels.shared_bytes) == [1536, -1]
 
 
 def test_kernel_spans_lie_on_the_stream_of_their_process(export: Export) -> None:
