@@ -6,8 +6,12 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import TypeAlias
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
@@ -75,6 +79,19 @@ def bcc(monkeypatch: pytest.MonkeyPatch) -> Tell:
     return tell
 
 
+Reckoned: TypeAlias = "dict[tuple[str, str], float]"
+BOUNDS = [*(float(1 << power) for power in range(8, 35)), float("inf")]
+WAKERS, RESULTS = st.sampled_from([PID, WORKER, STRANGER]), st.sampled_from([-11, 0, 64])
+NAMES = {READ: "read", FUTEX: "futex"}
+SLEEPS = st.one_of(
+    *(
+        st.tuples(*map(st.just, place), WAKERS, RESULTS, *[st.integers(1000, 200 * MS)] * 4)
+        for place in ((READ, PIPE, "pipe_read", "pipe"), (FUTEX, 0, "futex_wait_queue", "futex"))
+    )
+)
+"""A call, its file, the kernel's function and the cause of a sleep in it; who ends it, its result, its steps in ns."""
+
+
 def until(t: int, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.t <= t]
 
@@ -135,6 +152,54 @@ def series(samples: Sequence[tuple[int, wire.Sample]]) -> dict[tuple[str, str], 
 
 def queue(pid: int, waits: Mapping[str, int]) -> dict[tuple[str, str], float]:
     return {(f"process:{pid}", f"process.run_queue_latency|{bound}"): float(count) for bound, count in waits.items()}
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[list[Event], Reckoned]:
+    """What three threads do in a second, each on a CPU of its own, and what that comes to."""
+    events: list[Event] = []
+    reckoned: Reckoned = {}
+
+    def add(track: str, name: str, more: float) -> None:
+        reckoned[track, name] = reckoned.get((track, name), 0.0) + more
+
+    for tid, pid in OWNERS.items():
+        t = START
+        for call, file, sleeps_in, cause, waker, result, *lengths in draw(st.lists(SLEEPS, max_size=5)):
+            entered, slept, woken, back, left = accumulate(lengths, initial=t)
+            t = left + MS
+            life: list[Event] = [
+                Enter(entered, tid, call, file),
+                Switch(slept, tid, "S", STRANGER, sleeps_in),
+                Wake(woken, waker, tid),
+                Switch(back, STRANGER, "S", tid),
+                Leave(left, tid, call, result),
+            ]
+            seen = [event for event in life if event.t < END]
+            events += seen
+            add(f"thread:{pid}/{tid}", f"thread.blocked|{cause}", max(0, min(woken, END) - min(slept, END)))
+            if len(seen) > 2:
+                add(f"thread:{pid}/{tid}", f"thread.wakes|{waker}", 1)
+            for bound in BOUNDS if len(seen) > 3 else ():
+                add(f"process:{pid}", f"process.run_queue_latency|{bound:g}", back - woken < bound)
+            if len(seen) > 4:
+                add(f"process:{pid}", f"syscall.count|{NAMES[call]}", 1)
+                add(f"process:{pid}", f"syscall.errors|{NAMES[call]}", result < 0)
+                add(f"process:{pid}", f"syscall.time|{NAMES[call]}", left - entered)
+    return sorted(events, key=lambda event: event.t), {key: value for key, value in reckoned.items() if value}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lives())
+def test_whatever_threads_do_comes_out(tell: Tell, life: tuple[list[Event], Reckoned]) -> None:
+    events, reckoned = life
+    found = series(tell(events))
+    queues = {key for key in reckoned if key[1].startswith("process.run_queue_latency")}
+    assert {key for key in found if key not in queues} == reckoned.keys() - queues
+    assert all(reckoned[key] == value for key, value in found.items())
+    assert {key[0] for key in queues} == {key[0] for key in queues & found.keys()}, (
+        "bounds between which none is stay out"
+    )
 
 
 def test_a_sleep_ends_with_its_wake_up_and_the_rest_is_the_run_queue(tell: Tell) -> None:
