@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
+from llmtop.collectors.tracing.bcc.helper import compiled
 from llmtop.collectors.tracing.bcc.helper.programs import SLOTS, Module
 
 Key = tuple[Any, ...]
+ARRAY = 2
+"""BPF_MAP_TYPE_ARRAY of include/uapi/linux/bpf.h: its keys are places, and all of them are there."""
+
+
+@cache
+def units() -> list[dict[str, Any]]:
+    """The compiled programs in the tree."""
+    return [json.loads(path.read_text()) for path in sorted((compiled.SHIPPED / "x86_64").glob("*.json"))]
+
+
+@cache
+def layouts(name: str) -> list[tuple[int, ...]]:
+    """Kind, sizes of key and value, and capacity that maps of this name have in the programs."""
+    return [tuple(unit["maps"][name][:4]) for unit in units() if name in unit["maps"]]
 
 
 @dataclass
@@ -22,13 +40,17 @@ class Room:
 class RecordedTable:
     """As `kernel.Table`: entries have the layouts that the program under test asks for, and no others."""
 
-    def __init__(self, key: str, value: str) -> None:
+    def __init__(self, name: str, key: str, value: str) -> None:
         self.key, self.value = struct.Struct("=" + key), struct.Struct("=" + value)
+        found = [(kind, room) for kind, *sizes, room in layouts(name) if sizes == [self.key.size, self.value.size]]
+        assert found, f"no program has such a map {name}"
+        self._places = max(room for _, room in found) if found[0][0] == ARRAY else None
         self.rows: dict[Key, Key] = {}
         self.map = Room()
 
     def put(self, key: Key, value: Key, *, only_new: bool = False) -> None:
         key, value = self.key.unpack(self.key.pack(*key)), self.value.unpack(self.value.pack(*value))
+        assert self._places is None or key[0] < self._places, "E2BIG"
         if not (only_new and key in self.rows):
             self.rows[key] = value
 
@@ -62,12 +84,15 @@ class RecordedModule:
         return self.tables[name]
 
     def table(self, name: str, key: str, value: str) -> RecordedTable:
-        return self.tables.setdefault(name, RecordedTable(key, value))
+        return self.tables.setdefault(name, RecordedTable(name, key, value))
 
     def map(self, name: str) -> str:
+        assert layouts(name), f"no program has a map {name}"
         return name
 
     def load(self, function: str, kind: int, expected_attach: int = 0) -> int:
+        names = {name for unit in units() for name in unit["functions"]}
+        assert function in names or re.fullmatch(r"(enter|leave)_\d+", function), f"no program has {function}"
         self.loaded.append((function, kind))
         return 0
 

@@ -74,8 +74,8 @@ def _cost(probes: Uprobes, path: str, address: int, place: int, calls: int) -> f
         return (time.thread_time_ns() - start) / calls
 
     free = sorted(ns_per_call() for _ in range(_ROUNDS))[_PLACE]
-    probes.hold(os.getpid(), path, "cost", {_FUNCTION: place})
     try:
+        probes.hold(os.getpid(), path, "cost", {_FUNCTION: place})
         return max(1.0, sorted(ns_per_call() for _ in range(_ROUNDS))[_PLACE] - free)
     finally:
         probes.hold(os.getpid(), path, "cost", {})
