@@ -125,13 +125,13 @@ def main() -> None:
     """Compile until the requests end."""
     die_with_parent(int(sys.argv[1]))
     os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.nice(0)))
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not get in between
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer: dict[str, Any] = {"unit": compile_unit(**request)}
-        except UnavailableError as error:
-            answer = {"reason": error.reason, "remedy": error.remedy}
-        answers.write(json.dumps({"name": request["name"], **answer}) + "\n")
-        answers.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)  # what a library prints must not get in between
+        for line in sys.stdin:
+            request = json.loads(line)
+            try:
+                answer: dict[str, Any] = {"unit": compile_unit(**request)}
+            except UnavailableError as error:
+                answer = {"reason": error.reason, "remedy": error.remedy}
+            answers.write(json.dumps({"name": request["name"], **answer}) + "\n")
+            answers.flush()
