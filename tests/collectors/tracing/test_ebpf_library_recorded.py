@@ -322,3 +322,84 @@ def test_libraries_are_known_by_their_files_names(monkeypatch: pytest.MonkeyPatc
     found = libraries.mapped_libraries(PID)
     assert list(found) == ["/usr/lib/x86_64/libcuda.so.550.54", "/opt/my env/libcudart.so.12 (deleted)"]
     assert LAUNCH in found["/usr/lib/x86_64/libcuda.so.550.54"]
+
+
+def test_processes_are_looked_through_one_after_the_other(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tick looks for the libraries of one of them; both map the same file, which is read once."""
+    server = serving({LAUNCH: 1000.0, SYNC: 50.0})
+    looked: list[tuple[float, int]] = []
+    mapped: dict[int, dict[str, tuple[str, ...]]] = {PID: {CUDA: (LAUNCH, SYNC)}, PID + 50: {CUDA: (LAUNCH, SYNC)}}
+
+    def libraries_of(pid: int) -> Mapping[str, tuple[str, ...]]:
+        looked.append((round(server.now_ns / S - 100, 1), pid))
+        return mapped.get(pid, {})
+
+    monkeypatch.setattr(library_module, "mapped_libraries", libraries_of)
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 120.0, PID, PID + 50)
+    assert library.probed == 4
+    first = [at for at, pid in looked if pid == PID]
+    second = [at for at, pid in looked if pid == PID + 50]
+    assert first == [0.0, 5.0, 15.0, 35.0, 75.0], "after 5 s, and twice as long each time up to a minute"
+    assert [round(b - a, 1) for a, b in zip(first, second, strict=True)] == [0.2] * 5
+    mapped[PID]["/usr/lib/libnccl.so.2"] = ("ncclSend",)
+    looked.clear()
+    look(library, server, 100.0, PID, PID + 50)
+    assert [at for at, pid in looked if pid == PID] == [135.0, 140.0, 150.0, 170.0, 210.0], "what maps may map more"
+    assert sorted({path for path, _ in server.held}) == [
+        f"/proc/{PID}/root{CUDA}",
+        f"/proc/{PID}/root/usr/lib/libnccl.so.2",
+        f"/proc/{PID + 50}/root{CUDA}",
+    ]
+    library.read(server.now_ns, [PID])
+    assert {path for (path, _), names in server.held.items() if names} == {f"/proc/{PID + 50}/root{CUDA}"}
+
+
+class Crowd(Server):
+    """Several processes of one kind, each of one thread: the rows of the first, and as many of the others."""
+
+    def __init__(self, rates: Mapping[str, float], pids: tuple[int, ...]) -> None:
+        super().__init__(rates)
+        self.pids = pids
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        for name in ("functions", "library_threads"):
+            if name in self.module.tables:
+                rows = self.module[name].rows
+                for key, row in list(rows.items()):
+                    for more, pid in enumerate(self.pids[1:], 1):
+                        if name == "functions" and key[0] == PID:
+                            rows[pid, key[1]] = tuple((1 + more) * count for count in row)
+                        elif key == (TID,):
+                            rows[TID + more,] = (*((1 + more) * count for count in row[:11]), pid, *row[12:])
+
+
+def test_what_one_process_does_is_not_put_down_to_another(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = Crowd({LAUNCH: 1000.0, SYNC: 50.0, COPY: 10.0}, (PID, 200, 300))
+    serving(crowd.rates)
+    for module in (library_module,):
+        monkeypatch.setattr(module, "time", crowd)
+    monkeypatch.setattr(uprobes, "make_uprobes", lambda source, module: crowd)
+    monkeypatch.setattr(system, "cpu_ns", lambda pid: crowd.cpu_ns)
+    monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: crowd.cpu_ns)
+    monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(crowd.rates)})
+    library = library_of(crowd, NO_LIMIT)
+    look(library, crowd, 2.0, *crowd.pids)
+    counts = {(row.pid, row.name): row.times for row in library.read(crowd.now_ns, ())}
+    threads = {(row.pid, row.tid): row.launches for row in library.read_threads(crowd.now_ns, ())}
+    launches = counts[PID, LAUNCH]
+    assert counts == {
+        (pid, name): times * (1 + more)
+        for more, pid in enumerate(crowd.pids)
+        for name, times in ((LAUNCH, launches), (SYNC, launches // 20), (COPY, launches // 100))
+    }
+    assert threads == {(pid, TID + more): launches * (1 + more) for more, pid in enumerate(crowd.pids)}
+    library.read(crowd.now_ns, [200])
+    look(library, crowd, 1.0, PID, 300)
+    later = {(row.pid, row.name) for row in library.read(crowd.now_ns, ())}
+    assert later == {(pid, name) for pid in (PID, 300) for name in crowd.rates}

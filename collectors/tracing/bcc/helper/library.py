@@ -313,7 +313,7 @@ class Library:
                 for path, names in found.items():
                     if path not in process.paths:
                         process.paths.add(path)
-                        process.patience_s = _LOOK_S
+                        process.look_s, process.patience_s = now_s + _LOOK_S, 2 * _LOOK_S  # it may map more
                         self._take_in(pid, process, path, names)
                 return
 
