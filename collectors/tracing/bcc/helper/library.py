@@ -46,8 +46,8 @@ class _Function:
     `raw` is what was counted, `sums` what that stands for.
     """
 
-    path: str
-    place: int
+    places: dict[str, int]
+    """Where it begins, by file: a process may map several copies of a library."""
     ns_per_call: float
     kind: str
     raw: tuple[int, ...] = (0,) * _SUMS
@@ -170,7 +170,12 @@ class _Process:
         """Path, name and place of the functions of a kind that are to be probed."""
         for name, one in self.functions.items():
             if one.kind == kind and not one.is_duplicate:
-                yield one.path, name, one.place
+                yield from ((path, name, place) for path, place in one.places.items())
+
+    @property
+    def files(self) -> set[str]:
+        """Those that hold its functions."""
+        return {path for one in self.functions.values() for path in one.places}
 
 
 class Library:
@@ -290,7 +295,7 @@ class Library:
 
     def _drop(self, pid: int) -> None:
         process = self._processes.pop(pid, None)
-        for path in {function.path for function in process.functions.values()} if process else ():
+        for path in process.files if process else ():
             for group in (*KINDS, *(f"{SAMPLED} {kind}" for kind in KINDS)):
                 self._hold(pid, path, group, {})
 
@@ -324,7 +329,8 @@ class Library:
         file = f"/proc/{pid}/root{path}"
         for name, place in self._places_in(file, names).items():
             cost = self._ns_per_call["library" if starts_gently(file, place) else "stepped_library"]
-            process.functions[name] = _Function(file, place, cost, kind_of(name))
+            one = process.functions.setdefault(name, _Function({}, cost, kind_of(name)))
+            one.places[file], one.ns_per_call = place, max(one.ns_per_call, cost)
         for kind in process.sampling.steady:
             self._hold_kind(pid, process, kind)
         process.observe(time.monotonic_ns())
@@ -405,7 +411,7 @@ class Library:
             self.notes[name] = "the kernel lets nobody probe it"
 
     def _release(self, pid: int, process: _Process, group: str) -> None:
-        for file in {one.path for one in process.functions.values()}:
+        for file in process.files:
             self._hold(pid, file, group, {})
 
     def _window(self, pid: int, process: _Process) -> None:
