@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.causes import cause_of_sleep
 from llmtop.collectors.tracing.process import HelperProcess
 from tests.workloads.programs import Account, Workload, build_workload
@@ -47,7 +48,7 @@ class Looking:
     """A helper, and what it has told."""
 
     def __init__(self, pids: list[int], budget: str) -> None:
-        self._helper = HelperProcess([*map(str, pids), "--interval", "0.2", "--budget", budget])
+        self._helper = HelperProcess([*map(str, pids), "--interval", "0.2", "--budget", budget], program=PROGRAM)
         self._places: dict[tuple[int, int, int], int] = {}
         self._slept: dict[tuple[int, str], int] = {}
         self.shed = ""

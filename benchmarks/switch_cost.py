@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.helper.kernel import time_programs
 from llmtop.collectors.tracing.process import HelperProcess
 
@@ -85,7 +86,7 @@ def reports(helper: HelperProcess) -> Iterator[dict[str, Any]]:
 def measure(binary: Path, rest_us: int, seconds: float, budget: str) -> None:
     """Print a line."""
     with pairs(binary, rest_us) as pid:
-        helper = HelperProcess([str(pid), "--interval", "1", "--budget", budget, "--light"])
+        helper = HelperProcess([str(pid), "--interval", "1", "--budget", budget, "--light"], program=PROGRAM)
         helper_pid, moments = 0, list[Moment]()
         due = time.monotonic() + SETTLE_S
         for report in reports(helper):

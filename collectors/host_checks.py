@@ -21,11 +21,10 @@ from llmtop.collectors.privileges import (
     tracefs,
 )
 from llmtop.collectors.pyspy_dump import PACKAGE, find_program
+from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON
 from llmtop.model import Unknown
 from llmtop.text import clean
 
-SYSTEM_PYTHON = Path("/usr/bin/python3")
-"""The interpreter that distributions install bcc for; it is never on the package index."""
 _TIMEOUT_S = 10.0
 
 

@@ -92,6 +92,5 @@ class SelfCostCollector:
 def collector() -> Collector:
     """For the registry; the helpers are those of the tracers."""
     from llmtop.collectors import children
-    from llmtop.collectors.tracing.collector import running_helpers
 
-    return SelfCostCollector(helpers=running_helpers, brief_ns=children.spent_ns)
+    return SelfCostCollector(helpers=children.running, brief_ns=children.spent_ns)

@@ -268,14 +268,6 @@ def _remedies(by_name: Mapping[str, Unknown]) -> str:
     return each_once((why.remedy for why in by_name.values()), "; or ")
 
 
-def running_helpers() -> tuple[int, ...]:
-    """PIDs of all tracers' processes that llmtop has started: their cost is llmtop's own."""
-    from llmtop.collectors import children
-    from llmtop.collectors.tracing import process
-
-    return (*process.running_helpers(), *children.running())
-
-
 def checks() -> tuple[Check, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
     from llmtop.collectors import signal_senders

@@ -140,8 +140,8 @@ class HelpedCollector:
     period_s = 0.25
     source: str
     """What readings are said to come from."""
-    program: tuple[str, ...] = ()
-    """The helper; by default the one that loads bcc's probes. Others speak as it does."""
+    program: tuple[str, ...]
+    """The helper."""
     words: Words
     interval_s = 1.0
     hung_ns = HUNG_NS

@@ -13,11 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from llmtop.collectors import children
 from llmtop.text import clean
 
-SYSTEM_PYTHON = Path("/usr/bin/python3")
-"""Distributions install bcc for this interpreter; it is on no package index."""
-_HERE = Path(__file__).resolve().parent
 _BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(2)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 
 
@@ -26,12 +24,6 @@ def program_of(module: str, folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-I", "-c", _BOOT, module, str(folder))
 
 
-_BOOT_PROBES = (
-    "import runpy, sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
-    "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.bcc.helper', run_name='__main__')"
-)
-PROBES = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT_PROBES, str(_HERE))
-"""The program that loads bcc's probes. There this package is called `tracing` and is all that is seen of llmtop."""
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
@@ -41,31 +33,22 @@ _REAP_S = 0.5
 """Between the end of its output and the end of a process."""
 
 
-_running: set[int] = set()
-
-
-def running_helpers() -> tuple[int, ...]:
-    """PIDs of the helpers that this process has started: their cost is llmtop's own."""
-    return tuple(_running)
-
-
 class HelperProcess:
     """The helper, from start to end.
 
     Args:
         arguments: The helper's own: PIDs and options.
+        program: What to run: one that takes `--parent PID` and ends with its standard input.
         sudo: Start it through `sudo -n`.
-        program: What to run: one that takes `--parent PID` and ends with its standard input. By default the one
-            that loads bcc's probes.
     """
 
-    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = ()) -> None:
+    def __init__(self, arguments: list[str], *, program: tuple[str, ...], sudo: bool = False) -> None:
         prefix = ["sudo", "-n"] if sudo else []
         # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
         parent = [] if sudo else ["--parent", str(os.getpid())]
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
-            [*prefix, *(program or PROBES), *arguments, *parent],
+            [*prefix, *program, *arguments, *parent],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -79,12 +62,12 @@ class HelperProcess:
         self._rest = b""
         self.is_at_end = False
         self._pids = {self._process.pid}
-        _running.add(self._process.pid)
+        children.note(self._process.pid)
 
     def is_known_as(self, pid: int) -> None:
         """Its own PID, which is not that of the process started where that is sudo."""
         self._pids.add(pid)
-        _running.add(pid)
+        children.note(pid)
 
     def reports(self) -> list[dict[str, Any]]:
         """What it has said since the last call; never waits. Lines that are no JSON objects are passed over."""
@@ -135,7 +118,8 @@ class HelperProcess:
             self.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_S)
-        _running.difference_update(self._pids)
+        for pid in self._pids:
+            children.forget(pid)
         self._process.stdout.close()
         self._errors.close()
 

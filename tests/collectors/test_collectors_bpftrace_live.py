@@ -197,10 +197,10 @@ def test_the_collector_gives_readings_and_stacks(workload: Path) -> None:
 
 def test_it_stands_in_for_a_bcc_that_is_broken(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from llmtop.collectors.tracing import collector as tracers
-    from llmtop.collectors.tracing import process
+    from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 
     broken = "import json; print(json.dumps({'kind': 'unavailable', 'reason': 'no bcc', 'remedy': 'install it'}))"
-    monkeypatch.setattr(process, "PROBES", (sys.executable, "-I", "-c", broken))
+    monkeypatch.setattr(EbpfCollector, "program", (sys.executable, "-I", "-c", broken))
     chain: tuple[Tracer, ...] = tracers.TRACERS[:2]
     with (
         Workload(workload, "nanosleep", "20") as program,

@@ -15,10 +15,10 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.thread_signals import threads
+from llmtop.collectors import children
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.pyspy import PySpyCollector
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
-from llmtop.collectors.tracing.process import running_helpers
 from llmtop.model import (
     NS_PER_S,
     Finding,
@@ -129,7 +129,7 @@ class Watch:
             stack.callback(self.session.stop)
             self.session.start()
             assert eventually(self._is_attached), self.session.trace().missing
-            put_first(running_helpers(), priority=3)
+            put_first(children.running(), priority=3)
             self._stack = stack.pop_all()
         return self
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from llmtop.analysis.series.readings import counter_increase
 from llmtop.analysis.threads.shares import Shares, threads_view
+from llmtop.collectors import children
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
-from llmtop.collectors.tracing.process import running_helpers
 from llmtop.model import NS_PER_S, Metric, Origin, Trace, TrackId, Unknown
 from llmtop.session import Recorder
 from tests.workloads.noise import first_myself, put_first
@@ -118,6 +118,6 @@ def watching(programs: Mapping[str, Workload]) -> Iterator[Watch]:
     """
     with ExitStack() as collectors:
         watch = Watch(programs, collectors)
-        put_first(running_helpers(), priority=3)
+        put_first(children.running(), priority=3)
         with first_myself(priority=3):
             yield watch

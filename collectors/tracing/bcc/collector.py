@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from pathlib import Path
 from typing import Any
 
 from llmtop.collectors.base import Check
@@ -13,11 +14,19 @@ from llmtop.collectors.tracing.helped import SUDO_REMEDY
 from llmtop.collectors.tracing.helper.protocol import WAIT
 from llmtop.collectors.tracing.helper.system import kernel_release
 from llmtop.collectors.tracing.probes import ProbesCollector, why_not_here, why_switched_off
-from llmtop.collectors.tracing.process import SYSTEM_PYTHON, HelperProcess
+from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.collectors.tracing.reports import SOURCE
 from llmtop.model import Unknown
 from llmtop.text import clean
 
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+"""Distributions install bcc for this interpreter; it is on no package index."""
+_BOOT = (
+    "import runpy, sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
+    "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.bcc.helper', run_name='__main__')"
+)
+PROGRAM = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(Path(__file__).resolve().parent.parent))
+"""What loads the probes. There the package `tracing` is all that is seen of llmtop."""
 OLDEST_KERNEL = (5, 8)
 _INSTALL = "sudo apt install python3-bpfcc"
 _CHECK_S = 20.0
@@ -30,6 +39,7 @@ class EbpfCollector(ProbesCollector):
     """
 
     source = SOURCE
+    program = PROGRAM
 
     def missing(self) -> Unknown | None:
         """Why probes cannot be loaded here, as far as can be told without trying."""
@@ -54,7 +64,8 @@ def checks() -> tuple[Check, ...]:
 
 
 def _tried() -> str | Unknown:
-    helper, start_s = HelperProcess([str(os.getpid())], sudo=through_sudo()), time.monotonic()
+    start_s = time.monotonic()
+    helper = HelperProcess([str(os.getpid())], program=EbpfCollector.program, sudo=through_sudo())
     try:
         report = _last_word(helper)
         took_s = time.monotonic() - start_s

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.tracing import process
+from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
 from llmtop.collectors.tracing.probes import ProbesCollector
 from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace, TrackId
 from tests.collectors.tracing.probes import eventually, is_awaited
@@ -22,15 +22,15 @@ def missing(trace: Trace) -> dict[str, str]:
 def damaged_helper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the helper's files, to be damaged, which is run in its place from now on."""
     copy, program = a_copy(folder)
-    monkeypatch.setattr(process, "PROBES", program)
+    monkeypatch.setattr(EbpfCollector, "program", program)
     return copy
 
 
 def a_copy(folder: Path) -> tuple[Path, tuple[str, ...]]:
     """A copy of the files of bcc's helper, to be damaged, and the command that runs it."""
     ignored = shutil.ignore_patterns("__pycache__", "bpftrace", "perf")
-    copy = shutil.copytree(process.PROBES[-1], folder / "tracing", ignore=ignored)
-    return copy / "bcc", (*process.PROBES[:-1], str(copy))
+    copy = shutil.copytree(PROGRAM[-1], folder / "tracing", ignore=ignored)
+    return copy / "bcc", (*PROGRAM[:-1], str(copy))
 
 
 def stand_in_bcc(copy: Path, text: str = "raise ImportError('no such library')\n") -> None:

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing import process
-from llmtop.collectors.tracing.bcc.collector import why_not
-from llmtop.collectors.tracing.process import SYSTEM_PYTHON, HelperProcess
+from llmtop.collectors.tracing.bcc.collector import PROGRAM, SYSTEM_PYTHON, why_not
+from llmtop.collectors.tracing.process import HelperProcess
 from tests.collectors.tracing.wire_types import assert_is_told
 
 DEADLINE_S = 30.0
@@ -93,7 +92,7 @@ def is_awaited(missing: Mapping[str, object]) -> bool:
 
 
 @contextmanager
-def probing(*pids: int, options: Iterable[str] = (), program: tuple[str, ...] = process.PROBES) -> Iterator[Probes]:
+def probing(*pids: int, options: Iterable[str] = (), program: tuple[str, ...] = PROGRAM) -> Iterator[Probes]:
     """Probes on processes, attached. The budget is out of reach unless `options` say otherwise."""
     helper = HelperProcess([*map(str, pids), "--interval", "0.1", "--budget", "100", *options], program=program)
     probes = Probes(helper)

@@ -38,7 +38,7 @@ def test_what_a_trial_says(
     monkeypatch: pytest.MonkeyPatch, word: dict[str, Any] | None, is_at_end: bool, outcome: object
 ) -> None:
     helper = Tried(is_at_end)
-    monkeypatch.setattr(collector, "HelperProcess", lambda options, sudo: helper)
+    monkeypatch.setattr(collector, "HelperProcess", lambda options, program, sudo: helper)
     monkeypatch.setattr(collector, "_last_word", lambda helper: word)
     monkeypatch.setattr(collector, "through_sudo", lambda: False)
     monkeypatch.setattr(collector, "why_not", lambda: None)

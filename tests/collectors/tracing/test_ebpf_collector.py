@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.collectors.tracing import probes
 from llmtop.collectors.tracing.bcc import collector as module
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
-from llmtop.collectors.tracing.process import running_helpers
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.model import Missing, Unknown, What
 from tests.collectors.tracing.collecting import damaged_helper, needs_bcc, stand_in_bcc
@@ -68,7 +68,7 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
     (check,) = checks()
     assert check.what == "eBPF probes"
     assert str(check.state).startswith("system calls, scheduler and stacks")
-    assert running_helpers() == ()
+    assert children.running() == ()
 
 
 @pytest.mark.usefixtures("kernel_probes")
@@ -94,7 +94,7 @@ def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkey
     stand_in_bcc(copy)
     with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
         assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
-        assert eventually(lambda: collector.poll() and not running_helpers())
+        assert eventually(lambda: collector.poll() and not children.running())
         assert collector.poll().missing == (_NO_BCC,)
 
 

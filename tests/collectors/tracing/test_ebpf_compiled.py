@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.tracing import process
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bcc.helper import calls, compiled, lifecycle, samples, scheduler, uprobes
 from llmtop.collectors.tracing.bcc.helper.compiled import Request, known, write
 from llmtop.collectors.tracing.bcc.helper.programs import Source
@@ -122,9 +122,9 @@ def test_what_was_compiled_once_is_loaded_without_bcc_the_next_time(
 ) -> None:
     copy = damaged_helper(tmp_path, monkeypatch)
     replace_in(copy / "programs" / "common.h", "#define MARKS 65536", "#define MARKS 32768")
-    with probing(os.getpid(), options=["--stacks"], program=process.PROBES) as probes:
+    with probing(os.getpid(), options=["--stacks"], program=EbpfCollector.program) as probes:
         assert probes.said[-1]["missing"] == {}
     assert len(list(cache.iterdir())) == 4
     stand_in_bcc(copy, "raise RuntimeError('not to be had any more')\n")
-    with probing(os.getpid(), options=["--stacks"], program=process.PROBES) as probes:
+    with probing(os.getpid(), options=["--stacks"], program=EbpfCollector.program) as probes:
         assert [one["missing"] for one in probes.said] == [{}]

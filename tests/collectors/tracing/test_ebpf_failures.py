@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from llmtop import ids
+from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS
-from llmtop.collectors.tracing.process import running_helpers
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import (
     Clock,
@@ -43,7 +43,7 @@ def test_a_server_that_exits_is_one_line_and_needs_no_helper(workload: Path) -> 
         os.kill(program.pid, signal.SIGKILL)
         trace = watch.until(lambda trace: "ebpf" in missing(trace))
         assert missing(trace) == {"ebpf": "the server's processes have ended (start it again: llmtop follows)"}
-        assert running_helpers() == ()
+        assert children.running() == ()
         assert collector.unavailable is None, "another tracer would have nothing to see either"
         assert missing(watch.poll()) == missing(trace)
 
@@ -180,7 +180,7 @@ def test_a_helper_that_dies_is_said_and_no_counter_jumps_back(workload: Path) ->
             (thread, "thread.blocked|nanosleep"),
         )
         watch.until(lambda _: all(len(watch.values(*one)) >= 5 for one in series))
-        os.kill(running_helpers()[0], signal.SIGKILL)
+        os.kill(children.running()[0], signal.SIGKILL)
         trace = watch.until(lambda trace: "ebpf" in missing(trace))
         assert missing(trace)["ebpf"] == (
             "the probes' process ended: it was ended by SIGKILL (it is started again in 30 seconds)"
@@ -207,7 +207,7 @@ def test_a_helper_that_hangs_is_said_and_replaced(workload: Path) -> None:
     ):
         watch = Watch(collector)
         watch.until_ready()
-        (helper,) = running_helpers()
+        (helper,) = children.running()
         os.kill(helper, signal.SIGSTOP)
         watch.poll()
         clock.forward(31)
@@ -238,7 +238,7 @@ def test_a_helper_that_always_dies_early_is_given_up(
         )
         watch.poll()
     assert len(watch.marks) == MOST_EARLY_ENDS
-    assert running_helpers() == ()
+    assert children.running() == ()
 
 
 def test_a_compiler_that_crashes_is_given_up_at_once(
@@ -346,7 +346,7 @@ def test_a_slow_compiler_is_waited_for_and_then_not(workload: Path, monkeypatch:
     monkeypatch.setattr(helped, "START_NS", 60_000_000_000)
     clock = Clock()
     with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid), clock=clock) as collector:
-        (helper,) = running_helpers()
+        (helper,) = children.running()
         os.kill(helper, signal.SIGSTOP)
         clock.forward(59)
         assert missing(collector.poll()) == {"ebpf": "the probes attach, for 59 s (wait a second)"}

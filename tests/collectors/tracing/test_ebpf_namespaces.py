@@ -77,8 +77,9 @@ def test_inside_a_namespace_everything_is_as_true_as_outside() -> None:
 
 FIRST_REPORT = """
 import os, select, sys
+from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.process import HelperProcess
-helper = HelperProcess([sys.argv[1] if len(sys.argv) > 1 else str(os.getpid())])
+helper = HelperProcess([sys.argv[1] if len(sys.argv) > 1 else str(os.getpid())], program=PROGRAM)
 said = []
 while not said:
     select.select([helper], [], [], 30)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.collectors.tracing import probes
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks
-from llmtop.collectors.tracing.process import SYSTEM_PYTHON, running_helpers
+from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON, EbpfCollector, checks
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import Watch
 from tests.collectors.tracing.probes import eventually, needs_unshare, programs_in_kernel
@@ -128,12 +128,12 @@ def test_the_helper_runs_through_sudo_and_is_known_by_its_own_pid(workload: Path
         Workload(workload, "spin") as program,
         EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
     ):
-        (sudo,) = running_helpers()
+        (sudo,) = children.running()
         watch = Watch(collector)
         watch.until_ready()
-        (helper,) = set(running_helpers()) - {sudo}
+        (helper,) = set(children.running()) - {sudo}
         assert programs_in_kernel(helper) >= 7, "its cost is llmtop's own"
-    assert running_helpers() == ()
+    assert children.running() == ()
     assert eventually(lambda: not Path(f"/proc/{helper}").exists())
 
 

@@ -25,7 +25,7 @@ STARTING = Unknown("it attaches", "wait")
 class Script:
     """A helper that says what it is given to say."""
 
-    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...] = ()) -> None:
+    def __init__(self, arguments: list[str], *, sudo: bool = False, program: tuple[str, ...]) -> None:
         self.arguments, self.sudo, self.program = arguments, sudo, program
         self.lines: list[dict[str, Any]] = []
         self.is_at_end = self.has_crashed = self.is_killed = self.is_closed = False
@@ -93,6 +93,7 @@ class Scripted(HelpedCollector):
 
     name, source = "tracer", "a tracer"
     words = Words("the helper", "looking", "its buffers", STARTING)
+    program = ("the", "program")
 
 
 def target() -> Target:
@@ -143,7 +144,7 @@ def test_the_helper_is_told_whom_to_look_at_and_how(stage: Stage, options: dict[
     with Scripted(target(), **options, clock=stage) as one:
         pids = [str(pid) for pid in (ROOT, WORKER, CHILD)]
         assert stage.helper.arguments == [*pids, "--interval", "1.0", "--budget", "0.01", *flags]
-        assert (stage.helper.sudo, stage.helper.program, one.period_s) == (False, (), 0.25)
+        assert (stage.helper.sudo, stage.helper.program, one.period_s) == (False, ("the", "program"), 0.25)
     assert stage.helper.is_closed
     with Scripted(target(), budget=0.5, interval_s=0.1, clock=stage):
         assert stage.helper.arguments[3:7] == ["--interval", "0.1", "--budget", "0.5"]

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from llmtop import ids
-from llmtop.collectors.tracing import process
+from llmtop.collectors import children
+from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.probes import ProbesCollector
-from llmtop.collectors.tracing.process import running_helpers
 from tests.collectors.tracing.collecting import Watch, missing
 from tests.collectors.tracing.probes import Probes
 from tests.workloads.programs import Workload, target_of
@@ -122,7 +122,7 @@ def is_watched_from_start_to_end(
     ):
         watch = Watch(collector)
         assert missing(watch.last) == {"ebpf": "the probes attach (wait a second)"}
-        assert len(running_helpers()) == 1
+        assert len(children.running()) == 1
         watch.until(lambda trace: trace.readings)
         meanwhile()
         program.start()
@@ -130,7 +130,7 @@ def is_watched_from_start_to_end(
         before_ns = time.monotonic_ns()
         watch.until(lambda trace: any(reading.t_ns > before_ns for reading in trace.readings))
         watch.until(lambda trace: any("sleep_here" in stack.frames for stack in trace.stacks))
-    assert running_helpers() == ()
+    assert children.running() == ()
     assert {reading.source for reading in watch.readings} == {make.source}
     slept = watch.value(ids.thread(program.pid, program.pid), "thread.blocked|nanosleep")
     assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=FIVE_POINTS)
@@ -150,7 +150,7 @@ sys.stdin.read()
 
 @contextmanager
 def owned(
-    pid: int, program: tuple[str, ...] = process.PROBES, *, sudo: bool = False
+    pid: int, program: tuple[str, ...] = PROGRAM, *, sudo: bool = False
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process other than this one that has started a helper, which is ready; both, to be killed."""
     command = [sys.executable, "-c", OWNER, "sudo" if sudo else "", f"{pid}", *program]

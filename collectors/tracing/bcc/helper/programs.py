@@ -45,7 +45,7 @@ _BOOT = (
     "import sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
     "tracing.__path__ = [sys.argv.pop(1)]; from tracing.bcc.helper import compiler; compiler.main()"
 )
-"""As llmtop starts this process (tracing/process.py)."""
+"""As llmtop starts this process (bcc/collector.py)."""
 
 
 @dataclass(frozen=True)
