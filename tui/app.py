@@ -35,7 +35,6 @@ from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote
 from llmtop.tui.textual_private import bindings_of, forget_lines, screen_strips
 
 if TYPE_CHECKING:
-    from textual import events
     from textual.await_complete import AwaitComplete
     from textual.color import Color
     from textual.dom import DOMNode
@@ -150,10 +149,7 @@ class LlmtopApp(TerminalApp[int]):
 
     def _ask_terminal(self) -> None:
         if isinstance(self.driver, TerminalDriver):
-            self.driver.ask_cursor()
-
-    def on_cursor_position(self, _: events.CursorPosition) -> None:
-        self.gate.answered()
+            self.driver.ask_cursor(self.gate.answered)
 
     # -- faults ------------------------------------------------------------------------------------------------
 
@@ -278,6 +274,16 @@ def write_whole(texts: Mapping[Path, str]) -> None:
         for path in written:
             path.unlink(missing_ok=True)
         raise
+
+
+def settle() -> None:
+    """Leave what there is by now out of all later searches for garbage.
+
+    To go through all of the live screen takes as long as five frames. Once only: what of it comes to refer only to
+    itself, such as a screen that was open then, is never freed.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def give_back_memory() -> None:

@@ -194,6 +194,7 @@ class TerminalDriver(OpenDriver):
         self._asked_at_s = 0.0
         self._questions = self._answers = 0
         """Who has waited too long for an answer asks again, and then two are under way."""
+        self._take_answer: Callable[[], object] = int
 
     def start_application_mode(self) -> None:
         """Take the terminal: at the start, and when the program goes on after it was stopped."""
@@ -210,8 +211,14 @@ class TerminalDriver(OpenDriver):
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
-    def ask_cursor(self) -> None:
-        """Have the terminal say where its cursor is: it does so when it has shown all that was written before."""
+    def ask_cursor(self, answered: Callable[[], object]) -> None:
+        """Have the terminal say where its cursor is: it does so when it has shown all that was written before.
+
+        Args:
+            answered: Called with each answer from then on, in the thread that reads. Of a message, which wakes the
+                program for nothing, two a second are a fiftieth of what the live screen costs.
+        """
+        self._take_answer = answered
         if self._may_ask:
             self._questions += 1
             self._expect_answer()
@@ -223,7 +230,9 @@ class TerminalDriver(OpenDriver):
             self._answers += 1
             if self._answers >= self._questions:
                 self._is_answered.set()
-        super().process_message(message)
+            self._take_answer()
+        else:
+            super().process_message(message)
 
     def disable_input(self) -> None:
         """Read no more, at the end and when the program is stopped, once no answer is under way.

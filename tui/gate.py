@@ -30,9 +30,10 @@ class FrameGate:
     @property
     def is_open(self) -> bool:
         """Whether a frame may be drawn now."""
-        if self._asked_at is None:
+        asked_at = self._asked_at  # the thread that reads answers may take it away meanwhile
+        if asked_at is None:
             return True
-        if self._clock() - self._asked_at < self._timeout_s:
+        if self._clock() - asked_at < self._timeout_s:
             return False
         self._give_up_waiting()
         return True
@@ -45,11 +46,11 @@ class FrameGate:
         self._ask()
 
     def answered(self) -> None:
-        """Open it: the terminal has caught up."""
+        """Open it: the terminal has caught up. May be called in any thread."""
         self._ever_answered = True
-        self._asked_at = None
         self._unanswered = 0
         self._timeout_s = FIRST_TIMEOUT_S
+        self._asked_at = None
 
     def _give_up_waiting(self) -> None:
         self._asked_at = None

@@ -31,3 +31,9 @@ def test_a_trace_with_another_series_is_looked_at_anew() -> None:
 
 def test_series_without_labels_do_not_matter() -> None:
     assert labelled(trace(("a", "m|x"), ("neighbour:7", "cpu"))) == labelled(trace(("a", "m|x")))
+
+
+def test_a_series_that_has_gone_is_no_longer_told() -> None:
+    assert labels(trace(("a", "m|x"), ("a", "m|y"), ("b", "cpu")), M) == {"a": ("x", "y")}
+    assert labels(trace(("a", "m|y"), ("b", "cpu")), M) == {"a": ("y",)}
+    assert labels(trace(("a", "m|y")), M) == {"a": ("y",)}

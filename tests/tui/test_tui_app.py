@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from rich.segment import Segment
+from textual import events
 from textual.strip import Strip
 from textual.widgets import Static
 
 from llmtop.analysis.threads.stall_tree import Order
-from llmtop.tui.app import LlmtopApp, give_back_memory
+from llmtop.tui.app import LlmtopApp, give_back_memory, settle
+from llmtop.tui.driver import TerminalDriver
 from llmtop.tui.panes.stall_flame import StallFlamePane
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
@@ -257,6 +259,40 @@ def test_freed_memory_goes_back_to_the_system() -> None:
     give_back_memory()
     assert before - psutil.Process().memory_info().rss > 50e6
     assert above
+
+
+def test_what_has_settled_is_left_out_of_searches_and_what_comes_later_is_not() -> None:
+    class Loop:
+        """Refers to itself."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    settled = [Loop() for _ in range(1000)]
+    before = gc.get_freeze_count()
+    settle()
+    try:
+        assert gc.get_freeze_count() - before >= len(settled)
+        later = weakref.ref(Loop())
+        give_back_memory()
+        assert later() is None
+    finally:
+        gc.unfreeze()
+
+
+async def test_the_terminals_answer_takes_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = LlmtopApp()
+    answers: list[int] = []
+    sent: list[events.Event] = []
+    async with app.run_test():
+        driver = TerminalDriver(app)
+        monkeypatch.setattr(driver, "send_message", sent.append)
+        driver.ask_cursor(lambda: answers.append(1))
+        driver.process_message(events.CursorPosition(0, 0))
+        assert (answers, sent) == ([1], [])
+        key = events.Key("a", "a")
+        driver.process_message(key)
+        assert (answers, sent) == ([1], [key])
 
 
 def test_lines_that_hold_themselves_are_freed() -> None:

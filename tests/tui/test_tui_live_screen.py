@@ -516,6 +516,15 @@ async def test_a_frame_waits_for_those_who_poll_together_but_not_for_ever() -> N
     assert frames == [110.0, 111.23, 112.45]
 
 
+async def test_what_there_is_after_a_while_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[int] = []
+    monkeypatch.setattr("llmtop.tui.screens.live._SETTLED_S", 0.01)
+    monkeypatch.setattr("llmtop.tui.screens.live.settle", lambda: settled.append(1))
+    app, _ = timed(Clock())
+    async with app.run_test() as pilot:
+        await wait_until(pilot, lambda: settled == [1])
+
+
 async def test_no_news_no_frame() -> None:
     clock = Clock()
     app, frames = timed(clock)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.message import Message
 
-from llmtop.tui.app import LlmtopApp, run_app
+from llmtop.tui.app import LlmtopApp, run_app, settle
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_screen import LiveScreen
 
@@ -27,6 +27,10 @@ _EARLY, _QUIET, _LATE = 0.9, 0.1, 1.2
 """Shares of the interval: how soon after a frame the next may come; how long nothing must have been reported before it,
 so that it shows what collectors that poll together have read, and not what all but one of them read a second ago; and
 when it comes in any case."""
+
+
+_SETTLED_S = 30.0
+"""From then on the screen's widgets and the server's threads are there, and mostly stay to the end."""
 
 
 class News(Message):
@@ -76,6 +80,7 @@ class LiveApp(LlmtopApp):
     def on_mount(self) -> None:
         self.session.on_news = self._tell
         self.session.start()
+        self.set_timer(_SETTLED_S, settle)
         if self._seconds is not None:
             self.set_timer(self._seconds, self.exit)
 
