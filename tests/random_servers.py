@@ -207,7 +207,9 @@ class RandomServer:
     def _samples(self, metric: Metric, before: float, now: float, chance: Random) -> list[tuple[int, float | None]]:
         """One a second; of the last fifteen the level may be another one."""
         samples, total = list[tuple[int, float | None]](), 0.0
-        for second in range(SECONDS + 1):
+        for second in range(*self._known(chance)):
+            if metric.counter and self.noise and chance.random() < 0.002:
+                total = 0.0  # it was restarted
             value = now if second > SECONDS - NOW_S else before
             if metric.unit not in ("bitmask", "code"):
                 value *= 1 + self.noise * (2 * chance.random() - 1)
@@ -216,6 +218,11 @@ class RandomServer:
                 value = total
             samples.append((START_NS + second * NS_PER_S, None if chance.random() < self.noise / 5 else value))
         return samples
+
+    def _known(self, chance: Random) -> tuple[int, int]:
+        """From which second on it is told, and until when; mostly always."""
+        first = chance.choice((1, 20, 45, 66)) if chance.random() < 0.1 else 0
+        return first, chance.choice((50, 70, 74)) if chance.random() < 0.05 else SECONDS + 1
 
     def _stacks(self, chance: Random) -> Iterator[Stack]:
         states = (v.ON_CPU, v.ThreadCause.FUTEX, v.ThreadCause.EPOLL, v.ThreadCause.GPU_DRIVER)
@@ -279,7 +286,7 @@ def _drawn_from(metric: Metric) -> Iterator[tuple[Metric, tuple[float, ...]]]:
             yield one, levels
             continue
         for n, upper in enumerate((*HISTOGRAMS[metric], math.inf)):
-            yield v.bucket(one, upper), (10.0 * (n + 1), 10.0 * (n + 1) + 5)
+            yield v.bucket(one, upper), (0.1 * n, 0.1 * (n + 1), 10.0 * (n + 1), 10.0 * (n + 1) + 5)
         if metric.unit == "s":  # what probes see has no sum
             yield v.total(one), (0.5, 20.0)
     if metric in LABELS and metric in (v.THREAD_STATE_SAMPLES, v.THREAD_GIL_SAMPLES):

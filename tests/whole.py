@@ -22,6 +22,21 @@ def whole(**views: Any) -> str:
     return "\n".join(chain.from_iterable(_told(name, view) for name, view in views.items()))
 
 
+def brief(text: str) -> str:
+    """Of each view in such a text how many lines it has, and a digest: for traces of which nobody reads the views."""
+    views: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and views:
+            views[-1].append(line)
+        else:
+            views.append([line])
+    return "\n".join(f"{lines[0].partition(':')[0]}: {len(lines)} lines ({_digest(lines)})" for lines in views)
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
 def _told(name: str, value: Any) -> Iterator[str]:
     if not _is_made_of_parts(value):
         yield f"{name}: {_word(value)}"
@@ -83,8 +98,7 @@ def _rows(table: Any) -> Iterator[str]:
 def _shortened(lines: Sequence[str], most: int = MANY, first: int = FIRST) -> Sequence[str]:
     if len(lines) <= most:
         return lines
-    digest = sha256("\n".join(lines[first:]).encode()).hexdigest()[:12]
-    return [*lines[:first], f"and {len(lines) - first} more ({digest})"]
+    return [*lines[:first], f"and {len(lines) - first} more ({_digest(lines[first:])})"]
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:
