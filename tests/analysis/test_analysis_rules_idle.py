@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import ROOT, SAMPLES
+from tests.nsys_capture import MS, US, Capture
 from tests.nsys_scenes import SCENES, Scene
 from tests.nsys_schemas import SCHEMAS, Schema
 
@@ -231,3 +233,30 @@ def named(finding: Finding) -> set[str]:
     """The GPUs of a subject: "GPU 0", "GPUs 0-3, 7"."""
     runs = [run.split("-") for run in finding.subject.removeprefix("GPUs ").removeprefix("GPU ").split(", ")]
     return {f"gpu:{number}" for run in runs for number in range(int(run[0]), int(run[-1]) + 1)}
+
+
+def _loading(at_ms: Iterable[int]) -> Capture:
+    """A kernel of 1 ms every 10 ms for 300 ms; before those at these times their code is loaded for 5 ms."""
+    made, loaded = Capture(), set(at_ms)
+    for now in range(0, 300, 10):
+        if now in loaded:
+            made.call("cuLibraryLoadData", now * MS, now * MS + 5 * MS)
+        launch = made.call("cudaLaunchKernel", now * MS + 5 * MS, now * MS + 5 * MS + 10 * US)
+        made.kernel((now + 6) * MS, (now + 7) * MS, launch)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "begins", "late"),
+    [
+        (range(0, 60, 10), "warm up before what matters", "0 %"),
+        (range(0, 300, 10), "keep sizes and types the same", "67 %"),
+        ((0, 10, 20, 30, 200), "where it is the first use of each kernel, warm up", "20 %"),
+    ],
+)
+def test_a_warm_up_is_advised_where_it_would_take_the_loading_away(
+    at_ms: Iterable[int], begins: str, late: str, tmp_path: Path
+) -> None:
+    found = next(one for one in diagnose(_loading(at_ms).trace(tmp_path)).findings if one.rule == "code-loading")
+    assert found.action.startswith(begins)
+    assert found.evidence[0] == f"{late} of the time in such calls comes after the first third of the GPU's work (nsys)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.family import Family
 from llmtop.analysis.kernels.nvtx_ranges import range_shares
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import Grouping, kernels_of
 
 if TYPE_CHECKING:
@@ -45,14 +46,15 @@ def other_kinds(trace: Trace) -> str:
     share = next((one.share for one in family_shares(trace) if one.family is Family.OTHER), 0.0)
     if share < OTHER_NOTABLE:
         return ""
-    ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK
+    ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK.of(trace)
     return (
         "other: kernels with names of no library that llmtop knows, mostly the program's own: the table of kernels has "
         f"each of them; {ranges}"
     )
 
 
-_MARK = "to have them by what they are for, mark phases with NVTX ranges (torch.cuda.nvtx.range, nvtxRangePush)"
+_PHASES = "to have them by what they are for, mark phases with NVTX ranges"
+_MARK = Words(pytorch=f"{_PHASES} (torch.cuda.nvtx.range)", other=f"{_PHASES} (nvtxRangePush, nvtxRangePop)")
 
 
 @lru_cache(maxsize=8)

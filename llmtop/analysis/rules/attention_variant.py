@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from llmtop.analysis.gpus.models import Gpu, find_gpu
 from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace
 
@@ -27,7 +28,7 @@ class _Variant:
     pattern: re.Pattern[str]
     architectures: tuple[str, ...]
     what: str
-    action: str
+    action: Words
     saved: float
     basis: str
 
@@ -37,18 +38,23 @@ _VARIANTS = (
         re.compile(r"\bflash_fwd_kernel\b|\bflash_bwd_dq_dk_dv"),
         ("Hopper",),
         "FlashAttention-2, which does not use Hopper's asynchronous tensor instructions",
-        "use FlashAttention-3 (flash_attn_interface; vLLM: VLLM_FLASH_ATTN_VERSION=3) or cuDNN's attention "
-        "(torch: SDPBackend.CUDNN_ATTENTION)",
+        Words(
+            pytorch="use FlashAttention-3 (flash_attn_interface; vLLM: VLLM_FLASH_ATTN_VERSION=3) or cuDNN's attention "
+            "(torch: SDPBackend.CUDNN_ATTENTION)",
+            other="use FlashAttention-3 or cuDNN's attention",
+        ),
         1 / 3,
         "a third of its time, by the least speed-up that FlashAttention-3's paper gives",
     ),
     _Variant(
         re.compile(r"fmha_cutlass[FB]|AttentionKernel<"),
         ("Ampere", "Ada", "Hopper", "Blackwell"),
-        "PyTorch's memory-efficient attention, which FlashAttention and cuDNN outrun",
-        "let scaled_dot_product_attention take FlashAttention or cuDNN: 16-bit inputs, a head of at most 256, no "
-        "arbitrary "
-        "mask (is_causal instead); or install flash-attn and select it",
+        "CUTLASS's memory-efficient attention, which FlashAttention and cuDNN outrun",
+        Words(
+            pytorch="let scaled_dot_product_attention take FlashAttention or cuDNN: 16-bit inputs, a head of at most "
+            "256, no arbitrary mask (is_causal instead); or install flash-attn and select it",
+            other="use FlashAttention or cuDNN's attention: 16-bit inputs, a head of at most 256, no arbitrary mask",
+        ),
         1 / 2,
         "half of its time, a cautious part of what was measured",
     ),
@@ -69,7 +75,6 @@ def judge(judged: Judged) -> Claim | None:
     for variant in _VARIANTS:
         if gpu.architecture in variant.architectures and variant.pattern.search(name):
             saved_ns = variant.saved * judged.row.total_ns
-            return Claim(
-                judged, variant.what, variant.action, saved_ns, variant.basis, sections=("ComputeWorkloadAnalysis",)
-            )
+            action = variant.action.of(judged.trace)
+            return Claim(judged, variant.what, action, saved_ns, variant.basis, sections=("ComputeWorkloadAnalysis",))
     return None

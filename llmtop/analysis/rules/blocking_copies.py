@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
-from llmtop.analysis.rules.programs import by_program
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.units import count, quantity
 
@@ -22,12 +22,12 @@ _WAITS = (
     "of pageable memory a copy waits for all work before it; fewer and larger copies, and none in the loop that a "
     "later step could wait for instead"
 )
-_PYTORCH = f"use pinned host memory (pin_memory=True, cudaHostAlloc) and non_blocking copies: {_WAITS}"
-_DIRECTIVES = (
-    "keep arrays on the GPU in a data region around the loop, and update with async from pinned host memory "
-    f"(nvc and nvfortran: -gpu=pinned): {_WAITS}"
+_PAGEABLE = Words(
+    pytorch=f"use pinned host memory (pin_memory=True, cudaHostAlloc) and non_blocking copies: {_WAITS}",
+    directives="keep arrays on the GPU in a data region around the loop, and update with async from pinned host memory "
+    f"(nvc and nvfortran: -gpu=pinned): {_WAITS}",
+    other=f"use pinned host memory (cudaHostAlloc, cudaHostRegister) and cudaMemcpyAsync: {_WAITS}",
 )
-_OTHER = f"use pinned host memory (cudaHostAlloc, cudaHostRegister) and cudaMemcpyAsync: {_WAITS}"
 _PINNED = "copy on a stream of its own (cudaMemcpyAsync) and launch on; wait for the copy where its data are used"
 
 
@@ -43,13 +43,9 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"the launching thread waits for copies{' of pageable memory' if is_pageable else ''}",
             evidence=(f"{count(calls)} x {kind}, {quantity(size, 'bytes')} (nsys)" for kind, calls, size in copies),
-            action=_pageable(trace) if is_pageable else _PINNED,
+            action=_PAGEABLE.of(trace) if is_pageable else _PINNED,
             source=source,
         )
-
-
-def _pageable(trace: Trace) -> str:
-    return by_program(trace, pytorch=_PYTORCH, directives=_DIRECTIVES, other=_OTHER)
 
 
 def _copies(trace: Trace, gpu: TrackId) -> list[tuple[str, int, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels import counters
 from llmtop.analysis.kernels.fusion import Chain, fusion_chains
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace
@@ -25,6 +26,16 @@ _SHOWN = 4
 _OF_TIMES = "in each chain all but its longest kernel"
 _OF_BYTES = "the traffic between them, at the rate at which they move theirs, and a start less for each"
 _OF_BOTH = f"{_OF_TIMES}; where bytes were counted, {_OF_BYTES}"
+
+
+_GRAPH = "what remains costs less to launch in a CUDA graph"
+_ACTION = Words(
+    pytorch="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
+    f"kernels that cast as they load; {_GRAPH}",
+    directives="fuse the loops that they were made of into one construct, so that what is between them stays in "
+    "registers",
+    other=f"fuse them: one kernel that reads the inputs and writes the outputs once, casting as it loads; {_GRAPH}",
+)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -47,8 +58,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             *_evidence(trace, chains),
             stakes.in_words(trace, saved_ns, f"{_basis(chains)}{stakes.mean(trace)}"),
         ),
-        action="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
-        "kernels that cast as they load; what remains costs less to launch in a CUDA graph",
+        action=_ACTION.of(trace),
         next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
         at_stake_ns=saved_ns,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 
@@ -15,9 +16,11 @@ id = "graph-gaps"
 summary = "The GPU idles between the kernels of one CUDA graph."
 source = idle.SOURCE
 
-_ACTION = (
-    "fewer and longer kernels: fuse them (torch.compile, fused norm and activation kernels), batch more, let "
-    "branches that do not depend on each other run beside each other"
+_BESIDE = "let branches that do not depend on each other run beside each other"
+_ACTION = Words(
+    pytorch="fewer and longer kernels: fuse them (torch.compile, fused norm and activation kernels), batch more, "
+    f"{_BESIDE}",
+    other=f"fewer and longer kernels: fuse them, give each more work, {_BESIDE}",
 )
 
 
@@ -30,6 +33,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             lost,
             rule=id,
             message="between the kernels of CUDA graphs, where the CPU has no part",
-            action=_ACTION,
+            action=_ACTION.of(trace),
             no_command="the GPU takes this time by itself: no tool records more of it",
         )

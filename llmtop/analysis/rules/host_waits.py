@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause, OsWait, os_wait
 
@@ -15,15 +16,18 @@ id = "host-waits"
 summary = "The GPU idles while the launching thread waits in the operating system."
 source = idle.SOURCE
 
-_SAID = {
+_HANDED = "or hands its work over late; fewer hand-overs from thread to thread for each step"
+_SAID: Mapping[OsWait, tuple[str, str | Words]] = {
     OsWait.SLEEP: (
         "the launching thread sleeps",
         "take the sleep out of the loop that feeds the GPU: wait for the event or the queue it polls for instead",
     ),
     OsWait.THREAD: (
         "the launching thread waits for another thread or process",
-        "see what that one does meanwhile: it holds the GIL or a lock, or hands its work over late; fewer "
-        "hand-overs from thread to thread for each step",
+        Words(
+            pytorch=f"see what that one does meanwhile: it holds the GIL or a lock, {_HANDED}",
+            other=f"see what that one does meanwhile: it holds a lock, {_HANDED}",
+        ),
     ),
     OsWait.FILES: (
         "the launching thread reads or writes files, pipes or sockets",
@@ -45,5 +49,6 @@ def check(trace: Trace) -> Iterator[Finding]:
     for kind, (message, action) in _SAID.items():
         lost = idle.stake(trace, lambda part, kind=kind: part.cause is Cause.OS and os_wait(part.name) is kind)  # type: ignore[misc]
         if lost is not None:
+            said = action if isinstance(action, str) else action.of(trace)
             calls = ", ".join(part.name for part in lost.together[:2])
-            yield idle.finding(trace, lost, rule=id, message=f"{message} ({calls})", action=action)
+            yield idle.finding(trace, lost, rule=id, message=f"{message} ({calls})", action=said)

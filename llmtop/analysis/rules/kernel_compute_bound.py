@@ -60,7 +60,7 @@ def _percent_names(*pipes: str) -> tuple[str, ...]:
 _TENSOR = _Pipe(
     c.TENSOR_PERCENT,
     "tensor cores",
-    "only fewer or cheaper operations help: FP8 or INT8 weights and activations, or less work (prefix cache)",
+    "only fewer or cheaper operations help: inputs in FP8 or INT8, or less work (of a language model: a prefix cache)",
 )
 _FP64 = _Pipe(
     _percent_names("pipe_fp64_cycles_active", "inst_executed_pipe_fp64"),

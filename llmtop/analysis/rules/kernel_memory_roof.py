@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
-from llmtop.analysis.kernels.family import Family, KernelKind
+from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
@@ -43,7 +44,7 @@ def judge(judged: Judged) -> Claim | None:
     return Claim(
         judged,
         f"{_nearness(verdict)} {level} roof: {verdict.why}",
-        _dram_action(judged.kind) if in_dram else _cache_action(judged),
+        _dram_action(judged) if in_dram else _cache_action(judged),
         judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(verdict)),
         _TO_DRAM if in_dram else _TO_NEXT,
         tuple(_traffic(judged)),
@@ -77,19 +78,27 @@ def _left_to_next(verdict: Verdict) -> float:
 _WEIGHTS = (
     "read fewer bytes for each token: a larger batch (more work for each weight read), or quantised weights (FP8, INT4)"
 )
-_DRAM_ACTIONS = {
-    Family.GEMM: _WEIGHTS,
-    Family.GEMV: _WEIGHTS,
-    Family.ATTENTION: (
-        "read less of the KV cache: quantise it (FP8), share prefixes, or a model with fewer KV heads (GQA, MLA)"
-    ),
-    Family.COMMUNICATION: "send less: fewer or quantised all-reduces, or overlap them with compute",
-}
-_STREAMING = (
-    "fuse it with the kernels before and after it, so that what is between them stays on the chip "
-    "(torch.compile, fused norms "
-    "and activations), or use a narrower type"
+_MATRIX = Words(
+    pytorch=_WEIGHTS,
+    other="do more for each element that is read: several vectors at once (a matrix product in the place of "
+    "matrix-vector products), or a narrower type",
 )
+_KV = "read less of the KV cache: quantise it (FP8), share prefixes, or a model with fewer KV heads (GQA, MLA)"
+_SENT = "send less: fewer or quantised all-reduces, or overlap them with compute"
+_STAYS = "fuse it with the kernels before and after it, so that what is between them stays on the chip"
+_STREAMING = Words(
+    pytorch=f"{_STAYS} (torch.compile, fused norms and activations), or use a narrower type",
+    directives="fuse its loop with those before and after it, so that what is between them stays on the chip, or use a "
+    "narrower type",
+    other=f"{_STAYS}, or use a narrower type",
+)
+_DRAM_ACTIONS = {
+    Family.GEMM: _MATRIX,
+    Family.GEMV: _MATRIX,
+    Family.ATTENTION: Words(pytorch=_KV, other=_KV),
+    Family.COMMUNICATION: Words(pytorch=_SENT, other=_SENT),
+    **dict.fromkeys((Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION), _STREAMING),
+}
 _OTHER = "move fewer bytes: a narrower type, reuse of what was read (tiling), or fuse it with its neighbours"
 
 
@@ -99,10 +108,9 @@ _LIBRARY = (
 )
 
 
-def _dram_action(kind: KernelKind) -> str:
-    if kind.family in (Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION):
-        return _STREAMING
-    return _DRAM_ACTIONS.get(kind.family, _LIBRARY if kind.library else _OTHER)
+def _dram_action(judged: Judged) -> str:
+    words = _DRAM_ACTIONS.get(judged.kind.family)
+    return words.of(judged.trace) if words else _LIBRARY if judged.kind.library else _OTHER
 
 
 _WAITS_FOR_SHARED = ("mio_throttle", "short_scoreboard")

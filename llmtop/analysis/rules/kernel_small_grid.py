@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
@@ -33,9 +34,12 @@ ADVICE = (
     "IssueSlotUtilization",
     "HighPipeUtilization",
 )
-_FUSED = (
-    "fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, "
-    "and replay them as a CUDA graph so that each costs no launch"
+_REPLAY = "replay them as a CUDA graph so that each costs no launch"
+_FUSED = Words(
+    pytorch=f"fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, and "
+    f"{_REPLAY}",
+    directives="fuse loops into one construct, and give each more of the work so that grids grow",
+    other=f"fuse them, give each more of the work so that grids grow, and {_REPLAY}",
 )
 _MATRIX = (
     "give it more to do at once: a larger batch, or an algorithm that divides the sum too (split-K, stream-K; "
@@ -98,7 +102,7 @@ def _action(judged: Judged) -> str:
     if _is_short(judged):
         return _SHORT
     if kind.is_small_step or kind.family in (Family.REDUCTION, Family.ROUTING):
-        return _FUSED
+        return _FUSED.of(judged.trace)
     if kind.family is Family.GEMM and kind.tile:
         return _TILED
     if kind.library or kind.family is Family.ATTENTION:

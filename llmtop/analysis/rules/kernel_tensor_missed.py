@@ -9,6 +9,7 @@ from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first
 from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import has_counters
 from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
@@ -35,14 +36,16 @@ _OWN = (
     "multiply-adds; inputs in "
     "bf16 or fp16, or fp32 rounded to tf32 where that is exact enough"
 )
-_FP32 = (
-    "let fp32 multiplications use tf32 (torch.set_float32_matmul_precision('high'), NVIDIA_TF32_OVERRIDE=1), or "
-    "run the layer "
-    "in bf16"
+_FP32 = Words(
+    pytorch="let fp32 multiplications use tf32 (torch.set_float32_matmul_precision('high'), "
+    "NVIDIA_TF32_OVERRIDE=1), or run the layer in bf16",
+    other="let fp32 multiplications use tf32 (CUBLAS_COMPUTE_32F_FAST_TF32, NVIDIA_TF32_OVERRIDE=1), or give it inputs "
+    "in bf16",
 )
-_SIXTEEN = (
-    "pad the sizes (hidden, vocabulary, head) to multiples of 8, of 16 for 8-bit types, so that cuBLAS takes a "
-    "tensor kernel"
+_PADDED = "to multiples of 8, of 16 for 8-bit types, so that cuBLAS takes a tensor kernel"
+_SIXTEEN = Words(
+    pytorch=f"pad the sizes (hidden, vocabulary, head) {_PADDED}",
+    other=f"pad the sizes and leading dimensions of the matrices {_PADDED}",
 )
 
 
@@ -90,7 +93,7 @@ def judge_by_name(judged: Judged) -> Claim | None:
     claim = Claim(
         judged,
         "by its name it multiplies in fp32 without tensor cores",
-        _FP32,
+        _FP32.of(judged.trace),
         judged.row.total_ns * _SAVED_UNKNOWN,
         _GUESSED,
         sections=("ComputeWorkloadAnalysis", "SpeedOfLight"),
@@ -107,7 +110,8 @@ def _uses_tensor_cores(judged: Judged) -> bool | None:
 def _action(judged: Judged) -> str:
     if not judged.kind.library:
         return _OWN
-    return _SIXTEEN if judged.kind.dtype in ("bf16", "fp16", "fp8", "int8") else _FP32
+    is_narrow = judged.kind.dtype in ("bf16", "fp16", "fp8", "int8")
+    return (_SIXTEEN if is_narrow else _FP32).of(judged.trace)
 
 
 def _time_left(judged: Judged) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 
@@ -15,9 +16,11 @@ id = "kernel-turnaround"
 summary = "The GPU idles between kernels that are queued: each takes a moment to start."
 source = idle.SOURCE
 
-_ACTION = (
-    "fewer and longer kernels: fuse them (torch.compile), batch more; a CUDA graph shortens the moment, "
-    "programmatic dependent launch hides it; the CPU has no part in it"
+_HIDDEN = "a CUDA graph shortens the moment, programmatic dependent launch hides it; the CPU has no part in it"
+_ACTION = Words(
+    pytorch=f"fewer and longer kernels: fuse them (torch.compile), batch more; {_HIDDEN}",
+    directives="fewer and longer kernels: fuse loops into fewer constructs; the CPU has no part in it",
+    other=f"fewer and longer kernels: fuse them, give each more work; {_HIDDEN}",
 )
 
 
@@ -30,6 +33,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             lost,
             rule=id,
             message="the next kernel is queued, and takes a moment to start",
-            action=_ACTION,
+            action=_ACTION.of(trace),
             no_command="the GPU takes this time by itself: no tool records more of it",
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Program, Words, program_of
 from llmtop.analysis.rules import idle
-from llmtop.analysis.rules.programs import by_program
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Severity
@@ -57,25 +57,23 @@ def _evidence(gpu: GpuIdle) -> Iterator[str]:
 
 
 _CORE = "; if the launching thread waits for a core, give it one"
-_FEWER = f"fuse small kernels, give each launch more work{_CORE}"
 _ASYNC = f"queue launches ahead of the GPU (async clauses; OpenMP: nowait), fuse loops into fewer constructs{_CORE}"
+_FEWER = Words(
+    pytorch=f"fuse small kernels (torch.compile), batch more{_CORE}",
+    directives=_ASYNC,
+    other=f"fuse small kernels, give each launch more work{_CORE}",
+)
+_GRAPH = "capture the step as a CUDA graph"
+_AS_GRAPH = Words(pytorch=f"{_GRAPH} (vLLM: without --enforce-eager), ", other=f"{_GRAPH} (cudaStreamBeginCapture), ")
 
 
 def _action(trace: Trace, lost: idle.Loss) -> str:
-    fewer = by_program(
-        trace, pytorch=f"fuse small kernels (torch.compile), batch more{_CORE}", directives=_ASYNC, other=_FEWER
-    )
+    fewer = _FEWER.of(trace)
     if 2 * _elsewhere_ns(lost) > lost.ns:
         return f"its thread launches for other GPUs meanwhile: give each GPU a thread or a process of its own; {fewer}"
     if lost.gpu.graph_works:
         return f"take the kernels that are launched one by one into the CUDA graph of the step, or {fewer}"
-    graph = "capture the step as a CUDA graph"
-    return by_program(
-        trace,
-        pytorch=f"{graph} (vLLM: without --enforce-eager), {fewer}",
-        directives=fewer,
-        other=f"{graph} (cudaStreamBeginCapture), {fewer}",
-    )
+    return fewer if program_of(trace) is Program.DIRECTIVES else f"{_AS_GRAPH.of(trace)}{fewer}"
 
 
 def _elsewhere_ns(lost: idle.Loss) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import AFTER, BEFORE
 from llmtop.analysis.timeline.causes import Cause
@@ -19,9 +20,11 @@ id = "no-work"
 summary = "The GPU idles because nobody asks for work."
 source = idle.SOURCE
 
-_ACTION = (
-    "send more requests at once, if there are more; if requests were waiting meanwhile, the process that hands "
-    "them over (scheduler, tokenizer, data loader) is late: profile that one"
+_ACTION = Words(
+    pytorch="send more requests at once, if there are more; if requests were waiting meanwhile, the process that hands "
+    "them over (scheduler, tokenizer, data loader) is late: profile that one",
+    other="give it more to do, if there is more; if work was waiting meanwhile, whoever hands it over (another process "
+    "or thread) is late: profile that one",
 )
 
 
@@ -31,9 +34,11 @@ _EDGES = (
     "choose a stretch of steady work: what all shares are of is the time from the first CUDA call to the last, the "
     "program's start and end included"
 )
-_MARKED = (
-    "only the program knows where its steady work begins: mark that (cudaProfilerStart and cudaProfilerStop, "
-    "torch.cuda.profiler), and add --capture-range=cudaProfilerApi to the command of this capture"
+_ONLY_IT_KNOWS = "only the program knows where its steady work begins: mark that "
+_IN_RANGE = "and add --capture-range=cudaProfilerApi to the command of this capture"
+_MARKED = Words(
+    pytorch=f"{_ONLY_IT_KNOWS}(torch.cuda.profiler), {_IN_RANGE}",
+    other=f"{_ONLY_IT_KNOWS}(cudaProfilerStart and cudaProfilerStop), {_IN_RANGE}",
 )
 
 
@@ -46,7 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             lost,
             rule=id,
             message=f"no work was asked for: the launching thread waits for input ({lost.together[0].name})",
-            action=_ACTION,
+            action=_ACTION.of(trace),
             basis="all of this idle time, if there is more work to ask for",
             severity=Severity.INFO,
         )
@@ -74,7 +79,7 @@ def _at_the_edges(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"{where}: the program's start or end is in the capture",
             action=_EDGES,
-            no_command=_MARKED,
+            no_command=_MARKED.of(trace),
             severity=Severity.INFO,
         )
         evidence = tuple(line for line in found.evidence if not line.startswith("at stake"))

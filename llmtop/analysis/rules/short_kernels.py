@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels import counters
 from llmtop.analysis.kernels.family_shares import family_shares
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import has_counters, kernels_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import duration, percent
@@ -23,6 +24,11 @@ _SHORT_NS = 5_000.0
 _MOST = 0.5
 _NOTABLE_SHARE = 0.1
 """Of the kernels' time."""
+_ACTION = Words(
+    pytorch="fewer, larger kernels: a larger batch, fused ones (torch.compile); launches cost least in CUDA graphs",
+    directives="fewer, larger kernels: fuse loops into one construct, and let each do more of the work",
+    other="fewer, larger kernels: fused ones, more work in each; launches cost least in CUDA graphs",
+)
 _FEWEST = 50
 _SHOWN = 3
 
@@ -49,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             f"{len(short)} of {len(known)} launches, {duration(sum(short))} (nsys)",
             f"by kind: {', '.join(largest)}",
         ),
-        action="fewer, larger kernels: a larger batch, fused ones (torch.compile); launches cost least in CUDA graphs",
+        action=_ACTION.of(trace),
         next_command=profiling.of_launch(trace, most.launches[0], (counters.LAUNCH, counters.OCCUPANCY)),
         source=source,
     )

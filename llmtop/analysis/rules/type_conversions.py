@@ -10,6 +10,7 @@ from llmtop.analysis.kernels import counters
 from llmtop.analysis.kernels.family import Family
 from llmtop.analysis.kernels.family_shares import family_shares
 from llmtop.analysis.kernels.fusion import chained_launches, is_chosen
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace
@@ -24,6 +25,14 @@ _NOTABLE_SHARE = 0.03
 _SHOWN = 3
 _FEWEST_LAUNCHES = 10
 """With fewer a share says what was captured, not what runs."""
+
+
+_AS_IT_LOADS = "or let the kernel before or after convert as it stores or loads"
+_ACTION = Words(
+    pytorch="keep one type from layer to layer (load weights in the type that is computed in, no fp32 between bf16 "
+    f"layers), {_AS_IT_LOADS}",
+    other=f"keep one type from kernel to kernel, {_AS_IT_LOADS}",
+)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -55,8 +64,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             *_evidence(trace, alone),
             stakes.in_words(trace, at_stake_ns, f"all of their time{stakes.mean(trace)}"),
         ),
-        action="keep one type from layer to layer (load weights in the type that is computed in, no fp32 between bf16 "
-        "layers), or let the kernel before or after convert as it stores or loads",
+        action=_ACTION.of(trace),
         next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
         at_stake_ns=at_stake_ns,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.rules.programs import Program, program_of
+from llmtop.analysis.kernels.family_shares import other_kinds
+from llmtop.analysis.kernels.programs import Program, program_of
+from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.report_rules import RULES
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES, TIMELINE, Launch, report
@@ -16,7 +22,19 @@ from tests.nsys_capture import US, Capture
 from tests.nsys_scenes import SCENES
 
 ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-JARGON = (".item()", "torch", "pin_memory", "vLLM", "non_blocking")
+JARGON = (
+    ".item()",
+    "torch",
+    "pin_memory",
+    "vLLM",
+    "VLLM",
+    "non_blocking",
+    "enforce-eager",
+    "scaled_dot",
+    "GIL",
+    "Triton",
+)
+"""What only authors of PyTorch programs can follow."""
 
 
 @pytest.mark.parametrize(
@@ -30,6 +48,9 @@ JARGON = (".item()", "torch", "pin_memory", "vLLM", "non_blocking")
         (("step",), "torchrun --nproc_per_node=2 train.py", Program.PYTORCH),
         (("step",), "./pythonesque --in torchrun.txt", Program.OTHER),
         (("matmul_gpu", "step_gpu"), "./solve", Program.OTHER),
+        (("cupy_multiply__float64", "gemv2T_kernel_val"), "python power_iteration.py", Program.OTHER),
+        (("loop_add_fusion_3", "nvjet_tst"), "python3 train.py", Program.OTHER),
+        (("cupy_copy", ATEN), "python3 both.py", Program.PYTORCH),
     ],
 )
 def test_names_and_the_command_line_tell_what_a_program_is(
@@ -80,3 +101,33 @@ def test_a_real_capture_of_openacc_is_told_so() -> None:
     if not path.exists():
         pytest.skip("the public captures are not here")
     assert program_of(load(path)) is Program.DIRECTIVES
+
+
+def constants(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module that are said whatever the program: neither documentation nor what cites or recognises."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.keyword) and node.arg == "pytorch":
+            continue
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "source" for to in node.targets):
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        yield from constants(node)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_no_rule_speaks_of_pytorch_but_to_its_authors(rule: Rule) -> None:
+    path = Path(inspect.getfile(rule))  # type: ignore[arg-type]
+    said = list(constants(ast.parse(path.read_text(encoding="utf-8"))))
+    assert said, path
+    assert not [(word, text) for text in said for word in JARGON if word in text]
+
+
+def test_the_note_on_kernels_of_no_family_names_the_programs_own_way_to_mark_them() -> None:
+    made = [report(Launch("step", 1000.0), command=f"/opt/ncu {program}") for program in ("./solve", "python3 run.py")]
+    assert [("nvtxRangePush" in other_kinds(one), "torch" in other_kinds(one)) for one in made] == [
+        (True, False),
+        (False, True),
+    ]

@@ -1,0 +1,82 @@
+"""What a captured program is written in, so that advice speaks of what its author can change."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.family import kernel_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llmtop.model import Trace
+
+
+class Program(Enum):
+    """Kinds of programs that are told different things."""
+
+    PYTORCH = auto()
+    DIRECTIVES = auto()
+    """Loops that a compiler makes kernels of: OpenACC, OpenMP."""
+    OTHER = auto()
+    """CUDA C++ and all else, or the capture does not tell."""
+
+
+_OF_TORCH = re.compile(r"(?:^|[\s/])(?:torchrun|accelerate|deepspeed|vllm|sglang)(?:\s|$)")
+_PYTHON = re.compile(r"(?:^|[\s/])python[\d.]*(?:\s|$)")
+_OF_OTHERS = re.compile(
+    r"^cupy_|\bcudapy::|^numba_|_cuda_kernel_(?:forward|backward)$"  # CuPy, Numba, Warp
+    r"|^(?:\w+_)?fusion(?:_\d+)?$|^wrapped_\w+$|\bEigen::|\btensorflow::"  # XLA (JAX), TensorFlow
+)
+"""Kernels that other frameworks for Python make."""
+_TORCH_RANGE = re.compile(r"^(?:aten|c10d|autograd|torch)::|Backward\d*(?:,|$)")
+_OF_DIRECTIVES = re.compile(r"(?:_\d+_gpu(?:__red)?|^nvkernel_\w+|^__omp_offloading_\w+)$")
+"""Names of kernels as nvc and nvfortran (function_line_gpu, nvkernel_) and LLVM make them of a loop."""
+
+
+@lru_cache(maxsize=4)
+def program_of(trace: Trace) -> Program:
+    """By its NVTX ranges, its command line and the names of its kernels.
+
+    A Python program without a kernel or range that tells is taken for PyTorch's, unless it has kernels of another
+    framework.
+    """
+    functions = () if trace.kernels is None else trace.kernels.functions
+    if 2 * _count(_OF_DIRECTIVES, functions) > len(functions):
+        return Program.DIRECTIVES
+    ranges, names = trace.spans.get("nvtx"), () if trace.kernels is None else trace.kernels.names
+    command = profiling.program(trace)
+    is_torch = (ranges is not None and _count(_TORCH_RANGE, ranges.names)) or _OF_TORCH.search(command)
+    if is_torch or any(kernel_kind(name).library == "PyTorch" for name in names):
+        return Program.PYTORCH
+    is_python = _PYTHON.search(command) and not _count(_OF_OTHERS, functions)
+    return Program.PYTORCH if is_python else Program.OTHER
+
+
+def _count(pattern: re.Pattern[str], names: Iterable[str]) -> int:
+    return sum(pattern.search(name) is not None for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of one thing, in the words of what a program is written in.
+
+    Attributes:
+        pytorch: What speaks of PyTorch, of its options, or of servers that are written in it stands here alone.
+        other: Also where the capture does not tell.
+        directives: Empty where it is as for others.
+    """
+
+    pytorch: str
+    other: str
+    directives: str = ""
+
+    def of(self, trace: Trace) -> str:
+        """Those for the program of a capture."""
+        said = {Program.PYTORCH: self.pytorch, Program.DIRECTIVES: self.directives, Program.OTHER: self.other}
+        return said[program_of(trace)] or self.other
