@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +12,11 @@ import pytest
 
 from llmtop.analysis.kernels.double_precision import OPCODES
 from llmtop.analysis.kernels.fusion import fusion_chains
+from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.table import FAILED, kernel_table
 from llmtop.analysis.rules import (
     attention_variant,
+    failed_launches,
     fusion_chances,
     kernel_compute_bound,
     kernel_enough_warps,
@@ -527,6 +531,40 @@ def test_how_accesses_lie_is_to_be_collected_before_it_is_mended() -> None:
     assert finding.next_command
 
 
+BREAKDOWN = "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed"
+LSU, ISSUED = (f"sm__{unit}.avg.pct_of_peak_sustained_elapsed" for unit in ("inst_executed_pipe_lsu", "inst_executed"))
+
+
+@pytest.mark.parametrize(
+    ("made_of", "at_stake_ns", "said"),
+    [
+        ({LSU: 80.0, ISSUED: 20.0}, 75_000.0, "compute 80 % is the load-store units of the SM; the rest of it is 20 %"),
+        ({LSU: 20.0, ISSUED: 80.0}, 0.0, ""),
+        ({}, 0.0, "what makes up compute was not collected"),
+    ],
+)
+def test_loads_and_stores_that_make_up_compute_are_no_other_limit(
+    made_of: Mapping[str, float], at_stake_ns: float, said: str
+) -> None:
+    both = {COMPUTE: 80.0, MEMORY: 80.0, DRAM: 1.0, **made_of, **({BREAKDOWN: ",".join(made_of)} if made_of else {})}
+    (finding,) = kernel_memory_roof.check(report(Launch("step", 100_000.0, both)))
+    assert finding.at_stake_ns == pytest.approx(at_stake_ns)
+    assert any(one.startswith(said) for one in finding.evidence if "compute" in one) == bool(said)
+
+
+def test_a_launch_that_failed_is_said_to_have_and_has_no_shape() -> None:
+    ran, failed = Launch("ran", 5000.0, LATENCY), Launch("broken", math.nan, grid=(0, 0, 0), block=(0, 0, 0))
+    trace = report(ran, failed)
+    (finding,) = failed_launches.check(trace)
+    assert (finding.subject, finding.severity) == ("broken", Severity.WARNING)
+    assert finding.message == "1 of 2 launches failed: shares of time are of the others"
+    table = kernel_table(trace, "shape")
+    cells = dict(zip([column.key for column in table.columns], table.cells(1), strict=True))
+    assert {cells[key] for key in ("grid", "block", "duration", "bound", "occupancy")} == {FAILED}
+    assert not any("of 2 kernels" in what for one in lacking(trace) for what, _ in one.parts), "none would bring it"
+    assert not list(failed_launches.check(report(ran)))
+
+
 def test_findings_are_ranked_by_time_at_stake_and_what_is_small_is_no_warning() -> None:
     conflicts, uncoalesced = FAULTS["bank conflicts"][0], FAULTS["uncoalesced"][0]
     trace = report(Launch("a", 4_000, conflicts), Launch("b", 90_000, uncoalesced), Launch("c", 6_000, LATENCY))
@@ -707,9 +745,9 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     found = [(finding.rule, finding.subject) for finding in diagnose(load(LADDER)).findings]
     assert found == [
         ("kernel-uncoalesced", "sgemm_naive"),
-        ("kernel-bank-conflicts", "smem_conflict"),
-        ("kernel-memory-roof", "sgemm_smem"),
         ("kernel-memory-roof", "sgemm_coalesced"),
+        ("kernel-memory-roof", "sgemm_smem"),
+        ("kernel-bank-conflicts", "smem_conflict"),
     ]
     llama = diagnose(load(LLAMA)).findings
     assert [finding.rule for finding in llama[:3]] == ["fusion-chances", "kernel-small-grid", "kernel-memory-roof"]

@@ -56,7 +56,7 @@ def _what(view: LaunchView) -> str:
     registers, shared = view.facts.registers, view.facts.shared_memory
     parts = [
         f"{time}{share}",
-        f"grid {dimensions(view.grid)}, block {dimensions(view.block)}",
+        "failed" if 0 in (*view.grid, *view.block) else f"grid {dimensions(view.grid)}, block {dimensions(view.block)}",
         "" if isinstance(registers, Unknown) else f"{registers} registers a thread",
         "" if isinstance(shared, Unknown) or not shared else f"{binary_bytes(shared)} shared memory a block",
         "" if isinstance(view.facts.waves, Unknown) else f"{quantity(view.facts.waves, '1')} waves",

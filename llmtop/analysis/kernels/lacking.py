@@ -74,7 +74,8 @@ def _of_time(trace: Trace) -> Iterator[Lacking]:
 
 def _of_kernels(trace: Trace) -> Iterator[Lacking]:
     kernels = kernels_of(trace)
-    facts = [kernels.facts(kernels.middle(row)) for row in kernels.groups()]
+    launches = (kernels.middle(row) for row in kernels.groups())
+    facts = [kernels.facts(launch) for launch in launches if not kernels.has_failed(launch)]
     lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
     count = Counter(missing.what for missing in lacks)
     reasons = {missing.what: missing.why.reason.split(";")[0] for missing in reversed(lacks)}

@@ -183,6 +183,12 @@ _WITHOUT_COUNTERS = KernelFacts(*[_NO_COUNTERS] * len(fields(KernelFacts)))
 """The facts of a launch in a capture that has only times."""
 
 
+FAILED = Unknown(
+    "the launch failed, or the profiler's replay of it: it has a grid or block of 0, and nothing was measured of it"
+)
+_OF_FAILED = KernelFacts(*[FAILED] * len(fields(KernelFacts)))
+
+
 def _column(values: array[int], i: int) -> int | None:
     """What a column of the kernel table tells of launch i, if it has one."""
     return values[i] if i < len(values) and values[i] >= 0 else None
@@ -258,7 +264,8 @@ class Kernels:
     def _with_shape(self, i: int, alike: Sequence[int]) -> str:
         grid = self.grid(i)
         block = f" of {dimensions(self.block(i))}" if [self.grid(one) for one in alike].count(grid) > 1 else ""
-        return f"{self.short_name(i)} [{dimensions(grid)}{block}]"
+        shape = "failed" if self.has_failed(i) else f"{dimensions(grid)}{block}"
+        return f"{self.short_name(i)} [{shape}]"
 
     def grid(self, i: int) -> Dim3:
         """Blocks of launch i in x, y, z."""
@@ -274,8 +281,14 @@ class Kernels:
         """A time as a share of all kernels' time, 0 to 1."""
         return ns / self.total_ns if ns == ns and self.total_ns > 0 else None
 
+    def has_failed(self, i: int) -> bool:
+        """Whether launch i never ran: no GPU takes a grid or a block without an element."""
+        return 0 in (*self.grid(i), *self.block(i))
+
     def facts(self, i: int) -> KernelFacts:
         """What the report says about launch i; decoded at the first call."""
+        if self.has_failed(i):
+            return _OF_FAILED
         if self.table.details is None:
             registers, shared = _column(self.table.registers, i), _column(self.table.shared_bytes, i)
             return replace(
@@ -421,23 +434,23 @@ def _calls(kernels: Kernels, row: Row) -> Cell:
 
 
 def _total(kernels: Kernels, row: Row) -> Cell:
-    return _time(row.total_ns)
+    return _time(kernels, row, row.total_ns)
 
 
 def _mean(kernels: Kernels, row: Row) -> Cell:
-    return _time(row.mean_ns)
+    return _time(kernels, row, row.mean_ns)
 
 
 def _shortest(kernels: Kernels, row: Row) -> Cell:
-    return _time(row.min_ns)
+    return _time(kernels, row, row.min_ns)
 
 
 def _longest(kernels: Kernels, row: Row) -> Cell:
-    return _time(row.max_ns)
+    return _time(kernels, row, row.max_ns)
 
 
-def _time(ns: float) -> Cell:
-    return ns if ns == ns else _NO_TIME
+def _time(kernels: Kernels, row: Row, ns: float) -> Cell:
+    return ns if ns == ns else FAILED if kernels.has_failed(row.launches[0]) else _NO_TIME
 
 
 _NO_TIME = c.not_collected("duration", c.SPEED_OF_LIGHT)
@@ -514,11 +527,11 @@ def _top_stall(kernels: Kernels, row: Row) -> Cell:
 
 
 def _grid(kernels: Kernels, row: Row) -> Cell:
-    return dimensions(kernels.grid(row.launches[0]))
+    return FAILED if kernels.has_failed(row.launches[0]) else dimensions(kernels.grid(row.launches[0]))
 
 
 def _block(kernels: Kernels, row: Row) -> Cell:
-    return dimensions(kernels.block(row.launches[0]))
+    return FAILED if kernels.has_failed(row.launches[0]) else dimensions(kernels.block(row.launches[0]))
 
 
 def dimensions(size: Dim3) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
@@ -21,7 +22,11 @@ source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Comput
 _REACHED_PERCENT = 86.0
 """Of the DRAM peak: what a plain copy reaches on an H100 (sample_traces/ncu/2025.3.1/copy-at-roof)."""
 _TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches on an H100"
-_TO_NEXT = "what is left up to the next unit's limit, were there no traffic to the caches"
+_TO_NEXT = "what is left up to the next limit (arithmetic, issue slots, DRAM), were there no traffic to the caches"
+_BREAKDOWN = "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed"
+"""A metric whose value is the names of those that compute throughput is the largest of."""
+_OF_TRAFFIC = re.compile(r"pipe_(?:lsu|tex)|_mio|^idc__|^l1tex__")
+"""Those of them that loads and stores themselves are."""
 _USED_OF_SECTORS = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
@@ -45,9 +50,9 @@ def judge(judged: Judged) -> Claim | None:
         judged,
         f"{_nearness(verdict)} {level} roof: {verdict.why}",
         _dram_action(judged) if in_dram else _cache_action(judged),
-        judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(verdict)),
+        judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(judged, verdict)),
         _TO_DRAM if in_dram else _TO_NEXT,
-        tuple(_traffic(judged)),
+        (*_traffic(judged), *(() if in_dram else _of_compute(judged, verdict))),
         ("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
         ADVICE,
     )
@@ -70,9 +75,33 @@ def _left_to_dram(verdict: Verdict) -> float:
     return max(0.0, 1 - verdict.memory / _REACHED_PERCENT)
 
 
-def _left_to_next(verdict: Verdict) -> float:
+def _left_to_next(judged: Judged, verdict: Verdict) -> float:
     """Without the traffic to the caches the next unit would be the limit."""
-    return max(0.0, 1 - max(verdict.compute or 0.0, verdict.dram or 0.0) / verdict.memory)
+    apart = _compute_apart(judged)
+    compute = verdict.compute or 0.0 if apart is None else apart[0]
+    return max(0.0, 1 - max(compute, verdict.dram or 0.0) / verdict.memory)
+
+
+def _compute_apart(judged: Judged) -> tuple[float, float] | None:
+    """Compute throughput by what is no traffic, and by what is: loads and stores have a pipe in the SM too, in %.
+
+    None where the report does not say what it is made of.
+    """
+    names = str(judged.metrics.get(_BREAKDOWN, "")).split(",")
+    known = {name: value for name in names if (value := judged.counter(name)) is not None}
+    traffic = [value for name, value in known.items() if _OF_TRAFFIC.search(name)]
+    others = [value for name, value in known.items() if not _OF_TRAFFIC.search(name)]
+    return (max(others), max(traffic, default=0.0)) if others else None
+
+
+def _of_compute(judged: Judged, verdict: Verdict) -> Iterator[str]:
+    """Why compute is as busy as memory, where it is."""
+    apart = _compute_apart(judged)
+    if verdict.bound is Bound.BALANCED and apart is None:
+        yield "what makes up compute was not collected: where it is loads and stores, more can be won than is said here"
+    elif apart is not None and apart[1] > apart[0]:
+        own, rest = percent(apart[1]), percent(apart[0])
+        yield f"compute {own} is the load-store units of the SM; the rest of it is {rest} (ncu)"
 
 
 _WEIGHTS = (
@@ -83,6 +112,8 @@ _MATRIX = Words(
     other="do more for each element that is read: several vectors at once (a matrix product in the place of "
     "matrix-vector products), or a narrower type",
 )
+_OF_ANY_PROGRAM = ("", "fp32", "fp64")
+"""Types of matrices; with narrower ones it is a model's."""
 _KV = "read less of the KV cache: quantise it (FP8), share prefixes, or a model with fewer KV heads (GQA, MLA)"
 _SENT = "send less: fewer or quantised all-reduces, or overlap them with compute"
 _STAYS = "fuse it with the kernels before and after it, so that what is between them stays on the chip"
@@ -109,6 +140,8 @@ _LIBRARY = (
 
 
 def _dram_action(judged: Judged) -> str:
+    if judged.kind.family in (Family.GEMM, Family.GEMV) and judged.kind.dtype not in _OF_ANY_PROGRAM:
+        return _WEIGHTS
     words = _DRAM_ACTIONS.get(judged.kind.family)
     return words.of(judged.trace) if words else _LIBRARY if judged.kind.library else _OTHER
 

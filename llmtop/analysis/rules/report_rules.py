@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RULES: tuple[Rule, ...] = (
     *named(
+        "failed_launches",
         "host_code",
         "host_waits",
         "host_descheduled",
