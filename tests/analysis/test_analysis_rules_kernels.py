@@ -546,7 +546,13 @@ LSU, ISSUED = (f"sm__{unit}.avg.pct_of_peak_sustained_elapsed" for unit in ("ins
 def test_loads_and_stores_that_make_up_compute_are_no_other_limit(
     made_of: Mapping[str, float], at_stake_ns: float, said: str
 ) -> None:
-    both = {COMPUTE: 80.0, MEMORY: 80.0, DRAM: 1.0, **made_of, **({BREAKDOWN: ",".join(made_of)} if made_of else {})}
+    both: dict[str, Value] = {
+        COMPUTE: 80.0,
+        MEMORY: 80.0,
+        DRAM: 1.0,
+        **made_of,
+        **({BREAKDOWN: ",".join(made_of)} if made_of else {}),
+    }
     (finding,) = kernel_memory_roof.check(report(Launch("step", 100_000.0, both)))
     assert finding.at_stake_ns == pytest.approx(at_stake_ns)
     assert any(one.startswith(said) for one in finding.evidence if "compute" in one) == bool(said)
@@ -687,6 +693,19 @@ def test_no_two_chains_have_one_name() -> None:
     assert len(names) == 3
     assert len(set(names)) == 3
     assert names[0] == "RMSNorm in parts, with cast to bf16 vec4"
+
+
+def test_steps_of_one_name_are_counted() -> None:
+    (chain,) = fusion_chains(timeline(*[NVJET, MUL, MUL, MUL, CAST] * 3))
+    assert chain.what == "elementwise mul fp32 vec4 x 3 → cast to bf16 vec4"
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_grids() -> None:
+    small = {**LATENCY, WAVES: 0.1, "launch__grid_size": 8}
+    trace = report(*(Launch("norm", 50_000.0 + i, small, grid=(8 + i, 1, 1)) for i in range(3)))
+    finding = only(trace, kernel_small_grid)
+    assert (finding.subject, finding.parts) == ("norm x 3", ("norm",))
+    assert [line.partition(":")[0] for line in finding.evidence[:3]] == ["norm [10]", "norm [9]", "norm [8]"]
 
 
 @pytest.mark.parametrize("names", [[NVJET, MUL, NVJET, CAST], [NVJET, NVJET], [MUL, NVJET]])

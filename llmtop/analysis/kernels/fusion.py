@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counters import number
@@ -82,8 +82,9 @@ def fusion_chains(trace: Trace) -> tuple[Chain, ...]:
 def _called(titles: Sequence[str]) -> str:
     words = " ".join(titles)
     known = next((title for title, steps in _PARTS if all(step in words for step in steps)), "")
-    steps = titles if len(titles) <= _STEPS_SHOWN else (*titles[:2], "…", titles[-1])
-    return known or " → ".join(steps)
+    runs = [(title, len(list(same))) for title, same in groupby(titles)]
+    steps = [title if times == 1 else f"{title} x {times}" for title, times in runs]
+    return known or " → ".join(steps if len(steps) <= _STEPS_SHOWN else (*steps[:2], "…", steps[-1]))
 
 
 def _told_apart(kernels: Kernels, chains: Sequence[Chain]) -> Iterator[Chain]:

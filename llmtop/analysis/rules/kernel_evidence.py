@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -51,6 +51,11 @@ class Judged:
     def name(self) -> str:
         """Its short name."""
         return self.kernels.short_name(self.launch)
+
+    @property
+    def row_name(self) -> str:
+        """The same with its grid, where others share it."""
+        return self.kernels.row_name(self.row)
 
     @property
     def facts(self) -> KernelFacts:
@@ -219,15 +224,26 @@ def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> I
         yield Finding(
             rule=rule,
             severity=stakes.severity(trace, at_stake_ns),
-            subject=first.judged.name if is_one else f"{len(same)} kernels",
+            subject=subject_of([claim.judged.name for claim in same]),
             message=first.what if is_one else f"{several}: {percent(100 * share)} of the kernels' time",
             evidence=(*_evidence(same), *_stake(trace, at_stake_ns, same)),
             action=first.action,
             next_command=first.judged.again(*first.sections),
             source=source,
             at_stake_ns=at_stake_ns,
-            parts=() if is_one else tuple(claim.judged.name for claim in same),
+            parts=() if is_one else tuple(dict.fromkeys(claim.judged.name for claim in same)),
         )
+
+
+def subject_of(names: Sequence[str]) -> str:
+    """What a finding about these is about; kernels of one name differ by their grids.
+
+    >>> subject_of(["gemm"]), subject_of(["gemm", "gemm"]), subject_of(["gemm", "norm", "gemm"])
+    ('gemm', 'gemm x 2', '3 kernels')
+    """
+    if len(set(names)) > 1:
+        return f"{len(names)} kernels"
+    return names[0] if len(names) == 1 else f"{names[0]} x {len(names)}"
 
 
 def _stake(trace: Trace, at_stake_ns: float, same: list[Claim]) -> Iterator[str]:
@@ -247,7 +263,7 @@ def _evidence(claims: list[Claim]) -> Iterator[str]:
         yield from tool_says(claim.judged, claim.advice)
         return
     for claim in claims[:_SHOWN]:
-        yield f"{claim.judged.name}: {claim.what}; {claim.judged.time}"
+        yield f"{claim.judged.row_name}: {claim.what}; {claim.judged.time}"
     if len(claims) > _SHOWN:
         yield f"and {len(claims) - _SHOWN} more"
 

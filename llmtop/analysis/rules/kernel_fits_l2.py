@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
 from llmtop.analysis.kernels.counters import total
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Judged, heavy
+from llmtop.analysis.rules.kernel_evidence import Judged, heavy, subject_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import binary_bytes, percent, si
 
@@ -37,10 +37,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         rule=id,
         severity=Severity.INFO,
-        subject=first.name if is_one else f"{len(found)} kernels",
+        subject=subject_of([one.name for one, _ in found]),
         message=f"limited by DRAM traffic that fits into L2 ({held}): {percent(100 * share)} of the kernels' time",
         evidence=(
-            *(f"{one.name}: {si(size, 'B')} from and to DRAM; {one.time} (ncu)" for one, size in found[:_SHOWN]),
+            *(f"{one.row_name}: {si(size, 'B')} from and to DRAM; {one.time} (ncu)" for one, size in found[:_SHOWN]),
             *([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []),
             "the profiler empties the caches before each pass (its default): in the program the data may be there",
         ),
@@ -48,7 +48,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         "after the kernel that makes its input, or both on a part at a time that fits",
         next_command=profiling.of_launch_as_run(trace, first.launch),
         source=source,
-        parts=() if is_one else tuple(one.name for one, _ in found),
+        parts=() if is_one else tuple(dict.fromkeys(one.name for one, _ in found)),
     )
 
 
