@@ -21,10 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench import cpu_ms
 from llmtop.analysis.threads.flame_diff import diff_trees
-from llmtop.analysis.threads.stall_tree import Wanted, stall_tree
+from llmtop.analysis.threads.flames import Wanted
+from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Stack
-from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.render.flame import draw_flame
 from llmtop.tui.render.look import Look
 from tests.live_traces import live_trace
@@ -125,7 +126,7 @@ async def key_rows(repeats: int) -> list[tuple[str, float]]:
             app.live.refresh_trace()
             await pilot.press("5", "z", "p")
             await pilot.pause()
-            assert isinstance(app.focused, StallFlamePane)
+            assert isinstance(app.focused, StacksPane)
             assert app.focused.wanted == Wanted(python=True)
             for key in KEYS:
                 times = []

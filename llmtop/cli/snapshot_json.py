@@ -10,13 +10,14 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
-from llmtop.analysis.pages.header import NO_TARGET, header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
+from llmtop.analysis.pages.header import header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
 from llmtop.analysis.roofline.server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.series.readings import (
+    NO_TARGET,
     counter_rate,
     gpu_tracks,
     latest,

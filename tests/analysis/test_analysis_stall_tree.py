@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from llmtop import ids
+from llmtop.analysis.threads.flames import Order, Wanted
 from llmtop.analysis.threads.stall_times import leading_thread, resting_threads
-from llmtop.analysis.threads.stall_tree import ENDED_THREADS, MergedNode, Order, Wanted, stall_tree
+from llmtop.analysis.threads.stall_tree import ENDED_THREADS, MergedNode, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import Missing, Origin, Stack, Trace, Track, TrackKind, Unknown, What
 from llmtop.vocabulary import PythonState

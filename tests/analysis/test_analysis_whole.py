@@ -41,10 +41,10 @@ from llmtop.analysis.server.history import server_history
 from llmtop.analysis.server.objectives import judged_now
 from llmtop.analysis.server.view import server_view
 from llmtop.analysis.threads.details import thread_details
+from llmtop.analysis.threads.flames import Order
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.analysis.threads.shares import ThreadsView, threads_view
-from llmtop.analysis.threads.stall_tree import Order
 from llmtop.analysis.threads.stall_tree import stall_tree as live_stall_tree
 from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_table, syscalls_view
 from llmtop.analysis.threads.table import threads_table

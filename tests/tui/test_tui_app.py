@@ -19,10 +19,10 @@ from textual import events
 from textual.strip import Strip
 from textual.widgets import Static
 
-from llmtop.analysis.threads.stall_tree import Order
+from llmtop.analysis.threads.flames import Order
 from llmtop.tui.app import LlmtopApp, give_back_memory, settle
 from llmtop.tui.driver import TerminalDriver
-from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
 from tests.tui.live_app import fixed_app, running
@@ -173,7 +173,7 @@ async def test_the_palette_has_what_every_key_does() -> None:
         assert commands[title].help == "key: f"
         await commands[title].callback()
         await pilot.pause()
-        flame = app.live.pane(StallFlamePane)
+        flame = app.live.pane(StacksPane)
         assert (app.focused, flame.wanted.order) == (flame, Order.BY_STATE)
         assert not {"Maximize", "Screenshot", "Keys"} & commands.keys()
 

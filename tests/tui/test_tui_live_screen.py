@@ -21,7 +21,7 @@ from llmtop.session import Session
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.server import ServerPane
-from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.base import Dialog, FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
@@ -591,7 +591,7 @@ async def test_a_fault_in_a_frame_that_was_waited_for_ends_the_program() -> None
 
 async def test_panes_of_one_pace_come_to_be_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
     app = fixed_app()
-    kinds: tuple[type[Pane[Any]], ...] = (ThreadsPane, StallFlamePane, LanesPane)
+    kinds: tuple[type[Pane[Any]], ...] = (ThreadsPane, StacksPane, LanesPane)
     drawn: dict[type[Pane[Any]], list[int]] = {kind: [] for kind in kinds}
     async with running(app) as pilot:
         first = session_of(app).now.end_ns
@@ -611,7 +611,7 @@ async def test_panes_of_one_pace_come_to_be_drawn_together(monkeypatch: pytest.M
             app.live.refresh_trace()
             await pilot.pause()
     assert drawn[ThreadsPane] == [3, 5, 7]
-    assert drawn[StallFlamePane] == drawn[LanesPane] == [2, 3, 5, 7]
+    assert drawn[StacksPane] == drawn[LanesPane] == [2, 3, 5, 7]
 
 
 async def test_nothing_is_drawn_below_a_screen_that_covers_it() -> None:

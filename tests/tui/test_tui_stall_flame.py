@@ -10,10 +10,12 @@ from textual import events
 from textual.pilot import Pilot
 
 from llmtop import ids, whats
+from llmtop.analysis.threads.flames import FlameView
+from llmtop.analysis.threads.stall_flame import notes
 from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown, What
-from llmtop.tui.panes.stall_flame import FlameView, StallFlamePane
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.live import LiveApp
 from llmtop.vocabulary import ON_CPU
@@ -69,8 +71,8 @@ def app_of(pilot: Pilot[int]) -> LiveApp:
     return pilot.app
 
 
-def pane_of(pilot: Pilot[int]) -> StallFlamePane:
-    return app_of(pilot).live.pane(StallFlamePane)
+def pane_of(pilot: Pilot[int]) -> StacksPane:
+    return app_of(pilot).live.pane(StacksPane)
 
 
 async def show(pilot: Pilot[int], trace: Trace) -> str:
@@ -202,20 +204,19 @@ async def test_orders_search_and_zoom_work_on_a_comparison(pilot: Pilot[int]) ->
 
 
 def test_a_past_window_is_named_and_a_fresh_one_tells_its_length() -> None:
-    pane = StallFlamePane()
     trace = trace_of(NATIVE)
     tree = stall_tree(trace)
-    assert list(pane._notes(tree, trace, trace)) == ["last 10 s"]
+    assert list(notes(tree, trace, trace)) == ["last 10 s"]
     started = replace(trace, start_ns=trace.end_ns - 6 * NS_PER_S)
-    assert list(pane._notes(tree, started, started)) == ["last 6 s"]
+    assert list(notes(tree, started, started)) == ["last 6 s"]
     later = replace(trace, end_ns=trace.end_ns + 9 * NS_PER_S)
-    assert list(pane._notes(tree, later, later)) == ["last 10 s", "functions of 9 s earlier"]
+    assert list(notes(tree, later, later)) == ["last 10 s", "functions of 9 s earlier"]
 
 
 def test_idle_threads_are_left_out_until_they_are_wanted() -> None:
     idle = tuple(replace(NATIVE[0], state="futex", track=ids.thread(7, tid)) for tid in (98, 99))
     busy = replace(NATIVE[0], state=ON_CPU, track=ids.thread(7, 7))
-    pane = StallFlamePane().within(Context(TARGET))
+    pane = StacksPane().within(Context(TARGET))
     trace = trace_of((busy, *idle))
     view = pane.view(trace)
     assert isinstance(view, FlameView)
@@ -237,7 +238,7 @@ async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
         for key in ("5", "z", "p"):
             app.post_message(events.Key(key, key))
         await pilot.pause()
-        assert app.live.pane(StallFlamePane).wanted.python
+        assert app.live.pane(StacksPane).wanted.python
 
 
 async def test_without_probes_states_stand_alone_and_threads_that_sleep_take_a_line(pilot: Pilot[int]) -> None:

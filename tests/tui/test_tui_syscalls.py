@@ -6,11 +6,13 @@ from textual.app import App, ComposeResult
 
 from llmtop import ids
 from llmtop.analysis.series.histograms import Quantile
-from llmtop.analysis.threads.stall_tree import Order, stall_tree
+from llmtop.analysis.threads.flames import Order
+from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.threads.syscalls import NOT_TIMED, Syscall, SyscallsView
 from llmtop.model import Missing, Origin, Stack, Trace, Unknown, What
-from llmtop.tui.panes.stall_flame import StallFlamePane, found_share, names_of, path_of
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.view import Context
+from llmtop.tui.render.flame import found_share, names_of, path_of
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.syscalls import draw_syscalls
 from tests.live_traces import SOURCES, TARGET
@@ -71,17 +73,17 @@ def test_a_found_name_counts_once_a_stack() -> None:
 
 class FlameApp(App[None]):
     def compose(self) -> ComposeResult:
-        yield StallFlamePane().within(Context(TARGET))
+        yield StacksPane().within(Context(TARGET))
 
 
-def text_of(pane: StallFlamePane) -> list[str]:
+def text_of(pane: StacksPane) -> list[str]:
     return [strip.text.rstrip() for strip in pane._strips]
 
 
 async def test_moving_zooming_searching_and_turning_the_flame() -> None:
     app = FlameApp()
     async with app.run_test(size=(60, 12)) as pilot:
-        pane = app.query_one(StallFlamePane)
+        pane = app.query_one(StacksPane)
         pane.focus()
         pane.show(TRACE)
         await pilot.pause()
@@ -106,7 +108,7 @@ async def test_the_flame_says_why_there_is_none() -> None:
     why = Unknown("only root may load probes", "sudo llmtop --attach PID")
     app = FlameApp()
     async with app.run_test(size=(60, 12)) as pilot:
-        pane = app.query_one(StallFlamePane)
+        pane = app.query_one(StacksPane)
         pane.show(Trace(Origin("live"), missing=(Missing(What("ebpf"), why),), sources=SOURCES))
         await pilot.pause()
         assert "only root may load probes" in "".join(text_of(pane))

@@ -14,7 +14,7 @@ MODULES = (
     "server",
     "gpu",
     "threads",
-    "stall_flame",
+    "stacks",
     "syscalls",
     "log",
     "lanes",

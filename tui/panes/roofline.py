@@ -64,6 +64,12 @@ class RooflinePane(PagedPane[RooflineView]):
     def _is_choice(self, view: RooflineView) -> bool:
         return bool(view.points) and self._trace is not None and not has_trail(self._trace)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A trail has no points to step through."""
+        if action in self.of_files and self._trace is not None and has_trail(self._trace):
+            return False
+        return super().check_action(action, parameters)
+
     def count(self) -> int:
         return max(1, len(self._view.points)) if isinstance(self._view, RooflineView) else 1
 

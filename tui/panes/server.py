@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from textual.content import Content
 
 from llmtop import ids
-from llmtop.analysis.pages.header import NO_TARGET
+from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.history import WINDOW_NS, server_history
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.model import NS_PER_S, TrackKind, Unknown

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from llmtop.analysis.pages.header import NO_TARGET
+from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.heatmaps import syscall_heatmap
 from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_table, syscalls_view
 from llmtop.model import Unknown

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from llmtop.analysis.pages.header import NO_TARGET
+from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.heatmaps import run_queue_heatmap
 from llmtop.analysis.threads.details import thread_details
 from llmtop.analysis.threads.shares import ThreadsView, threads_view

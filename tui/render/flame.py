@@ -18,6 +18,8 @@ from llmtop.units import percent, quantity
 
 Path: TypeAlias = tuple[int, ...]
 """A frame by its way from the root: the index among the children at each step."""
+Names: TypeAlias = tuple[tuple[str, str], ...]
+"""A frame by the (name, kind) of each step from the root: places change from frame to frame, names do not."""
 
 _REVERSE = Style(reverse=True, dim=False)
 """Faint letters on a bright ground could not be read."""
@@ -106,6 +108,16 @@ def _cell(parent: Frame, before: float) -> int:
     """Where a child begins that has `before` left of it: a half goes up, so that what is a cell wide never vanishes."""
     width = parent.stop - parent.start
     return parent.start + min(width, int(width * (before / parent.node.total) + 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWords:
+    """What frames say: their colour's role, their name, what stands behind it, and what the last line tells of one."""
+
+    role_of: Callable[[StackNode], str] = lambda node: "accent"
+    label_of: Callable[[StackNode], str] = lambda node: node.name
+    value_of: Callable[[StackNode], str] = lambda node: ""
+    about: Callable[[StackNode], Sequence[Part]] | None = None
 
 
 def draw_flame(
@@ -240,3 +252,49 @@ def step_aside(root: StackNode, path: Path, step: int) -> Path:
         return path
     count = len(node_at(root, path[:-1]).children)
     return (*path[:-1], max(0, min(count - 1, path[-1] + step)))
+
+
+def step_to_end(root: StackNode, path: Path) -> Path:
+    """The end of the heaviest stack below a frame."""
+    node, below = node_at(root, path), []
+    while node.children:
+        node = node.children[0]
+        below.append(0)
+    return (*path, *below)
+
+
+# -- frames by their names -------------------------------------------------------------------------------------
+
+
+def path_of(root: StackNode, names: Names) -> Path:
+    """The way to a frame of these names, as far as there is one in this tree."""
+    path: list[int] = []
+    for name in names:
+        index = next((i for i, child in enumerate(root.children) if (child.name, child.kind) == name), None)
+        if index is None:
+            break
+        path.append(index)
+        root = root.children[index]
+    return tuple(path)
+
+
+def names_of(root: StackNode, path: Path) -> Names:
+    """The names on the way to a frame."""
+    names = []
+    for index in path:
+        root = root.children[index]
+        names.append((root.name, root.kind))
+    return tuple(names)
+
+
+def found_share(root: StackNode, text: str) -> float:
+    """The share of time in stacks with a frame of this name, each counted once; 0 to 1."""
+    wanted = text.casefold()
+    found, waiting = 0.0, [root]
+    while waiting:
+        node = waiting.pop()
+        if wanted in node.name.casefold():
+            found += node.total
+        else:
+            waiting += node.children
+    return found / root.total if root.total else 0.0

@@ -24,7 +24,7 @@ from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.roofline import RooflinePane
-from llmtop.tui.panes.stall_flame import StallFlamePane
+from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.panes.view import NO_ROWS, Context
@@ -422,7 +422,7 @@ class LiveScreen(FullScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While the flame takes text, Escape is its own; few panes have a heatmap."""
-        if action == "live" and isinstance(self.focused, StallFlamePane) and self.focused.is_searching:
+        if action == "live" and isinstance(self.focused, StacksPane) and self.focused.is_searching:
             return False
         if action == "heatmap":
             return self._place.heatmap is not None and not self.where.is_log_open
@@ -448,7 +448,7 @@ class LiveScreen(FullScreen):
         self.pane(LanesPane).choose_gpu(None if gpu == ALL_GPUS else gpu)
         self.refresh_trace()
 
-    def on_stall_flame_pane_asked(self, message: StallFlamePane.Asked) -> None:
+    def on_stacks_pane_asked(self, message: StacksPane.Asked) -> None:
         """Have collectors take, or leave, what is taken on demand only."""
         self.session.ask(message.what, message.is_wanted)
 

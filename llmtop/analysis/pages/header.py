@@ -9,7 +9,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.rules.signals import is_awaited, is_starting
-from llmtop.analysis.series.readings import counter_rate, latest, target_gpus, why_no_gpu
+from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, target_gpus, why_no_gpu
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import Judged, judged
 from llmtop.analysis.server.view import ServerView, server_load
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from llmtop.model import Metric, Target
 
-NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 HUNG = "hung:"
 """How the reason of a GPU begins whose driver call does not return."""
 SELF_WINDOW_NS = 10 * NS_PER_S

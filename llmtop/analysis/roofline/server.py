@@ -21,7 +21,7 @@ from llmtop.analysis.roofline.estimate import ESTIMATE_WINDOW_NS, SERVER_ESTIMAT
 from llmtop.analysis.roofline.live import all_gpus_view, live_view, with_estimate
 from llmtop.analysis.roofline.model_facts import ModelSize, decode_intensity, model_size
 from llmtop.analysis.roofline.work import with_work
-from llmtop.analysis.series.readings import latest, server_track, target_gpus, why_kind_missing, why_no_gpu
+from llmtop.analysis.series.readings import NO_TARGET, latest, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.views import Quality, Refusal, RooflinePoint, RooflineView
 from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
@@ -39,7 +39,6 @@ are of windows that end up to a logging interval (10 s) apart, in which a busy s
 _OVER = Unknown(
     "the server serves no requests any more: its numbers are of before", "the findings say what became of it"
 )
-_NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 
 
 def server_roofline(
@@ -60,7 +59,7 @@ def server_roofline(
         now_ns: The moment to look from; by default the newest.
     """
     gpus = target_gpus(trace, target)
-    dtype = target.dtype if target is not None else _NO_TARGET
+    dtype = target.dtype if target is not None else NO_TARGET
     if gpu is None:
         shown = gpus
         view = all_gpus_view(trace, gpus, dtype, trail_s=trail_s, now_ns=now_ns)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from llmtop.model import Metric, Source, Target, Track, What
 
+NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
 

@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from llmtop import whats
+from llmtop.analysis.threads.flames import FlameView
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
+from llmtop.units import number
 
 _NONE = Unknown("this file has no stacks")
 
@@ -52,6 +54,14 @@ def stack_tree(trace: Trace) -> StackTree | Unknown:
             frame.total += stack.weight
         frame.own += stack.weight
     return StackTree(_frozen(made), unit, None if root.total else Unknown("the stacks of this file weigh nothing"))
+
+
+def stack_flame(trace: Trace) -> FlameView | Unknown:
+    """The flame of a file's stacks, or why there is none."""
+    tree = stack_tree(trace)
+    if isinstance(tree, Unknown) or tree.why_not is not None:
+        return tree if isinstance(tree, Unknown) else tree.why_not or _NONE
+    return FlameView(tree, (f"{number(tree.root.total)} {tree.unit}",), has_states=False)
 
 
 def _frozen(made: list[_Frame]) -> StackNode:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids, whats
 from llmtop.analysis.series.readings import told_why_unseen
+from llmtop.analysis.threads.flames import Order, Wanted
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
@@ -56,32 +56,6 @@ _PLUMBING = frozenset(
 what has no name, of which code without frame pointers gives several that differ by chance."""
 _STATE_KINDS = {ON_CPU: "running", RUN_QUEUE: "queued"}
 _NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes")
-
-
-class Order(Enum):
-    """What stands above what, and which stacks are in it. The value says so on the screen."""
-
-    BY_THREAD = "by thread"
-    BY_STATE = "by state"
-    WAITING = "waits only"
-    RUNNING = "on-CPU only"
-    INVERTED = "from the innermost function"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be in the tree.
-
-    Attributes:
-        python: Put Python functions into the stacks, where interpreters were looked at.
-        detail: With line numbers, the interpreter's own frames, and how system calls and threads begin.
-        without: Threads (ids of tracks) whose sleep is left out; see `stall_times.resting_threads`.
-    """
-
-    order: Order = Order.BY_THREAD
-    python: bool = True
-    detail: bool = False
-    without: frozenset[TrackId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

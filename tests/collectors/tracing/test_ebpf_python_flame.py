@@ -8,7 +8,8 @@ import time
 import pytest
 
 from llmtop import whats
-from llmtop.analysis.threads.stall_tree import Order, StallTree, Wanted, stall_tree
+from llmtop.analysis.threads.flames import Order, Wanted
+from llmtop.analysis.threads.stall_tree import StallTree, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.collectors.pyspy import PySpyCollector
 from llmtop.collectors.pyspy_dump import find_program
