@@ -368,3 +368,190 @@ def test_slices_keep_to_their_share_of_the_budget(followed: Followed, clock: Clo
     assert one.why_sampled().endswith("in slices: at 80,000 switches a second it would cost more than the budget")
     one.set_effort(Effort(0, "off", scheduler=True), [PID])
     assert (followed.is_on, one.why_sampled()) == (True, "")
+
+
+# -- what comes, goes, and costs ---------------------------------------------------------------------------------------
+
+
+def test_what_has_ended_is_forgotten_by_every_part(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process, or thread, of the same id begins at nothing; only its own kind is taken for it."""
+    alive = {PID: "77", TID: "78"}
+    monkeypatch.setattr(system, "start_time", lambda pid: alive.get(pid, ""))
+    monkeypatch.setattr(system, "is_process", lambda pid: pid in alive)
+    one = helper(stacks=True)
+    calls, scheduler, lifecycle = (programs.modules[name] for name in ("calls", "scheduler", "lifecycle"))
+    lifecycle["targets"].put((TID,), (0,))
+    clock.sleep(1.0)
+    assert one.look()["born"] == (TID,)
+
+    def counts() -> None:
+        for pid, count in ((PID, 3), (TID, 5)):
+            calls["calls"].put((pid, READ), (count, 0, 900, 0, *slots(s2=count)))
+            calls["spins"].put((pid, POLL | WITHOUT_WAIT), (count, pid))
+            scheduler["waits"].put((pid, READ, 1), (count * MS, 1, pid, 6))
+            scheduler["threads"].put(
+                (pid,), (0, 0, 0, 0, 0, pid, 0xFFFFFFFF, 0, 0, 0, 0, 0, -1, -1, 0, *slots(s1=count))
+            )
+
+    counts()
+    clock.sleep(1.0)
+    before = one.look()
+    assert sorted(row.pid for row in before["calls"] if row.call == READ) == [PID, TID]
+    del alive[TID]
+    lifecycle["ended"].put((TID,), (TID,))
+    clock.sleep(1.0)
+    last = one.look()
+    assert (last["gone"], last["ended"], one.processes) == ((TID,), [(TID, TID)], (PID,))
+    assert {key[0] for name in ("waits", "threads") for key in scheduler[name].rows} == {PID}
+    assert {key[0] for name in ("calls", "spins") for key in calls[name].rows} == {PID}
+    counts()
+    one.look()
+    counts()
+    clock.sleep(1.0)
+    again = one.look()
+    assert sorted(row[:3] for row in again["calls"] if row.call == READ) == [(TID, READ, 5)]
+    assert (again["gone"], again["renewed"], again["ended"]) == ((), (), [])
+
+
+def test_a_process_that_is_another_program_has_its_names_and_libraries_looked_up_anew(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = helper(stacks=True)
+    forgotten: list[tuple[str, object]] = []
+    monkeypatch.setattr(one._symbols, "forget", lambda pid: forgotten.append(("symbols", pid)))
+    monkeypatch.setattr(one._symbols, "tick", lambda: forgotten.append(("tick", None)))
+    assert one._samples is not None
+    assert one._scheduler is not None
+    monkeypatch.setattr(one._samples, "forget_names", lambda pids: forgotten.append(("samples", list(pids))))
+    monkeypatch.setattr(one._scheduler.scheduler, "forget_names", lambda pid: forgotten.append(("scheduler", pid)))
+
+    def read(now: int, gone: Iterator[int]) -> list[object]:
+        forgotten.append(("library", list(gone)))
+        return []
+
+    monkeypatch.setattr(one._library, "read", read)
+    programs.modules["lifecycle"]["renewed"].put((PID,), (1,))
+    clock.sleep(1.0)
+    assert one.look()["renewed"] == (PID,)
+    told = [("symbols", PID), ("scheduler", PID), ("samples", [PID]), ("library", [PID])]
+    assert forgotten == [("tick", None), *told]
+
+
+@pytest.mark.parametrize(
+    ("calls", "elapsed_s", "ticks"), [(1_600_000, 0.2, 4), (3_500_000, 1.0, 7), (6_600_000, 2.0, 6)]
+)
+def test_the_budget_is_weighed_by_the_time_since_the_last_tick(
+    programs: Programs, clock: Clock, calls: int, elapsed_s: float, ticks: int
+) -> None:
+    """Of a core for calls at 330 ns each; what is over it is shed when it comes to a second's worth."""
+    one = helper(1.5)
+    clock.sleep(1.0)
+    one.tick()
+    told = []
+    while not one._governor.shed:
+        Hits.counts["call"] += calls
+        clock.sleep(elapsed_s)
+        one.tick()
+        told.append(one._governor.effort.calls)
+    assert len(told) == ticks
+
+
+def test_what_a_stack_costs_is_learned_of_fifty(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = helper(stacks=True)
+    learned: list[tuple[str, float]] = []
+    monkeypatch.setattr(one._governor, "learn", lambda kind, ns: learned.append((kind, ns)))
+    for stacks, spent_ns in ((49, 490_000), (1, 10_000), (100, 500_000), (20, 1), (30, 99_999)):
+        Hits.counts["stack"] += stacks
+        Hits.counts["stack_ns"] = Hits.counts.get("stack_ns", 0) + spent_ns
+        clock.sleep(0.2)
+        one.tick()
+    assert learned == [("stack", 10_000), ("stack", 5_000), ("stack", 2_000)]
+
+
+def test_each_probe_is_attached_to_its_tracepoint_and_goes_with_its_effort(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached: list[tuple[str, object]] = []
+    number: dict[str, int] = {}
+
+    def load(module: RecordedModule, function: str, kind: int, expected_attach: int = 0) -> int:
+        names = {5: "tracepoint", 7: "timer", 17: "raw"}
+        attached.append((f"load {names[kind]}", function))
+        return number.setdefault(function, 100 + len(number))
+
+    def attach(name: str, program: int) -> int:
+        attached.append((name, next(function for function, at in number.items() if at == program)))
+        return 0
+
+    def attach_timer(kind: int, hertz: int, program: int) -> list[int]:
+        attached.append((f"{kind} at {hertz}", next(function for function, at in number.items() if at == program)))
+        return [0]
+
+    monkeypatch.setattr(RecordedModule, "load", load)
+    for module, name in (
+        (lifecycle_module, "attach_tracepoint"),
+        (scheduler_module, "attach_tracepoint"),
+        (calls_module, "attach_raw_tracepoint"),
+    ):
+        monkeypatch.setattr(module, name, attach)
+    monkeypatch.setattr(samples_module, "attach_timer", attach_timer)
+    one = helper(stacks=True)
+    assert attached == [
+        ("load tracepoint", "on_fork"), ("sched:sched_process_fork", "on_fork"),
+        ("load tracepoint", "on_exit"), ("sched:sched_process_exit", "on_exit"),
+        ("load tracepoint", "on_exec"), ("sched:sched_process_exec", "on_exec"),
+        ("load tracepoint", "on_wakeup"), ("load tracepoint", "on_waking"), ("load tracepoint", "on_switch"),
+        ("load raw", "on_call"), ("load raw", "on_return"), ("load timer", "on_sample"),
+        ("sched:sched_wakeup", "on_wakeup"), ("sched:sched_waking", "on_waking"), ("sched:sched_switch", "on_switch"),
+        ("sys_enter", "on_call"), ("sys_exit", "on_return"), (f"0 at {HERTZ}", "on_sample"),
+    ]  # fmt: skip
+    attached.clear()
+    samples = one._samples
+    assert samples is not None
+    assert samples.is_on
+    Hits.counts["call"] += 100_000_000
+    clock.sleep(1.0)
+    one.tick()
+    assert (one._governor.effort.calls, samples.is_on, attached) == ("off", False, [])
+
+
+def test_threads_followed_in_slices_are_told_as_sampled_until_they_are_not(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = helper()
+    assert one._scheduler is not None
+    words = ["a fifth of the time", ""]
+    monkeypatch.setattr(one._scheduler, "why_sampled", lambda: words.pop(0))
+    one.tick()
+    longer = "a longer window holds more slices: llmtop snapshot --seconds 30"
+    assert one.missing == {"scheduler.sampled": ("a fifth of the time", longer)}
+    one.tick()
+    assert one.missing == {}
+
+
+@pytest.mark.parametrize("part", ["scheduler", "syscalls", "samples"])
+def test_a_part_that_cannot_be_attached_is_left(
+    programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def refuse(*arguments: object) -> int:
+        raise OSError(1, "no")
+
+    module, name = {
+        "scheduler": (scheduler_module, "attach_tracepoint"),
+        "syscalls": (calls_module, "attach_raw_tracepoint"),
+        "samples": (samples_module, "attach_timer"),
+    }[part]
+    monkeypatch.setattr(module, name, refuse)
+    one = helper(stacks=True)
+    clock.sleep(1.0)
+    told = one.look()
+    assert list(told["missing"]) == [part]
+    assert [one._scheduler is None, one._calls is None, one._samples is None] == [
+        part == other for other in ("scheduler", "syscalls", "samples")
+    ]
+    assert ("calls" in told, "waits" in told) == (part != "syscalls", part != "scheduler")
+    assert one.knows_calls is (part != "scheduler")
