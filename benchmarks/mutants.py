@@ -34,7 +34,11 @@ from benchmarks.mutations import Mutant, functions, mutants
 ROOT = Path(__file__).resolve().parent.parent
 RECORD, KNOWN = ROOT / ".mutants.json", ROOT / "benchmarks" / "mutants.toml"
 PLACES = ("llmtop/analysis", "parsers", "collectors")
-TESTS = ("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/cli")
+TESTS = (
+    *("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/cli"),
+    *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies")),
+    "tests/test_verdicts_by_engine.py",
+)
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
 STARTING_S, SLOWER = 30.0, 10.0
 """What a run may take: a start, and so many times what its tests took when they were recorded."""
@@ -161,21 +165,32 @@ class Tree:
         return self.run(["-m", "pytest", *PYTEST, "-x", f"@{chosen}"], timeout_s) == 0
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run its function, or anything of its file where it is in none: the quickest first.
+        """The tests that run its function, or anything of its file and of those that import it where it is in none.
 
-        Where there are none, the code runs in another process: then all in the files that import its package or module.
+        The quickest first. Where there are none, the code runs in another process: then all in the files that import
+        its package or module.
         """
         inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
-        runs = f"{mutant.path}:{inside or ''}"
-        chosen = [
-            name
-            for name, test in self.tests.items()
-            if (runs in test["runs"] if inside else any(one.startswith(runs) for one in test["runs"]))
-        ]
+        files = tuple(f"{path}:" for path in (mutant.path, *self._users(mutant.path)))
+        runs = {name: test["runs"] for name, test in self.tests.items()}
+        if inside:
+            chosen = [name for name, ran in runs.items() if f"{mutant.path}:{inside}" in ran]
+        else:
+            chosen = [name for name, ran in runs.items() if any(one.startswith(files) for one in ran)]
         if not chosen:
             near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")
             chosen = [name for name in self.tests if near.search((self.folder / name.split("::")[0]).read_text())]
         return sorted(chosen, key=lambda name: self.tests[name]["seconds"])
+
+    def _users(self, path: str) -> list[str]:
+        """The files that import something of a file: a limit that it names may be held by them alone."""
+        module = path.removeprefix("llmtop/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        package, _, name = module.rpartition(".")
+        imports = re.compile(
+            rf"^\s*from llmtop\.(?:{re.escape(module)} import|{re.escape(package)} import .*\b{name}\b)", re.MULTILINE
+        )
+        every = [file for place in PLACES for file in sources(self.folder, place)]
+        return [file for file in every if imports.search((self.folder / file).read_text())]
 
 
 def module_of(path: str) -> str:

@@ -76,3 +76,12 @@ def test_a_change_that_a_test_notices_is_killed(small_tree: Tree) -> None:
     assert small_tree.fate(made["return a < 2"]) == "survived"
     assert small_tree.fate(made["return (a >= 30)"]) == "no test"
     assert (small_tree.folder / "parsers/x.py").read_text() == (mutants_module.ROOT / "parsers/x.py").read_text()
+
+
+def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> None:
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    (small_tree.folder / "parsers/limits.py").write_text("MOST = 3\n")
+    (small_tree.folder / "parsers/y.py").write_text("from llmtop.parsers.limits import MOST\n")
+    small_tree.tests["tests/parsers/test_y.py::test_three"] = {"seconds": 1.0, "runs": ["parsers/y.py:.is_most"]}
+    limit, *_ = drawn(small_tree.folder, "parsers/limits.py", 99, 1)
+    assert small_tree.tests_of(limit) == ["tests/parsers/test_y.py::test_three"]
