@@ -124,6 +124,15 @@ def test_nvml_gives_the_published_dram_peak(bits: int, mhz: int, published: floa
     assert peak.source.startswith("NVML")
 
 
+@pytest.mark.parametrize(
+    ("bits", "mhz", "is_said"), [(1, 1, True), (0, 2619, False), (5120, 0, False), (-1, 2619, False), (5120, -1, False)]
+)
+def test_a_bus_of_no_width_is_not_nvmls_word(bits: int, mhz: int, is_said: bool) -> None:
+    peak = dram_peak({"bus_width_bits": bits, "max_memory_mhz": mhz}, Unknown("not listed"))
+    known = Quantity(250_000.0, "bytes/s", "NVML: 1 bit x 1 MHz x 2")
+    assert peak == (known if is_said else Unknown("NVML gives no memory bus width and clock"))
+
+
 def test_without_nvmls_word_the_table_gives_the_dram_peak() -> None:
     h100 = find_gpu("NVIDIA H100 80GB HBM3")
     peak = dram_peak({"bus_width_bits": Unknown("not said"), "max_memory_mhz": 2619}, h100)

@@ -191,6 +191,8 @@ TITLES = {
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, at::native::ArgMaxOps<float>>>(T3)": (
         "reduce argmax bf16"
     ),
+    "triton_poi_fused_add_mul_silu_sub_1": "fused add,mul,silu,sub",
+    "triton_poi_fused_add_div_mul_silu_sub_1": "fused add,div,mul,silu…",
     "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0": "fused to_copy,add,mean,mul…",
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "NCCL AllReduce Sum_bf16_RING_LL",
     "sgemm_naive(int, const float *, const float *, float *)": "",

@@ -34,12 +34,23 @@ def made(folder: Path, pauses: list[list[int]]) -> Trace:
     [
         ([[30], [35], [32], [31]], Recurrence("step #", 4, 30 * MS, 35 * MS)),
         ([[50, 34, 9], [30], [2, 31], [32], [31, 3]], Recurrence("step #", 5, 30 * MS, 34 * MS)),
+        ([[30], [15], [60], [30], [30]], Recurrence("step #", 5, 15 * MS, 60 * MS)),
+        ([[30], [14], [30], [30], [30]], None),
+        ([[30], [61], [30], [30], [30]], None),
+        ([[30, 30], [30], [30], [30], [30]], Recurrence("step #", 5, 30 * MS, 30 * MS)),
+        ([[30], [30], [30]], Recurrence("step #", 3, 30 * MS, 30 * MS)),
         ([[30], [35]], None),
         ([[30], [], [], []], None),
         ([[90], [2], [2], [90]], None),
         ([[30, 30], [30, 31], [30], [30]], None),
     ],
-    ids=["each", "the first has more", "too few", "once", "of two kinds", "twice"],
+    ids=[
+        *("each", "the first has more", "half and twice", "less than half", "more than twice", "one in five has two"),
+        *("three", "too few"),
+        "once",
+        "of two kinds",
+        "twice",
+    ],
 )
 def test_a_gap_comes_back_where_each_range_has_one_like_it(
     pauses: list[list[int]], found: Recurrence | None, tmp_path: Path
