@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,32 +21,28 @@ _SECTION = re.compile(r"^### An? (?P<kind>\w+)\n(?P<text>.*?)(?=^##)", re.DOTALL
 _BLOCK = re.compile(r"^```(?P<language>\w+) (?P<path>\S+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 OF_ALL = {
-    "parser": (
-        ("tests/parsers/test_parsers_registry.py",),
-        ("tests/parsers/test_parsers_samples.py", "-k", "two-functions or every_format"),
-    ),
-    "rule": (
-        (
-            "tests/analysis/test_analysis_rules_books.py",
-            "tests/analysis/test_analysis_rules_live_matrix.py",
-            "tests/analysis/test_analysis_rules_unjudged.py",
-        ),
-    ),
-    "collector": (
-        (
-            "tests/collectors/test_collectors_registry.py",
-            "tests/collectors/test_collectors_contract.py",
-            "tests/analysis/test_analysis_lanes.py",
-            "tests/test_architecture.py",
-        ),
-    ),
-    "server": (("tests/servers/test_servers_engines.py", "tests/test_verdicts_by_engine.py"),),
-    "view": (
-        ("tests/tui/test_tui_explore.py", "-k", "of_one_digit or opens_on or has_the_views or have_a_tab"),
-        ("tests/tui/test_tui_faults.py", "-k", "recorded and (Functions or Stacks)"),
-    ),
+    "parser": {
+        "tests/parsers/test_parsers_registry.py": "",
+        "tests/parsers/test_parsers_samples.py": "two-functions or every_format",
+    },
+    "rule": {
+        "tests/analysis/test_analysis_rules_books.py": "",
+        "tests/analysis/test_analysis_rules_live_matrix.py": "",
+        "tests/analysis/test_analysis_rules_unjudged.py": "",
+    },
+    "collector": {
+        "tests/collectors/test_collectors_registry.py": "",
+        "tests/collectors/test_collectors_contract.py": "",
+        "tests/analysis/test_analysis_lanes.py": "",
+        "tests/test_architecture.py": "",
+    },
+    "server": {"tests/servers/test_servers_engines.py": "", "tests/test_verdicts_by_engine.py": ""},
+    "view": {
+        "tests/tui/test_tui_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab",
+        "tests/tui/test_tui_faults.py": "recorded and (Functions or Stacks)",
+    },
 }
-"""The tests that look at all of a kind, as pytest is asked for them: none of them may need to know the new one."""
+"""The tests that look at all of a kind, and which of a file, as after -k: none may need to know the new one."""
 AFTER = {"parser": ("llmtop.cli.formats", "docs/formats.md")}
 """What `make manual` writes anew: module and page."""
 
@@ -87,18 +85,36 @@ def perform(block: Block, place: Path) -> None:
     path.write_text("\n".join([*lines[:place_in_file], *block.added, *lines[place_in_file:], ""]))
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the sources."""
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources: of all examples, so that what runs in it compiles each module once."""
+    place = tmp_path_factory.mktemp("project")
     for name in COPIED:
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / name, place / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+@pytest.fixture
+def project(copy: Path) -> Iterator[Path]:
+    """The copy, which is afterwards as it was."""
+    yield copy
+    written = {block.path for blocks in examples().values() for block in blocks}
+    for name in written | {page for _, page in AFTER.values()}:
+        (copy / name).unlink(missing_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy2(ROOT / name, copy / name)
 
 
 def python(project: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, *arguments],
+        cwd=project,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -106,6 +122,11 @@ def python(project: Path, *arguments: str) -> str:
 
 def pytest_of(project: Path, *arguments: str) -> str:
     return python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments)
+
+
+def which(asked: Mapping[str, str]) -> str:
+    """What to ask pytest for after -k, so that it runs some tests of some files and all of the others."""
+    return " and ".join(f"(not {Path(path).stem} or ({some}))" for path, some in asked.items() if some)
 
 
 def own_tests(blocks: tuple[Block, ...]) -> list[str]:
@@ -134,8 +155,9 @@ def test_an_example_works_and_breaks_no_test(kind: str, project: Path) -> None:
     if kind in AFTER:
         module, page = AFTER[kind]
         (project / page).write_text(python(project, "-m", module))
-    for asked in (own_tests(blocks), *OF_ALL[kind]):
-        assert " passed" in pytest_of(project, *asked)
+    paths = [*own_tests(blocks), *OF_ALL[kind]]
+    said = pytest_of(project, *paths, "-rp", "-k", which(OF_ALL[kind]))
+    assert [path for path in paths if f"PASSED {path}::" not in said] == []
     assert str(project) in python(project, "-c", "import llmtop; print(llmtop.__file__)")
 
 
@@ -146,12 +168,11 @@ def test_an_example_without_its_line_is_missed(kind: str, project: Path) -> None
         if block.language != "diff":
             perform(block, project)
     with pytest.raises(AssertionError, match="failed"):
-        pytest_of(project, *own_tests(blocks), *OF_ALL[kind][0])
+        pytest_of(project, "-x", *own_tests(blocks), *OF_ALL[kind], "-k", which(OF_ALL[kind]))
 
 
-@pytest.mark.parametrize("kind", OF_ALL)
-def test_an_example_is_in_the_style_of_the_rest(kind: str, project: Path) -> None:
-    written = [block for block in examples()[kind] if block.language == "python"]
+def test_the_examples_are_in_the_style_of_the_rest(project: Path) -> None:
+    written = [block for blocks in examples().values() for block in blocks if block.language == "python"]
     for block in written:
         perform(block, project)
     paths = [block.path for block in written]

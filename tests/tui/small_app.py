@@ -54,7 +54,9 @@ def main(what: str) -> int:
 
         def frame(self) -> None:
             if what == "flood" and self._driver is not None:
-                self._driver.write("\x1b[m" * 10_000)  # changes nothing, and is more than any queue on the way holds
+                # Changes nothing, and fills every queue on the way within a second or two once nobody reads. No faster:
+                # what reads it in the tests is slow, and must keep up on a busy machine.
+                self._driver.write("\x1b[m" * 1_000)
             if self.gate.is_open:
                 self.frames += 1
                 self.query_one(Small).show(Trace(Origin("live"), end_ns=self.frames))

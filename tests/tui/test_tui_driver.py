@@ -37,11 +37,15 @@ def begin(terminal: TerminalFactory, argv: list[str], shown: str = "内核") -> 
     return program
 
 
-def is_quiet(process: psutil.Process) -> bool:
-    """Whether it waits: all is drawn, or the thread that draws waits for the one that writes."""
-    before = sum(process.cpu_times()[:2])
+def is_quiet(pid: int) -> bool:
+    """Whether the thread that draws waits, and for more than its next frame: it has not run for half a second.
+
+    Its CPU time would not tell it from one that no CPU is left for.
+    """
+    process = psutil.Process(pid)
+    before = process.num_ctx_switches()
     time.sleep(0.5)
-    return sum(process.cpu_times()[:2]) - before < 0.02
+    return process.num_ctx_switches() == before and process.status() == psutil.STATUS_SLEEPING
 
 
 def test_a_terminal_that_hangs_up_ends_the_program(terminal: TerminalFactory) -> None:
@@ -62,7 +66,7 @@ def test_a_hang_up_without_a_signal_ends_it_too(terminal: TerminalFactory) -> No
 def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactory, number: signal.Signals) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(psutil.Process(program.pid)))
+    until(lambda: is_quiet(program.pid))
     program.signal(number)
     until(lambda: program.exit_code is not None)
     program.read_on()
@@ -73,7 +77,7 @@ def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactor
 def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(psutil.Process(program.pid)))
+    until(lambda: is_quiet(program.pid))
     program.hang_up()
     assert program.wait_exit() == HANG_UP
 
@@ -81,7 +85,7 @@ def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFacto
 def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(psutil.Process(program.pid)))
+    until(lambda: is_quiet(program.pid))
     before = program.screen_text()
     program.read_on()
     program.wait_for(lambda text: text != before)
@@ -93,7 +97,7 @@ def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory
 def test_a_stopped_program_gives_the_terminal_back_and_takes_it_again(terminal: TerminalFactory) -> None:
     program = begin(terminal, [sys.executable, "-m", "llmtop", "open", str(LADDER)], "sgemm")
     process = psutil.Process(program.pid)
-    until(lambda: is_quiet(process))
+    until(lambda: is_quiet(program.pid))
     program.signal(signal.SIGTSTP)
     until(lambda: process.status() == psutil.STATUS_STOPPED and program.restored())
     assert "sgemm" not in program.screen_text()

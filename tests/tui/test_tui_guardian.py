@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.fake_nvml.build import HANG_LOADING
-from tests.tui.test_tui_driver import ROOT, begin, small, until
+from tests.tui.test_tui_driver import ROOT, begin, is_quiet, small, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,14 +32,8 @@ def hung(terminal: TerminalFactory, fake_nvml_library: Path) -> Terminal:
     program = terminal(small("hang", str(fake_nvml_library)), cwd=ROOT, env={HANG_LOADING: "100"})
     program.wait_for(SHOWN)
     program.press("x")
-    until(lambda: is_still(program.pid))
+    until(lambda: is_quiet(program.pid))
     return program
-
-
-def is_still(pid: int) -> bool:
-    before = psutil.Process(pid).cpu_times()
-    time.sleep(0.3)
-    return psutil.Process(pid).cpu_times() == before
 
 
 def all_gone(processes: list[psutil.Process], within_s: float) -> bool:
