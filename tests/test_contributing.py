@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+TIMEOUT_S = 500
+"""An example's tests use seconds of CPU time; a busy machine may take minutes for them."""
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
 CODE = ("llmtop", "tui", "collectors", "parsers")
 COPIED = (*CODE, "tests", "docs", "sample_traces")
 _SECTION = re.compile(r"^### An? (?P<kind>\w+)\n(?P<text>.*?)(?=^##)", re.DOTALL | re.MULTILINE)
@@ -113,7 +116,7 @@ def python(project: Path, *arguments: str) -> str:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
