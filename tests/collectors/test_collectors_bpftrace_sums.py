@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llmtop.collectors.tracing.bpftrace import sleeps as sleeps_module
-from llmtop.collectors.tracing.bpftrace.counts import NUMBERS, Calls, LibraryCalls
+from llmtop.collectors.tracing.bpftrace.counts import Calls, LibraryCalls
 from llmtop.collectors.tracing.bpftrace.libraries import REST_S, Libraries, Probed
 from llmtop.collectors.tracing.bpftrace.output import Look
 from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
@@ -16,6 +16,7 @@ from llmtop.collectors.tracing.bpftrace.sleeps import Sleeper, Sleeps
 from llmtop.collectors.tracing.bpftrace.sums import Sums
 from llmtop.collectors.tracing.bpftrace.symbols import Symbols
 from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.functions import NUMBERS
 
 PID, TID = 100, 101
 FUTEX, READ = 202, 0

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.output import Key, Look, Slots
 from llmtop.collectors.tracing.bpftrace.sums import Sums
-from llmtop.collectors.tracing.helper.functions import FUNCTIONS, LAUNCHES, SYNCHRONISING
+from llmtop.collectors.tracing.helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, call_name, spin_kind
 
-SYMBOLS = tuple(name for names in FUNCTIONS.values() for name in names)
+SYMBOLS = tuple(NUMBERS)
 """Library functions by the number they have in the program."""
-NUMBERS = {name: number for number, name in enumerate(SYMBOLS)}
 
 
 class Calls:

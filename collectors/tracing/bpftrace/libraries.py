@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.bpftrace.counts import NUMBERS
 from llmtop.collectors.tracing.bpftrace.script import Function
 from llmtop.collectors.tracing.helper import elf
+from llmtop.collectors.tracing.helper.budget import Rests, given_up
 from llmtop.collectors.tracing.helper.functions import (
     DUPLICATES,
+    IN_THE_DRIVER,
+    KINDS,
     LAUNCHES,
+    NUMBERS,
     SYNCHRONISING,
     duplicates,
     kind_of,
     kinds_of,
 )
-from llmtop.collectors.tracing.helper.libraries import mapped_libraries, starts_gently
+from llmtop.collectors.tracing.helper.libraries import Covered, coverage, mapped_libraries, starts_gently
 
-_SHED = ("launch", "other", "wait")
-"""Which kinds of probes go first when they cost too much; before them those that say nothing new."""
 _LAUNCH = "launch"
 _NO_LAUNCHES = "bpftrace cannot count launches for a moment only, and to count all of them could cost too much: bcc can"
 REST_S, LONGEST_REST_S = 60.0, 960.0
@@ -57,10 +58,8 @@ class Libraries:
         self._duplicates: set[str] = set()
         """The runtime's functions whose calls are counted in the driver: without probes for good."""
         self._observed: dict[int, int] = {}
-        self._rests: dict[str, float] = {}
-        """When the rest of a function ends."""
-        self._rested_s: dict[str, float] = {}
-        """How long a function's last rest was."""
+        self._rests = Rests(REST_S, LONGEST_REST_S)
+        """Of functions."""
         self._counts: dict[tuple[int, str], int] = {}
         self.notes: dict[str, str] = {}
         """What is not probed now and why, by function."""
@@ -91,16 +90,14 @@ class Libraries:
             pids: The processes that are still there.
         """
         counted = {function.symbol for function in probed if not self._is_off(function.symbol)}
-        observed, uncounted_of, unseen_of = [], [], []
+        covered = []
         self._mapped = {pid: files for pid, files in self._mapped.items() if pid in pids}
         for pid, files in self._mapped.items():
             uncounted = {one.function.symbol for file in files for one in self._files[file]} - counted
             unseen = kinds_of(uncounted - self._duplicates)
             self._observed[pid] = self._observed.get(pid, 0) + elapsed_ns * ("sync" not in unseen)
-            observed.append(wire.LibraryObserved(pid, self._observed[pid]))
-            uncounted_of += [wire.Uncounted(pid, sorted(uncounted))] if uncounted else []
-            unseen_of += [wire.Unseen(pid, unseen)] if unseen else []
-        return {"library_observed": observed, "uncounted": uncounted_of, "unseen": unseen_of}
+            covered.append(Covered(pid, self._observed[pid], sorted(uncounted), unseen))
+        return coverage(covered)
 
     def weigh(self, counts: dict[tuple[int, str], int], elapsed_s: float, now_s: float) -> None:
         """Give the costliest functions a rest until the others fit the budget; end rests that have lasted."""
@@ -111,25 +108,18 @@ class Libraries:
         self._counts = counts
         twice = _duplicates(counts)
         cost = {symbol: rate * self._ns_per_call[not gentle.get(symbol, True)] for symbol, rate in rates.items()}
-        spent = sum(cost.values())
-        for symbol in sorted(
-            cost, key=lambda symbol: (symbol not in twice, _SHED.index(kind_of(symbol)), -cost[symbol])
-        ):
-            if spent <= self._budget_ns:
-                break
-            spent -= cost[symbol]
+        worth = {symbol: (symbol not in twice, -KINDS.index(kind_of(symbol)), -cost[symbol]) for symbol in cost}
+        for symbol in given_up(cost, sorted(cost, key=worth.__getitem__), self._budget_ns):
             if symbol in twice:
                 self._duplicates.add(symbol)
-                self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
+                self.notes[DUPLICATES] = IN_THE_DRIVER
                 continue
-            rest_s = self._rested_s[symbol] = min(LONGEST_REST_S, 2 * self._rested_s.get(symbol, REST_S / 2))
-            self._rests[symbol] = now_s + rest_s
+            rest_s = self._rests.begin(symbol, now_s)
             again = "a minute" if rest_s == REST_S else f"{rest_s / 60:.0f} minutes"
             self.notes[symbol] = (
                 f"{rates[symbol]:.0f} calls/s would cost {cost[symbol] / 1e7:.1f} % of a core: counted again in {again}"
             )
-        for symbol in [symbol for symbol, until in self._rests.items() if until <= now_s]:
-            del self._rests[symbol]
+        for symbol in self._rests.over(now_s):
             self.notes.pop(symbol, None)
 
     def _add(self, pid: int, path: str, names: tuple[str, ...]) -> None:

@@ -89,8 +89,15 @@ _ENOUGH = 100
 """Of fewer calls nothing can be concluded."""
 DUPLICATES = "runtime"
 """What is said not to be probed where functions of the runtime are counted as the driver's alone."""
+IN_THE_DRIVER = "its calls are counted in the driver: probes on both would cost too much"
+"""Why they are not."""
 NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
 """What the programs know them by."""
+
+
+KINDS = ("wait", "other", "launch")
+"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest. What costs too much is
+given up in the opposite order."""
 
 
 def kind_of(name: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..wire import Observed
+from .budget import FITS, longer_rest_s
 
 NS_PER_HIT = {
     "call": 330.0,
@@ -33,8 +34,6 @@ great one is within the next look, a fifth of a second later."""
 OUTSIDE_NS = 90.0
 """What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
 Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""
-FITS = 0.7
-"""Of the budget: more is looked at where it will cost less than this, as far as that can be told beforehand."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ class Governor:
         fitting = (rung for rung in rungs if self._excess_ns(load, self._ladder[rung]) <= 0)
         self.rung = next(fitting, len(self._ladder) - 1)
         self._overspent_ns = 0.0
-        self._rest_s = max(REST_S, min(self._rest_s * 2, LONGEST_REST_S))
+        self._rest_s = longer_rest_s(self._rest_s, REST_S, LONGEST_REST_S)
 
     def _excess_ns(self, load: Load, effort: Effort, share: float = 1.0) -> float:
         """By how much an effort would be over this share of the budget, in ns per second; negative within it."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from .. import wire
 from .functions import FUNCTIONS
 from .system import read
 
@@ -22,6 +25,31 @@ def starts_gently(path: str, place: int) -> bool:
         first = library.read(2)
     code = first[1:] if first[:1] == b"\x41" else first[:1]
     return b"\x50" <= code <= b"\x57" or code == b"\x90"
+
+
+class Covered(NamedTuple):
+    """How much of one process's library calls is seen.
+
+    Attributes:
+        observed_ns: For how long its waits for the GPU were seen.
+        uncounted: Functions of which not even a sample is counted.
+        unseen: What is not known for lack of probes: see `kinds_of`.
+    """
+
+    pid: int
+    observed_ns: int
+    uncounted: Sequence[str]
+    unseen: Sequence[str]
+
+
+def coverage(processes: Iterable[Covered]) -> wire.Sample:
+    """That of all processes, as it is told."""
+    several = list(processes)
+    return {
+        "library_observed": [wire.LibraryObserved(one.pid, one.observed_ns) for one in several],
+        "uncounted": [wire.Uncounted(one.pid, one.uncounted) for one in several if one.uncounted],
+        "unseen": [wire.Unseen(one.pid, one.unseen) for one in several if one.unseen],
+    }
 
 
 def mapped_libraries(pid: int) -> dict[str, tuple[str, ...]]:

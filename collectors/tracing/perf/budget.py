@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmtop.collectors.tracing.helper.budget import affordable_s
+
 NS_PER_EVENT = {"switch": 5000.0, "stack": 10_000.0, "armed": 4000.0, "call": 900.0}
 """What one event costs the program that is looked at: measured with benchmarks/perf_cost.py on a 2.5 GHz Xeon.
 
@@ -81,8 +83,5 @@ def _seconds(per_second: float | None, ns_per_second: float, budget_ns: float, i
     longest = LARGEST_SHARE * interval_s
     if per_second is None:
         return min(FIRST_S, longest)
-    if ns_per_second > 0:
-        longest = min(longest, budget_ns / ns_per_second)
-    if per_second > 0:
-        longest = min(longest, MOST_EVENTS / per_second)
+    longest = affordable_s(per_second, MOST_EVENTS, affordable_s(ns_per_second, budget_ns, longest))
     return longest if longest >= LEAST_S else 0.0

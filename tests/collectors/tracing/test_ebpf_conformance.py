@@ -16,15 +16,21 @@ from hypothesis import strategies as st
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
 from llmtop.collectors.tracing.bcc.helper.calls import Calls
+from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, Scheduler
 from llmtop.collectors.tracing.bpftrace import counts as bpftrace_counts
 from llmtop.collectors.tracing.bpftrace import sleeps as bpftrace_sleeps
 from llmtop.collectors.tracing.bpftrace import symbols as bpftrace_symbols
-from llmtop.collectors.tracing.helper.governor import observe
+from llmtop.collectors.tracing.bpftrace.libraries import Libraries, Probed
+from llmtop.collectors.tracing.bpftrace.script import Function
+from llmtop.collectors.tracing.helper.budget import Account, Rests, given_up
+from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.governor import NS_PER_HIT, observe
 from llmtop.collectors.tracing.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper.syscall_numbers import call_name, syscall_names
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.books import Books
+from llmtop.collectors.tracing.perf.budget import NS_PER_EVENT, Load, plan
 from llmtop.collectors.tracing.perf.sched import Seed, Slice
 from llmtop.collectors.tracing.reports import Reports
 from tests.collectors.tracing.recorded_events import (
@@ -279,3 +285,97 @@ def test_processes_are_told_apart_and_strangers_are_left_out(tell: Tell) -> None
         ("thread:200/200", "thread.blocked|pipe"): 998 * MS,
         ("thread:100/101", "thread.blocked|futex"): 997 * MS,
     }
+
+
+# The budget of all that costs by the event: what a tracer lets its looks cost a second.
+
+BUDGET_NS = 1e7
+Spend = Callable[[float], float]
+"""What is spent, in ns per second, on a function of a library (bcc, bpftrace) or on switches (perf) that come so often
+a second: once the tracer has seen how often that is."""
+
+
+def spent_by_bcc(per_second: float) -> float:
+    ns = NS_PER_HIT["library"] * per_second
+    account = Account(BUDGET_NS)
+    sampling = Sampling(account, 0.0)
+    sampling.close({"launch": 1.0}, {"launch": 1}, 1.0, 0.005)  # at first it was seldom called
+    assert "launch" in sampling.steady
+    sampling.judge({"launch": ns}, 2.0)
+    if "launch" in sampling.steady:
+        return ns
+    now_s, spent = 2.0, 0.0
+    while now_s < 30.0 or not account.is_paid(now_s):
+        now_s += 0.01
+        if now_s < 30.0 and sampling.is_due(now_s):
+            account.spend(ns * sampling.window_s, now_s)
+            spent += ns * sampling.window_s
+            sampling.close({"launch": ns}, {"launch": 9}, now_s, sampling.window_s)
+    return spent / (now_s - 2.0)
+
+
+def spent_by_bpftrace(per_second: float) -> float:
+    libraries = Libraries(BUDGET_NS, (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]))
+    libraries._files[1, 2] = (Probed(Function("/lib", "cuLaunchKernel", NUMBERS["cuLaunchKernel"]), True),)
+    libraries.weigh({(PID, "cuLaunchKernel"): round(per_second)}, 1.0, 1.0)
+    return len(libraries.functions()) * NS_PER_HIT["library"] * per_second
+
+
+def spent_by_perf(per_second: float) -> float:
+    today = plan(Load(per_second, 0.0), budget=BUDGET_NS / 1e9, interval_s=8.0, stacks=True)
+    ns = NS_PER_EVENT["switch"] + NS_PER_EVENT["stack" if today.stacks else "armed"]
+    return today.scheduler_s / 8.0 * per_second * ns
+
+
+SPENDERS: tuple[Spend, ...] = (spent_by_bcc, spent_by_bpftrace, spent_by_perf)
+
+
+@pytest.mark.parametrize("spend", SPENDERS)
+@pytest.mark.parametrize("per_second", [10.0, 1e3, 6e3, 6.3e3, 1e5, 1e7])
+def test_no_more_is_spent_than_the_budget(spend: Spend, per_second: float) -> None:
+    assert spend(per_second) <= BUDGET_NS
+
+
+@pytest.mark.parametrize("spend", SPENDERS)
+def test_what_fits_the_budget_is_looked_at(spend: Spend) -> None:
+    assert spend(6e3) > 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "budget_ns", "gone"),
+    [
+        ({"launch": 5.0, "other": 3.0, "wait": 2.0}, 10.0, []),
+        ({"launch": 5.0, "other": 3.0, "wait": 2.0}, 9.9, ["launch"]),
+        ({"launch": 5.0, "other": 3.0, "wait": 2.0}, 4.0, ["launch", "other"]),
+        ({"launch": 5.0, "other": 3.0, "wait": 2.0}, 1.0, ["launch", "other", "wait"]),
+    ],
+)
+def test_what_is_worth_least_goes_first_until_the_rest_fits(
+    costs: Mapping[str, float], budget_ns: float, gone: list[str]
+) -> None:
+    assert list(given_up(costs, reversed(KINDS), budget_ns)) == gone
+    sampling = Sampling(Account(1e9), 0.0)
+    sampling._account.budget_ns = budget_ns
+    sampling.judge(costs, 1.0)
+    assert [kind for kind in reversed(KINDS) if kind not in sampling.steady] == gone
+    names = {"launch": "cuLaunchKernel", "other": "cuMemAlloc_v2", "wait": "cuStreamSynchronize"}
+    libraries = Libraries(budget_ns, (1.0, 1.0))
+    libraries._files[1, 2] = tuple(Probed(Function("/lib", name, NUMBERS[name]), True) for name in names.values())
+    libraries.weigh({(PID, names[kind]): round(ns * 10) for kind, ns in costs.items()}, 10.0, 1.0)
+    left = {one.symbol for one in libraries.functions()}
+    assert [kind for kind, name in names.items() if name not in left] == gone
+
+
+def test_rests_are_twice_as_long_each_time_up_to_the_longest() -> None:
+    rests = Rests(30.0, 100.0)
+    assert "launch" not in rests
+    lengths = []
+    now_s = 0.0
+    for _ in range(4):
+        lengths.append(rests.begin("launch", now_s))
+        assert "launch" in rests
+        assert rests.over(now_s + lengths[-1] - 1) == []
+        now_s += lengths[-1]
+        assert (rests.over(now_s), rests.over(now_s), "launch" in rests) == (["launch"], [], False)
+    assert lengths == [30.0, 60.0, 100.0, 100.0]
+    assert rests.begin("other", now_s) == 30.0

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.bcc.helper.sampling import (
-    KINDS,
     LONGEST_S,
     REST_S,
     SHORTEST_S,
     WINDOW_NS,
-    Account,
     Sampling,
 )
+from llmtop.collectors.tracing.helper.budget import Account
+from llmtop.collectors.tracing.helper.functions import KINDS
 
 BUDGET_NS = 3e6
 FEW = {"wait": 1e5, "other": 1e5, "launch": 1e5}

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ... import wire
 from ...helper import elf, system
-from ...helper.functions import DUPLICATES, NUMBERS, duplicates, kind_of, kinds_of
+from ...helper.budget import Account
+from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, NUMBERS, duplicates, kind_of, kinds_of
 from ...helper.governor import NS_PER_HIT
 from ...helper.kernel import Table
-from ...helper.libraries import mapped_libraries, starts_gently
+from ...helper.libraries import Covered, coverage, mapped_libraries, starts_gently
 from ...helper.system import UnavailableError
 from . import probe_cost, uprobes
 from .estimates import Estimate, work_ns
 from .programs import SLOTS, Module, Programs, Source
-from .sampling import KINDS, LONGEST_STEP_S, SHORTEST_S, Account, Sampling
+from .sampling import LONGEST_STEP_S, SHORTEST_S, Sampling
 
 _SETTLED = 3
 """Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
@@ -218,15 +219,10 @@ class Library:
         And the functions of which samples stand for all calls.
         """
         processes = [(pid, process) for pid, process in self._processes.items() if process.functions or process.refused]
-        return {
-            "library_observed": [wire.LibraryObserved(pid, process.observed_ns) for pid, process in processes],
-            "uncounted": [wire.Uncounted(pid, names) for pid, process in processes if (names := process.uncounted)],
-            "unseen": [wire.Unseen(pid, kinds) for pid, process in processes if (kinds := process.unseen)],
-            "sampled": [
-                wire.SampledCalls(pid, names, kinds_of(names))
-                for pid, process in processes
-                if (names := _names(process, process.sampled))
-            ],
+        covered = (Covered(pid, one.observed_ns, one.uncounted, one.unseen) for pid, one in processes)
+        sampled = [(pid, names) for pid, process in processes if (names := _names(process, process.sampled))]
+        return coverage(covered) | {
+            "sampled": [wire.SampledCalls(pid, names, kinds_of(names)) for pid, names in sampled]
         }
 
     def is_settling(self, pids: Iterable[int]) -> bool:
@@ -516,7 +512,7 @@ class Library:
         fresh = [one for one in found if not one.is_duplicate]
         for one in fresh:
             one.is_duplicate = True
-            self.notes[DUPLICATES] = "its calls are counted in the driver: probes on both would cost too much"
+            self.notes[DUPLICATES] = IN_THE_DRIVER
         for kind in {one.kind for one in fresh} & process.sampling.steady:
             self._release(pid, process, kind)
             self._hold_kind(pid, process, kind)

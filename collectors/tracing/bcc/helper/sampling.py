@@ -13,6 +13,9 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
+from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, given_up
+from ...helper.functions import KINDS
+
 SHORTEST_S, LONGEST_S = 0.005, 0.05
 LONGEST_STEP_S = 0.1
 """A window may be as long as this until it has held a whole step of the server, where none did before."""
@@ -22,34 +25,8 @@ FIRST_GAP_S, LONGEST_GAP_S = 0.25, 1.0
 """Between two windows: short at first, so that what fits is soon counted in full; budgets make them longer."""
 REMEMBERED = 8
 """So many windows tell whether a kind fits: a server that launches now and then is not judged by a quiet moment."""
-KINDS = ("wait", "other", "launch")
-"""In the order in which they are counted all the time: waits tell the most and are the fewest."""
-FITS = 0.7
-"""Of the budget: what windows have shown to cost less is counted all the time."""
 REST_S, LONGEST_REST_S = 30.0, 1800.0
 """After a kind of call has cost too much, it is counted in windows alone for so long, and twice as long each time."""
-NO_LIMIT_NS = 1e9
-"""A budget of a core per second is none: nothing needs to be tried first."""
-
-
-class Account:
-    """What has been spent, and when it will be paid for.
-
-    Args:
-        budget_ns: What may be spent in a second.
-    """
-
-    def __init__(self, budget_ns: float) -> None:
-        self.budget_ns = budget_ns
-        self._paid_s = float("-inf")
-
-    def spend(self, ns: float, now_s: float) -> None:
-        """Note a cost."""
-        self._paid_s = max(self._paid_s, now_s) + ns / self.budget_ns
-
-    def is_paid(self, now_s: float) -> bool:
-        """Whether the budget has paid for all that was spent."""
-        return now_s >= self._paid_s
 
 
 class Sampling:
@@ -72,8 +49,7 @@ class Sampling:
         self._closed_s = now_s
         self._costs: deque[Mapping[str, float]] = deque(maxlen=REMEMBERED)
         """What each kind would cost in ns per second, by the last windows."""
-        self._rest_s = dict.fromkeys(KINDS, REST_S)
-        self._resting_until_s = dict.fromkeys(KINDS, now_s)
+        self._rests = Rests(REST_S, LONGEST_REST_S)
 
     def is_due(self, now_s: float) -> bool:
         """Whether a window may open."""
@@ -83,7 +59,7 @@ class Sampling:
     def window_s(self) -> float:
         """How long the next window may be: by what the dearest one of the last would have cost in a second."""
         dearest = max((sum(costs.values()) for costs in self._costs), default=math.inf)
-        return min(LONGEST_S, max(SHORTEST_S, WINDOW_NS / dearest)) if dearest else LONGEST_S
+        return max(SHORTEST_S, affordable_s(dearest, WINDOW_NS, LONGEST_S))
 
     def close(self, rates: Mapping[str, float], calls: Mapping[str, int], now_s: float, counted_s: float) -> bool:
         """A window has closed; whether other kinds are counted all the time from now on.
@@ -102,12 +78,13 @@ class Sampling:
         self._due_s = now_s + self._gap_s
         self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
         steady = set(self.steady)
+        self._rests.over(now_s)
         for kind in KINDS:
             if kind in steady:
                 continue
             spent = sum(dearest[one] for one in {*steady, kind})
             is_told = kind == "wait" or calls.get(kind, 0) > 0  # of what was not called nothing is known
-            if spent <= FITS * self._account.budget_ns and is_told and now_s >= self._resting_until_s[kind]:
+            if spent <= FITS * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)
         changed, self.steady = steady != self.steady, frozenset(steady)
         return changed
@@ -115,12 +92,9 @@ class Sampling:
     def judge(self, rates: Mapping[str, float], now_s: float) -> bool:
         """Take what the kinds with probes all the time cost now into account; whether one of them has lost that."""
         before = self.steady
-        for kind in reversed(KINDS):
-            if sum(rates.get(one, 0.0) for one in self.steady) <= self._account.budget_ns:
-                break
-            if kind in self.steady:
-                self.steady -= {kind}
-                self._resting_until_s[kind] = now_s + self._rest_s[kind]
-                self._rest_s[kind] = min(2 * self._rest_s[kind], LONGEST_REST_S)
-                self._closed_s, self._due_s = now_s, now_s
+        costs = {kind: rates.get(kind, 0.0) for kind in before}
+        for kind in given_up(costs, reversed(KINDS), self._account.budget_ns):
+            self.steady -= {kind}
+            self._rests.begin(kind, now_s)
+            self._closed_s, self._due_s = now_s, now_s
         return self.steady != before

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from .sampling import Account
+from ...helper.budget import Account, affordable_s
 
 SHORTEST_S, LONGEST_S = 0.005, 0.5
 COST_NS = 8e6
@@ -43,7 +43,7 @@ class Slices:
     @property
     def length_s(self) -> float:
         """How long the next one is to be."""
-        return min(LONGEST_S, max(SHORTEST_S, COST_NS / self._cost_per_s))
+        return max(SHORTEST_S, affordable_s(self._cost_per_s, COST_NS, LONGEST_S))
 
     def is_due(self, now_s: float) -> bool:
         """Whether one may begin."""
