@@ -356,6 +356,7 @@ def _facts(export: Export, exported: Mapping[str, str]) -> dict[str, Fact]:
         "command": shell_command(words),
         "directory": next((redact(value) for name, value in capture if name == "PROCESS_0:WORKING_DIR"), ""),
         "traced": ", ".join(value for name, value in capture if name == "CAPTURE_EVENT_TYPE"),
+        "delay": next((f"{ms} ms" for name, ms in capture if name == "START_DELAY_MS" and ms.strip("0")), ""),
         "started": next((str(utc) for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcTime")), ""),
         "host": next((value for name, value in capture if name == "DEVICE_DISPLAY_NAME"), ""),
         **_variables(value for name, value in capture if name.endswith("ENVIRONMENT_VARIABLE")),

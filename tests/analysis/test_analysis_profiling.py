@@ -11,11 +11,13 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Origin, Trace, Track, TrackKind
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, TIMELINE, Launch, report
+from tests.nsys_capture import US, Capture
 
 WHOLE = "--set full --section SpeedOfLight_HierarchicalTensorRooflineChart"
 COMMAND = "/opt/ncu --clock-control none --set full -o out python3 serve.py"
@@ -137,9 +139,53 @@ def test_a_program_that_says_what_to_look_at_is_looked_at_there() -> None:
     assert "--capture-range" not in profiling.timeline(report(Launch("k"), command="ncu ./p"))
 
 
-def test_of_a_timeline_the_number_of_a_launch_counts_from_where_it_begins() -> None:
-    assert "--launch-skip counts from where this capture begins" in profiling.where_to_run(load(TIMELINE))
+def _steps(path: Path, *, first: str = "", delay: bool = False, lost: bool = False) -> Trace:
+    """Three kernels of one name, and what comes before them in the capture."""
+    capture = Capture()
+    if first:
+        capture.call(first, 0, 5 * US)
+    for i in range(3):
+        at = (i + 1) * 100 * US
+        launch = 99 if lost and not i else capture.call("cudaLaunchKernel", at, at + 5 * US)
+        capture.kernel(at + 10 * US, at + 50 * US, launch)
+    trace = capture.trace(path)
+    facts = {**trace.origin.facts, **({profiling.DELAY_FACT: "5 ms"} if delay else {})}
+    return replace(trace, origin=replace(trace.origin, facts=facts))
+
+
+def test_of_a_timeline_the_number_of_a_launch_counts_from_where_it_begins(tmp_path: Path) -> None:
+    trace = _steps(tmp_path, first="cuInit")
+    assert "--launch-skip counts from where this capture begins" in profiling.where_to_run(trace)
+    assert "--launch-skip 2 --launch-count 1 " in profiling.of_launch(trace, 2, ["SpeedOfLight"])
     assert "--launch-skip" not in profiling.where_to_run(load(LADDER))
+
+
+def test_a_timeline_that_begins_at_a_call_of_the_program_has_ncu_begin_there(tmp_path: Path) -> None:
+    trace = _steps(tmp_path, first="cuProfilerStart")
+    command = profiling.of_launch(trace, 2, ["SpeedOfLight"])
+    assert command.startswith("ncu --profile-from-start off --kernel-name gemm --launch-skip 2 --launch-count 1 ")
+    assert "--capture-range=cudaProfilerApi" in profiling.timeline(trace)
+    assert "--launch-skip" not in profiling.where_to_run(trace)
+
+
+def test_a_range_of_such_a_timeline_is_counted_from_there_too() -> None:
+    trace = load(TIMELINE)
+    assert " --profile-from-start off " in profiling.of_launch(trace, 5, ["SpeedOfLight"])
+    alone = only_range(trace, "decode")
+    assert isinstance(alone, Trace)
+    command = profiling.of_launch(alone, 0, ["SpeedOfLight"])
+    assert command.startswith("ncu --profile-from-start off --nvtx --nvtx-include decode/ --kernel-name ")
+
+
+@pytest.mark.parametrize("how", ["delay", "lost"])
+def test_of_a_timeline_that_begins_midway_no_launch_has_a_number(how: str, tmp_path: Path) -> None:
+    trace = _steps(tmp_path, first="cudaEventRecord", delay=how == "delay", lost=how == "lost")
+    assert profiling.of_launch(trace, 2, ["SpeedOfLight"]).startswith("ncu --kernel-name gemm --launch-count 1 ")
+    said = profiling.where_to_run(trace)
+    assert "may have another template or grid and belong to a warm-up" in said
+    assert "--nvtx RANGE" not in said
+    ranges = replace(trace, spans={**trace.spans, "nvtx": trace.spans["launch"]})
+    assert "--nvtx RANGE" in profiling.where_to_run(ranges)
 
 
 def test_a_report_that_ends_at_the_number_it_was_given_says_so() -> None:

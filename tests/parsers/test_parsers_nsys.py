@@ -261,6 +261,12 @@ def test_secrets_and_the_rest_of_the_environment_stay_out(export: Export) -> Non
     assert "HOME" not in facts
 
 
+@pytest.mark.parametrize(("ms", "delay"), [("0", None), ("30000", "30000 ms")])
+def test_that_the_profiler_waited_is_a_fact(export: Export, ms: str, delay: str | None) -> None:
+    facts = export.add("META_DATA_CAPTURE", ("name", "value"), [("START_DELAY_MS", ms)]).parse().origin.facts
+    assert facts.get("delay") == delay
+
+
 def test_the_captures_own_warnings_are_issues(export: Export) -> None:
     export.add(
         "DIAGNOSTIC_EVENT",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -19,7 +20,7 @@ from llmtop.remedies import PROGRAM, TIMELINE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, KernelTable, Trace
 
 TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
 _WHOLE = (Option("set", "full"), Option("section", TENSOR_ROOFLINE))
@@ -42,6 +43,13 @@ _FROM_WHERE = (
     "--launch-skip counts from where this capture begins: if the program had run before, have ncu begin there too "
     "(cudaProfilerStart and --profile-from-start off, or --nvtx-include)"
 )
+_MIDWAY = (
+    "this capture begins while the program runs, so that no number of a launch is known: a command for ncu takes the "
+    "program's first launch of a function of that name, which may have another template or grid and belong to a "
+    "warm-up. To have ncu begin where this does, call cudaProfilerStart there and add --profile-from-start off"
+)
+_IN_RANGE = "; or make this report of an NVTX range (--nvtx RANGE): its commands count from where that range begins"
+_FROM_START = Option("profile-from-start", "off")
 """Of a timeline nobody can tell how many launches of a kernel came before it."""
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
@@ -51,6 +59,10 @@ _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
 RANGE_FACT = "NVTX range"
 """Names the fact of a trace that it has the kernels of one range alone."""
+DELAY_FACT = "delay"
+"""Names the fact of a timeline that the profiler was told to wait before it."""
+START_FACT = "begins at"
+"""Names the fact of a timeline without its calls that it began as the program called cudaProfilerStart."""
 INCLUDE_FACT = "nvtx-include"
 """Names the fact by which Nsight Compute finds that range again."""
 _OF_THREADS = (whats.CUDA_CALLS, whats.OS_CALLS, whats.CPU_SCHEDULING, whats.CPU_SAMPLES)
@@ -81,9 +93,34 @@ def where_to_run(trace: Trace) -> str:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):
         parts.append(f"commands are to run in {where}, as the program did")
-    if trace.kernels is not None and len(trace.kernels) and not _is_ncu(trace):
-        parts.append(_FROM_WHERE)
+    if trace.kernels is not None and len(trace.kernels) and not _is_ncu(trace) and not begins_where_told(trace):
+        midway = f"{_MIDWAY}{_IN_RANGE if 'nvtx' in trace.spans else ''}"
+        parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
+
+
+@lru_cache(maxsize=4)
+def begins_where_told(trace: Trace) -> bool:
+    """Whether a timeline begins as the program calls cudaProfilerStart: Nsight Compute can begin there too."""
+    if START_FACT in trace.origin.facts:
+        return True
+    calls, launches = trace.spans.get("call"), trace.spans.get("launch")
+    if calls is None or not len(calls) or not calls.names[calls.name_id[0]].endswith("ProfilerStart"):
+        return False
+    return launches is None or not len(launches) or calls.start_ns[0] <= launches.start_ns[0]
+
+
+@lru_cache(maxsize=4)
+def _is_midway(trace: Trace) -> bool:
+    """Whether a timeline shows that the program ran before it: it was told to wait, or work came from before it."""
+    if INCLUDE_FACT in trace.origin.facts:
+        return False  # launches count from where the range begins
+    if DELAY_FACT in trace.origin.facts:
+        return True
+    kernels, launches = trace.spans.get("kernel"), trace.spans.get("launch")
+    if kernels is None or launches is None or not len(kernels) or not len(launches):
+        return False
+    return kernels.start_ns[0] < launches.start_ns[0] or kernels.correlation[0] not in launches.correlation
 
 
 def filled(trace: Trace, remedy: str) -> str:
@@ -103,8 +140,7 @@ def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
     lacking = absent(trace, launch, sections)
     if table is None or not lacking:
         return ""
-    function = table.functions[table.name_id[launch]]
-    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    function, before = _place(trace, table, launch)
     others = (Option("section", section) for section in lacking if section not in FULL_SET)
     return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
 
@@ -114,10 +150,17 @@ def of_launch_as_run(trace: Trace, launch: int) -> str:
     table = trace.kernels
     if table is None:
         return ""
-    function = table.functions[table.name_id[launch]]
-    before = sum(table.functions[name] == function for name in table.name_id[:launch])
+    function, before = _place(trace, table, launch)
     as_run = _ncu(trace).without("cache-control")
     return _collect(trace, (_WARM, *as_run.only(launch, function, before)), _WHOLE, "kernel", as_run)
+
+
+def _place(trace: Trace, table: KernelTable, launch: int) -> tuple[str, int]:
+    """The function of a launch, and how many launches of it come before, as far as that can be known."""
+    function = table.functions[table.name_id[launch]]
+    if not _is_ncu(trace) and _is_midway(trace):
+        return function, 0
+    return function, sum(table.functions[name] == function for name in table.name_id[:launch])
 
 
 def is_cut_off(trace: Trace) -> bool:
@@ -199,7 +242,7 @@ def lightest_timeline(trace: Trace) -> str:
 
 def _timeline(trace: Trace, options: str) -> str:
     """A program that says itself what is to be looked at (cudaProfilerStart) is looked at there alone."""
-    if Option("profile-from-start", "off") in _ncu(trace).options:
+    if _FROM_START in _ncu(trace).options:
         options = f"--capture-range=cudaProfilerApi {options}".strip()
     return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}" if options else PROGRAM))
 
@@ -216,9 +259,12 @@ def _ncu(trace: Trace) -> NcuCommand:
     """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
     command = trace.origin.facts.get("command", "")
     known = parse(command) if _is_ncu(trace) and isinstance(command, str) else None
-    if known is None and isinstance(include := trace.origin.facts.get(INCLUDE_FACT), str):
-        return NcuCommand((Option("nvtx"), Option("nvtx-include", include)), "")
-    return known or UNKNOWN_PROGRAM
+    if known is not None or _is_ncu(trace):
+        return known or UNKNOWN_PROGRAM
+    begins = (_FROM_START,) if begins_where_told(trace) else ()
+    include = trace.origin.facts.get(INCLUDE_FACT)
+    ranges = (Option("nvtx"), Option("nvtx-include", include)) if isinstance(include, str) else ()
+    return NcuCommand((*begins, *ranges), "")
 
 
 def _is_ncu(trace: Trace) -> bool:

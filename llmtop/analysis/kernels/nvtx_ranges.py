@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
-from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT
+from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
 from llmtop.model import Missing, Unknown
 from llmtop.text import range_name
 
@@ -187,7 +187,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
         trace,
         kernels=only_launches(trace.kernels, chosen),
         spans={},
-        origin=_origin(trace.origin, wanted, _full_names(trace, chosen, wanted)),
+        origin=_begun(trace, _origin(trace.origin, wanted, _full_names(trace, chosen, wanted))),
         missing=(*trace.missing, Missing(whats.TIMELINE, why)),
     )
 
@@ -212,6 +212,13 @@ def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
         if name in names
         else {one for one in names if name in range_name(one) or name.casefold() in one.casefold()}
     )
+
+
+def _begun(trace: Trace, origin: Origin) -> Origin:
+    """With where the capture began, which its calls told."""
+    if origin.kind.startswith("ncu") or not begins_where_told(trace):
+        return origin
+    return replace(origin, facts={**origin.facts, START_FACT: "cudaProfilerStart"})
 
 
 def _origin(origin: Origin, wanted: str, names: set[str]) -> Origin:
