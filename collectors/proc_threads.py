@@ -25,7 +25,7 @@ _STILL_NS, REST_NS = 4_000_000_000, 1_900_000_000
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 _SWITCHES_NS = 900_000_000
 """How often its switches are told: once a second; a tenth less, because polls jitter."""
-_KEPT = ("schedstat", "stat", "syscall")
+_KEPT = ("schedstat", "stat", "syscall", "wchan")
 _PROCESSOR = 36
 """The place of `processor` in /proc/PID/stat, from the state on (proc(5): fields 39 and 3)."""
 _PATIENCE = 50
@@ -62,7 +62,7 @@ class Witnesses:
         """The kernel function in which a thread sleeps; empty when the kernel does not say."""
         if self.silent_channels >= _PATIENCE:
             return ""
-        channel = (procfs.read_bytes(f"{thread.tid}/wchan", task) or b"").decode("ascii", "replace")
+        channel = (thread.read("wchan", task) or b"").decode("ascii", "replace")
         if channel in ("", "0"):
             self.silent_channels += 1
             return ""

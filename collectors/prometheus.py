@@ -261,8 +261,8 @@ class PrometheusCollector:
         """Of the last page asked for, from asking to its last byte or its failure."""
         self._connected: _Connected | None = None
         self._missing: tuple[Missing, ...] = ()
-        self._shown: tuple[TrackId, set[Metric]] | None = None
-        """Track and metrics of the last good scrape."""
+        self._shown: tuple[TrackId, Sequence[Reading]] | None = None
+        """Track and readings of the last good scrape."""
         self._is_lost = self._is_eager = self._may_be_tls = self._was_awaited = False
         """`_was_awaited`: there was nothing to read when it was first asked for: the server was starting."""
 
@@ -534,7 +534,8 @@ class PrometheusCollector:
         if self._shown is None or self._is_lost:
             return Trace(Origin("live"), now, now, tracks=tracks, readings=looks, missing=self._missing)
         self._is_lost = True
-        track_id, metrics = self._shown
+        track_id, last = self._shown
+        metrics = {reading.metric for reading in last if not v.has_label(reading.metric.name)}
         gaps = tuple(Reading(track_id, metric, now, None, "") for metric in metrics)
         mark = Mark(now, "server", track_id, f"metrics lost: {why.reason}", Severity.WARNING)
         readings = (*looks, *gaps)
@@ -576,7 +577,7 @@ class PrometheusCollector:
         marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
-        self._shown = track_id, {reading.metric for reading in readings if not v.has_label(reading.metric.name)}
+        self._shown = track_id, readings
         self._missing = tuple(
             Missing(whats.reading(track_id, metric), why)
             for metric, why in unread.items()

@@ -10,7 +10,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from rich.control import Control
 from textual.geometry import Region
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def sent_pieces(
         for end, (x, strip) in zip(chop_ends[y], chops[y].items(), strict=False):
             left, right = max(x, start), min(end, stop)
             if strip is not None and left < right:
-                yield Control.move_to(left, y).segment.text
+                yield f"\x1b[{y + 1};{left + 1}H"  # CUP (ECMA-48)
                 yield strip.crop(left - x, right - x).render(console)
 
 

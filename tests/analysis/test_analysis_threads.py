@@ -270,6 +270,19 @@ def test_a_thread_that_sleeps_on_is_told_as_before_until_it_runs() -> None:
     assert "epoll" in dict(woken.blocked)
 
 
+def test_the_row_of_a_thread_that_sleeps_on_follows_what_its_track_tells() -> None:
+    sleeper = Sleeper()
+    views = [threads_view(sleeper.trace("futex")) for _ in range(14)]
+    assert all(isinstance(view, ThreadsView) for view in views)
+    first, second = (view.rows[0] for view in views[-2:] if isinstance(view, ThreadsView))
+    assert first is second
+    sleeper.track = replace(sleeper.track, name="renamed", facts={"role": "Worker", "state": "futex"})
+    view = threads_view(sleeper.trace("futex"))
+    assert isinstance(view, ThreadsView)
+    assert (view.rows[0].name, view.rows[0].role, view.rows[0].state) == ("renamed", "Worker", "futex")
+    assert view.rows[0].shares is first.shares
+
+
 def test_how_a_sleep_is_known_is_looked_at_again_once_in_a_window() -> None:
     sleeper = Sleeper()
     first = [sleeper.look("futex") for _ in range(12)][-1]

@@ -43,8 +43,10 @@ class Ceilings:
     @property
     def band(self) -> tuple[str, ...]:
         """The precisions that the tensor work may be of."""
+        if self.why_band is None:  # asked for each point of a trail
+            return (self.precision,)
         known = tuple(name for name in _BAND if name in self.gpu.peaks)
-        return known if self.why_band is not None and len(known) > 1 else (self.precision,)
+        return known if len(known) > 1 else (self.precision,)
 
     @property
     def hmma_precision(self) -> str:

@@ -189,17 +189,18 @@ def _why_no_window(trace: Trace, track: TrackId, history: list[Rates], now_ns: i
 
 def _point(rates: Rates, ceilings: Ceilings, newest_ns: int, origin: str) -> RooflinePoint:
     age_s = (newest_ns - rates.t_ns) / NS_PER_S
-    peak = ceilings.peak(rates.precision)
+    flops_per_s, precision = rates.flops_per_s, rates.precision  # sums, of dozens of points
+    peak = ceilings.peak(precision)
     return RooflinePoint(
         label="now" if age_s == 0 else f"{age_s:.0f} s ago",
-        intensity=rates.flops_per_s / rates.bytes_per_s,
-        flops_per_s=rates.flops_per_s,
+        intensity=flops_per_s / rates.bytes_per_s,
+        flops_per_s=flops_per_s,
         bytes_per_s=rates.bytes_per_s,
-        precision="..".join(ceilings.band) if rates.precision == ceilings.precision else rates.precision,
+        precision="..".join(ceilings.band) if precision == ceilings.precision else precision,
         source=origin,
         quality=_quality(rates, ceilings, origin),
         age_s=age_s,
-        roof_fraction=max(rates.flops_per_s / peak, rates.bytes_per_s / ceilings.bytes_per_s),
+        roof_fraction=max(flops_per_s / peak, rates.bytes_per_s / ceilings.bytes_per_s),
     )
 
 

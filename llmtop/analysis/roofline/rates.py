@@ -101,8 +101,10 @@ def dram_bytes_per_s(trace: Trace, gpu_track_id: TrackId, window_ns: int) -> flo
 
 def is_resting(rates: Rates, ceilings: Ceilings) -> bool:
     """Whether the GPU does nothing to speak of in this window."""
+    if not rates.bytes_per_s < IDLE_SHARE * ceilings.bytes_per_s:  # the quick part first: of a trail nearly all do
+        return False
     shares = [flops / ceilings.peak(kind) for kind, flops in rates.flops_by_precision.items()]
-    return max(shares, default=0.0) < IDLE_SHARE and rates.bytes_per_s < IDLE_SHARE * ceilings.bytes_per_s
+    return max(shares, default=0.0) < IDLE_SHARE
 
 
 def too_old(age_ns: int) -> Unknown:

@@ -180,8 +180,16 @@ def _threads_view(trace: Trace, window_ns: int) -> ThreadsView | Unknown:
 
 def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) -> ThreadRow:
     """One thread; `series` says what there is about it."""
+    asleep = _asleep_as_before(trace, track.id, window_ns)
+    if asleep is None:
+        return _row(track, _shares(trace, track.id, window_ns, series))
+    if asleep.told is None or asleep.told[0] is not track:  # a track tells name, role and state, and is never changed
+        asleep.told = track, _row(track, asleep.shares)
+    return asleep.told[1]
+
+
+def _row(track: Track, shares: Shares | Unknown) -> ThreadRow:
     role, state = track.facts.get("role", ""), track.facts.get("state", "")
-    shares = _asleep_as_before(trace, track.id, window_ns) or _shares(trace, track.id, window_ns, series)
     return ThreadRow(ids.pid(track.id), ids.tid(track.id), track.name, _text(role), shares, _text(state))
 
 
@@ -279,7 +287,7 @@ def causes_text(shares: Shares, least: float = 0.01) -> str:
     return ", ".join(f"{cause} {share:.0%}".replace("%", " %") for cause, share in shares.blocked if share >= least)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asleep:
     """What was made of a thread that did not run in the window.
 
@@ -287,6 +295,7 @@ class _Asleep:
         clock: Its time on a CPU, by which it is known again: the columns of another trace are others.
         ran: What that stood at, and `queued` its time in the run queue.
         t_ns: When that was.
+        told: The track of its last row, and that row.
     """
 
     clock: Series
@@ -295,6 +304,7 @@ class _Asleep:
     t_ns: int
     window_ns: int
     shares: Shares
+    told: tuple[Track, ThreadRow] | None = None
 
 
 _asleep: dict[str, _Asleep] = {}
@@ -302,8 +312,8 @@ _asleep: dict[str, _Asleep] = {}
 _MOST_ASLEEP = 4096
 
 
-def _asleep_as_before(trace: Trace, track: TrackId, window_ns: int) -> Shares | None:
-    """The shares of a thread that sleeps on since they were made; None where they have to be made anew.
+def _asleep_as_before(trace: Trace, track: TrackId, window_ns: int) -> _Asleep | None:
+    """What was made of a thread that sleeps on since then; None where it has to be made anew.
 
     That is done all the same once in a window: how its causes are known may change.
     """
@@ -313,7 +323,7 @@ def _asleep_as_before(trace: Trace, track: TrackId, window_ns: int) -> Shares | 
         return None
     is_recent = 0 <= trace.end_ns - known.t_ns < WINDOW_NS and window_ns == known.window_ns
     is_read = trace.end_ns - (clock.last_t_ns or 0) <= FRESH_NS
-    return known.shares if is_recent and is_read and (clock.last, queued.last) == (known.ran, known.queued) else None
+    return known if is_recent and is_read and (clock.last, queued.last) == (known.ran, known.queued) else None
 
 
 def _remember_sleep(trace: Trace, track: TrackId, window_ns: int, shares: Shares) -> None:
