@@ -191,4 +191,7 @@ def test_of_a_timeline_that_begins_midway_no_launch_has_a_number(how: str, tmp_p
 def test_a_report_that_ends_at_the_number_it_was_given_says_so() -> None:
     launches = [Launch("k"), Launch("k")]
     assert "after the 2 launches" in capture_length(report(*launches, command="ncu -c 2 ./p"))
+    assert "after the one launch that it was to have: shares are of this one alone" in capture_length(
+        report(Launch("k"), command="ncu -c 1 ./p")
+    )
     assert capture_length(report(*launches, command="ncu -c 3 ./p")) == ""

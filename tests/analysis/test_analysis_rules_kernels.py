@@ -525,6 +525,12 @@ def test_at_the_roof_of_the_caches_the_stalls_tell_which_traffic_it_is(
     assert action in finding.action
 
 
+@pytest.mark.parametrize(("used", "near"), [(79.4, "on the way to the DRAM roof"), (79.6, "at the DRAM roof")])
+def test_what_is_shown_as_80_percent_is_at_the_roof(used: float, near: str) -> None:
+    (finding,) = kernel_memory_roof.check(report(Launch("step", metrics={COMPUTE: 10.0, MEMORY: used, DRAM: used})))
+    assert finding.message.startswith(near)
+
+
 def test_how_accesses_lie_is_to_be_collected_before_it_is_mended() -> None:
     (finding,) = kernel_memory_roof.check(report(Launch("step", 50_000.0, CACHES)))
     assert "was not collected: the command collects it" in finding.action

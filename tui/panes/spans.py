@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
 
 _MEANINGS = {
-    "nvtx": "a range that the program itself marks (torch.cuda.nvtx, NVTX)",
+    "nvtx": "a range that the program itself marks (NVTX)",
     "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
     "memset": "memory filled by the GPU",
     "graph": "a CUDA graph that was traced as a whole",

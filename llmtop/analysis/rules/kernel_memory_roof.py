@@ -182,7 +182,7 @@ def _cache_action(judged: Judged) -> str:
 
 
 def _nearness(verdict: Verdict) -> str:
-    return "at the" if verdict.memory >= HIGH_USE_PERCENT else "on the way to the"
+    return "at the" if round(verdict.memory) >= HIGH_USE_PERCENT else "on the way to the"  # as it is shown
 
 
 def _traffic(judged: Judged) -> Iterator[str]:

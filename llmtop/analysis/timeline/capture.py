@@ -27,7 +27,13 @@ def capture_length(trace: Trace) -> str:
     calls of the operating system are taken in only between.
     """
     if profiling.is_cut_off(trace) and trace.kernels is not None:
-        return f"the report ends after the {len(trace.kernels)} launches that it was to have: shares are of these alone"
+        number = len(trace.kernels)
+        these = (
+            "one launch that it was to have: shares are of this one"
+            if number == 1
+            else (f"{number} launches that it was to have: shares are of these")
+        )
+        return f"the report ends after the {these} alone"
     length = trace.end_ns - trace.start_ns
     if not trace.spans or length <= 0:
         return ""
