@@ -20,7 +20,7 @@ TIMEOUT_S = 500
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
 CODE = ("llmtop", "tui", "collectors", "parsers")
 COPIED = (*CODE, "tests", "docs", "sample_traces")
-_SECTION = re.compile(r"^### An? (?P<kind>\w+)\n(?P<text>.*?)(?=^##)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^### An? (?P<kind>[\w ]+)\n(?P<text>.*?)(?=^##)", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^```(?P<language>\w+) (?P<path>\S+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 OF_ALL = {
@@ -43,6 +43,11 @@ OF_ALL = {
     "view": {
         "tests/tui/test_tui_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab",
         "tests/tui/test_tui_faults.py": "recorded and (Functions or Stacks)",
+    },
+    "live view": {
+        "tests/tui/test_tui_live_parts.py": "",
+        "tests/tui/test_tui_views.py": "one_view",
+        "tests/tui/test_tui_faults.py": "in_a_live_view and FaultsPane",
     },
 }
 """The tests that look at all of a kind, and which of a file, as after -k: none may need to know the new one."""
