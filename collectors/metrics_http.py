@@ -97,6 +97,8 @@ class Fetcher:
         self._clock = clock
         self._connection: _Connection | None = None
         self._origin = ""
+        self._came_ns = 0
+        """When the last page came."""
         self.closed_ns: int | None = None
         """When the server closed the connection that was kept, as the kernel knows it; None while it is open."""
 
@@ -140,17 +142,22 @@ class Fetcher:
             raise
 
     def _note_close(self, connection: _Connection) -> None:
-        """Leave a connection that the server has closed, before anything is sent: that would change what is known."""
+        """Leave a connection that the server has closed, before anything is sent: that would change what is known.
+
+        The clock is read first: a busy machine may stop us between the two, and what was closed would seem to be later.
+        The kernel counts in ticks: what it says may be some ms before the last page, after which it was closed.
+        """
+        now_ns = self._clock()
         since_ns = connection.closed_for_ns()
         if since_ns is not None:
-            self.closed_ns = self._clock() - since_ns
+            self.closed_ns = max(now_ns - since_ns, self._came_ns)
             self.close()
 
     def _ask(self, connection: _Connection, path: str, deadline: float) -> Page:
         connection.deadline = deadline
         connection.request("GET", path or "/", headers=self._headers)
         response = connection.getresponse()
-        t_ns = self._clock()
+        t_ns = self._came_ns = self._clock()
         self.closed_ns = None
         body = bytearray()
         while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):

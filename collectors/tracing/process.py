@@ -31,6 +31,13 @@ _FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.
 _STOP_S = 2.0
 _REAP_S = 0.5
 """Between the end of its output and the end of a process."""
+_dying: list[subprocess.Popen[bytes]] = []
+"""Killed, but still in the kernel, which takes their probes away: a busy machine needs longer for it than we wait."""
+
+
+def _reap() -> None:
+    """Take leave of those that have ended since."""
+    _dying[:] = [process for process in _dying if process.poll() is None]
 
 
 class HelperProcess:
@@ -105,7 +112,7 @@ class HelperProcess:
             self._process.kill()
 
     def close(self) -> None:
-        """End it and wait: afterwards no probe of it is attached."""
+        """End it and wait: afterwards no probe of it is attached, unless the kernel takes seconds for that."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -116,8 +123,10 @@ class HelperProcess:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
+            _dying.append(self._process)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_S)
+        _reap()
         for pid in self._pids:
             children.forget(pid)
         self._process.stdout.close()

@@ -669,6 +669,29 @@ def test_when_a_server_closed_the_connection_is_known_after_it_refuses_too() -> 
     assert before <= closed_ns <= after + 20_000_000, "counted in the kernel's ticks"
 
 
+@pytest.mark.parametrize(
+    ("since_ns", "closed_ns"), [(300, 1_700), (1_500, 1_000)], ids=["a while ago", "a tick before the last page"]
+)
+def test_a_server_closed_after_its_last_page_and_before_we_looked(
+    since_ns: int, closed_ns: int, server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    clock.now = 1_000
+    fetch = Fetcher(os.getpid(), clock=clock)
+    fetch(server.url)
+    clock.now = 2_000
+
+    def stopped(connection: object) -> int:
+        clock.now += 1_000_000_000  # a busy machine goes on with it later
+        return since_ns
+
+    monkeypatch.setattr("llmtop.collectors.metrics_http._Connection.closed_for_ns", stopped)
+    server.pages["/metrics"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        fetch(server.url)
+    assert fetch.closed_ns == closed_ns
+
+
 def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None:
     server.pages["/version"] = '{"version": "0.17.1"}'
     with over_http(server.url) as collector:
