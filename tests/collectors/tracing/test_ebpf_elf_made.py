@@ -1,0 +1,265 @@
+"""Names of addresses in small ELF files that are made here, beside a plain search; and names of code by where it is."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop.collectors.tracing.helper import elf as elf_module
+from llmtop.collectors.tracing.helper import symbols
+from llmtop.collectors.tracing.helper.elf import ElfError, ElfFunctions
+from llmtop.collectors.tracing.helper.symbols import Code, Region, Symbols
+from llmtop.collectors.tracing.helper.system import UnavailableError
+
+FUNCTION, OBJECT, INDIRECT = 0x12, 0x11, 0x1A
+OFFSET, ADDRESS, SIZE = 0x80, 0x1080, 0x2000
+"""Bytes from 0x80 on are loaded at 0x1080."""
+Symbol = tuple[bytes, int, int, int]
+"""Name, kind, address and size."""
+
+
+def library(*tables: tuple[int, list[Symbol]], link: int | None = None) -> bytes:
+    """Tables of symbols by their kind (2 for all, 11 for what is exported), each with its names behind it."""
+    body, sections = bytearray(), []
+    for number, (kind, found) in enumerate(tables):
+        names, rows = b"\0", bytearray()
+        for name, info, address, size in found:
+            rows += struct.pack("<IBBHQQ", len(names), info, 0, 5, address, size)
+            names += name + b"\0"
+        names_at = 2 * number + 1 if link is None else link
+        sections.append((0, kind, 0, 0, 0x100 + len(body), len(rows), names_at, 0, 8, 24))
+        body += rows
+        sections.append((0, 3, 0, 0, 0x100 + len(body), len(names), 0, 0, 1, 0))
+        body += names
+    counts = (64, 56, 2, 64, len(sections), 0)
+    places = (0, 64, 0x100 + len(body), 0)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, *places, *counts)
+    note = struct.pack("<IIQQQQQQ", 4, 4, 0, 0, 0, 0x1000, 0x1000, 4)
+    load = struct.pack("<IIQQQQQQ", 1, 5, OFFSET, ADDRESS, ADDRESS, SIZE, SIZE + 0x1000, 0x1000)
+    return (
+        (header + note + load).ljust(0x100, b"\0")
+        + bytes(body)
+        + b"".join(struct.pack("<IIQQQQIIQQ", *s) for s in sections)
+    )
+
+
+@contextmanager
+def opened(data: bytes) -> Iterator[int]:
+    descriptor = os.memfd_create("library")
+    os.write(descriptor, data)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def named(data: bytes, *addresses: int) -> list[str | None]:
+    with opened(data) as descriptor:
+        functions = ElfFunctions(descriptor)
+        return [functions.name(descriptor, address - ADDRESS + OFFSET) for address in addresses]
+
+
+symbol = st.tuples(
+    st.just(b""), st.sampled_from([FUNCTION, OBJECT, INDIRECT]), st.integers(ADDRESS, ADDRESS + 200), st.integers(0, 40)
+)
+
+
+@given(st.lists(symbol, max_size=30), st.integers(1, 7))
+def test_an_address_has_the_name_of_the_nearest_function_that_holds_it(found: list[Symbol], chunk: int) -> None:
+    """However the table is read in parts; of more than eight within each other the outermost are not looked for."""
+    with_names = [(f"f{i}".encode(), *one[1:]) for i, one in enumerate(found)]
+    functions = [(name, at, size or 1) for name, info, at, size in with_names if info != OBJECT]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(elf_module, "_CHUNK", chunk)
+        patch.setattr(elf_module, "_BACK", 1000)
+        told = named(library((2, with_names)), *range(ADDRESS, ADDRESS + 250))
+    for address, name in zip(range(ADDRESS, ADDRESS + 250), told, strict=True):
+        holding = [(at, one) for one, at, size in functions if at <= address < at + size]
+        nearest = [one.decode() for at, one in holding if at == max(at for at, _ in holding)]
+        assert name == (min(nearest, key=lambda one: (len(one), one)) if nearest else None)
+
+
+def test_a_function_around_seven_others_is_found_and_around_eight_is_not() -> None:
+    inside = [(b"inner%d" % i, FUNCTION, ADDRESS + 4 * i, 2) for i in range(1, 9)]
+    data = library((2, [(b"outer", FUNCTION, ADDRESS, 100), *inside]))
+    assert named(data, ADDRESS + 31, ADDRESS + 35) == ["outer", None]
+
+
+def test_the_plainest_of_several_names_is_taken() -> None:
+    several = [(name, FUNCTION, ADDRESS, 8) for name in (b"__libc_recv", b"__recv", b"recv", b"trecv", b"_recv")]
+    assert named(library((2, several)), ADDRESS) == ["recv"]
+    assert named(library((2, several[:2])), ADDRESS) == ["__recv"]
+
+
+def test_all_symbols_are_known_better_than_the_exported_ones() -> None:
+    own, shown = [(b"hidden", FUNCTION, ADDRESS, 8)], [(b"shown", FUNCTION, ADDRESS, 8)]
+    assert named(library((11, shown), (2, own)), ADDRESS) == ["hidden"]
+    assert named(library((11, shown)), ADDRESS) == ["shown"]
+    for tables, is_complete in ((((11, shown), (2, own)), True), (((11, shown),), False), ((), False)):
+        with opened(library(*tables)) as descriptor:
+            assert ElfFunctions(descriptor).is_complete is is_complete
+
+
+def test_names_end_where_the_file_says() -> None:
+    long = b"n" * 5000
+    assert named(
+        library((2, [(long, FUNCTION, ADDRESS, 8), (b"\xff", FUNCTION, ADDRESS + 8, 8)])), ADDRESS, ADDRESS + 8
+    ) == [
+        "n" * 4096,
+        "\ufffd",
+    ]
+
+
+def test_only_what_is_loaded_has_an_address() -> None:
+    """The part beyond what lies in the file is memory alone."""
+    ends = [(b"first", FUNCTION, ADDRESS, 8), (b"last", FUNCTION, ADDRESS + SIZE - 8, 100)]
+    found = named(library((2, ends)), ADDRESS - 1, ADDRESS, ADDRESS + SIZE - 1, ADDRESS + SIZE)
+    assert found == [None, "first", "last", None]
+
+
+@pytest.mark.parametrize("damage", ["cut", "names"])
+def test_a_damaged_library_is_refused(damage: str) -> None:
+    whole = library((2, [(b"f", FUNCTION, ADDRESS, 8)]), link=2 if damage == "names" else None)
+    with opened(whole[:-1] if damage == "cut" else whole) as descriptor, pytest.raises(ElfError):
+        ElfFunctions(descriptor)
+
+
+# -- names by where code is ------------------------------------------------------------------------------------------
+
+PID = 4242
+
+
+class Bcc:
+    """bcc's names of made code, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self._sym_caches: dict[int, Any] = {}
+        self.asked = 0
+
+    def _sym_cache(self, tgid: int) -> Bcc:
+        return self
+
+    def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, None]:
+        assert demangle
+        self.asked += 1
+        return b"made\xff" if address == 0x9010 else None, 0, None
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """What /proc says of it: a library at 0x5000 from its second page on, made code at 0x9000, the kernel's page."""
+    data = library((2, [(b"shown", FUNCTION, ADDRESS + 0x1000, 0x20)]))
+    (tmp_path / "libx.so").write_bytes(data)
+    files = {
+        "maps": (
+            f"5000-6000 r-xp 00001000 fe:00 7 {tmp_path}/libx.so\n"
+            f"6000-7000 rw-p 00002000 fe:00 7 {tmp_path}/libx.so\n"
+            "9000-a000 r-xp 00000000 00:00 0\n"
+            "b000-c000 r-xp 00000000 00:00 0 [vsyscall]\n"
+            "c000-d000 r-xp 00000000 00:01 9 /memfd:jit (deleted)\n"
+            "d000-e000 r-xp 00000000 fe:00 8 /nowhere/my lib.so\n"
+        )
+    }
+    monkeypatch.setattr(symbols, "read", lambda path: files["maps"] if path == f"/proc/{PID}/maps" else "")
+    opens = os.open
+    root = f"/proc/{PID}/root"
+    monkeypatch.setattr(os, "open", lambda path, flags: opens(str(path).removeprefix(root), flags))
+    monkeypatch.setattr(os, "stat", lambda path: os.stat_result((0,) * 6 + (int(files.get("jit", "0")), 0, 0, 0)))
+    return files
+
+
+def test_code_is_what_a_process_may_run(process: dict[str, str], tmp_path: Path) -> None:
+    process["jit"] = "77"
+    code = Code.of(PID)
+    assert code.generated == 77
+    assert [(one.start, one.end, one.offset, one.file) for one in code.regions] == [
+        (0x5000, 0x6000, 0x1000, "fe:00 7"),
+        (0x9000, 0xA000, 0, "00:00 0"),
+        (0xB000, 0xC000, 0, "00:00 0"),
+        (0xC000, 0xD000, 0, "00:01 9"),
+        (0xD000, 0xE000, 0, "fe:00 8"),
+    ]
+    assert [one.name for one in code.regions] == [
+        "[libx.so]",
+        "[unknown]",
+        "[vsyscall]",
+        "[memfd:jit (deleted)]",
+        "[my lib.so]",
+    ]
+    assert [one.is_file for one in code.regions] == [True, False, False, False, True]
+    starts = [
+        None if (one := code.at(at)) is None else one.start for at in (0x4FFF, 0x5000, 0x5FFF, 0x6000, 0x9000, 0xE000)
+    ]
+    assert starts == [None, 0x5000, 0x5000, None, 0x9000, None]
+
+
+def test_each_kind_of_code_has_its_name(process: dict[str, str]) -> None:
+    process["jit"] = "77"
+    bcc = Bcc()
+    one = Symbols(lambda: bcc)
+    # The function lies 0x1080 bytes into the file: 0x80 beyond where the mapping begins.
+    addresses = {
+        0x507F: "[libx.so]", 0x5080: "shown", 0x509F: "shown", 0x50A0: "[libx.so]", 0x9010: "made\ufffd",
+        0x9011: "[unknown]", 0xB000: "[vsyscall]", 0xD000: "[my lib.so]", 0xF000: "[unknown]",
+    }  # fmt: skip
+    assert {address: one.user(PID, address) for address in addresses} == addresses
+    asked = bcc.asked
+    assert asked == 4, "made code, and a library that cannot be read: neither is known otherwise"
+    assert {address: one.user(PID, address) for address in addresses} == addresses
+    assert bcc.asked == asked, "names are remembered"
+
+
+def test_code_that_may_be_named_later_is_looked_up_again_when_more_is_mapped(process: dict[str, str]) -> None:
+    one = Symbols(lambda: (_ for _ in ()).throw(UnavailableError("none")))
+    assert one.user(PID, 0x9010) == "[unknown]"
+    assert one.user(PID, 0xE010) == "[unknown]"
+    process["maps"] += "e000-f000 r-xp 00000000 fe:00 9 /opt/new.so\n"
+    told = []
+    for _ in range(7):
+        told.append(one.user(PID, 0xE010))
+        one.tick()
+    assert told == ["[unknown]"] * 6 + ["[new.so]"], "after five ticks in which it had addresses without a name"
+
+
+def test_a_process_with_all_its_names_is_not_looked_at_again(process: dict[str, str]) -> None:
+    one = Symbols(Bcc)
+    assert one.user(PID, 0x5080) == "shown"
+    process["maps"] = ""
+    for _ in range(20):
+        one.tick()
+    assert one.user(PID, 0x5081) == "shown"
+    one.forget(PID)
+    assert one.user(PID, 0x5081) == "[unknown]"
+
+
+def test_names_of_the_kernel_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Functions:
+        def name(self, address: int) -> str:
+            asked.append(address)
+            return f"f{address}"
+
+    monkeypatch.setattr(symbols, "KernelFunctions", Functions)
+    one = Symbols(Bcc)
+    assert [one.kernel(at) for at in (5, 6, 5, 5)] == ["f5_[k]", "f6_[k]", "f5_[k]", "f5_[k]"]
+    assert asked == [5, 6]
+    one.forget(0)
+    one.forget(1)
+    assert (one.kernel(5), asked) == ("f5_[k]", [5, 6]), "they are no process's"
+
+
+def test_regions_are_named_by_their_files() -> None:
+    paths = {"/usr/lib/libx.so": ("[libx.so]", True), "": ("[unknown]", False), "[vdso]": ("[vdso]", False),
+             "/dev/zero (deleted)": ("[zero (deleted)]", False), "/memfd:x": ("[memfd:x]", False)}  # fmt: skip
+    for path, told in paths.items():
+        region = Region(0, 1, 0, "", path)
+        assert (region.name, region.is_file) == told
