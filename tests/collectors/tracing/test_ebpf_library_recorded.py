@@ -12,6 +12,7 @@ from llmtop.collectors.tracing.bcc.helper import library as library_module
 from llmtop.collectors.tracing.bcc.helper import uprobes
 from llmtop.collectors.tracing.bcc.helper.library import SAMPLED, Library
 from llmtop.collectors.tracing.bcc.helper.programs import Programs
+from llmtop.collectors.tracing.bcc.helper.sampling import KINDS
 from llmtop.collectors.tracing.helper import libraries, system
 from llmtop.collectors.tracing.helper.functions import NUMBERS
 from llmtop.collectors.tracing.helper.system import UnavailableError
@@ -46,6 +47,8 @@ class Server:
         return frozenset().union(*self.held.values())
 
     def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+        assert path.startswith(f"/proc/{pid}/root/"), "a file as the process sees it"
+        assert group.removeprefix("sampled ") in KINDS
         if self.refused & functions.keys():
             raise OSError("refused")
         self.held[path, group] = frozenset(functions)
@@ -401,3 +404,42 @@ def test_what_one_process_does_is_not_put_down_to_another(
     look(library, crowd, 1.0, PID, 300)
     later = {(row.pid, row.name) for row in library.read(crowd.now_ns, ())}
     assert later == {(pid, name) for pid in (PID, 300) for name in crowd.rates}
+
+
+def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    """Of this process alone, and of the functions that have lost their probes: nobody will tell when they end."""
+    server = serving({LAUNCH: 100.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    look(library, server, 10.0)
+    assert server.probed == {LAUNCH, SYNC}
+    entered = server.module["entered"]
+    for number, tid in ((NUMBERS[LAUNCH], TID), (NUMBERS[SYNC], TID), (NUMBERS[COPY], TID)):
+        entered.put((tid << 8 | number,), (5,))
+    threads = server.module["library_threads"]
+    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0)
+    for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
+        threads.put((tid,), (*waiting[:11], pid, *waiting[12:]))
+    server.rates[SYNC] = 1e6
+    look(library, server, 0.4)
+    assert SYNC not in server.probed
+    left = {key & 0xFF for (key,) in entered.rows}
+    assert NUMBERS[SYNC] not in left
+    assert NUMBERS[COPY] in left
+    own, other = threads.get(TID + 1), threads.get(TID + 2)
+    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0)
+    assert other is not None
+    assert other[2:4] == (waiting[2], 77)
+
+
+def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    server = serving({LAUNCH: 100_000.0, SYNC: 100_000.0, COPY: 100_000.0})
+    library = library_of(server, 3e6)
+    look(library, server, 30.0)
+    library.read(server.now_ns, ())
+    note = library.notes[SAMPLED]
+    by = "launches by its CPU time, which can be off by half where a step is longer than a window"
+    assert note.startswith("waits and copies and launches are counted in 0.")
+    assert note.endswith(f"% of the time and the rest estimated, {by}: counting all could cost too much")
+    assert library.coverage()["unseen"] == [(PID, ["sync"])]
+    assert library.coverage()["library_observed"] == [(PID, 0)]
+    assert library.coverage()["sampled"] == [(PID, [LAUNCH, SYNC, COPY], ["launches", "sync"])]
