@@ -12,9 +12,8 @@ from llmtop.collectors.tracing.bcc.helper import library as library_module
 from llmtop.collectors.tracing.bcc.helper import uprobes
 from llmtop.collectors.tracing.bcc.helper.library import SAMPLED, Library
 from llmtop.collectors.tracing.bcc.helper.programs import Programs
-from llmtop.collectors.tracing.bcc.helper.sampling import KINDS
 from llmtop.collectors.tracing.helper import libraries, system
-from llmtop.collectors.tracing.helper.functions import NUMBERS
+from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper.sampling import KINDS, Account, Sampling
+from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.bcc.helper.slices import Slices
+from llmtop.collectors.tracing.helper.budget import Account
+from llmtop.collectors.tracing.helper.functions import KINDS
 
 S, MS = 1_000_000_000, 1_000_000
 CALLED = {"wait": 1, "other": 1, "launch": 1}
