@@ -76,9 +76,10 @@ PUBLIC: tuple[Public, ...] = (
     Public(
         _LADDER,
         None,
-        "SGEMM by steps, mostly the naive one",
-        "70 % of the time in `basic`, whose L1 is 99 % busy, DRAM 0.5 %",
+        "SGEMM by steps, mostly the naive one; the last did not run",
+        "70 % of the time in `basic`, whose L1 is 99 % busy, DRAM 0.5 %; `one_d_vec` has no grid and no metrics",
         _ROOF,
+        ("failed-launches",),
     ),
     Public(_LADDER, 0, "naive SGEMM: a warp reads rows apart", "L1 99 %, DRAM 0.5 %, SM 12 %", _ROOF),
     Public(_LADDER, 1, "coalesced, and no reuse on the SM", "L1 93 %, DRAM 0.7 %", _ROOF),
