@@ -17,6 +17,8 @@ OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
 SHAPES = {"strict", "frozen", "slots", "kw_only", "eq", "order", "repr", "maxsize", "stacklevel"}
 """Keywords whose values say how a thing is made; what it does is the same."""
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+MARGIN = 1e-6
+"""What less than this is added or taken away for lets rounding pass: half of it, or twice, does the same."""
 SYMMETRIC = {"min", "max", "isinstance", "hasattr", "cast", "TypeVar"}
 
 
@@ -83,9 +85,17 @@ def candidates(node: ast.AST) -> Iterator[ast.AST]:
         for child in value if isinstance(value, list) else [value]:
             unseen = name in ("annotation", "returns", "decorator_list") or isinstance(child, ast.JoinedStr)
             unseen |= isinstance(child, ast.keyword) and child.arg in SHAPES
+            unseen |= _is_margin(node, child)
             unseen |= isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
             if isinstance(child, ast.AST) and not unseen:
                 yield from candidates(child)
+
+
+def _is_margin(node: ast.AST, child: object) -> bool:
+    match node, child:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=right), ast.Constant(value=float(value)):
+            return child is right and 0 < value < MARGIN
+    return False
 
 
 def mutants(path: str, text: str) -> Iterator[Mutant]:

@@ -20,8 +20,8 @@ from llmtop.analysis.kernels.duration_histograms import kernel_histograms
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.fusion import fusion_chains
 from llmtop.analysis.kernels.lacking import lacking
-from llmtop.analysis.kernels.nvtx_ranges import range_shares
-from llmtop.analysis.kernels.table import Grouping, kernel_table, roofline_view, stall_bars, stall_tree
+from llmtop.analysis.kernels.nvtx_ranges import in_range, only_range, range_shares
+from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of, roofline_view, stall_bars, stall_tree
 from llmtop.analysis.pages.correlate import correlations
 from llmtop.analysis.pages.events import events, events_table
 from llmtop.analysis.pages.gpus import gpu_processes_table, gpu_rows, gpus_view
@@ -197,6 +197,16 @@ def test_what_is_said_of_a_random_timeline(seed: int, tmp_path: Path, snapshot: 
     assert f"{brief(_of_report(trace))}\n{whole(rules={rule: said for rule, said in each.items() if said})}" == snapshot
 
 
+def _of_ranges(trace: Trace) -> dict[str, object]:
+    """What is left of a report when one of its ranges is chosen, by a full name or by a part of one."""
+    names = [share.name for share in range_shares(trace)][:2]
+    chosen = {name: only_range(trace, name) for name in (*names, *(name[:3] for name in names), "no such range")}
+    return {
+        name: one if isinstance(one, Unknown) else (one.origin.facts, in_range(one), len(kernels_of(one).table))
+        for name, one in chosen.items()
+    }
+
+
 def _of_report(trace: Trace) -> str:
     idle = idle_view(trace)
     return whole(
@@ -217,8 +227,11 @@ def _of_report(trace: Trace) -> str:
         histograms=kernel_histograms(trace),
         chains=fusion_chains(trace),
         ranges=range_shares(trace),
+        each_range=range_shares(trace, each=True),
+        only=_of_ranges(trace),
         communication=communication(trace),
         spans=span_rows(trace),
+        each_span=span_rows(trace, each=True),
         idle=idle,
         pictures=[picture(gpu) for gpu in idle.gpus],
     )

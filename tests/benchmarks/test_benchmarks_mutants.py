@@ -19,6 +19,8 @@ from benchmarks.mutations import functions, mutants
         ("a and not b", ["(a or not b)", "a and (b)"]),
         ("a + 3", ["(a - 3)", "a + 4", "a + 2"]),
         ("a * 0.5", ["(a / 0.5)", "a * 1.0", "a * 0.25"]),
+        ("a - 1e-9", ["(a + 1e-09)"]),
+        ("a * 1e-9", ["(a / 1e-09)", "a * 2e-09", "a * 5e-10"]),
         ("a is True", ["(a is not True)", "a is False"]),
         ("a[1:]", ["a[:]", "a[2:]", "a[0:]"]),
         ("f(a, b)", ["pass", "(f(b, a))"]),
