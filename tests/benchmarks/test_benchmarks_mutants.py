@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,9 @@ def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> Non
     small_tree.tests["tests/parsers/test_y.py::test_three"] = {"seconds": 1.0, "runs": ["parsers/y.py:.is_most"]}
     limit, *_ = drawn(small_tree.folder, "parsers/limits.py", 99, 1)
     assert small_tree.tests_of(limit) == ["tests/parsers/test_y.py::test_three"]
+
+
+def test_each_mutant_that_is_known_to_change_nothing_has_its_reason() -> None:
+    known = tomllib.loads(mutants_module.KNOWN.read_text())["equivalent"]
+    assert known
+    assert all(one.keys() == {"path", "was", "becomes", "why"} and all(one.values()) for one in known)
