@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from llmtop.model import Default, Engine, Fact, Feature, Former, Knob, Unknown, Value
 
@@ -38,6 +39,25 @@ _SWITCHES = frozenset(
 """Features for which 0 and 1 mean off and on."""
 
 
+class Keys(NamedTuple):
+    """The names of the facts of one feature: its value, where that was read, and how to set it otherwise."""
+
+    value: str
+    source: str
+    change: str
+
+
+@lru_cache(maxsize=2 * len(Feature))  # rules ask in each frame
+def keys_of(feature: Feature, *, told: bool = False) -> Keys:
+    """Of what a server is set to; of what it was `told` to be.
+
+    >>> keys_of(Feature.MAX_RUNNING).source, keys_of(Feature.MAX_RUNNING, told=True).value
+    ('setting.max_running.source', 'told.max_running')
+    """
+    name = f"{'told' if told else 'setting'}.{feature}"
+    return Keys(name, f"{name}.source", f"{name}.change")
+
+
 def told(
     engine: Engine, argv: Sequence[str], config: Mapping[str, str], variable: Callable[[str], str | None]
 ) -> dict[str, Fact]:
@@ -60,14 +80,15 @@ def told(
         if found is not None:
             value, where = _value(feature, knob, found[0]), found[1]
             if value is not None:
-                facts |= {f"told.{feature}": value, f"told.{feature}.source": where}
+                keys = keys_of(feature, told=True)
+                facts |= {keys.value: value, keys.source: where}
     return facts
 
 
 def facts(
     engine: Engine, told: Mapping[str, Fact], labels: Mapping[str, str] | None = None, version: Fact | None = None
 ) -> dict[str, Fact]:
-    """What is set, by feature: "setting.<feature>", "setting.<feature>.source" and "setting.<feature>.change".
+    """What is set, by feature, under its `keys_of`.
 
     What the server says of itself counts most, then what it was told, then what its version does by default.
 
@@ -85,12 +106,13 @@ def facts(
         fact: Fact = _NOT_SEEN if value is None else value
         if value is None and is_seen:
             fact, where = _by_default(knob, found, version, former)
-        found[f"setting.{feature}"] = fact
+        keys = keys_of(feature)
+        found[keys.value] = fact
         if where:
-            found[f"setting.{feature}.source"] = where
-        change = knob.undo if knob.undo and f"told.{feature}" in told else knob.change
+            found[keys.source] = where
+        change = knob.undo if knob.undo and keys_of(feature, told=True).value in told else knob.change
         if change and _has(knob.since, version) and not (knob.until and _has(knob.until, version)):
-            found[f"setting.{feature}.change"] = change
+            found[keys.change] = change
     return found
 
 
@@ -184,8 +206,8 @@ def _set(feature: Feature, knob: Knob, told: Mapping[str, Fact], labels: Mapping
         value = _value(feature, knob, words) if words and words.lower() != "none" else None
         if value is not None:
             return value, f'{label}="{words}" of its metrics'
-    given = told.get(f"told.{feature}")
-    where = told.get(f"told.{feature}.source", "")
+    keys = keys_of(feature, told=True)
+    given, where = told.get(keys.value), told.get(keys.source, "")
     return (None, "") if given is None or isinstance(given, Unknown) else (given, str(where))
 
 
@@ -200,7 +222,7 @@ def _by_default(knob: Knob, found: Mapping[str, Fact], version: Fact | None, for
     if not of_version:
         return Unknown(f"what version {version} does by default is not known"), ""
     default = of_version[0]
-    if any(_is_on(found.get(f"setting.{other}")) for other in default.unless):
+    if any(_is_on(found.get(keys_of(other).value)) for other in default.unless):
         others = ", ".join(other.replace("_", " ") for other in default.unless)
         return Unknown(f"what it does by default together with {others} is not known"), ""
     if isinstance(default.value, Unknown):

@@ -35,10 +35,10 @@ def told(
         return {}
     facts = settings.told(engine, argv, config, lambda name: procfs.environment(pid, name, proc))
     facts = {key: clean(value) if isinstance(value, str) else value for key, value in facts.items()}
-    key = f"told.{Feature.QUANTIZATION}"
-    if key not in facts and Feature.QUANTIZATION in engine.knobs:
+    keys = settings.keys_of(Feature.QUANTIZATION, told=True)
+    if keys.value not in facts and Feature.QUANTIZATION in engine.knobs:
         stored, where = _stored(model)
-        facts |= {key: stored, f"{key}.source": where} if stored else {}
+        facts |= {keys.value: stored, keys.source: where} if stored else {}
     return facts
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
@@ -53,11 +54,12 @@ def _copies(trace: Trace, gpu: TrackId) -> list[tuple[str, int, float]]:
     spans = trace.spans.get("memcpy")
     if spans is None:
         return []
+    is_own = [ids.gpu_of(track) == gpu for track in spans.tracks]
     calls: Counter[str] = Counter()
     sizes: dict[str, float] = {}
     for name_id, track_id, size in zip(spans.name_id, spans.track_id, spans.amount, strict=True):
         kind = spans.names[name_id]
-        if spans.tracks[track_id].startswith(f"{gpu}/") and ("HtoD" in kind or "DtoH" in kind):
+        if is_own[track_id] and ("HtoD" in kind or "DtoH" in kind):
             calls[kind] += 1
             sizes[kind] = sizes.get(kind, 0.0) + (size if size == size else 0.0)
     return [(kind, number, sizes[kind]) for kind, number in calls.most_common()]

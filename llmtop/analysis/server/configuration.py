@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import settings
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.model import Feature, Trace, TrackKind, Unknown
+from llmtop.settings import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,16 +74,17 @@ def setting(trace: Trace, feature: Feature) -> Setting | Unknown:
     facts = _facts(trace)
     if facts is None:
         return _NOT_KNOWN
-    value = facts.get(f"setting.{feature}")
+    keys = keys_of(feature)
+    value = facts.get(keys.value)
     if value is None:
         return Unknown(f"{facts['engine_kind']} has no setting for {feature.replace('_', ' ')} that llmtop knows")
-    return value if isinstance(value, Unknown) else Setting(feature, value, str(facts.get(f"setting.{feature}.source")))
+    return value if isinstance(value, Unknown) else Setting(feature, value, str(facts.get(keys.source)))
 
 
 def configuration(trace: Trace) -> dict[Feature, Setting | Unknown]:
     """All that the server's engine can be set to; empty where the engine is not known."""
     facts = _facts(trace) or {}
-    return {feature: setting(trace, feature) for feature in Feature if f"setting.{feature}" in facts}
+    return {feature: setting(trace, feature) for feature in Feature if keys_of(feature).value in facts}
 
 
 def is_on(trace: Trace, feature: Feature) -> bool | Unknown:
@@ -120,7 +122,7 @@ def change(trace: Trace, feature: Feature, words: str) -> str:
         return ""
     if facts is None:
         return words
-    how = facts.get(f"setting.{feature}.change")
+    how = facts.get(keys_of(feature).change)
     return f"{words} ({how})" if isinstance(how, str) else ""
 
 

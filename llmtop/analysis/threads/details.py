@@ -121,7 +121,7 @@ def _waker(trace: Trace, label: str) -> str:
         return "a timer or an interrupt"
     if label == "outside":
         return "a thread of another container"
-    threads = (track for track in trace.tracks_of(TrackKind.THREAD) if track.id.endswith(f"/{label}"))
+    threads = (track for track in trace.tracks_of(TrackKind.THREAD) if str(ids.tid(track.id)) == label)
     found = next(threads, None)
     return f"tid {label}" if found is None else f"{found.name} (tid {label})"
 
