@@ -38,13 +38,13 @@ def begin(terminal: TerminalFactory, argv: list[str], shown: str = "内核") -> 
 
 
 def is_quiet(pid: int) -> bool:
-    """Whether the thread that draws waits, and for more than its next frame: it has not run for half a second.
+    """Whether the thread that draws waits, and for more than its next frame: it has not run for ten frames.
 
     Its CPU time would not tell it from one that no CPU is left for.
     """
     process = psutil.Process(pid)
     before = process.num_ctx_switches()
-    time.sleep(0.5)
+    time.sleep(0.2)
     return process.num_ctx_switches() == before and process.status() == psutil.STATUS_SLEEPING
 
 
