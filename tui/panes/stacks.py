@@ -25,6 +25,7 @@ from llmtop.tui.render.flame import (
     draw_flame,
     found_share,
     names_of,
+    node_at,
     path_of,
     step_aside,
     step_down,
@@ -183,8 +184,10 @@ class StacksPane(PagedPane[FlameView]):
 
     def action_page(self, step: int) -> None:
         """Some frames further down or up."""
-        for _ in range(_PAGE):
-            self.action_move(step)
+        if (root := self._root) is not None:
+            path = path_of(root, self._selected)
+            above = path[: max(0, len(path) - _PAGE)]
+            self._select(root, (*path, *step_to_end(node_at(root, path), ())[:_PAGE]) if step > 0 else above)
 
     def action_edge(self, side: int) -> None:
         """The root, or the end of the heaviest stack below the frame."""
