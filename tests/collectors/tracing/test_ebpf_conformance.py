@@ -379,3 +379,23 @@ def test_rests_are_twice_as_long_each_time_up_to_the_longest() -> None:
         assert (rests.over(now_s), rests.over(now_s), "launch" in rests) == (["launch"], [], False)
     assert lengths == [30.0, 60.0, 100.0, 100.0]
     assert rests.begin("other", now_s) == 30.0
+
+
+@pytest.mark.parametrize("by_process", [False, True])
+def test_what_bpftrace_told_of_an_id_goes_with_it(by_process: bool) -> None:
+    """Another thread, or process, of the same id begins at nothing; others go on."""
+    events: list[Event] = [
+        Enter(START + MS, WORKER, FUTEX), Enter(START + MS, OTHER, FUTEX),
+        Switch(START + 2 * MS, WORKER, "S", 0), Switch(START + 2 * MS, OTHER, "S", 0),
+        Wake(START + 9 * MS, PID, WORKER), Wake(START + 9 * MS, PID, OTHER),
+        Switch(START + 9 * MS + 300, 0, "R", WORKER), Switch(START + 9 * MS + 300, 0, "R", OTHER),
+    ]  # fmt: skip
+    sleeps = bpftrace_sleeps.Sleeps(bpftrace_symbols.Symbols())
+    found = counted(events, OWNERS)
+    first = sleeps.read(as_look(found, START + 10 * MS))
+    assert sorted(row.tid for row in first["waits"]) == [WORKER, OTHER]
+    sleeps.forget((), {PID}) if by_process else sleeps.forget({WORKER}, ())
+    again = sleeps.read(as_look(found, START + 20 * MS))
+    assert again["waits"] == [(PID, WORKER, FUTEX, 1, 0, 7 * MS)], "as of one that was never seen"
+    assert again["wakes"] == [(PID, WORKER, PID, 1)]
+    assert again["queue"] == ([(PID, {1: 1})] if by_process else [])

@@ -314,6 +314,11 @@ def test_ends_are_counted_anew_once_it_has_looked(stage: Stage, collector: Scrip
         stage.wait(30)
         collector.poll()
     assert collector.unavailable is None
+    for _ in range(MOST_EARLY_ENDS):
+        end(stage, collector)
+        stage.wait(30)
+        collector.poll()
+    assert collector.unavailable is not None, "the end of one that looked is no early one"
 
 
 def test_one_that_crashes_before_it_looks_is_given_up_at_once(stage: Stage, collector: Scripted) -> None:
