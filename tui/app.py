@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,11 +25,14 @@ from llmtop.model import Issue, Severity
 from llmtop.text import clean
 from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.faults import FaultBorder, border_around, fault_text
+from llmtop.tui.files import new_stem, write_whole
 from llmtop.tui.gate import FrameGate
+from llmtop.tui.idle_keys import bind_idle_keys, why_idle
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import DiffedWidget, Pane
 from llmtop.tui.render.look import ASCII, MONO, ROLES, UNICODE, Look
 from llmtop.tui.screens.help import HelpScreen
+from llmtop.tui.screens.holding import SHORT_S, HoldingScreen
 from llmtop.tui.terminal import color_depth, drawn_on, is_ascii_only, is_remote
 from llmtop.tui.textual_private import bindings_of, forget_lines, screen_strips
 
@@ -90,6 +92,7 @@ class LlmtopApp(TerminalApp[int]):
         colors = color_depth(os.environ)
         # With native colours Textual's NO_COLOR filter removes every colour; without, it sends RGB greys.
         super().__init__(ansi_color=True if colors == 0 else None)
+        bind_idle_keys(self)
         self.register_theme(_THEME)
         self.theme = "ansi-dark" if colors <= 16 else _THEME.name
         stream = drawn_on(sys.__stdout__, sys.__stderr__) or sys.__stderr__
@@ -204,6 +207,12 @@ class LlmtopApp(TerminalApp[int]):
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen))
 
+    def action_idle_key(self, key: str) -> None:
+        """Say why a key does nothing."""
+        if isinstance(self.screen, HoldingScreen):
+            said = why_idle(key, self.screen.contents(), self.screen.all_views())
+            self.notify(said, severity="warning", markup=False, timeout=SHORT_S)
+
     def action_interrupt(self) -> None:
         """Copy what the mouse has marked; where nothing is marked, leave as from any program of a shell."""
         marked = self.screen.get_selected_text()
@@ -215,10 +224,8 @@ class LlmtopApp(TerminalApp[int]):
 
     def action_save_screen(self) -> None:
         """Write the screen as SVG and as text, never beside an input, and say where."""
-        folder = Path(os.environ.get("LLMTOP_SCREENSHOTS") or Path.home())
-        stem = folder / f"llmtop-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            stem = new_stem()
             write_whole(
                 {stem.with_suffix(".svg"): self.export_screenshot(), stem.with_suffix(".txt"): self.screen_text()}
             )
@@ -257,23 +264,6 @@ class LlmtopApp(TerminalApp[int]):
             return self.run_action(action, node)
 
         return run
-
-
-def write_whole(texts: Mapping[Path, str]) -> None:
-    """Write files, all of them whole: on a full disk nothing of them is left.
-
-    Raises:
-        OSError: One could not be written.
-    """
-    written: list[Path] = []
-    try:
-        for path, text in texts.items():
-            written.append(path)
-            path.write_text(text, encoding="utf-8")
-    except OSError:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
 
 
 def settle() -> None:

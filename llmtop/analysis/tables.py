@@ -1,11 +1,13 @@
-"""A table view over rows that are few enough to hold: threads, GPUs, GPU processes."""
+"""A table view over rows that are few enough to hold: threads, GPUs, GPU processes; and any table as text."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import csv
+import io
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from llmtop.analysis.views import Cell, Column
+from llmtop.analysis.views import Cell, Column, TableView
 from llmtop.model import Unknown
 
 
@@ -57,6 +59,29 @@ def places_by(cells: Sequence[Cell], *, descending: bool) -> list[int]:
     known = [i for i, cell in enumerate(cells) if not _is_unknown(cell)]
     known.sort(key=lambda i: _order(cells[i]), reverse=descending)
     return [*known, *(i for i, cell in enumerate(cells) if _is_unknown(cell))]
+
+
+_WITHOUT_UNIT = ("", "1")
+
+
+def csv_of(table: TableView) -> Iterator[str]:
+    """A table as lines of CSV: numbers in the units that the titles name; at the end of a row why cells are empty."""
+    columns = table.columns
+    titles = (one.title if one.unit in _WITHOUT_UNIT else f"{one.title} ({one.unit})" for one in columns)
+    yield csv_line((*titles, "missing"))
+    for row in range(len(table)):
+        cells = table.cells(row)
+        missing = [
+            f"{one.title}: {cell}" for one, cell in zip(columns, cells, strict=True) if isinstance(cell, Unknown)
+        ]
+        yield csv_line((*("" if _is_unknown(cell) or cell != cell else cell for cell in cells), "; ".join(missing)))
+
+
+def csv_line(cells: Sequence[object]) -> str:
+    """Cells as a line of CSV."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
 
 
 def _is_unknown(cell: Cell) -> bool:

@@ -5,12 +5,11 @@ Of a file that has stacks and no kernels one row a function.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.pages.report import Entry, entries
+from llmtop.analysis.tables import csv_line
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.views import RooflinePoint
 from llmtop.model import Trace, Unknown
@@ -28,22 +27,16 @@ def report_csv(trace: Trace) -> Iterator[str]:
     if trace.stacks and no_kernels(trace):
         yield from _functions(trace)
         return
-    yield _line(_COLUMNS)
+    yield csv_line(_COLUMNS)
     for entry in entries(trace):
-        yield _line(_cells(entry))
+        yield csv_line(_cells(entry))
 
 
 def _functions(trace: Trace) -> Iterator[str]:
-    yield _line(("function", "unit", "own", "total", "own_share", "total_share"))
+    yield csv_line(("function", "unit", "own", "total", "own_share", "total_share"))
     for one in functions(trace):
         for share in one.shares:
-            yield _line((share.name, one.unit, share.own, share.total, share.own_share, share.total_share))
-
-
-def _line(cells: tuple[object, ...]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()
+            yield csv_line((share.name, one.unit, share.own, share.total, share.own_share, share.total_share))
 
 
 def _cells(entry: Entry) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from textual.widget import Widget
 from llmtop.analysis.series.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
+from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.view import Context, View
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
@@ -233,6 +234,20 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
     def subtitle(self, view: V) -> Content:
         """What stands in the border after the title: the source, the selection."""
         return Content("")
+
+    def contents(self) -> Contents | Unknown:
+        """What it holds, in words; and the rows that it opens into."""
+        if self._failure:
+            return Unknown("the pane has failed")
+        if isinstance(self._view, Unknown):
+            return self._view
+        rows = Unknown("nothing has been read yet") if self._trace is None else self.table(self._trace)
+        title = f"{self.number} {self.title}" if self.number else self.title
+        return Contents(title, self.text_lines(), None if isinstance(rows, Unknown) else rows)
+
+    def text_lines(self) -> list[str]:
+        """Its text: what is drawn of it; all lines, where they are a text that may be longer than the screen."""
+        return [strip.text for strip in self._strips]
 
     @property
     def is_seen(self) -> bool:

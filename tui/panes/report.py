@@ -13,6 +13,7 @@ from textual.message import Message
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
+from llmtop.tui.contents import Contents
 from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import RECORDED, View
@@ -93,34 +94,39 @@ class PagedPane(Pane[V], Generic[V]):
         self.action_move(-1)
 
 
-class MeaningsPane(PagedPane[None]):
-    """Lines that are the same for every file; moves by lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._view = None
-        self._lines = 0
-
-    @abstractmethod
-    def lines(self, width: int, look: Look) -> list[Strip]:
-        """All of them."""
-
-    def draw(self, view: None, width: int, height: int, look: Look) -> list[Strip]:
-        lines = self.lines(width, look)
-        self._lines = len(lines)
-        self.at = min(self.at, self.count() - 1)
-        return lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, self._lines - self.size.height + 1)
-
-
-class TextPane(PagedPane["tuple[tuple[str, str], ...]"]):
-    """Paragraphs of (text, role), wrapped to the width; moves by lines."""
+class LinesPane(PagedPane[V], Generic[V]):
+    """A text of more lines than fit; moves by lines."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Strip] = []
+
+    @abstractmethod
+    def lines(self, view: V, width: int, look: Look) -> list[Strip]:
+        """All of them."""
+
+    def text_lines(self) -> list[str]:
+        return [strip.text for strip in self._lines]
+
+    def draw(self, view: V, width: int, height: int, look: Look) -> list[Strip]:
+        self._lines = self.lines(view, width, look)
+        self.at = min(self.at, self.count() - 1)
+        return self._lines[self.at : self.at + height]
+
+    def count(self) -> int:
+        return max(1, len(self._lines) - self.size.height + 1)
+
+
+class MeaningsPane(LinesPane[None]):
+    """Lines that are the same for every file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view = None
+
+
+class TextPane(LinesPane["tuple[tuple[str, str], ...]"]):
+    """Paragraphs of (text, role), wrapped to the width."""
 
     def show_fault(self, said: str) -> None:
         self._view = ((said, "bad"),)
@@ -132,13 +138,8 @@ class TextPane(PagedPane["tuple[tuple[str, str], ...]"]):
         self._view = paragraphs
         self.redraw()
 
-    def count(self) -> int:
-        return max(1, len(self._lines) - self.size.height + 1)
-
-    def draw(self, view: tuple[tuple[str, str], ...], width: int, height: int, look: Look) -> list[Strip]:
-        self._lines = paragraphs_of(view, width, look)
-        self.at = min(self.at, self.count() - 1)
-        return self._lines[self.at : self.at + height]
+    def lines(self, view: tuple[tuple[str, str], ...], width: int, look: Look) -> list[Strip]:
+        return paragraphs_of(view, width, look)
 
 
 def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Look) -> list[Strip]:
@@ -192,6 +193,11 @@ class ListPane(Vertical, View):
     def action_page_details(self, step: int) -> None:
         """Read on in details that do not fit."""
         self.text.action_page(step)
+
+    def contents(self) -> Contents | Unknown:
+        """The rows, and the details of the one under the cursor."""
+        rows = self.listing.contents()
+        return rows if isinstance(rows, Unknown) else replace(rows, lines=self.text.text_lines())
 
     def analyse(self, trace: Trace) -> RowTable | Unknown:
         """The rows, or why there are none; runs on a thread."""

@@ -10,7 +10,7 @@ from llmtop.analysis.kernels.lacking import Lacking, lacking
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.report import LinesPane
 from llmtop.tui.render.lines import columns, line, pad, prose
 
 if TYPE_CHECKING:
@@ -30,27 +30,17 @@ class SessionView:
     facts: Mapping[str, Fact]
 
 
-class SessionPane(PagedPane[SessionView]):
+class SessionPane(LinesPane[SessionView]):
     """Facts of the session; secrets were redacted when the file was read."""
 
     number = 6
     title = "Session"
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines = 0
-
     def view(self, trace: Trace) -> SessionView | Unknown:
         return SessionView(trace, lacking(trace), session_facts(trace))
 
-    def draw(self, view: SessionView, width: int, height: int, look: Look) -> list[Strip]:
-        lines = session_lines(view, width, look)
-        self._lines = len(lines)
-        self.at = min(self.at, self.count() - 1)
-        return lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, self._lines - self.size.height + 1)
+    def lines(self, view: SessionView, width: int, look: Look) -> list[Strip]:
+        return session_lines(view, width, look)
 
 
 def session_facts(trace: Trace) -> dict[str, Fact]:

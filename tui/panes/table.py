@@ -18,10 +18,12 @@ from textual.widgets import Input
 
 from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
+from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.base import DiffedWidget, look_of
 from llmtop.tui.render.lines import blank, cut, explain, fill, line, prose
 from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
+from llmtop.tui.textual_private import title_of
 
 if TYPE_CHECKING:
     from textual import events
@@ -109,6 +111,11 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     def rows(self) -> TableView | None:
         """The rows in the order in which they are shown."""
         return self._rows
+
+    @property
+    def why_empty(self) -> Unknown:
+        """Why no row is shown, where none is."""
+        return _NO_MATCH if self.filter_text and self.total else self._why_empty
 
     @property
     def source(self) -> TableView | None:
@@ -263,8 +270,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         if self._failure:
             return fill(prose(self._failure, width, look, "bad"), width, height, look)
         if self._rows is None or not len(self._rows):
-            is_filtered = self.filter_text and self._source is not None and len(self._source)
-            return explain(_NO_MATCH if is_filtered else self._why_empty, width, height, look)
+            return explain(self.why_empty, width, height, look)
         rows = self._place(self._rows, width)
         top = round(self.scroll_y)
         shown = range(top, min(len(rows), top + height - 1))
@@ -379,6 +385,14 @@ class TablePane(Vertical, FaultBorder):
     def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
         """Take new rows; see `VirtualTable.show_table`."""
         self.table.show_table(table, why_empty)
+
+    def contents(self) -> Contents | Unknown:
+        """The rows as they are shown, and which of them is under the cursor."""
+        rows = self.table.rows
+        if rows is None or not len(rows):
+            return self.table.why_empty
+        title = title_of(self.table)
+        return Contents(title.plain if title else self.title, table=rows, at=self.table.cursor)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Esc clears a filter only where there is one; else it is the screen's."""

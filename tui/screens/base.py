@@ -9,14 +9,14 @@ from textual.reactive import Reactive
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from llmtop.tui.faults import FaultBorder
+from llmtop.tui.screens.holding import HoldingScreen
 from llmtop.tui.textual_private import SparingScreen
 
 _MOST_FAULTS = 20
 """Different faults that a screen may have and go on."""
 
 
-class _FaultsOfScreens(FaultBorder):
+class _FaultsOfScreens(HoldingScreen):
     """What a screen says of a fault that none of its parts has taken: a message over it, one for each fault."""
 
     _told: frozenset[str] = frozenset()

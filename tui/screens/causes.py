@@ -23,7 +23,7 @@ class CausesPane(MeaningsPane):
 
     title = "Why a GPU has nothing to do"
 
-    def lines(self, width: int, look: Look) -> list[Strip]:
+    def lines(self, view: None, width: int, look: Look) -> list[Strip]:
         longest = max(map(len, TITLES.values()))
         return [
             strip

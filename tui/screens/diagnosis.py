@@ -10,6 +10,7 @@ from textual.containers import VerticalScroll
 
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import NS_PER_S, Severity
+from llmtop.tui.contents import Contents
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import DiffedWidget, in_roles, look_of, retitle
 from llmtop.tui.render.findings import Paragraph, diagnosis, draw_diagnosis
@@ -103,6 +104,10 @@ class DiagnosisScreen(FullScreen):
         title = in_roles([(f"Diagnosis  {found}", ""), self._state], look_of(self))
         retitle(self._box, title)
 
+    def contents(self) -> Contents:
+        """All of the text, below the screen's edge too."""
+        return Contents("Diagnosis", self._lines.text_lines())
+
     def _draw(self, *, keeps_length: bool = False) -> None:
         width, look = max(20, self.size.width - 4), look_of(self)
         lines = draw_diagnosis(self._paragraphs, width, look)
@@ -119,6 +124,10 @@ class _Lines(DiffedWidget):
     def length(self) -> int:
         """Lines that it has, blank ones at its end too."""
         return len(self._strips)
+
+    def text_lines(self) -> list[str]:
+        """The whole text."""
+        return [strip.text for strip in self._strips]
 
     def show(self, strips: Sequence[Strip]) -> None:
         """Take a new text; one of another length is sent whole."""

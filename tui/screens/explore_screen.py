@@ -134,6 +134,10 @@ class ExploreScreen(FullScreen):
         """Those of the file on the screen, as their tabs stand."""
         return by_digit(views_of(self.loadings[self.active].trace))
 
+    def all_views(self) -> Iterable[type[View]]:
+        """Those that are not made yet too."""
+        return self.views
+
     class Loaded(Message):
         """A file was read or refused."""
 

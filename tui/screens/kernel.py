@@ -17,7 +17,7 @@ from llmtop.model import Trace, Unknown, Value
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.panes.report import PagedPane, table_of
+from llmtop.tui.panes.report import LinesPane, table_of
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.roofline import draw_roofline
@@ -88,14 +88,10 @@ def _whole_metric(rows: TableView, row: int) -> str:
     return f"{name} = {exact} {unit}"
 
 
-class LaunchPane(PagedPane[LaunchView]):
+class LaunchPane(LinesPane[LaunchView]):
     """What a launch is, what limits it, what to do: lines that scroll."""
 
     title = "Kernel"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = 0
 
     def take(self, view: LaunchView | Unknown) -> None:
         """Show a launch from its first line on."""
@@ -103,18 +99,13 @@ class LaunchPane(PagedPane[LaunchView]):
         self.redraw()
 
     def subtitle(self, view: LaunchView) -> Content:
-        last = min(self._lines, self.at + self.size.height)
-        lines = f"  lines {self.at + 1} to {last} of {self._lines}" if self.count() > 1 else ""
+        count = len(self._lines)
+        last = min(count, self.at + self.size.height)
+        lines = f"  lines {self.at + 1} to {last} of {count}" if self.count() > 1 else ""
         return Content(f"launch {view.launch + 1} of {view.launches}{lines}")
 
-    def draw(self, view: LaunchView, width: int, height: int, look: Look) -> list[Strip]:
-        lines = launch_lines(view, width, look)
-        self._lines = len(lines)
-        self.at = min(self.at, self.count() - 1)
-        return lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, self._lines - self.size.height + 1)
+    def lines(self, view: LaunchView, width: int, look: Look) -> list[Strip]:
+        return launch_lines(view, width, look)
 
 
 class LaunchRooflinePane(Pane[RooflineView]):

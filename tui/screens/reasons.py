@@ -22,7 +22,7 @@ class ReasonsPane(MeaningsPane):
 
     title = "What stall reasons mean"
 
-    def lines(self, width: int, look: Look) -> list[Strip]:
+    def lines(self, view: None, width: int, look: Look) -> list[Strip]:
         return meaning_lines(width, look)
 
 

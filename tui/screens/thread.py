@@ -10,6 +10,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from llmtop.tui.contents import Contents
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.render.thread_details import draw_details
 from llmtop.tui.screens.base import Dialog
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from llmtop.analysis.threads.details import ThreadDetails
+    from llmtop.tui.render.lines import Part
 
 _BORDER = 4
 """Cells of the border and of the scrollbar."""
@@ -46,6 +48,12 @@ class ThreadScreen(Dialog):
             box.border_subtitle = Content("as it was when opened · Esc closes")
             yield Static(id="text")
 
+    def contents(self) -> Contents:
+        """All of the text, below the screen's edge too."""
+        return Contents(
+            self._details.title, [part for parts in self._wrapped() for part in ("".join(t for t, _ in parts),)]
+        )
+
     def show_fault(self, said: str) -> None:
         self.query_one("#text", Static).update(Text(said))
 
@@ -56,6 +64,8 @@ class ThreadScreen(Dialog):
     def on_resize(self) -> None:
         """Wrap anew."""
         look = look_of(self)
-        lines = draw_details(self._details, max(20, self.size.width - _BORDER), look)
-        styled = (Text.assemble(*((text, look.style(role)) for text, role in parts)) for parts in lines)
+        styled = (Text.assemble(*((text, look.style(role)) for text, role in parts)) for parts in self._wrapped())
         self.query_one("#text", Static).update(Text("\n").join(styled))
+
+    def _wrapped(self) -> list[list[Part]]:
+        return draw_details(self._details, max(20, self.size.width - _BORDER), look_of(self))

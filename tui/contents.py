@@ -1,0 +1,60 @@
+"""What a view holds, on the screen or not, as text: what is copied and written of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from llmtop.analysis.tables import csv_of
+from llmtop.model import Unknown
+from llmtop.tui.render.table import cell_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmtop.analysis.views import TableView
+    from llmtop.tui.render.look import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a view holds.
+
+    Attributes:
+        title: Of the view, as its border has it.
+        lines: Its text: all lines, where they are a text, or what is drawn of it; of rows under a cursor, what else is
+            known of that row.
+        table: Its rows, in the order and with the filter that are set; None where it has none.
+        at: The row under the cursor; None where no row is.
+    """
+
+    title: str
+    lines: Sequence[str] = ()
+    table: TableView | None = None
+    at: int | None = None
+
+
+@runtime_checkable
+class Holder(Protocol):
+    """A part of the screen whose contents can be copied and written."""
+
+    def contents(self) -> Contents | Unknown:
+        """What it holds now, or why nothing."""
+        ...
+
+
+def row_lines(table: TableView, row: int, look: Look) -> list[str]:
+    """A row as people read it, a line for each column: of a value that is not known, why."""
+    pairs = zip(table.columns, table.cells(row), strict=True)
+    return [
+        f"{column.title}: {f'not known: {cell}' if isinstance(cell, Unknown) else cell_text(cell, column, look)}"
+        for column, cell in pairs
+        if cell is not None
+    ]
+
+
+def text_of(contents: Contents) -> str:
+    """All of it: rows as CSV, or else the lines without the blanks at their ends."""
+    if contents.table is not None:
+        return "".join(csv_of(contents.table))
+    return "".join(f"{line.rstrip()}\n" for line in contents.lines)

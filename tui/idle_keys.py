@@ -1,0 +1,61 @@
+"""A key that does nothing where it is pressed says so, and where it does something."""
+
+from __future__ import annotations
+
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any, Final
+
+from textual.binding import Binding
+
+from llmtop.model import Unknown
+from llmtop.tui.contents import Contents
+from llmtop.tui.key_names import key_name
+from llmtop.tui.textual_private import bindings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.app import App
+
+    from llmtop.tui.panes.view import View
+
+_OF_ROWS: Final = {"slash": "filter", "less_than_sign": "sort", "greater_than_sign": "sort", "R": "sort"}
+"""What every table does with these keys."""
+
+
+def bind_idle_keys(app: App[Any]) -> None:
+    """Give the program, whose keys come last, all that it has not: they get there where nothing has a use for them."""
+    known = {binding.key for binding in bindings_of(app)} | {key for key in ascii_letters if hasattr(app, f"key_{key}")}
+    for key in {*ascii_letters, *_OF_ROWS} - known:
+        app.bind(key, f"idle_key('{key}')", show=False)
+
+
+def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View | type[View]]) -> str:
+    """Why a key does nothing.
+
+    Args:
+        key: As Textual calls it.
+        focused: What has the focus.
+        views: All that the screen can show, whether it is there by now or not.
+    """
+    name = key_name(key)
+    if key in _OF_ROWS:
+        if isinstance(focused, Unknown):
+            return f"{name}: nothing to {_OF_ROWS[key]}: {focused}"
+        opens = "; z opens those that it stands for" if focused.table is not None else ""
+        return f"{name}: {focused.title} has no rows to {_OF_ROWS[key]}{opens}"
+    found = {
+        f"{name} works in {view.number or ''} {view.title}: {binding.tooltip}"
+        for view in views
+        for binding in _keys_of(view)
+        if binding.key == key and binding.tooltip
+    }
+    return "\n".join(sorted(" ".join(one.split()) for one in found)) or f"{name} does nothing here; ? lists what does"
+
+
+def _keys_of(view: View | type[View]) -> Iterable[Binding]:
+    """The keys of a view; of one that is not made yet, those that its class declares."""
+    if not isinstance(view, type):
+        return bindings_of(view)
+    declared = [one for base in view.__mro__ for one in vars(base).get("BINDINGS", ()) if isinstance(one, Binding)]
+    return Binding.make_bindings(declared)

@@ -1,0 +1,110 @@
+"""The keys that copy and write what has the focus: the same ones on every screen, for every view."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from llmtop.model import Unknown
+from llmtop.text import clean
+from llmtop.tui.contents import Contents, Holder, row_lines, text_of
+from llmtop.tui.faults import FaultBorder, fault_text
+from llmtop.tui.files import new_stem, write_whole
+from llmtop.tui.panes.base import look_of
+from llmtop.tui.panes.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SHORT_S: Final = 2.5
+"""How long it is said what a key has done, or why nothing."""
+WRITING_THREAD: Final = "llmtop writes"
+MOST_COPIED: Final = 74_000
+"""Characters: xterm, hterm and tmux take OSC 52 of so many bytes or a few more, and drop longer ones without a word."""
+_MOST_COPIED_ROWS: Final = 2_000
+"""More are not made only to find that they are too long: some are decoded from a report."""
+
+
+class HoldingScreen(FaultBorder):
+    """The keys that copy and write what has the focus. It stands behind Textual's own class among the bases."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy_row", "copy", show=False, tooltip="Copy the row with its details; of a drawing, its text"),
+        Binding("Y", "copy_view", "copy all", show=False, tooltip="Copy the view: all its rows as CSV, or its text"),
+        Binding("w", "write_view", "write", show=False, tooltip="Write the view to a file: CSV of rows, or its text"),
+    ]
+
+    def contents(self) -> Contents | Unknown:
+        """What the part of the screen that has the focus holds."""
+        focused = self.screen.focused
+        around = [] if focused is None else focused.ancestors_with_self
+        holders = [one for one in around if isinstance(one, Holder) and not isinstance(one, HoldingScreen)]
+        # The outermost: a table with the details of its rows rather than the table.
+        return holders[-1].contents() if holders else Unknown("nothing here has the focus", "Tab gives it to a pane")
+
+    def all_views(self) -> Iterable[View | type[View]]:
+        """All that it can show."""
+        return self.screen.query("*").results(View)
+
+    def action_copy_row(self) -> None:
+        """Copy the row under the cursor, or the text of what has none."""
+        contents = self._known_contents()
+        if contents is None:
+            return
+        table, at = contents.table, contents.at
+        if table is not None and at is not None and at < len(table):
+            self._copy("\n".join([*row_lines(table, at, look_of(self)), *contents.lines]), "the row")
+        else:
+            self._copy(text_of(Contents(contents.title, contents.lines)), contents.title)
+
+    def action_copy_view(self) -> None:
+        """Copy all of the view."""
+        contents = self._known_contents()
+        if contents is None:
+            return
+        if contents.table is not None and len(contents.table) > _MOST_COPIED_ROWS:
+            self._refuse(f"{len(contents.table)} rows are too many for a clipboard; w writes them to a file")
+        else:
+            self._copy(text_of(contents), contents.title)
+
+    def action_write_view(self) -> None:
+        """Write the view on a thread: a table of a large report takes seconds."""
+        contents = self._known_contents()
+        if contents is not None:
+            threading.Thread(target=self._write, args=(contents,), name=WRITING_THREAD, daemon=True).start()
+
+    def _known_contents(self) -> Contents | None:
+        """What is in focus; where there is nothing, that is said."""
+        contents = self.contents()
+        if isinstance(contents, Unknown):
+            self._refuse(str(contents))
+            return None
+        return contents
+
+    def _copy(self, text: str, what: str) -> None:
+        if not text.strip():
+            self._refuse(f"{what} is empty: nothing was copied")
+        elif len(text.encode()) > MOST_COPIED:
+            self._refuse(f"{what} is too long for a terminal's clipboard; w writes it to a file")
+        else:
+            self.app.copy_to_clipboard(text)
+            lines = text.count("\n") + (not text.endswith("\n"))
+            self.notify(f"copied {what}: {lines} line{'s' * (lines != 1)}", markup=False, timeout=SHORT_S)
+
+    def _write(self, contents: Contents) -> None:
+        """On a thread of its own: may only post."""
+        try:
+            path = new_stem(contents.title).with_suffix(".txt" if contents.table is None else ".csv")
+            write_whole({path: text_of(contents)})
+            failure = ""
+        except OSError as error:
+            failure = f"not written: {clean(str(error))}"
+        except Exception as error:  # the border of the thread
+            failure = fault_text(error, "view")
+        if self.is_running:
+            self.app.notify(failure or f"wrote {path}", severity="error" if failure else "information", markup=False)
+
+    def _refuse(self, why: str) -> None:
+        self.notify(why, severity="warning", markup=False)
