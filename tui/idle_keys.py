@@ -54,8 +54,8 @@ def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View | type[
 
 
 def _keys_of(view: View | type[View]) -> Iterable[Binding]:
-    """The keys of a view; of one that is not made yet, those that its class declares."""
+    """The keys of a view; of one of a file that is not made yet, those that its class declares for files."""
     if not isinstance(view, type):
         return bindings_of(view)
     declared = [one for base in view.__mro__ for one in vars(base).get("BINDINGS", ()) if isinstance(one, Binding)]
-    return Binding.make_bindings(declared)
+    return (one for one in Binding.make_bindings(declared) if one.action.partition("(")[0] not in view.of_live)

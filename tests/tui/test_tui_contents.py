@@ -12,13 +12,14 @@ import pytest
 from llmtop.analysis.tables import RowTable, csv_of
 from llmtop.analysis.views import Column
 from llmtop.model import Unknown
+from llmtop.parsers.registry import load
 from llmtop.tui.contents import row_lines
 from llmtop.tui.render.look import Look
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.holding import WRITING_THREAD
 from tests.tui.live_app import fixed_app, press, running
 from tests.tui.report_traces import report
-from tests.tui.test_tui_explore import read, settle
+from tests.tui.test_tui_explore import FOLDED, read, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +153,14 @@ async def test_a_key_of_a_view_that_was_never_shown_is_named() -> None:
         await settle(pilot)
         await pilot.press("f")
         assert said(app) == ["f works in 2 Stalls: Bars, or an icicle by kernel, or by reason"]
+
+
+async def test_a_key_that_a_view_has_on_the_live_screen_alone_is_not_said_to_work_in_a_file() -> None:
+    app = ExploreApp([read(load(FOLDED))])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("b")
+        assert said(app) == ["b does nothing here; ? lists what does"]
 
 
 async def test_help_lists_the_keys_that_copy_and_write_and_no_others_of_these() -> None:
