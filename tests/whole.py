@@ -22,17 +22,6 @@ def whole(**views: Any) -> str:
     return "\n".join(chain.from_iterable(_told(name, view) for name, view in views.items()))
 
 
-def brief(text: str) -> str:
-    """Of each view in such a text how many lines it has, and a digest: for traces of which nobody reads the views."""
-    views: list[list[str]] = []
-    for line in text.splitlines():
-        if line.startswith(" ") and views:
-            views[-1].append(line)
-        else:
-            views.append([line])
-    return "\n".join(f"{lines[0].partition(':')[0]}: {len(lines)} lines ({_digest(lines)})" for lines in views)
-
-
 def _digest(lines: Sequence[str]) -> str:
     return sha256("\n".join(lines).encode()).hexdigest()[:12]
 
