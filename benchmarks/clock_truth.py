@@ -32,7 +32,7 @@ import pynvml as nvml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import table
 from benchmarks.cuda_driver import STAMP, Kernel
-from llmtop.collectors.nvml_cycles import denominators, find_words, raw_samples
+from llmtop.collectors.nvml.cycles import denominators, find_words, raw_samples
 
 SIDE, WIDE = 8192, 16384
 WARM_S, WINDOW_S = 1.0, 1.5

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench import cpu_ms
 from llmtop.analysis.threads.flame_diff import diff_trees
-from llmtop.analysis.threads.flames import Wanted
+from llmtop.analysis.threads.flames import TreeContent
 from llmtop.analysis.threads.stall_tree import stall_tree
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Stack
@@ -87,7 +87,7 @@ def rows(repeats: int) -> Iterator[tuple[str, float]]:
 
     def fresh(several: tuple[Stack, ...]) -> StackTree:
         # Another tuple of the same stacks: a tree that is known is not made again.
-        return stall_tree(replace(trace, stacks=several[::-1]), Wanted(python=True))
+        return stall_tree(replace(trace, stacks=several[::-1]), TreeContent(python=True))
 
     tree, joined, other = fresh(stacks), fresh(both), fresh(before)
     seen = (f"{count(tree.root)} frames", f"{count(joined.root)} frames with Python")
@@ -127,7 +127,7 @@ async def key_rows(repeats: int) -> list[tuple[str, float]]:
             await pilot.press("5", "z", "p")
             await pilot.pause()
             assert isinstance(app.focused, StacksPane)
-            assert app.focused.wanted == Wanted(python=True)
+            assert app.focused.wanted == TreeContent(python=True)
             for key in KEYS:
                 times = []
                 for _ in range(repeats):

@@ -29,7 +29,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.roofline.live import live_view
 from llmtop.analysis.roofline.rates import Rates, newest_rates
 from llmtop.analysis.series.readings import gpu_tracks, latest
-from llmtop.collectors.nvml import NvmlCollector
+from llmtop.collectors.nvml.collector import NvmlCollector
 from llmtop.model import NS_PER_S, Origin, Trace, Unknown
 from llmtop.session import Session
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.perf.collector import PROGRAM
-from llmtop.collectors.tracing.perf.events import Events
-from llmtop.collectors.tracing.perf.run import Program, Recording
-from llmtop.collectors.tracing.perf.threads import Family, Server
+from llmtop.collectors.tracing.perf.events import PerfEvents
+from llmtop.collectors.tracing.perf.run import PerfProgram, Recording
+from llmtop.collectors.tracing.perf.threads import ServerThreads, ThreadTable
 from llmtop.model import Unknown
 
 HERE = Path(__file__).resolve().parent
@@ -33,20 +33,20 @@ BATCHES = {"call": 300, "switch": 50}
 CASES = ("nothing", "scheduler", "scheduler, of another process", "stacks of sleeps", "on-CPU stacks", "system calls")
 
 
-def options_of(case: str, pid: int, program: Program) -> list[str]:
+def options_of(case: str, pid: int, program: PerfProgram) -> list[str]:
     """What the helper would tell perf."""
-    server = Server([os.getpid()] if "another" in case else [pid])
+    server = ServerThreads([os.getpid()] if "another" in case else [pid])
     server.renew()
     if "another" in case:
-        server.family = Family({os.getpid(): os.getpid()})  # without its child, the workload
+        server.family = ThreadTable({os.getpid(): os.getpid()})  # without its child, the workload
     server.measure()
-    events = Events(program, server, perf_run.wait_plainly)
+    events = PerfEvents(program, server, perf_run.wait_plainly)
     part = "scheduler" if case.startswith("scheduler") else "syscalls" if case == "system calls" else "samples"
     return events.options(part, sleeps=case == "stacks of sleeps")
 
 
 @contextmanager
-def watched(case: str, pid: int, program: Program) -> Iterator[None]:
+def watched(case: str, pid: int, program: PerfProgram) -> Iterator[None]:
     """With perf at work all the time; what it records is thrown away."""
     if case == "nothing":
         yield
@@ -58,7 +58,7 @@ def watched(case: str, pid: int, program: Program) -> Iterator[None]:
         yield
 
 
-def measure(binary: Path, workload: str, case: str, program: Program) -> tuple[float, float]:
+def measure(binary: Path, workload: str, case: str, program: PerfProgram) -> tuple[float, float]:
     """The best and the median batch, in ns per operation."""
     argv = ["chrt", "-f", "10", str(binary), workload, str(BATCHES[workload])]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -72,7 +72,7 @@ def measure(binary: Path, workload: str, case: str, program: Program) -> tuple[f
     return best, median
 
 
-def compare(binary: Path, workload: str, rounds: int, program: Program) -> None:
+def compare(binary: Path, workload: str, rounds: int, program: PerfProgram) -> None:
     """Print one table."""
     results: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     for _ in range(rounds):

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import ROOT, table
 from llmtop.analysis.series.readings import gpu_tracks
-from llmtop.collectors.nvml import NvmlCollector
+from llmtop.collectors.nvml.collector import NvmlCollector
 from llmtop.model import Mark, Origin
 from llmtop.session import Session
 

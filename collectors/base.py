@@ -17,7 +17,7 @@ Clock = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One line of `llmtop doctor`: what can be had here, or why not and the command that changes it."""
 
     what: str

@@ -41,7 +41,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _STAT = "/proc/PID/stat"
 
 
-class _Seen(NamedTuple):
+class _CpuSeen(NamedTuple):
     """What a process has used by now, in clock ticks; `children` is what its ended children had used."""
 
     start: int
@@ -56,7 +56,7 @@ class _Look:
     """All processes at one moment, and the machine's own sums in ticks."""
 
     t_ns: int
-    processes: Mapping[int, _Seen]
+    processes: Mapping[int, _CpuSeen]
     machine: Mapping[str, int]
 
 
@@ -143,7 +143,7 @@ class ConsumersCollector:
             return name
         return f"{name} {_script(procfs.arguments(pid, self._proc))}".rstrip()
 
-    def _track(self, pid: int, seen: _Seen) -> Track:
+    def _track(self, pid: int, seen: _CpuSeen) -> Track:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
         name = clean(self._called(pid, seen.name))
         return Track(ids.neighbour(pid), TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
@@ -183,7 +183,7 @@ def _group(memberships: str) -> str:
     return next((path for path in reversed(paths) if path.strip("/")), "")
 
 
-def _processes(proc: Path) -> Iterator[tuple[int, _Seen]]:
+def _processes(proc: Path) -> Iterator[tuple[int, _CpuSeen]]:
     for pid in procfs.pids(proc):
         content = procfs.read_bytes(f"{proc}/{pid}/stat")
         if content is None:
@@ -196,7 +196,7 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Seen]]:
         except (IndexError, ValueError):
             continue
         name = content[content.find(b"(") + 1 : end].decode("utf-8", "surrogateescape")
-        yield pid, _Seen(start, parent, user + system, ended_user + ended_system, name)
+        yield pid, _CpuSeen(start, parent, user + system, ended_user + ended_system, name)
 
 
 def _machine(proc: Path) -> dict[str, int]:
@@ -206,7 +206,7 @@ def _machine(proc: Path) -> dict[str, int]:
     return dict(zip(names, map(int, line[1:9]), strict=False))
 
 
-def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, int]:
+def _grown(before: Mapping[int, _CpuSeen], now: Mapping[int, _CpuSeen]) -> dict[int, int]:
     """Ticks used in between by process; what children used that came and went unseen counts as their parent's."""
     ended: dict[int, int] = {}
     for pid, old in before.items():
@@ -219,7 +219,7 @@ def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, i
     for pid, seen in now.items():
         old_one = before.get(pid)
         is_new = old_one is None or old_one.start != seen.start
-        old = _Seen(seen.start, seen.parent, 0, 0, "") if is_new or old_one is None else old_one
+        old = _CpuSeen(seen.start, seen.parent, 0, 0, "") if is_new or old_one is None else old_one
         grown[pid] = seen.ticks - old.ticks
         unseen[pid] = seen.children - old.children - ended.pop(pid, 0)
     # An orphan's time goes to whoever adopted it (init, a subreaper), and not to the one that was looked for above.
@@ -231,11 +231,11 @@ def _grown(before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> dict[int, i
     return grown
 
 
-def _has_ended(pid: int, before: Mapping[int, _Seen], now: Mapping[int, _Seen]) -> bool:
+def _has_ended(pid: int, before: Mapping[int, _CpuSeen], now: Mapping[int, _CpuSeen]) -> bool:
     return pid not in now or now[pid].start != before[pid].start
 
 
-def _descendants(processes: Mapping[int, _Seen], roots: set[int]) -> Iterator[int]:
+def _descendants(processes: Mapping[int, _CpuSeen], roots: set[int]) -> Iterator[int]:
     children: dict[int, list[int]] = {}
     for pid, seen in processes.items():
         children.setdefault(seen.parent, []).append(pid)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
@@ -45,7 +45,7 @@ _INT32_BLANKS = range(0x7FFFFFF0, 0x80000000)
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _ExportedField:
     """What an exporter's number is for us: the metric, what turns its unit into ours, and the most it can be."""
 
     metric: Metric
@@ -53,8 +53,8 @@ class _Field:
     most: float = _FIRST_BLANK
 
 
-def _ratio(metric: Metric) -> _Field:
-    return _Field(metric, 100.0, 1.0)
+def _ratio(metric: Metric) -> _ExportedField:
+    return _ExportedField(metric, 100.0, 1.0)
 
 
 PROFILING = {
@@ -69,20 +69,20 @@ PROFILING = {
     "DCGM_FI_PROF_PIPE_FP32_ACTIVE": _ratio(v.GPU_FP32),
     "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _ratio(v.GPU_FP16),
     "DCGM_FI_PROF_DRAM_ACTIVE": _ratio(v.GPU_DRAM),
-    "DCGM_FI_PROF_PCIE_TX_BYTES": _Field(v.GPU_PCIE_TX),
-    "DCGM_FI_PROF_PCIE_RX_BYTES": _Field(v.GPU_PCIE_RX),
-    "DCGM_FI_PROF_NVLINK_TX_BYTES": _Field(v.GPU_NVLINK_TX),
-    "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field(v.GPU_NVLINK_RX),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _ExportedField(v.GPU_PCIE_TX),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _ExportedField(v.GPU_PCIE_RX),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": _ExportedField(v.GPU_NVLINK_TX),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": _ExportedField(v.GPU_NVLINK_RX),
 }
 """Shares are 0 to 1, traffic is bytes per second (dcgm-exporter's list of counters)."""
 DEVICE = {
-    "DCGM_FI_DEV_SM_CLOCK": _Field(v.GPU_SM_CLOCK, most=10_000),
-    "DCGM_FI_DEV_MEM_CLOCK": _Field(v.GPU_MEMORY_CLOCK, most=50_000),
-    "DCGM_FI_DEV_GPU_TEMP": _Field(v.GPU_TEMPERATURE, most=200),
-    "DCGM_FI_DEV_POWER_USAGE": _Field(v.GPU_POWER, most=10_000),
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _Field(v.GPU_ENERGY, 1e-3),
-    "DCGM_FI_DEV_FB_USED": _Field(v.GPU_MEMORY_USED, _MIB, 1e8),
-    "DCGM_FI_DEV_GPU_UTIL": _Field(v.GPU_UTIL, most=100),
+    "DCGM_FI_DEV_SM_CLOCK": _ExportedField(v.GPU_SM_CLOCK, most=10_000),
+    "DCGM_FI_DEV_MEM_CLOCK": _ExportedField(v.GPU_MEMORY_CLOCK, most=50_000),
+    "DCGM_FI_DEV_GPU_TEMP": _ExportedField(v.GPU_TEMPERATURE, most=200),
+    "DCGM_FI_DEV_POWER_USAGE": _ExportedField(v.GPU_POWER, most=10_000),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _ExportedField(v.GPU_ENERGY, 1e-3),
+    "DCGM_FI_DEV_FB_USED": _ExportedField(v.GPU_MEMORY_USED, _MIB, 1e8),
+    "DCGM_FI_DEV_GPU_UTIL": _ExportedField(v.GPU_UTIL, most=100),
 }
 """Clocks in MHz, energy in mJ, memory in MiB. Read only where NVML cannot be: NVML's own are fresher."""
 _NEEDED = ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
@@ -248,7 +248,7 @@ class DcgmCollector:
         ]
 
 
-def _value(value: float | None, field: _Field) -> float | None:
+def _value(value: float | None, field: _ExportedField) -> float | None:
     if value is None or not 0 <= value <= field.most or value >= _FIRST_BLANK or value in _INT32_BLANKS:
         return None
     return value * field.scale
@@ -277,14 +277,14 @@ def gpus_of_nvml() -> GpusByUuid | None:
     }
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """For `llmtop doctor`: whether an exporter is needed here, and whether it answers."""
     collector = DcgmCollector()
     why = collector.missing()
     if why is not None:
-        return (Check("DCGM exporter", why),)
+        return (DoctorCheck("DCGM exporter", why),)
     with collector:
-        return (Check("DCGM exporter", collector.look()),)
+        return (DoctorCheck("DCGM exporter", collector.look()),)
 
 
 def collector() -> Collector:

@@ -12,7 +12,7 @@ from llmtop.collectors.metrics_http import MAX_BYTES, NotHttpError, Page
 from llmtop.collectors.metrics_text import names
 from llmtop.model import NS_PER_S, Engine, Unknown
 from llmtop.text import clean, shorten
-from llmtop.vocabulary import Answer
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ _HEAD = 256
 _SAID = 100
 """Characters of an error's text that are shown."""
 _GOES_ON = "llmtop goes on asking"
+_ANOTHER_PORT = "it is no metrics port: which one does the server's log name?"
 KEY_REMEDY = "give llmtop the key: LLMTOP_METRICS_TOKEN=KEY, or --metrics-header 'Name: value'"
 PUBLISHED = "the port that is published here: --metrics-url http://localhost:PORT/metrics"
 _GATEWAY = (502, 504)
@@ -65,33 +66,34 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
     at = shown(url)
     match error:
         case ConnectionRefusedError() | FileNotFoundError():
-            return _failure(url, Answer.REFUSED, f"nothing listens at {at}", f"it may still be starting: {_GOES_ON}")
+            why = f"nothing listens at {at}"
+            return _failure(url, EndpointAnswer.REFUSED, why, f"it may still be starting: {_GOES_ON}")
         case TimeoutError():
             return silent(url, 0, has_answered=has_answered)
         case ssl.SSLError():
             said = clean(error.reason or str(error))
             if "CERTIFICATE_REQUIRED" in said.replace(" ", "_").upper():
                 why = f"{at} wants a client's certificate, and llmtop has none"
-                return _failure(url, Answer.UNREACHABLE, why, "let /metrics through without one")
-            return _failure(url, Answer.NOT_HTTP, f"TLS with {at} fails: {said}", by_hand(url))
+                return _failure(url, EndpointAnswer.UNREACHABLE, why, "let /metrics through without one")
+            return _failure(url, EndpointAnswer.NOT_HTTP, f"TLS with {at} fails: {said}", by_hand(url))
         case PermissionError() if urlsplit(url).scheme == "http+unix":
             why = f"the socket of {at} belongs to another user"
-            return _failure(url, Answer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
         case PermissionError():
             why = "the server has a network of its own (a container), which only root may enter"
-            return _failure(url, Answer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
             why = f"{at} closes the connection without an answer"
-            return _failure(url, Answer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
         case OSError():
             why = f"{at} cannot be reached: {error.strerror or error}"
-            return _failure(url, Answer.UNREACHABLE, why, by_hand(url))
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, by_hand(url))
         case NotHttpError():
             why = f"{at} does not speak HTTP ({clean(str(error))})"
-            return _failure(url, Answer.NOT_HTTP, why, "it is no metrics port: which one does the server's log name?")
+            return _failure(url, EndpointAnswer.NOT_HTTP, why, _ANOTHER_PORT)
         case _:
             why = f"{at} does not answer in HTTP ({type(error).__name__})"
-            return _failure(url, Answer.NOT_HTTP, why, by_hand(url))
+            return _failure(url, EndpointAnswer.NOT_HTTP, why, by_hand(url))
 
 
 def silent(url: str, waited_ns: int, *, has_answered: bool) -> Failure:
@@ -102,7 +104,7 @@ def silent(url: str, waited_ns: int, *, has_answered: bool) -> Failure:
         if has_answered
         else f"it may be starting, stuck, or no HTTP port: {_GOES_ON}"
     )
-    return _failure(url, Answer.SILENT, f"{shown(url)} {said}", remedy)
+    return _failure(url, EndpointAnswer.SILENT, f"{shown(url)} {said}", remedy)
 
 
 def refused(url: str, page: Page, engine: Engine | None, *, has_key: bool) -> Failure:
@@ -110,7 +112,7 @@ def refused(url: str, page: Page, engine: Engine | None, *, has_key: bool) -> Fa
     at, title = shown(url), engine.title if engine is not None else "the server"
     if page.is_cut:
         why = f"{at} is longer than {MAX_BYTES >> 20} MiB, which no server's metrics are"
-        return _failure(url, Answer.STRANGE, why, by_hand(url))
+        return _failure(url, EndpointAnswer.STRANGE, why, by_hand(url))
     status = page.status
     if page.location:
         why, remedy = f"{at} sends us elsewhere, to {clean(page.location)}", "llmtop talks to the server only"
@@ -138,7 +140,7 @@ def strange(url: str, text: str, engine: Engine | None) -> Failure:
     if seen:
         remedy = engine.metrics_remedy if engine is not None else by_hand(url)
         why = f"{at} has none of the names that llmtop knows, but {seen}"
-        return _failure(url, Answer.STRANGE, why, remedy or by_hand(url))
+        return _failure(url, EndpointAnswer.STRANGE, why, remedy or by_hand(url))
     start = text[:_HEAD].lstrip().lower()
     if not start:
         what, remedy = (
@@ -151,12 +153,12 @@ def strange(url: str, text: str, engine: Engine | None) -> Failure:
         what, remedy = "JSON", f"an API answers here, not the metrics: {by_hand(url)}"
     else:
         what, remedy = "nothing that is a metric", f"see what comes: {by_hand(url)}"
-    return _failure(url, Answer.STRANGE, f"{at} has none of the names that llmtop knows, but {what}", remedy)
+    return _failure(url, EndpointAnswer.STRANGE, f"{at} has none of the names that llmtop knows, but {what}", remedy)
 
 
 def likeliest(problems: Sequence[Failure]) -> Failure:
     """The one that tells most: an answer in HTTP before a silence, a silence before a refusal."""
-    return min(problems, key=lambda one: (one.answer < 100, one.answer == Answer.NOT_HTTP))
+    return min(problems, key=lambda one: (one.answer < 100, one.answer == EndpointAnswer.NOT_HTTP))
 
 
 def _first_line(page: Page) -> str:

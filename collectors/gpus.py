@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import whats
 from llmtop.collectors import children
-from llmtop.collectors.base import Check
-from llmtop.collectors.nvml_sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S
+from llmtop.collectors.base import DoctorCheck
+from llmtop.collectors.nvml.sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S
 from llmtop.model import (
     NS_PER_S,
     Mark,
@@ -68,7 +68,7 @@ class GpuCollector:
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:
         self._clock = clock
-        self._process: _Process | None = None
+        self._process: _HelperProcess | None = None
         self._started_ns = 0
         self._asked_ns: int | None = None
         """When the poll was asked for that is not answered yet."""
@@ -146,7 +146,7 @@ class GpuCollector:
     # The process
 
     def _start(self) -> None:
-        self._process, self._started_ns = _Process(), self._clock()
+        self._process, self._started_ns = _HelperProcess(), self._clock()
         self._is_ready = self._is_loaded = False
         self._asked_ns, self._why_not = None, None
         self._unpacker.restart()
@@ -190,7 +190,7 @@ class GpuCollector:
             self._why_not = Unknown(f"NVML's process ended: {how}", "it is started again by itself; dmesg may say more")
 
 
-class _Process:
+class _HelperProcess:
     """The helper, from start to end."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class _Process:
         paths = ":".join([str(_ROOT), *(path for path in sys.path if path)])
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, paths, "llmtop.collectors.nvml_helper", str(lifeline)],
+                [sys.executable, "-I", "-S", "-c", _BOOT, paths, "llmtop.collectors.nvml.helper", str(lifeline)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -315,24 +315,24 @@ class _Unpacker:
         return tuple(Reading(one.track, one.metric, t_ns, None, one.source) for one in alive.values())
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """What `llmtop doctor` says of the GPUs here, within some seconds whatever hangs."""
     found = _look()
-    return (Check("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else _checks_of(found)
+    return (DoctorCheck("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else _checks_of(found)
 
 
-def _checks_of(trace: Trace) -> tuple[Check, ...]:
+def _checks_of(trace: Trace) -> tuple[DoctorCheck, ...]:
     """What `llmtop doctor` says of the GPUs here, after a poll."""
     why = trace.why_missing(whats.source(NAME))
     if why is not None:
-        return (Check("NVIDIA GPUs (NVML)", why),)
+        return (DoctorCheck("NVIDIA GPUs (NVML)", why),)
     gpus = trace.tracks_of(TrackKind.GPU)
     return (
-        *(Check(f"GPU {gpu.facts.get('index', gpu.id)}", _state(trace, gpu)) for gpu in gpus),
-        Check("GPM (live roofline)", _gpm_state(gpus)),
-        Check("GPU processes", _first_reason(trace, whats.Facet.PROCESSES) or "visible"),
-        Check("XID events", _first_reason(trace, whats.Facet.XID) or "watched"),
-        Check("Kernel log (process behind an XID)", trace.why_missing(whats.KERNEL_LOG) or "readable"),
+        *(DoctorCheck(f"GPU {gpu.facts.get('index', gpu.id)}", _state(trace, gpu)) for gpu in gpus),
+        DoctorCheck("GPM (live roofline)", _gpm_state(gpus)),
+        DoctorCheck("GPU processes", _first_reason(trace, whats.Facet.PROCESSES) or "visible"),
+        DoctorCheck("XID events", _first_reason(trace, whats.Facet.XID) or "watched"),
+        DoctorCheck("Kernel log (process behind an XID)", trace.why_missing(whats.KERNEL_LOG) or "readable"),
     )
 
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from llmtop import procfs, remedies
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.privileges import (
     ALL_CAPABILITIES,
     GRANT,
@@ -28,7 +28,7 @@ from llmtop.text import clean
 _TIMEOUT_S = 10.0
 
 
-def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[Check, ...]:
+def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[DoctorCheck, ...]:
     """All checks of the host, cheapest first.
 
     Args:
@@ -37,24 +37,24 @@ def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[Check, ...]
     """
     rights = rights or own_rights()
     return (
-        Check("user", _user(rights)),
-        Check("capabilities", _capabilities(rights)),
-        Check("PID namespace", pid_namespace(root)),
-        Check("thread clocks (/proc schedstat)", _schedstat()),
-        Check("wait channels (/proc wchan)", _wait_channel(rights)),
-        Check("other users' processes (hidepid)", _hidepid()),
-        Check("ptrace (system calls of threads, py-spy)", _ptrace(rights, root)),
-        Check("CPU pressure (PSI)", _pressure()),
-        Check("kernel lockdown", _lockdown(root)),
-        Check("tracefs", tracefs(rights, root)),
-        Check("unprivileged_bpf_disabled", _unprivileged_bpf(root)),
-        Check("perf_event_paranoid", _perf_events(rights, root)),
-        Check("kernel function names (kptr_restrict)", _kernel_names(rights, root)),
-        Check("BTF", _btf()),
-        Check("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
-        Check("perf", _program("perf", "sudo apt install linux-perf")),
-        Check("py-spy", _py_spy()),
-        Check("bcc", _bcc()),
+        DoctorCheck("user", _user(rights)),
+        DoctorCheck("capabilities", _capabilities(rights)),
+        DoctorCheck("PID namespace", pid_namespace(root)),
+        DoctorCheck("thread clocks (/proc schedstat)", _schedstat()),
+        DoctorCheck("wait channels (/proc wchan)", _wait_channel(rights)),
+        DoctorCheck("other users' processes (hidepid)", _hidepid()),
+        DoctorCheck("ptrace (system calls of threads, py-spy)", _ptrace(rights, root)),
+        DoctorCheck("CPU pressure (PSI)", _pressure()),
+        DoctorCheck("kernel lockdown", _lockdown(root)),
+        DoctorCheck("tracefs", tracefs(rights, root)),
+        DoctorCheck("unprivileged_bpf_disabled", _unprivileged_bpf(root)),
+        DoctorCheck("perf_event_paranoid", _perf_events(rights, root)),
+        DoctorCheck("kernel function names (kptr_restrict)", _kernel_names(rights, root)),
+        DoctorCheck("BTF", _btf()),
+        DoctorCheck("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
+        DoctorCheck("perf", _program("perf", "sudo apt install linux-perf")),
+        DoctorCheck("py-spy", _py_spy()),
+        DoctorCheck("bcc", _bcc()),
     )
 
 

@@ -82,7 +82,7 @@ _TOOLS = ("perf", "gdb")
 
 
 @dataclass(slots=True)
-class _Process:
+class _KnownProcess:
     """What is remembered of a process."""
 
     pid: int
@@ -128,7 +128,7 @@ class _News:
     marks: list[Mark] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     gone: list[TrackId] = field(default_factory=list)
-    came: list[_Process] = field(default_factory=list)
+    came: list[_KnownProcess] = field(default_factory=list)
 
 
 class ProcCollector:
@@ -168,7 +168,7 @@ class ProcCollector:
         # The target's own engine first: what it calls its processes is the likeliest.
         self._engines = sorted(engines, key=lambda engine: engine.kind != target.kind)
         self._clock = clock
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, _KnownProcess] = {}
         self._files = procfs.KeptFiles(min(MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self._listed: set[int] = set()
         self._relisted_ns = 0
@@ -241,7 +241,7 @@ class ProcCollector:
             self._relisted_ns = now
         if not self._has_polled:
             self._add_first()
-        family = procfs.Family({pid: stat.parent for pid in fresh if (stat := procfs.stat(pid)) is not None})
+        family = procfs.ProcessTree({pid: stat.parent for pid in fresh if (stat := procfs.stat(pid)) is not None})
         children = family.descendants(*self._processes)
         for pid in children:
             self._add(pid)
@@ -285,7 +285,7 @@ class ProcCollector:
         stat = procfs.stat(pid)
         if pid in self._processes or stat is None or _has_ended(stat):
             return
-        self._processes[pid] = _Process(
+        self._processes[pid] = _KnownProcess(
             pid, stat.start_ticks, stat.parent, self._role(pid), self._clock(), Witnesses(pid)
         )
 
@@ -301,7 +301,7 @@ class ProcCollector:
         roles = (engine.role(command) for engine in self._engines)
         return next((clean(role) for role in roles if role is not None), None)
 
-    def _make_part(self, process: _Process) -> None:
+    def _make_part(self, process: _KnownProcess) -> None:
         """Count it among those that make up the server, and follow it to its end.
 
         A child with its parent's role is a fork that has not said yet what it is, or a pool. Of a server that is not
@@ -317,7 +317,7 @@ class ProcCollector:
         process.is_part = True
         self._exits.watch(process.pid)
 
-    def _read_process(self, process: _Process, news: _News) -> bool:
+    def _read_process(self, process: _KnownProcess, news: _News) -> bool:
         """Read one process; False when it has ended."""
         stat = procfs.stat(process.pid)
         now = self._clock()
@@ -342,12 +342,12 @@ class ProcCollector:
             news.readings.append(Reading(process.id, v.PROCESS_SWAP, now, float(swapped), _STATUS))
         return True
 
-    def _state(self, process: _Process, stat: procfs.Stat) -> ProcessState:
+    def _state(self, process: _KnownProcess, stat: procfs.ProcStat) -> ProcessState:
         if process.pid == self._target.root_pid and self._freezer is not None and cgroups.is_frozen(self._freezer):
             return ProcessState.FROZEN
         return _STATES.get(stat.state, ProcessState.ALIVE)
 
-    def _announce(self, process: _Process, now: int, news: _News) -> None:
+    def _announce(self, process: _KnownProcess, now: int, news: _News) -> None:
         """Say that it came: a part of the server once its role is sure, a helper once it has stayed for a while."""
         if process.is_announced:
             return
@@ -356,7 +356,7 @@ class ProcCollector:
             self._exits.watch(process.pid)
             news.came.append(process)
 
-    def _show(self, process: _Process, news: _News) -> None:
+    def _show(self, process: _KnownProcess, news: _News) -> None:
         """Send the process's track when it is new or has changed."""
         is_new = process.shown is None
         if not is_new and process.is_announced and not self._is_time_to_renew:
@@ -422,7 +422,7 @@ class ProcCollector:
             "cpu_quota": "none" if cores is None else f"{cores:g} cores",
         }
 
-    def _end(self, process: _Process, news: _News) -> None:
+    def _end(self, process: _KnownProcess, news: _News) -> None:
         del self._processes[process.pid]
         self._groups.pop(process.pid, None)
         news.gone += (process.id, *(thread.id for thread in process.threads.values()))
@@ -439,10 +439,10 @@ class ProcCollector:
         if pid == self._target.root_pid:
             self._ended = f"{self._target.title} (pid {pid}) has exited"
 
-    def _mark_ends(self, ended: Iterable[_Process], news: _News) -> None:
+    def _mark_ends(self, ended: Iterable[_KnownProcess], news: _News) -> None:
         """The root's end is the server's; of helpers that came and went at once only their number is kept."""
         now = self._clock()
-        groups: dict[tuple[str, Severity], list[_Process]] = {}
+        groups: dict[tuple[str, Severity], list[_KnownProcess]] = {}
         ends: dict[int, int] = {}
         for process in ended:
             ends[process.pid] = self._exits.ended_ns(process.pid) or now
@@ -456,7 +456,7 @@ class ProcCollector:
         for (what, severity), processes in groups.items():
             news.marks += _marks(what, processes, min(ends[one.pid] for one in processes), severity)
 
-    def _how_it_ended(self, process: _Process) -> tuple[str, Severity]:
+    def _how_it_ended(self, process: _KnownProcess) -> tuple[str, Severity]:
         self._exits.note_zombie(process.pid)
         self._exits.read_log()
         exit = self._exits.of(process.pid)
@@ -545,7 +545,7 @@ class ProcCollector:
     def _all_threads(self) -> Iterable[Thread]:
         return (thread for process in self._processes.values() for thread in process.threads.values())
 
-    def _read_threads_of(self, process: _Process, news: _News, is_due: Callable[[Thread], bool]) -> None:
+    def _read_threads_of(self, process: _KnownProcess, news: _News, is_due: Callable[[Thread], bool]) -> None:
         """Read the threads that are due, and all that are new."""
         tids = procfs.threads(process.pid)
         task = procfs.open_folder(f"/proc/{process.pid}/task")
@@ -567,7 +567,7 @@ class ProcCollector:
             ended.close()
             news.gone.append(ended.id)
 
-    def _read_thread(self, thread: Thread, task: int, process: _Process, news: _News) -> bool:
+    def _read_thread(self, thread: Thread, task: int, process: _KnownProcess, news: _News) -> bool:
         """One thread; False when it has ended meanwhile or the kernel has no clocks."""
         if not thread.read_clocks(task):
             return False
@@ -630,12 +630,12 @@ def _command(pid: int) -> str:
     return shell_command(words if len(words) > 1 else " ".join(words).split())
 
 
-def _has_ended(stat: procfs.Stat) -> bool:
+def _has_ended(stat: procfs.ProcStat) -> bool:
     """A zombie whose other threads live on has lost its first thread only."""
     return stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
 
 
-def _marks(what: str, processes: Sequence[_Process], now: int, severity: Severity) -> Iterable[Mark]:
+def _marks(what: str, processes: Sequence[_KnownProcess], now: int, severity: Severity) -> Iterable[Mark]:
     """A mark per process; of a crowd only the number, for some servers fork for every request."""
     if len(processes) > MARKS_PER_POLL:
         yield Mark(now, "process", processes[0].id, f"{len(processes)} processes {what}", severity)

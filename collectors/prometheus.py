@@ -30,11 +30,12 @@ from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, sil
 from llmtop.collectors.loading import Start, age, progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, Pairs, TextReader, key
-from llmtop.collectors.scrape_pace import SLOW_NS, Pace
+from llmtop.collectors.scrape_pace import SLOW_NS, ScrapePace
 from llmtop.collectors.slots import Running, Slots, slots_of
 from llmtop.model import (
     NS_PER_S,
     Engine,
+    ExposedNumber,
     Fact,
     Issue,
     Mark,
@@ -42,7 +43,6 @@ from llmtop.model import (
     Missing,
     Origin,
     Reading,
-    Sample,
     Severity,
     Source,
     Target,
@@ -53,7 +53,7 @@ from llmtop.model import (
     Unknown,
 )
 from llmtop.text import clean
-from llmtop.vocabulary import Answer
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,7 +91,7 @@ _SAME_IN_OTHER_WORDS = {
 _ALL = tuple(
     m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server.") and m not in v.ENDED.values()
 )
-_UNANSWERED = (Answer.NOT_HTTP, Answer.UNREACHABLE, Answer.REFUSED, Answer.SILENT)
+_UNANSWERED = (EndpointAnswer.NOT_HTTP, EndpointAnswer.UNREACHABLE, EndpointAnswer.REFUSED, EndpointAnswer.SILENT)
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
 
@@ -251,7 +251,7 @@ class PrometheusCollector:
         """Addresses ("host:port") that turned out to speak TLS."""
         self._mute: dict[str, tuple[int, Failure]] = {}
         """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
-        self._pace = Pace()
+        self._pace = ScrapePace()
         self._not_before_ns = 0
         self._job: _Job[_Scrape | Failure | Unknown] | None = None
         self._aside: _Job[int | None] | None = None
@@ -344,7 +344,7 @@ class PrometheusCollector:
                 self._secure.add(_address(url))
                 return secured
         if isinstance(answer, Failure) and (
-            answer.answer == Answer.NOT_HTTP or (answer.answer == Answer.SILENT and not is_sure)
+            answer.answer == EndpointAnswer.NOT_HTTP or (answer.answer == EndpointAnswer.SILENT and not is_sure)
         ):
             self._mute[_address(url)] = (self._clock() + MUTE_NS, answer)
         return answer
@@ -528,7 +528,7 @@ class PrometheusCollector:
         tracks: dict[TrackId, Track] = {}
         looks: tuple[Reading, ...] = ()
         if isinstance(problem, Failure):
-            closed_ns = self._first.fetcher.closed_ns if problem.answer == Answer.REFUSED else None
+            closed_ns = self._first.fetcher.closed_ns if problem.answer == EndpointAnswer.REFUSED else None
             more: dict[str, Fact] = {} if closed_ns is None else {"closed_ns": closed_ns}
             tracks, looks = _endpoint(problem.url, problem.answer, took_ns, now, why, more)
         if self._shown is None or self._is_lost:
@@ -587,7 +587,7 @@ class PrometheusCollector:
         track = Track(track_id, TrackKind.SERVER, connected.engine.title, facts=facts)
         own_ns = self._pace.own_ns
         more: dict[str, Fact] = {} if own_ns is None else {"own_s": own_ns / NS_PER_S}
-        endpoint, looks = _endpoint(connected.url, Answer.METRICS, scrape.took_ns, now, more=more)
+        endpoint, looks = _endpoint(connected.url, EndpointAnswer.METRICS, scrape.took_ns, now, more=more)
         return Trace(
             Origin("live"),
             now,
@@ -683,7 +683,7 @@ def _mean(metric: Metric, engine: Engine, exposition: Exposition) -> _Values | U
     return values
 
 
-def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -> Unknown:
+def _absent(engine: Engine, samples: Sequence[ExposedNumber], exposition: Exposition) -> Unknown:
     name = samples[0].name
     if samples[0].where and exposition.samples.get(key(name)):
         label, values = next(iter(samples[0].where.items()))
@@ -693,7 +693,7 @@ def _absent(engine: Engine, samples: Sequence[Sample], exposition: Exposition) -
     return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
 
 
-def _chosen(samples: Sequence[ExposedSample], wanted: Sample) -> Sequence[ExposedSample]:
+def _chosen(samples: Sequence[ExposedSample], wanted: ExposedNumber) -> Sequence[ExposedSample]:
     where = wanted.where.items()
     if not where:
         return samples
@@ -733,7 +733,7 @@ def _without_replicas(samples: Iterable[ExposedSample], replicas: tuple[str, ...
     return values
 
 
-def _distribution(metric: Metric, sample: Sample, exposition: Exposition, replicas: tuple[str, ...]) -> _Values:
+def _distribution(metric: Metric, sample: ExposedNumber, exposition: Exposition, replicas: tuple[str, ...]) -> _Values:
     """The counters of a histogram: one per bucket, the count as the bucket up to infinity, and the sum."""
 
     def part(suffix: str) -> Sequence[ExposedSample]:
@@ -815,7 +815,7 @@ def _endpoint(
     return {id: Track(id, TrackKind.ENDPOINT, f":{port}", facts=facts)}, readings
 
 
-def _issues(exposition: Exposition, pace: Pace) -> Iterable[Issue]:
+def _issues(exposition: Exposition, pace: ScrapePace) -> Iterable[Issue]:
     if exposition.unreadable:
         yield Issue(
             Severity.WARNING, "metrics-text", "lines of the server's metrics cannot be read", exposition.unreadable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children
-from llmtop.collectors.pyspy_dump import PACKAGE, Look, PythonThread, find_program, look
+from llmtop.collectors.pyspy_dump import PACKAGE, Dump, PythonThread, find_program, look
 from llmtop.model import NS_PER_S, Missing, Origin, Reading, Source, Stack, Trace, TrackId, Unknown
 from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
@@ -74,7 +74,7 @@ class PySpyCollector:
         *,
         budget: float = BUDGET,
         clock: Clock = time.monotonic_ns,
-        inspect: Callable[[Path, int], Look] = look,
+        inspect: Callable[[Path, int], Dump] = look,
         is_python: Callable[[int], bool] | None = None,
     ) -> None:
         self._target = target

@@ -54,7 +54,7 @@ class PythonThread:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Dump:
     """What one run of py-spy has said, and the processor time that it took."""
 
     threads: tuple[PythonThread, ...] | Unknown
@@ -62,7 +62,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _FinishedRun:
     """A finished run: `fault` is why it was ended early; empty when it ended by itself."""
 
     code: int
@@ -93,7 +93,7 @@ def as_typed() -> str:
     return "py-spy" if found and program.samefile(found) else remedies.typed(program)
 
 
-def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Look:
+def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Dump:
     """The Python stacks of a process, taken without stopping it.
 
     A frame may be torn where the interpreter moved on meanwhile: each is a guess, many together are a picture.
@@ -101,15 +101,15 @@ def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Look:
     try:
         run = _run([str(program), "dump", "--json", "--nonblocking", "--pid", str(pid)], timeout_s)
     except OSError as error:
-        return Look(Unknown(f"py-spy cannot be started: {clean(str(error))}", remedies.install(PACKAGE)), 0)
+        return Dump(Unknown(f"py-spy cannot be started: {clean(str(error))}", remedies.install(PACKAGE)), 0)
     if run.fault:
-        return Look(Unknown(f"py-spy was ended: {run.fault}", "it is tried again by itself"), run.cpu_ns)
+        return Dump(Unknown(f"py-spy was ended: {run.fault}", "it is tried again by itself"), run.cpu_ns)
     if run.code:
-        return Look(why_failed(pid, run.errors.decode("utf-8", "replace")), run.cpu_ns)
-    return Look(parse(run.output), run.cpu_ns)
+        return Dump(why_failed(pid, run.errors.decode("utf-8", "replace")), run.cpu_ns)
+    return Dump(parse(run.output), run.cpu_ns)
 
 
-def _run(argv: list[str], timeout_s: float) -> _Run:
+def _run(argv: list[str], timeout_s: float) -> _FinishedRun:
     process = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def _run(argv: list[str], timeout_s: float) -> _Run:
             os.kill(process.pid, signal.SIGKILL)  # Popen.kill may wait for it, and its cost would be lost
         _, status, usage = os.wait4(process.pid, 0)  # the cost of this child alone, which Popen.wait does not tell
         process.returncode = os.waitstatus_to_exitcode(status)
-    return _Run(process.returncode, output, errors, fault, round((usage.ru_utime + usage.ru_stime) * NS_PER_S))
+    return _FinishedRun(process.returncode, output, errors, fault, round((usage.ru_utime + usage.ru_stime) * NS_PER_S))
 
 
 def _read(output: int, errors: int, timeout_s: float) -> tuple[bytes, bytes, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from llmtop.collectors.base import Aim, Check, Collector
+    from llmtop.collectors.base import Aim, Collector, DoctorCheck
     from llmtop.model import Target
 
 
@@ -45,7 +45,7 @@ CHECK_S = 20.0
 """The longest that one source's checks take by themselves: probes are compiled and tried, in some seconds."""
 
 
-def checks(patience_s: float = CHECK_S) -> tuple[Check, ...]:
+def checks(patience_s: float = CHECK_S) -> tuple[DoctorCheck, ...]:
     """What each source can see here, for `llmtop doctor`; one that hangs is named, and the others are told."""
     from llmtop.collectors import dcgm, gpus, host_checks
     from llmtop.collectors.tracing import collector as tracers
@@ -54,29 +54,29 @@ def checks(patience_s: float = CHECK_S) -> tuple[Check, ...]:
     return bounded(sources, patience_s)
 
 
-def bounded(sources: Mapping[str, Callable[[], Sequence[Check]]], patience_s: float) -> tuple[Check, ...]:
+def bounded(sources: Mapping[str, Callable[[], Sequence[DoctorCheck]]], patience_s: float) -> tuple[DoctorCheck, ...]:
     """The checks of several sources, side by side, each for at most so long."""
-    from llmtop.collectors.base import Check
+    from llmtop.collectors.base import DoctorCheck
     from llmtop.model import Unknown
 
     deadline_s = time.monotonic() + patience_s
     found = {name: _begin(check) for name, check in sources.items()}
-    checks: list[Check] = []
+    checks: list[DoctorCheck] = []
     for name, one in found.items():
         try:
             result = one.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
             why = Unknown(f"hung: it has not answered within {patience_s:.0f} s", "dmesg may say why")
-            result = (Check(name, why),)
+            result = (DoctorCheck(name, why),)
         if isinstance(result, Exception):
             raise result
         checks += result
     return tuple(checks)
 
 
-def _begin(check: Callable[[], Sequence[Check]]) -> queue.SimpleQueue[Sequence[Check] | Exception]:
+def _begin(check: Callable[[], Sequence[DoctorCheck]]) -> queue.SimpleQueue[Sequence[DoctorCheck] | Exception]:
     """Make a source's checks in a thread of their own, which is left behind when they hang."""
-    answer: queue.SimpleQueue[Sequence[Check] | Exception] = queue.SimpleQueue()
+    answer: queue.SimpleQueue[Sequence[DoctorCheck] | Exception] = queue.SimpleQueue()
 
     def run() -> None:
         try:

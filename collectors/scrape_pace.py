@@ -17,7 +17,7 @@ _LEAST_PAGES = 3
 """The first page of a server, or any page on a busy machine, may come late for reasons of its own."""
 
 
-class Pace:
+class ScrapePace:
     """Says when the next page may be asked for.
 
     A front end at its limit answers in seconds, and the page itself takes it milliseconds: it has to wait its turn like

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
 
@@ -200,14 +200,14 @@ class SignalSenders:
             self._sent.popitem(last=False)
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """Whether senders can be told here, for `llmtop doctor`."""
     senders = SignalSenders()
     senders.open()
     is_known = senders.wait(_PATIENCE_S)
     senders.close()
     state = senders.unavailable or ("seen: who has killed or ended a server, by PID and name" if is_known else _SLOW)
-    return (Check("who sends signals", state),)
+    return (DoctorCheck("who sends signals", state),)
 
 
 class _Ring:

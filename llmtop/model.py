@@ -663,7 +663,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ExposedNumber:
     """One way in which a server writes a number into its metrics.
 
     Attributes:
@@ -825,9 +825,9 @@ class Engine:
     metrics_paths: tuple[str, ...] = ("/metrics",)
     prefixes: tuple[str, ...] = ()
     metrics_remedy: str = ""
-    names: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
-    distributions: Mapping[Metric, tuple[Sample, ...]] = field(default_factory=dict)
-    means: Mapping[Metric, tuple[Sample, Sample]] = field(default_factory=dict)
+    names: Mapping[Metric, tuple[ExposedNumber, ...]] = field(default_factory=dict)
+    distributions: Mapping[Metric, tuple[ExposedNumber, ...]] = field(default_factory=dict)
+    means: Mapping[Metric, tuple[ExposedNumber, ExposedNumber]] = field(default_factory=dict)
     remarks: Mapping[Metric, str] = field(default_factory=dict)
     slots_path: str = ""
     slots_remedy: str = ""

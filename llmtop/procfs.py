@@ -20,7 +20,7 @@ _SMALL = 1 << 12
 _INTERPRETER = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*\Z")
 
 
-class Stat(NamedTuple):
+class ProcStat(NamedTuple):
     """The part of /proc/PID/stat that is used, numbered as in proc_pid_stat(5).
 
     Attributes:
@@ -98,7 +98,7 @@ def read_text(path: str | Path) -> str | None:
     return None if content is None else content.decode("utf-8", "surrogateescape")
 
 
-def parse_stat(content: bytes) -> Stat | None:
+def parse_stat(content: bytes) -> ProcStat | None:
     """Take /proc/PID/stat apart.
 
     The name in parentheses may hold spaces and parentheses itself, so fields are counted from the last one.
@@ -108,7 +108,7 @@ def parse_stat(content: bytes) -> Stat | None:
     """
     fields = content[content.rfind(b")") + 2 :].split()
     try:
-        return Stat(
+        return ProcStat(
             chr(fields[0][0]),
             int(fields[1]),
             int(fields[11]) + int(fields[12]),
@@ -123,7 +123,7 @@ def parse_stat(content: bytes) -> Stat | None:
         return None
 
 
-def stat(pid: int, proc: Path = PROC) -> Stat | None:
+def stat(pid: int, proc: Path = PROC) -> ProcStat | None:
     """The state of a process; None when there is none."""
     content = read_bytes(f"{proc}/{pid}/stat")
     return None if content is None else parse_stat(content)
@@ -284,7 +284,7 @@ def _status(pid: int, field: str, proc: Path) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ProcessTree:
     """Who descends from whom: parent by PID, over all processes that can be seen."""
 
     parents: dict[int, int]
@@ -312,6 +312,6 @@ class Family:
         return list(found)
 
 
-def family(proc: Path = PROC) -> Family:
+def family(proc: Path = PROC) -> ProcessTree:
     """Look at all processes once."""
-    return Family({pid: state.parent for pid in pids(proc) if (state := stat(pid, proc)) is not None})
+    return ProcessTree({pid: state.parent for pid in pids(proc) if (state := stat(pid, proc)) is not None})

@@ -150,7 +150,7 @@ runs and answers in one piece, those that it has in its queue, and those that it
 ENDPOINT_LONGEST_WAIT = Metric("endpoint.longest_wait", "s", title="longest wait for an answer")
 
 
-class Answer(IntEnum):
+class EndpointAnswer(IntEnum):
     """What a request for the metrics came to: values of ENDPOINT_ANSWER below 100, where HTTP statuses begin."""
 
     METRICS = 0

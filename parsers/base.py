@@ -14,7 +14,7 @@ HEAD_BYTES = 4096
 """How much of a file `sniff` is shown."""
 
 
-class Part(StrEnum):
+class Content(StrEnum):
     """What a file can hold. The value says so in docs/formats.md."""
 
     KERNELS = "kernels"
@@ -42,7 +42,7 @@ class Parser(Protocol):
     extensions: tuple[str, ...]
     """How its files are mostly named, with the dot, the usual one first. Only messages go by it, never `sniff`."""
 
-    holds: frozenset[Part]
+    holds: frozenset[Content]
     """What every whole file of it has: the sample tests ask for that and nothing else."""
 
     def sniff(self, head: bytes, path: Path) -> bool:

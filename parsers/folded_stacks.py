@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.model import Issue, Missing, Origin, Severity, Stack, Trace, Unknown
-from llmtop.parsers.base import HEAD_BYTES, Part
+from llmtop.parsers.base import HEAD_BYTES, Content
 from llmtop.text import clean, redact
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FoldedStacksParser:
     title = "folded stacks"
     written_by = "`stackcollapse-perf.pl`, inferno, `py-spy record --format raw`, async-profiler, bcc's `profile -f`"
     extensions: tuple[str, ...] = (".folded", ".collapsed")
-    holds = frozenset({Part.STACKS})
+    holds = frozenset({Content.STACKS})
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Text whose lines are stacks with a number each; at least one has two functions."""
@@ -66,7 +66,7 @@ class FoldedStacksParser:
         """
         try:
             with path.open("rb") as file:
-                lines = _Lines(file)
+                lines = _LineReader(file)
                 weights = lines.weights()
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error
@@ -94,7 +94,7 @@ def _parts(line: bytes) -> tuple[bytes, float]:
     return (stack.strip(), float(number[0])) if number and _NUMBER.fullmatch(number[0]) else (b"", 0.0)
 
 
-class _Lines:
+class _LineReader:
     """The lines of a file, and what is wrong with them."""
 
     def __init__(self, file: BinaryIO) -> None:

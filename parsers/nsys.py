@@ -31,7 +31,7 @@ from llmtop.model import (
     TrackId,
     Unknown,
 )
-from llmtop.parsers.base import Part
+from llmtop.parsers.base import Content
 from llmtop.parsers.nsys_export import (
     TIMED,
     Columns,
@@ -81,7 +81,7 @@ class NsysSqliteParser:
     title = "Nsight Systems SQLite exports"
     written_by = "`nsys export --type sqlite`"
     extensions: tuple[str, ...] = (".sqlite",)
-    holds = frozenset({Part.KERNELS, Part.TIMELINE, Part.GPU, Part.TOOL_VERSION})
+    holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.GPU, Content.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Any SQLite database: whether it is an export is known only when it is open."""
@@ -133,7 +133,7 @@ def _check_length(path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spans:
+class _SpanReader:
     """All spans but kernels, by kind where there are any, and what was met as they were read."""
 
     tables: Mapping[str, SpanTable]
@@ -141,15 +141,15 @@ class _Spans:
     issues: Sequence[Issue]
 
 
-def _read_spans(path: Path) -> _Spans:
+def _read_spans(path: Path) -> _SpanReader:
     with closing(_connect(path)) as connection:
         export = Export(connection, path)
         devices, issues = Devices(export), list[Issue]()
         tables = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
-        return _Spans(tables, devices.tracks, issues)
+        return _SpanReader(tables, devices.tracks, issues)
 
 
-def _read(export: Export, path: Path, others: Future[_Spans]) -> Trace:
+def _read(export: Export, path: Path, others: Future[_SpanReader]) -> Trace:
     if not export.tables & {*_EXPORT_FACTS, _KERNELS, _RUNTIME}:
         raise FileError(f"{path} is an SQLite database, but no Nsight Systems export: it has none of its tables")
     devices = Devices(export)

@@ -72,7 +72,7 @@ def test_nothing_that_asks_the_driver_is_loaded_beside_the_screen() -> None:
     """NVML is asked in a process of its own, which loads what that takes while the screen is loaded here."""
     loaded = modules_loaded_by("from llmtop.collectors.registry import host_collectors; host_collectors()")
     assert "llmtop.collectors.gpus" in loaded
-    assert not loaded & {"pynvml", "llmtop.collectors.nvml", "llmtop.collectors.nvml_gpm"}
+    assert not loaded & {"pynvml", "llmtop.collectors.nvml.collector", "llmtop.collectors.nvml.gpm"}
 
 
 @pytest.mark.parametrize(

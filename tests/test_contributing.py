@@ -25,29 +25,29 @@ _BLOCK = re.compile(r"^```(?P<language>\w+) (?P<path>\S+)\n(?P<body>.*?)^```$", 
 
 OF_ALL = {
     "parser": {
-        "tests/parsers/test_parsers_registry.py": "",
-        "tests/parsers/test_parsers_samples.py": "two-functions or every_format",
+        "tests/parsers/test_registry.py": "",
+        "tests/parsers/test_samples.py": "two-functions or every_format",
     },
     "rule": {
-        "tests/analysis/test_analysis_rules_books.py": "",
-        "tests/analysis/test_analysis_rules_live_matrix.py": "",
-        "tests/analysis/test_analysis_rules_unjudged.py": "",
+        "tests/analysis/test_rules_books.py": "",
+        "tests/analysis/test_rules_live_matrix.py": "",
+        "tests/analysis/test_rules_unjudged.py": "",
     },
     "collector": {
-        "tests/collectors/test_collectors_registry.py": "",
-        "tests/collectors/test_collectors_contract.py": "",
-        "tests/analysis/test_analysis_lanes.py": "",
+        "tests/collectors/test_registry.py": "",
+        "tests/collectors/test_contract.py": "",
+        "tests/analysis/test_lanes.py": "",
         "tests/test_architecture.py": "",
     },
-    "server": {"tests/servers/test_servers_engines.py": "", "tests/test_verdicts_by_engine.py": ""},
+    "server": {"tests/servers/test_engines.py": "", "tests/test_verdicts_by_engine.py": ""},
     "view": {
-        "tests/tui/test_tui_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab",
-        "tests/tui/test_tui_faults.py": "recorded and (Functions or Stacks)",
+        "tests/tui/test_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab",
+        "tests/tui/test_faults.py": "recorded and (Functions or Stacks)",
     },
     "live view": {
-        "tests/tui/test_tui_live_parts.py": "",
-        "tests/tui/test_tui_views.py": "one_view",
-        "tests/tui/test_tui_faults.py": "in_a_live_view and FaultsPane",
+        "tests/tui/test_live_parts.py": "",
+        "tests/tui/test_views.py": "one_view",
+        "tests/tui/test_faults.py": "in_a_live_view and FaultsPane",
     },
 }
 """The tests that look at all of a kind, and which of a file, as after -k: none may need to know the new one."""

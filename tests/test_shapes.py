@@ -1,4 +1,4 @@
-"""What a reader trips over: functions too long for a screen, and functions that stand twice."""
+"""What a reader trips over: functions too long for a screen, functions that stand twice, classes of one name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ LEAST = 3
 Function = tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
-def functions() -> Iterator[Function]:
-    """All of the product, with where they stand; links to packages lead to the same files and are left out."""
+def files() -> Iterator[Path]:
+    """All of the product; links to packages lead to the same files and are left out."""
     for path in (path for package in CODE for path in sorted((ROOT / package).rglob("*.py"))):
-        if any(part.is_symlink() for part in (path, *path.parents)) or path.name.endswith("_pb2.py"):
-            continue
+        if not any(part.is_symlink() for part in (path, *path.parents)) and not path.name.endswith("_pb2.py"):
+            yield path
+
+
+def functions() -> Iterator[Function]:
+    """All of them, with where they stand."""
+    for path in files():
         yield from functions_in(path.read_text(), str(path.relative_to(ROOT)))
 
 
@@ -89,3 +94,12 @@ def test_all_of_the_product_is_looked_at() -> None:
     seen = {where.split(":")[0] for where, _ in functions()}
     assert {"llmtop/model.py", "tui/app.py", "collectors/proc.py", "parsers/nsys.py"} <= seen
     assert not any(where.startswith("llmtop/tui/") for where in seen)
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: several for name, several in places.items() if len(several) > 1} == {}

@@ -13,7 +13,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.collectors.metrics_http import Page
 from llmtop.collectors.prometheus import PrometheusCollector
-from llmtop.model import NS_PER_S, Engine, Origin, Sample, Target, Trace
+from llmtop.model import NS_PER_S, Engine, ExposedNumber, Origin, Target, Trace
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.session import Recorder
 
@@ -24,7 +24,7 @@ LATENCIES = {v.SERVER_TTFT: (4, 3.0), v.SERVER_QUEUE_TIME: (4, 2.8), v.SERVER_IT
 """Observations a second, and how long each is."""
 
 
-def labels(sample: Sample, **more: str) -> str:
+def labels(sample: ExposedNumber, **more: str) -> str:
     pairs = {name: values[0] for name, values in sample.where.items() if values[0]} | more
     return "{" + ",".join(f'{name}="{value}"' for name, value in pairs.items()) + "}"
 
@@ -47,7 +47,7 @@ def page(engine: Engine, second: int, kv: float) -> str:
     return "".join(f"{name} {value}\n" for name, value in lines.items())
 
 
-def histogram(sample: Sample, count: float, value: float) -> dict[str, float]:
+def histogram(sample: ExposedNumber, count: float, value: float) -> dict[str, float]:
     buckets = {
         f"{sample.name}_bucket{labels(sample, le=str(upper / sample.scale).replace('inf', '+Inf'))}": count
         * (value <= upper)

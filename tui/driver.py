@@ -122,7 +122,7 @@ def _open_again(descriptor: int) -> int:
         return os.dup(descriptor)
 
 
-class _Hold:
+class _TerminalHold:
     """What is taken while the terminal shows the app: its output, the signals that end it, a thread that sees hang-ups.
 
     Args:
@@ -188,7 +188,7 @@ class TerminalDriver(OpenDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._stream = drawn_on(sys.__stdout__, sys.__stderr__) or cast("TextIO", sys.__stderr__)
-        self._hold: _Hold | None = None
+        self._hold: _TerminalHold | None = None
         self._may_ask = False
         self._is_answered = threading.Event()
         self._asked_at_s = 0.0
@@ -204,7 +204,7 @@ class TerminalDriver(OpenDriver):
             loop.call_soon_threadsafe(self.exit_app, 128 + number)
 
         if self._hold is None:  # SIGCONT comes without a stop too: to who leads a session, with the hang-up
-            self._hold = _Hold(self._stream, self.fileno, end)
+            self._hold = _TerminalHold(self._stream, self.fileno, end)
         self.write_to(self._hold.output)
         self._may_ask = True
         self._questions = self._answers = 0

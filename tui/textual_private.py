@@ -285,7 +285,7 @@ class OpenDriver(LinuxDriver):
     Why: Textual waits for ever for a terminal that is gone, and its drivers are not made to be built upon: of these
     methods `start_application_mode`, `disable_input`, `run_input_thread` and `close` may change with any version.
 
-    When it breaks: see who calls what in the new `linux_driver.py`; tests/tui/test_tui_driver.py and tests/e2e say what
+    When it breaks: see who calls what in the new `linux_driver.py`; tests/tui/test_driver.py and tests/e2e say what
     must hold.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.collectors.base import Check, Collector, Probes, Starting
+from llmtop.collectors.base import Collector, DoctorCheck, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
 from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Source, Target, Trace, Unknown
 from llmtop.remedies import each_once
@@ -268,7 +268,7 @@ def _remedies(by_name: Mapping[str, Unknown]) -> str:
     return each_once((why.remedy for why in by_name.values()), "; or ")
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
     from llmtop.collectors import signal_senders
     from llmtop.collectors.tracing.bcc import collector as ebpf
@@ -281,15 +281,15 @@ def checks() -> tuple[Check, ...]:
     return (*(check for several in found.values() for check in several), *modes(states), *senders)
 
 
-def modes(states: Mapping[str, str | Unknown]) -> tuple[Check, ...]:
+def modes(states: Mapping[str, str | Unknown]) -> tuple[DoctorCheck, ...]:
     """What each `--probes` would do here.
 
     Args:
         states: By tracer, what it sees here, or why nothing.
     """
     return (
-        *(Check(f"--probes {mode}", _seen(mode, states)) for mode in _SEES),
-        Check(f"--probes {Probes.OFF}", _SEEN_WITHOUT),
+        *(DoctorCheck(f"--probes {mode}", _seen(mode, states)) for mode in _SEES),
+        DoctorCheck(f"--probes {Probes.OFF}", _SEEN_WITHOUT),
     )
 
 

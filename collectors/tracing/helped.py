@@ -13,7 +13,7 @@ from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
-from llmtop.collectors.tracing.stacks import StackWindow
+from llmtop.collectors.tracing.stacks import StackBuffer
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -58,7 +58,7 @@ _WHATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class HelperWords:
     """How a helper and what it looks with are called.
 
     Attributes:
@@ -75,7 +75,7 @@ class Words:
 
 
 @dataclass(slots=True)
-class News:
+class ProbePoll:
     """What one poll has found."""
 
     readings: list[Reading] = field(default_factory=list)
@@ -85,7 +85,7 @@ class News:
     gone: list[TrackId] = field(default_factory=list)
 
 
-class Processes:
+class KnownProcesses:
     """Processes known by PID and start time: one that got the PID of another is not taken for it."""
 
     def __init__(self, pids: Iterable[int]) -> None:
@@ -142,7 +142,7 @@ class HelpedCollector:
     """What readings are said to come from."""
     program: tuple[str, ...]
     """The helper."""
-    words: Words
+    words: HelperWords
     interval_s = 1.0
     hung_ns = HUNG_NS
 
@@ -156,7 +156,7 @@ class HelpedCollector:
         interval_s: float | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
-        self._processes = Processes({target.pid, target.root_pid, *(one.pid for one in target.processes)})
+        self._processes = KnownProcesses({target.pid, target.root_pid, *(one.pid for one in target.processes)})
         self._budget = budget
         self._wants_stacks = stacks and not is_light
         self._is_light = is_light
@@ -164,7 +164,7 @@ class HelpedCollector:
         self._clock = clock
         self._helper: HelperProcess | None = None
         self._reports = Reports(source=self.source)
-        self._stacks = StackWindow()
+        self._stacks = StackBuffer()
         self._state: Unknown | None = self.words.starting
         self._retry_ns = 0
         self._heard_ns = 0
@@ -200,7 +200,7 @@ class HelpedCollector:
 
     def poll(self) -> Trace:
         """What the helper has said since the last call; never waits."""
-        now, news = self._clock(), News()
+        now, news = self._clock(), ProbePoll()
         if self._helper is None and self._state is not _EXITED and not self._given_up and now >= self._retry_ns:
             self._start(now)
         if self._helper:
@@ -240,7 +240,7 @@ class HelpedCollector:
         """Whether its helper has not begun to look yet, or is about to look at more."""
         return self._state is self.words.starting or (self._is_settling and self._helper is not None)
 
-    def _listen(self, helper: HelperProcess, now: int, news: News) -> None:
+    def _listen(self, helper: HelperProcess, now: int, news: ProbePoll) -> None:
         """Take in what the helper has said, and notice when it has ended, hangs, or has nothing left to watch."""
         for report in helper.reports():
             self._heard_ns = now
@@ -257,7 +257,7 @@ class HelpedCollector:
             self._close(helper)
             self._state = _EXITED
 
-    def _take(self, report: dict[str, Any], news: News) -> None:
+    def _take(self, report: dict[str, Any], news: ProbePoll) -> None:
         match report.get("kind"):
             case "unavailable":
                 self._state = Unknown(clean(report["reason"]), clean(report["remedy"]))
@@ -268,14 +268,14 @@ class HelpedCollector:
             case "sample":
                 self._take_sample(wire.sample(report), news)
 
-    def _take_ready(self, report: dict[str, Any], news: News) -> None:
+    def _take_ready(self, report: dict[str, Any], news: ProbePoll) -> None:
         assert self._helper is not None
         self._helper.is_known_as(report["pid"])
         if self._has_ended:
             news.marks.append(Mark(self._heard_ns, "probes back", ids.SELF, f"{self.words.helper} looks again"))
         self._state, self._has_ended, self._early_ends = None, False, 0
 
-    def _take_sample(self, report: wire.Sample, news: News) -> None:
+    def _take_sample(self, report: wire.Sample, news: ProbePoll) -> None:
         news.readings += self._reports.readings(report)
         news.gone += gone_tracks(report)
         self._processes.remove(report.get("gone", ()))
@@ -301,7 +301,7 @@ class HelpedCollector:
             for what in _WHATS.get(part, (whats.told(part),))
         }
 
-    def _note_shed(self, shed: str, news: News) -> None:
+    def _note_shed(self, shed: str, news: ProbePoll) -> None:
         """Say what is not looked at to save time."""
         cost = f"{self.words.looker} would cost more than {self._budget:.0%} of a core"
         if shed and shed != self._shed:
@@ -312,13 +312,13 @@ class HelpedCollector:
             why = Unknown(f"{cost}; now: {shed}", "it is tried again by itself")
             self._missing[whats.state(self.name, whats.State.SHED)] = why
 
-    def _note_lost(self, lost: int, news: News) -> None:
+    def _note_lost(self, lost: int, news: ProbePoll) -> None:
         if lost > self._lost:
             message = f"events found no room in {self.words.buffers}: counts are too low"
             news.issues.append(Issue(Severity.WARNING, f"{self.name}-lost", message, lost - self._lost))
         self._lost = lost
 
-    def _bury(self, helper: HelperProcess, now: int, news: News, how: str) -> None:
+    def _bury(self, helper: HelperProcess, now: int, news: ProbePoll, how: str) -> None:
         """The helper is no more: say why, and try again in a while unless that would end the same way."""
         self._close(helper)
         was_early = self._state is self.words.starting

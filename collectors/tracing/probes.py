@@ -9,7 +9,7 @@ from typing import Any
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.privileges import own_rights, through_sudo, why_no_probes
-from llmtop.collectors.tracing.helped import HelpedCollector, News, Processes, Words
+from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses, ProbePoll
 from llmtop.collectors.tracing.helper.protocol import WAIT
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.collectors.tracing.wire import Sample, Why, reasons
@@ -29,7 +29,7 @@ class ProbesCollector(HelpedCollector):
     """
 
     name = "ebpf"
-    words = Words(
+    words = HelperWords(
         helper="the probes' process",
         looker="probes",
         buffers="the probes' tables",
@@ -37,15 +37,15 @@ class ProbesCollector(HelpedCollector):
     )
     _no_causes: Unknown | None = None
 
-    def _take_ready(self, report: dict[str, Any], news: News) -> None:
+    def _take_ready(self, report: dict[str, Any], news: ProbePoll) -> None:
         super()._take_ready(report, news)
-        self._processes = Processes(report["processes"])
+        self._processes = KnownProcesses(report["processes"])
         self._is_settling = not self._is_light
         news.issues += _other_tracers(report["others"])
         self._no_causes = None if report["knows_calls"] else _NO_CAUSES
         self._note_missing(reasons(report))
 
-    def _take_sample(self, report: Sample, news: News) -> None:
+    def _take_sample(self, report: Sample, news: ProbePoll) -> None:
         shed = self._shed
         super()._take_sample(report, news)
         self._is_settling = bool(report.get("settling"))  # bpftrace counts no library calls

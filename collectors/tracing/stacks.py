@@ -31,7 +31,7 @@ def _together(light: Iterable[tuple[_StackKey, float]]) -> tuple[Stack, ...]:
     return tuple(Stack((LIGHTER_STACKS,), ns, "ns", state, track) for (track, state), ns in sums.items())
 
 
-class StackWindow:
+class StackBuffer:
     """Keeps the stacks of the last seconds.
 
     Args:

@@ -260,7 +260,7 @@ class Observed(TypedDict):
     scheduler: int
 
 
-class Family(TypedDict, total=False):
+class Lifetimes(TypedDict, total=False):
     """What became of processes and threads since the sample before.
 
     Attributes:
@@ -276,7 +276,7 @@ class Family(TypedDict, total=False):
     ended: Sequence[EndedThread]
 
 
-class Calls(TypedDict, total=False):
+class SystemCalls(TypedDict, total=False):
     """System calls. `names` has the name of each id in `calls`."""
 
     calls: Sequence[CallTotal]
@@ -312,7 +312,7 @@ class Coverage(TypedDict, total=False):
     unprobed: Mapping[str, str]
 
 
-class Libraries(Coverage, total=False):
+class LibraryCounts(Coverage, total=False):
     """Calls of CUDA and NCCL. `probed` is how many functions have probes."""
 
     functions: Sequence[FunctionTotal]
@@ -320,7 +320,7 @@ class Libraries(Coverage, total=False):
     probed: int
 
 
-class Sample(Family, Calls, Scheduling, Stacks, Libraries, total=False):
+class Sample(Lifetimes, SystemCalls, Scheduling, Stacks, LibraryCounts, total=False):
     """What was seen since the sample before.
 
     Attributes:

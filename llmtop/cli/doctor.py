@@ -11,7 +11,7 @@ from llmtop.model import Unknown
 from llmtop.remedies import for_here
 
 if TYPE_CHECKING:
-    from llmtop.collectors.base import Check
+    from llmtop.collectors.base import DoctorCheck
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,18 +32,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _document(checks: tuple[Check, ...]) -> dict[str, object]:
+def _document(checks: tuple[DoctorCheck, ...]) -> dict[str, object]:
     return {"schema": "llmtop.doctor/1", "checks": [_entry(check) for check in checks]}
 
 
-def _entry(check: Check) -> dict[str, object]:
+def _entry(check: DoctorCheck) -> dict[str, object]:
     if isinstance(check.state, Unknown):
         remedy = for_here(check.state.remedy)
         return {"what": check.what, "ok": False, "reason": check.state.reason, "remedy": remedy}
     return {"what": check.what, "ok": True, "state": for_here(check.state)}
 
 
-def _lines(check: Check) -> list[str]:
+def _lines(check: DoctorCheck) -> list[str]:
     """A check as text, never wrapped, so that a command can be copied whole.
 
     A word tells the state, so that it does not hang on colour.

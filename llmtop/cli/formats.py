@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmtop.parsers.base import Part
+from llmtop.parsers.base import Content
 from llmtop.parsers.compressed import COMPRESSIONS
 from llmtop.parsers.registry import PARSERS
 from llmtop.text import listed
@@ -34,7 +34,7 @@ def formats() -> Iterator[str]:
 
 def _row(parser: Parser) -> str:
     named = ", ".join(f"`{extension}`" for extension in parser.extensions)
-    parts = listed(part for part in Part if part in parser.holds)
+    parts = listed(part for part in Content if part in parser.holds)
     return f"| {parser.title} | {named} | {parser.written_by} | {parts} |"
 
 

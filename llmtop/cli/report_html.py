@@ -38,7 +38,7 @@ from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.report_page import SCRIPT, STYLE
 from llmtop.cli.report_rows import cell_text, counted
-from llmtop.cli.report_svg import NUMBERED, Part, histogram_svg, roofline_svg, stacked_bar
+from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, number, percent
 
@@ -157,7 +157,7 @@ def _time(trace: Trace, totals: Summary) -> Iterator[str]:
     if bounds:
         yield "<h3>by what limits it</h3>\n"
         parts = [(f"b-{bound}", bound, share) for bound, share in totals.time_by_bound.items()]
-        yield stacked_bar(Part(share, colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
+        yield stacked_bar(BarPart(share, colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
         yield _legend((colour, f"{bound} {percent(100 * share)}") for colour, bound, share in parts)
     yield "<h3>by family</h3>\n"
     yield from _bars((str(one.family), one.share, duration(one.total_ns)) for one in family_shares(trace))
@@ -183,7 +183,7 @@ def _bars(rows: Iterable[tuple[str, float | None, str]]) -> Iterator[str]:
     for name, share, value in rows:
         part = 0.0 if share is None else share
         yield f"<span class='name' title='{escape(name)}'>{escape(name)}</span>"
-        yield stacked_bar([Part(part, "b-time", f"{percent(100 * part)}")])
+        yield stacked_bar([BarPart(part, "b-time", f"{percent(100 * part)}")])
         yield f"<span class='n'>{percent(100 * part)}</span><span class='n'>{escape(value)}</span>\n"
     yield "</div>\n"
 
@@ -200,7 +200,9 @@ def _stalls(bars: Sequence[StallBar]) -> Iterator[str]:
     for bar in measured:
         reason, share = bar.shares[0]
         yield f"<span class='name' title='{escape(bar.kernel)}'>{escape(bar.kernel)}</span>"
-        yield stacked_bar(Part(part, _stall_class(name), f"{name} {percent(100 * part)}") for name, part in bar.shares)
+        yield stacked_bar(
+            BarPart(part, _stall_class(name), f"{name} {percent(100 * part)}") for name, part in bar.shares
+        )
         yield f"<span class='n'>{percent(100 * share)}</span><span>{escape(reason)}</span>\n"
     yield "</div>\n"
     yield _legend((_stall_class(name), f"{name}: {REASONS.get(name, '')}") for name in _worth_naming(measured))
@@ -229,8 +231,8 @@ def _idle(view: IdleView) -> Iterator[str]:
     yield "<section><h2>GPU time</h2>\n"
     for gpu in view.gpus:
         whole = max(1, gpu.capture_ns)
-        shown = [Part(gpu.busy_ns / whole, "i-busy", f"at work {duration(gpu.busy_ns)}")]
-        shown += [Part(row.ns / whole, _idle_class(row), f"{row.title} {duration(row.ns)}") for row in gpu.causes]
+        shown = [BarPart(gpu.busy_ns / whole, "i-busy", f"at work {duration(gpu.busy_ns)}")]
+        shown += [BarPart(row.ns / whole, _idle_class(row), f"{row.title} {duration(row.ns)}") for row in gpu.causes]
         yield f"<h3>{escape(gpu.title)}</h3>\n" + stacked_bar(shown)
         visible = [part for part in shown if part.share >= _VISIBLE]
         yield _legend((part.colour, f"{part.title}, {percent(100 * part.share)}") for part in visible)

@@ -19,7 +19,7 @@ from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.timeline.account import GpuIdle, IdlePart
+from llmtop.analysis.timeline.account import GpuAccount, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.cli.documents import fact, finding_document
@@ -205,7 +205,7 @@ def _timeline(trace: Trace, totals: Summary) -> Json:
     }
 
 
-def _gpu(gpu: GpuIdle) -> Json:
+def _gpu(gpu: GpuAccount) -> Json:
     late = gpu.late_ns if gpu.joined_ns else Unknown("the launches of this work are not in the capture")
     return {
         "gpu": gpu.gpu,

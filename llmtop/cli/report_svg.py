@@ -22,7 +22,7 @@ _CHARACTER = 6.6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A part of a bar: its share (0 to 1), the class that colours it, and what it is."""
 
     share: float
@@ -30,7 +30,7 @@ class Part:
     title: str
 
 
-def stacked_bar(parts: Iterable[Part]) -> str:
+def stacked_bar(parts: Iterable[BarPart]) -> str:
     """Shares side by side, as wide as there is room; what is left over stays empty."""
     cells = "".join(
         f'<i class="{part.colour}" style="width:{100 * part.share:.3f}%" title="{escape(part.title)}"></i>'

@@ -28,8 +28,8 @@ from llmtop.analysis.series.readings import (
 )
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, liveness
-from llmtop.analysis.server.objectives import Judged, judged
-from llmtop.analysis.server.view import ServerView, Stat, server_view
+from llmtop.analysis.server.objectives import JudgedObjective, judged
+from llmtop.analysis.server.view import ServerNumber, ServerView, server_view
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.threads.neighbours import host, neighbours
 from llmtop.analysis.threads.python_frames import is_python, join_python
@@ -282,7 +282,7 @@ def _points(gpu: TrackId, view: RooflineView, mean: RooflinePoint | Unknown) -> 
             }
 
 
-def _stat(stat: Stat) -> dict[str, Json]:
+def _stat(stat: ServerNumber) -> dict[str, Json]:
     shown: dict[str, Json] = {"value": fact(stat.value), "unit": stat.unit, "source": stat.source}
     if stat.note:
         shown["note"] = stat.note
@@ -305,7 +305,7 @@ def _sides(bounds: Quantile) -> dict[str, float]:
     return {key: side for key, side in (("low", bounds.low), ("high", bounds.high)) if math.isfinite(side)}
 
 
-def _objective(one: Judged) -> dict[str, Json]:
+def _objective(one: JudgedObjective) -> dict[str, Json]:
     limits: dict[str, Json] = {"objective": one.objective.title, "limit_s": one.objective.limit_s}
     met = fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
     if one.seen is None:

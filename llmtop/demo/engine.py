@@ -34,7 +34,7 @@ _LARGE_MODEL_MEMORY = 30 << 30
 """Free GPU memory that the 7b model needs, with its cache: 13 GiB of weights and room to work."""
 
 
-class Engine:
+class DemoEngine:
     """Scheduler and model: one step at a time. Not thread-safe."""
 
     def __init__(self, model: Transformer, scheduler: Scheduler) -> None:
@@ -101,7 +101,7 @@ def sample(logits: np.ndarray[Any, Any], temperature: float, generator: np.rando
     return int(np.searchsorted(weights, generator.random() * weights[-1], side="right"))
 
 
-def build(options: Options) -> Engine:
+def build(options: Options) -> DemoEngine:
     """Make an engine from settings, with what suits the device where they leave it open."""
     if options.model != "auto" and options.model not in MODELS:
         raise SystemExit(f"there is no model {options.model}; there are: {', '.join(MODELS)}")
@@ -112,7 +112,7 @@ def build(options: Options) -> Engine:
     given = (options.kv_blocks, options.max_num_seqs, options.max_step_tokens)
     blocks, seqs, tokens = (value or suitable for value, suitable in zip(given, _SUITABLE[config.name], strict=True))
     kind = GpuTransformer if on_gpu else Transformer
-    return Engine(
+    return DemoEngine(
         kind(config, blocks, options.block_size, options.seed),
         Scheduler(blocks, options.block_size, seqs, tokens, prefix_caching=options.prefix_caching),
     )
@@ -127,7 +127,7 @@ def suitable_model(on_gpu: bool) -> str:
     return "7b" if torch.cuda.mem_get_info()[0] >= _LARGE_MODEL_MEMORY else "1b"
 
 
-def description(engine: Engine) -> dict[str, Any]:
+def description(engine: DemoEngine) -> dict[str, Any]:
     """What the API server needs to know of the engine."""
     config, scheduler = engine.model.config, engine.scheduler
     return {
@@ -161,7 +161,7 @@ class Inbox:
         return [json.loads(line) for line in lines]
 
 
-def serve(engine: Engine, control: socket.socket, faults: Faults) -> None:
+def serve(engine: DemoEngine, control: socket.socket, faults: Faults) -> None:
     """Work until the API server is gone."""
     inbox = Inbox(control)
 
@@ -180,7 +180,7 @@ def serve(engine: Engine, control: socket.socket, faults: Faults) -> None:
             os.sched_yield()
 
 
-def handle(engine: Engine, message: dict[str, Any], control: socket.socket) -> None:
+def handle(engine: DemoEngine, message: dict[str, Any], control: socket.socket) -> None:
     """Do what the API server asks."""
     if "abort" in message:
         engine.abort(message["abort"])

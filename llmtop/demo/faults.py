@@ -32,7 +32,7 @@ _MOSTLY_READ = 32
 """Of 64 pages."""
 
 
-class Fault:
+class StagedFault:
     """Nothing goes wrong."""
 
     part: Part = "engine"
@@ -55,7 +55,7 @@ class Fault:
         return None
 
 
-class Lock(Fault):
+class Lock(StagedFault):
     """A thread of the engine holds a lock most of the time, asleep; each step needs it."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Lock(Fault):
             time.sleep(0.001)
 
 
-class Gil(Fault):
+class Gil(StagedFault):
     """Threads of the engine run Python code all the time."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Gil(Fault):
             _start(f"detokenize-{n}", _run_python)
 
 
-class Disk(Fault):
+class Disk(StagedFault):
     """Each step writes to a file, a little at a time, and waits for the disk each time."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Disk(Fault):
             os.fdatasync(self._file)
 
 
-class Network(Fault):
+class Network(StagedFault):
     """Each step asks something over TCP and waits for the answer, as of a remote KV store."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Network(Fault):
             self._theirs.sendall(b"!")
 
 
-class PageFaults(Fault):
+class PageFaults(StagedFault):
     """Each step maps fresh memory, touches every page of it and gives it back."""
 
     def before_step(self) -> None:
@@ -126,7 +126,7 @@ class PageFaults(Fault):
                 memory[page] = 1
 
 
-class Paging(Fault):
+class Paging(StagedFault):
     """Each step touches memory that has to be read from a file on a disk first, as of weights that find no room.
 
     Args:
@@ -161,21 +161,21 @@ class Paging(Fault):
         return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before >= _MOSTLY_READ
 
 
-class Forks(Fault):
+class Forks(StagedFault):
     """Each step starts a process and waits for its end, as of one that asks a tool how much memory is free."""
 
     def before_step(self) -> None:
         subprocess.run(["sleep", f"{_HELD_S}"], check=True)
 
 
-class Sleep(Fault):
+class Sleep(StagedFault):
     """Each step begins with a sleep, as one that polls for work does."""
 
     def before_step(self) -> None:
         time.sleep(2 * _HELD_S)
 
 
-class Hang(Fault):
+class Hang(StagedFault):
     """The engine waits for ever for a lock that nobody gives back, some steps after a request has come."""
 
     def __init__(self) -> None:
@@ -189,13 +189,13 @@ class Hang(Fault):
             lock.acquire()
 
 
-class BusyWait(Fault):
+class BusyWait(StagedFault):
     """Without work the engine yields its CPU again and again instead of sleeping."""
 
     busy_waits = True
 
 
-class Tokenizer(Fault):
+class Tokenizer(StagedFault):
     """Each request costs the API server a quarter of a second of Python."""
 
     part: Part = "server"
@@ -206,7 +206,7 @@ class Tokenizer(Fault):
             sum(range(1000))
 
 
-class BlockedApi(Fault):
+class BlockedApi(StagedFault):
     """Each request waits in the API server for a call that takes one at a time, as of a service that checks keys."""
 
     part: Part = "server"
@@ -219,7 +219,7 @@ class BlockedApi(Fault):
             time.sleep(0.6)
 
 
-class Outlive(Fault):
+class Outlive(StagedFault):
     """The API server stays when its engine is gone."""
 
     part: Part = "server"
@@ -232,7 +232,7 @@ class OutliveAndBury(Outlive):
     buries_engine = True
 
 
-class FailingMetrics(Fault):
+class FailingMetrics(StagedFault):
     """The metrics answer with an error."""
 
     part: Part = "server"
@@ -241,7 +241,7 @@ class FailingMetrics(Fault):
         return 500, b"Internal Server Error", "text/plain"
 
 
-class ForeignMetrics(Fault):
+class ForeignMetrics(StagedFault):
     """Something else answers for the metrics: a proxy's page."""
 
     part: Part = "server"
@@ -250,7 +250,7 @@ class ForeignMetrics(Fault):
         return 200, b"<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", "text/html"
 
 
-class SlowMetrics(Fault):
+class SlowMetrics(StagedFault):
     """The metrics take two seconds."""
 
     part: Part = "server"
@@ -259,7 +259,7 @@ class SlowMetrics(Fault):
         time.sleep(2.0)
 
 
-class HangingMetrics(Fault):
+class HangingMetrics(StagedFault):
     """The metrics do not answer."""
 
     part: Part = "server"
@@ -268,7 +268,7 @@ class HangingMetrics(Fault):
         time.sleep(3600.0)
 
 
-FAULTS: Mapping[str, type[Fault]] = {
+FAULTS: Mapping[str, type[StagedFault]] = {
     "lock": Lock,
     "gil": Gil,
     "disk": Disk,
@@ -300,13 +300,13 @@ class Faults:
 
     def __init__(self, spec: str, part: Part, clock: Callable[[], float] = time.monotonic) -> None:
         name, _, after_s = spec.partition(":")
-        named = FAULTS.get(name, Fault)
-        self._make = named if named.part == part else Fault
+        named = FAULTS.get(name, StagedFault)
+        self._make = named if named.part == part else StagedFault
         self._clock = clock
         self._begin_s = clock() + float(after_s or 0)
         self._lock = threading.Lock()
-        self._none = Fault()
-        self._fault: Fault | None = None
+        self._none = StagedFault()
+        self._fault: StagedFault | None = None
 
     @property
     def due_s(self) -> float | None:
@@ -314,7 +314,7 @@ class Faults:
         return None if self._fault is not None else max(0.0, self._begin_s - self._clock())
 
     @property
-    def now(self) -> Fault:
+    def now(self) -> StagedFault:
         """What goes wrong now."""
         if self._fault is None and self._clock() < self._begin_s:
             return self._none

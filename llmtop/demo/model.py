@@ -91,7 +91,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepWork:
     """What a step costs by the model's own arithmetic.
 
     Counted are the matrix products (2 FLOP per multiply-add), each weight read once, keys and values read once per
@@ -103,7 +103,7 @@ class Work:
     write_bytes: int
 
 
-def work(config: ModelConfig, pieces: Sequence[Piece]) -> Work:
+def work(config: ModelConfig, pieces: Sequence[Piece]) -> StepWork:
     """The work of one step.
 
     >>> work(MODELS["tiny"], [Piece([1], 0, [0])]).flops == 2 * MODELS["tiny"].layer_weights + 2 * 64 * 258 + 4 * 2 * 64
@@ -116,7 +116,7 @@ def work(config: ModelConfig, pieces: Sequence[Piece]) -> Work:
     flops = 2 * config.layer_weights * tokens + 2 * head * len(pieces) + 4 * config.layers * config.width * attended
     cached = sum(piece.end for piece in pieces)
     read = config.layer_weights + head + cached * config.kv_values_per_token
-    return Work(flops, read * config.bytes_per_value, tokens * config.kv_values_per_token * config.bytes_per_value)
+    return StepWork(flops, read * config.bytes_per_value, tokens * config.kv_values_per_token * config.bytes_per_value)
 
 
 def encode(text: str) -> list[int]:

@@ -58,7 +58,7 @@ class Ask:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class Completion:
     """A completion as it comes: (token, finish reason or "") pairs; None when the engine is gone."""
 
     id: str
@@ -135,7 +135,7 @@ class EngineClient:
         self.is_lost = False
         """Whether the engine has ended by itself."""
         self._lock = threading.Lock()
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, Completion] = {}
         self._numbers = itertools.count(1)
         self._messages = self._control.makefile("r")
         ready = self._messages.readline()
@@ -144,11 +144,11 @@ class EngineClient:
         self.description: dict[str, Any] = json.loads(ready)["ready"]
         self.metrics = Metrics(self.description)
 
-    def submit(self, ask: Ask) -> Answer:
+    def submit(self, ask: Ask) -> Completion:
         """Hand a request to the engine."""
         number = next(self._numbers)
         now = time.monotonic()
-        answer = Answer(f"cmpl-{number}", Timeline(now, len(ask.prompt)))
+        answer = Completion(f"cmpl-{number}", Timeline(now, len(ask.prompt)))
         request = {
             "id": answer.id,
             "prompt": ask.prompt,
@@ -161,7 +161,7 @@ class EngineClient:
             self._send({"add": request})
         return answer
 
-    def abort(self, answer: Answer) -> None:
+    def abort(self, answer: Completion) -> None:
         """Drop a request whose client has left; nothing happens when it has ended."""
         with self._lock:
             if self._answers.pop(answer.id, None) is not None:
@@ -275,7 +275,7 @@ class Handler(BaseHTTPRequestHandler):
             raise RequestError(f"the body is larger than {MAX_BODY_BYTES} bytes", 413)
         return self.rfile.read(int(length))
 
-    def _complete(self, ask: Ask, answer: Answer) -> None:
+    def _complete(self, ask: Ask, answer: Completion) -> None:
         tokens = list(received(answer))
         if not tokens or not tokens[-1][1]:
             self._refuse(500, "the engine has ended")
@@ -284,7 +284,7 @@ class Handler(BaseHTTPRequestHandler):
         whole = self._chunk(answer, text, tokens[-1][1]) | {"usage": usage(ask, len(tokens))}
         self._reply_json(200, whole)
 
-    def _stream(self, ask: Ask, answer: Answer) -> None:
+    def _stream(self, ask: Ask, answer: Completion) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
@@ -301,7 +301,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_chunk(b"data: [DONE]\n\n")
         self._send_chunk(b"")
 
-    def _chunk(self, answer: Answer, text: str, reason: str | None) -> dict[str, Any]:
+    def _chunk(self, answer: Completion, text: str, reason: str | None) -> dict[str, Any]:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
         head = {"id": answer.id, "object": "text_completion", "created": int(time.time())}
         return {**head, "model": self.engine.description["model"], "choices": [choice]}
@@ -329,7 +329,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def received(answer: Answer) -> Iterator[tuple[int, str]]:
+def received(answer: Completion) -> Iterator[tuple[int, str]]:
     """Tokens as they arrive, to the last; cut short when the engine is gone."""
     while (one := answer.tokens.get()) is not None:
         yield one
@@ -349,7 +349,7 @@ def error_body(message: str, status: int) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
-class Server(ThreadingHTTPServer):
+class DemoHttpServer(ThreadingHTTPServer):
     """A thread for each connection; threads do not hold up the end."""
 
     daemon_threads = True
@@ -375,7 +375,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.lifeline is not None:
         terminate_at_end_of(args.lifeline)
     try:
-        http = Server((args.host, args.port), Handler)
+        http = DemoHttpServer((args.host, args.port), Handler)
     except OSError as error:
         raise SystemExit(f"cannot listen on {args.host} port {args.port}: {error.strerror}") from None
     with contextlib.closing(EngineClient(from_flags(args))) as engine:
@@ -393,7 +393,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
 
 
-def accept(http: Server) -> None:
+def accept(http: DemoHttpServer) -> None:
     """Serve connections; their threads inherit this one's name."""
     name_thread("http")
     http.serve_forever(3600.0)  # it wakes up that often to look for shutdown(), which nobody calls

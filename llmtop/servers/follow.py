@@ -51,7 +51,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LastSeen:
     """The server as it was when last seen alive: what another process is compared with."""
 
     start_ticks: int
@@ -120,7 +120,7 @@ class Follower:
         self._renewed_ns = self._clock()
         state = procfs.stat(target.root_pid, self._proc)
         told = told_port(target, self._proc)
-        self._seen = _Seen(
+        self._seen = _LastSeen(
             start_ticks=state.start_ticks if state is not None else -1,
             command=command_of(target, self._proc),
             ports=frozenset((*target.ports, *((told,) if told else ()))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role, Unknown
 
 KNOBS = {
     Feature.PREFIX_CACHING: Knob(
@@ -50,7 +50,7 @@ KNOBS = {
     ),
 }
 """Read in the server's documentation (its README of 2026). Its CUDA graphs have no flag."""
-_PROMPTS = Sample("llamacpp_prompt_tokens", plus=("llamacpp_prompt_tokens_cached",))
+_PROMPTS = ExposedNumber("llamacpp_prompt_tokens", plus=("llamacpp_prompt_tokens_cached",))
 ENGINE = Engine(
     kind="llamacpp",
     title="llama.cpp",
@@ -61,19 +61,22 @@ ENGINE = Engine(
     prefixes=("llamacpp_",),
     metrics_remedy="start llama-server with --metrics",
     names={
-        v.SERVER_RUNNING: (Sample("llamacpp_requests_processing"),),
-        v.SERVER_WAITING: (Sample("llamacpp_requests_deferred"),),
-        v.SERVER_KV_USAGE: (Sample("llamacpp_kv_cache_usage_ratio"),),  # removed from newer builds
+        v.SERVER_RUNNING: (ExposedNumber("llamacpp_requests_processing"),),
+        v.SERVER_WAITING: (ExposedNumber("llamacpp_requests_deferred"),),
+        v.SERVER_KV_USAGE: (ExposedNumber("llamacpp_kv_cache_usage_ratio"),),  # removed from newer builds
         # Those computed, with each batch (older builds: when a prompt is done), and those that its cache held.
         v.SERVER_PROMPT_TOKENS: (_PROMPTS,),
         # When a request ends, by all its tokens; /slots has those of the requests that run.
-        v.SERVER_OUTPUT_TOKENS: (Sample("llamacpp_tokens_predicted", at_end=True),),
-        v.SERVER_STEPS: (Sample("llamacpp_n_decode"),),
-        v.SERVER_PREFIX_HITS: (Sample("llamacpp_prompt_tokens_cached"),),  # at a prompt's start; newer builds
+        v.SERVER_OUTPUT_TOKENS: (ExposedNumber("llamacpp_tokens_predicted", at_end=True),),
+        v.SERVER_STEPS: (ExposedNumber("llamacpp_n_decode"),),
+        v.SERVER_PREFIX_HITS: (ExposedNumber("llamacpp_prompt_tokens_cached"),),  # at a prompt's start; newer builds
         v.SERVER_PREFIX_QUERIES: (_PROMPTS,),
     },
     means={
-        v.SERVER_ITL: (Sample("llamacpp_tokens_predicted_seconds"), Sample("llamacpp_tokens_predicted")),  # at the end
+        v.SERVER_ITL: (
+            ExposedNumber("llamacpp_tokens_predicted_seconds"),
+            ExposedNumber("llamacpp_tokens_predicted"),
+        ),  # at the end
     },
     version_path="/props",
     version_key="build_info",

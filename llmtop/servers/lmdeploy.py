@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role, Unknown
 
 KNOBS = {
     Feature.CUDA_GRAPHS: Knob(
@@ -56,26 +56,29 @@ ENGINE = Engine(
     prefixes=("lmdeploy_",),
     metrics_remedy="start LMDeploy without --disable-metrics (before 0.11: with --enable-metrics)",
     names={
-        v.SERVER_RUNNING: (Sample("lmdeploy_num_requests_running"),),
-        v.SERVER_WAITING: (Sample("lmdeploy_num_requests_waiting"),),
-        v.SERVER_KV_USAGE: (Sample("lmdeploy_gpu_cache_usage_perc"),),
-        v.SERVER_PROMPT_TOKENS: (Sample("lmdeploy_prompt_tokens"),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("lmdeploy_generation_tokens"),),
-        v.SERVER_REQUESTS: (Sample("lmdeploy_request_success"),),
-        v.SERVER_PREFIX_QUERIES: (Sample("lmdeploy_prompt_tokens"),),
-        v.SERVER_PREFIX_HITS: (Sample("lmdeploy_cached_tokens"),),  # newer than 0.11
-        v.SERVER_DRAFTED: (Sample("lmdeploy_spec_decode_num_draft_tokens"),),
-        v.SERVER_ACCEPTED: (Sample("lmdeploy_spec_decode_num_accepted_tokens"),),
-        v.SERVER_PREFIX_HIT_RATE: (Sample("lmdeploy_prefix_cache_hit_rate"),),
-        v.SERVER_STEPS: (Sample("lmdeploy_iteration_tokens_total_count"),),
+        v.SERVER_RUNNING: (ExposedNumber("lmdeploy_num_requests_running"),),
+        v.SERVER_WAITING: (ExposedNumber("lmdeploy_num_requests_waiting"),),
+        v.SERVER_KV_USAGE: (ExposedNumber("lmdeploy_gpu_cache_usage_perc"),),
+        v.SERVER_PROMPT_TOKENS: (ExposedNumber("lmdeploy_prompt_tokens"),),
+        v.SERVER_OUTPUT_TOKENS: (ExposedNumber("lmdeploy_generation_tokens"),),
+        v.SERVER_REQUESTS: (ExposedNumber("lmdeploy_request_success"),),
+        v.SERVER_PREFIX_QUERIES: (ExposedNumber("lmdeploy_prompt_tokens"),),
+        v.SERVER_PREFIX_HITS: (ExposedNumber("lmdeploy_cached_tokens"),),  # newer than 0.11
+        v.SERVER_DRAFTED: (ExposedNumber("lmdeploy_spec_decode_num_draft_tokens"),),
+        v.SERVER_ACCEPTED: (ExposedNumber("lmdeploy_spec_decode_num_accepted_tokens"),),
+        v.SERVER_PREFIX_HIT_RATE: (ExposedNumber("lmdeploy_prefix_cache_hit_rate"),),
+        v.SERVER_STEPS: (ExposedNumber("lmdeploy_iteration_tokens_total_count"),),
     },
     distributions={
-        v.SERVER_TTFT: (Sample("lmdeploy_time_to_first_token_seconds"),),
-        v.SERVER_ITL: (Sample("lmdeploy_time_per_output_token_seconds"), Sample("lmdeploy_iter_token_latency")),
-        v.SERVER_E2E: (Sample("lmdeploy_e2e_request_latency_seconds"),),
-        v.SERVER_QUEUE_TIME: (Sample("lmdeploy_request_queue_time_seconds"),),
-        v.SERVER_PREFILL_TIME: (Sample("lmdeploy_request_prefill_time_seconds"),),
-        v.SERVER_DECODE_TIME: (Sample("lmdeploy_request_decode_time_seconds"),),
+        v.SERVER_TTFT: (ExposedNumber("lmdeploy_time_to_first_token_seconds"),),
+        v.SERVER_ITL: (
+            ExposedNumber("lmdeploy_time_per_output_token_seconds"),
+            ExposedNumber("lmdeploy_iter_token_latency"),
+        ),
+        v.SERVER_E2E: (ExposedNumber("lmdeploy_e2e_request_latency_seconds"),),
+        v.SERVER_QUEUE_TIME: (ExposedNumber("lmdeploy_request_queue_time_seconds"),),
+        v.SERVER_PREFILL_TIME: (ExposedNumber("lmdeploy_request_prefill_time_seconds"),),
+        v.SERVER_DECODE_TIME: (ExposedNumber("lmdeploy_request_decode_time_seconds"),),
     },
     model_flags=(),
     alias_flags=("--model-name",),

@@ -155,7 +155,7 @@ def told_port(target: Target, proc: Path = procfs.PROC) -> int | None:
     return engine.port if port is None else port or None
 
 
-def _roots(family: procfs.Family, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:
+def _roots(family: procfs.ProcessTree, among: Collection[int] | None, proc: Path) -> dict[int, Engine]:
     """The topmost processes of the servers that some processes belong to."""
     ours = {os.getpid(), *family.ancestors(os.getpid())}
     seen = family.parents if among is None else family.parents.keys() & among
@@ -178,12 +178,12 @@ def _classify(pid: int, proc: Path) -> _Member | None:
     return None
 
 
-def _topmost(pid: int, family: procfs.Family, member_by_pid: Mapping[int, _Member]) -> int:
+def _topmost(pid: int, family: procfs.ProcessTree, member_by_pid: Mapping[int, _Member]) -> int:
     line = [ancestor for ancestor in family.ancestors(pid) if ancestor in member_by_pid]
     return line[-1] if line else pid
 
 
-def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | None:
+def _root(pid: int, family: procfs.ProcessTree, proc: Path) -> tuple[int, Engine] | None:
     """The topmost recognised process above; else the one below; else the process itself, told by its libraries."""
     line = [pid, *family.ancestors(pid)]
     ours = os.getpid()
@@ -203,7 +203,7 @@ def _root(pid: int, family: procfs.Family, proc: Path) -> tuple[int, Engine] | N
     return (pid, engine) if engine is not None else None
 
 
-def _spawner(root: int, member: _Member, family: procfs.Family, proc: Path) -> int:
+def _spawner(root: int, member: _Member, family: procfs.ProcessTree, proc: Path) -> int:
     """The front end of an engine that was started from a program of the user's own, which no command line tells.
 
     What does not face clients was spawned by what does, and that is the Python program above it.
@@ -228,7 +228,7 @@ def _by_library(pid: int, proc: Path) -> Engine | None:
     return next((engine for engine in ENGINES if engine.library and re.search(engine.library, maps)), None)
 
 
-def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Path) -> Target:
+def _server(pid: int, root: int, engine: Engine, family: procfs.ProcessTree, proc: Path) -> Target:
     argv = procfs.arguments(root, proc)
     config = told.file_of_flags(engine, argv, root, proc)
     given = told.with_file(argv, config)
@@ -259,7 +259,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.Family, proc: Pa
     )
 
 
-def _plain_process(pid: int, family: procfs.Family, proc: Path) -> Target:
+def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
     argv = procfs.arguments(pid, proc)
     members = [pid, *family.descendants(pid)]
     found, _ = listening.listeners(members, proc)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role
 
 _TOKENS = "sglang_realtime_tokens"
 _PREFILL = {"mode": ("prefill_compute", "prefill_cache")}
@@ -104,38 +104,41 @@ ENGINE = Engine(
     prefixes=("sglang_",),
     metrics_remedy="start SGLang with --enable-metrics",
     names={
-        v.SERVER_RUNNING: (Sample("sglang_num_running_reqs", _ALL_PRIORITIES),),
-        v.SERVER_WAITING: (Sample("sglang_num_queue_reqs", _ALL_PRIORITIES),),
-        v.SERVER_KV_USAGE: (Sample("sglang_token_usage"),),
-        v.SERVER_PREEMPTIONS: (Sample("sglang_num_retracted_requests"),),  # 0.5.8; gauges before, no counter
+        v.SERVER_RUNNING: (ExposedNumber("sglang_num_running_reqs", _ALL_PRIORITIES),),
+        v.SERVER_WAITING: (ExposedNumber("sglang_num_queue_reqs", _ALL_PRIORITIES),),
+        v.SERVER_KV_USAGE: (ExposedNumber("sglang_token_usage"),),
+        v.SERVER_PREEMPTIONS: (ExposedNumber("sglang_num_retracted_requests"),),  # 0.5.8; gauges before, no counter
         # With each step since 0.5.8; the other counters move when a request ends, in all releases.
-        v.SERVER_PROMPT_TOKENS: (Sample(_TOKENS, _PREFILL), Sample("sglang_prompt_tokens", at_end=True)),
+        v.SERVER_PROMPT_TOKENS: (ExposedNumber(_TOKENS, _PREFILL), ExposedNumber("sglang_prompt_tokens", at_end=True)),
         v.SERVER_OUTPUT_TOKENS: (
-            Sample(_TOKENS, {"mode": ("decode",)}),
-            Sample("sglang_generation_tokens", at_end=True),
+            ExposedNumber(_TOKENS, {"mode": ("decode",)}),
+            ExposedNumber("sglang_generation_tokens", at_end=True),
         ),
-        v.SERVER_OUTPUT_RATE: (Sample("sglang_gen_throughput"),),
-        v.SERVER_REQUESTS: (Sample("sglang_num_requests"),),
-        v.SERVER_FAILURES: (Sample("sglang_num_aborted_requests"),),
-        v.SERVER_PREFIX_QUERIES: (Sample(_TOKENS, _PREFILL), Sample("sglang_prompt_tokens")),
-        v.SERVER_PREFIX_HITS: (Sample(_TOKENS, {"mode": ("prefill_cache",)}), Sample("sglang_cached_tokens")),
-        v.SERVER_PREFIX_HIT_RATE: (Sample("sglang_cache_hit_rate"),),
-        v.SERVER_FLOPS: (Sample("sglang_estimated_flops_per_gpu"),),
-        v.SERVER_READ_BYTES: (Sample("sglang_estimated_read_bytes_per_gpu"),),
-        v.SERVER_WRITE_BYTES: (Sample("sglang_estimated_write_bytes_per_gpu"),),
-        v.SERVER_ACCEPTANCE: (Sample("sglang_spec_accept_rate"),),
-        v.SERVER_HELD_GRAMMAR: (Sample("sglang_num_grammar_queue_reqs", _ALL_PRIORITIES),),
-        v.SERVER_HELD_TRANSFER: (Sample("sglang_num_decode_transfer_queue_reqs", _ALL_PRIORITIES),),
-        v.SERVER_STEPS: (Sample("sglang_cuda_graph_passes"),),
+        v.SERVER_OUTPUT_RATE: (ExposedNumber("sglang_gen_throughput"),),
+        v.SERVER_REQUESTS: (ExposedNumber("sglang_num_requests"),),
+        v.SERVER_FAILURES: (ExposedNumber("sglang_num_aborted_requests"),),
+        v.SERVER_PREFIX_QUERIES: (ExposedNumber(_TOKENS, _PREFILL), ExposedNumber("sglang_prompt_tokens")),
+        v.SERVER_PREFIX_HITS: (
+            ExposedNumber(_TOKENS, {"mode": ("prefill_cache",)}),
+            ExposedNumber("sglang_cached_tokens"),
+        ),
+        v.SERVER_PREFIX_HIT_RATE: (ExposedNumber("sglang_cache_hit_rate"),),
+        v.SERVER_FLOPS: (ExposedNumber("sglang_estimated_flops_per_gpu"),),
+        v.SERVER_READ_BYTES: (ExposedNumber("sglang_estimated_read_bytes_per_gpu"),),
+        v.SERVER_WRITE_BYTES: (ExposedNumber("sglang_estimated_write_bytes_per_gpu"),),
+        v.SERVER_ACCEPTANCE: (ExposedNumber("sglang_spec_accept_rate"),),
+        v.SERVER_HELD_GRAMMAR: (ExposedNumber("sglang_num_grammar_queue_reqs", _ALL_PRIORITIES),),
+        v.SERVER_HELD_TRANSFER: (ExposedNumber("sglang_num_decode_transfer_queue_reqs", _ALL_PRIORITIES),),
+        v.SERVER_STEPS: (ExposedNumber("sglang_cuda_graph_passes"),),
     },
     distributions={
-        v.SERVER_TTFT: (Sample("sglang_time_to_first_token_seconds"),),
+        v.SERVER_TTFT: (ExposedNumber("sglang_time_to_first_token_seconds"),),
         v.SERVER_ITL: (
-            Sample("sglang_inter_token_latency_seconds"),
-            Sample("sglang_time_per_output_token_seconds"),  # to 0.4.1
+            ExposedNumber("sglang_inter_token_latency_seconds"),
+            ExposedNumber("sglang_time_per_output_token_seconds"),  # to 0.4.1
         ),
-        v.SERVER_E2E: (Sample("sglang_e2e_request_latency_seconds"),),
-        v.SERVER_QUEUE_TIME: (Sample("sglang_queue_time_seconds"), Sample("sglang_queue_time_s")),
+        v.SERVER_E2E: (ExposedNumber("sglang_e2e_request_latency_seconds"),),
+        v.SERVER_QUEUE_TIME: (ExposedNumber("sglang_queue_time_seconds"), ExposedNumber("sglang_queue_time_s")),
     },
     model_flags=("--model-path", "--model"),
     alias_flags=("--served-model-name",),

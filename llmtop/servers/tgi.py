@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample, Unknown
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role, Unknown
 
 KNOBS = {
     Feature.CUDA_GRAPHS: Knob(
@@ -75,22 +75,22 @@ ENGINE = Engine(
     port_variable="PORT",
     prefixes=("tgi_",),
     names={
-        v.SERVER_RUNNING: (Sample("tgi_batch_current_size"),),
-        v.SERVER_WAITING: (Sample("tgi_queue_size"),),
+        v.SERVER_RUNNING: (ExposedNumber("tgi_batch_current_size"),),
+        v.SERVER_WAITING: (ExposedNumber("tgi_queue_size"),),
         # There are no token counters: these grow when a request ends, by all its tokens. Batches are counted as they
         # are done, so that steps and running requests tell about how many tokens come.
-        v.SERVER_PROMPT_TOKENS: (Sample("tgi_request_input_length_sum", at_end=True),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("tgi_request_generated_tokens_sum", at_end=True),),
-        v.SERVER_REQUESTS: (Sample("tgi_request_success"),),
-        v.SERVER_FAILURES: (Sample("tgi_request_failure"),),
-        v.SERVER_STEPS: (Sample("tgi_batch_inference_count"),),
+        v.SERVER_PROMPT_TOKENS: (ExposedNumber("tgi_request_input_length_sum", at_end=True),),
+        v.SERVER_OUTPUT_TOKENS: (ExposedNumber("tgi_request_generated_tokens_sum", at_end=True),),
+        v.SERVER_REQUESTS: (ExposedNumber("tgi_request_success"),),
+        v.SERVER_FAILURES: (ExposedNumber("tgi_request_failure"),),
+        v.SERVER_STEPS: (ExposedNumber("tgi_batch_inference_count"),),
     },
     distributions={
-        v.SERVER_ITL: (Sample("tgi_request_mean_time_per_token_duration"),),
-        v.SERVER_E2E: (Sample("tgi_request_duration"),),
-        v.SERVER_QUEUE_TIME: (Sample("tgi_request_queue_duration"),),
-        v.SERVER_PREFILL_TIME: (Sample("tgi_batch_inference_duration", {"method": ("prefill",)}),),
-        v.SERVER_DECODE_TIME: (Sample("tgi_batch_inference_duration", {"method": ("decode",)}),),
+        v.SERVER_ITL: (ExposedNumber("tgi_request_mean_time_per_token_duration"),),
+        v.SERVER_E2E: (ExposedNumber("tgi_request_duration"),),
+        v.SERVER_QUEUE_TIME: (ExposedNumber("tgi_request_queue_duration"),),
+        v.SERVER_PREFILL_TIME: (ExposedNumber("tgi_batch_inference_duration", {"method": ("prefill",)}),),
+        v.SERVER_DECODE_TIME: (ExposedNumber("tgi_batch_inference_duration", {"method": ("decode",)}),),
     },
     model_flags=("--model-id",),
     alias_flags=("--served-model-name",),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Engine, Role, Sample
+from llmtop.model import Engine, ExposedNumber, Role
 
 
-def _backend_requests(*kinds: str) -> Sample:
-    return Sample("nv_trt_llm_request_metrics", {"request_type": kinds})
+def _backend_requests(*kinds: str) -> ExposedNumber:
+    return ExposedNumber("nv_trt_llm_request_metrics", {"request_type": kinds})
 
 
 ENGINE = Engine(
@@ -26,20 +26,25 @@ ENGINE = Engine(
     metrics_remedy="start tritonserver without --allow-metrics=false",
     names={
         v.SERVER_RUNNING: (_backend_requests("scheduled"),),
-        v.SERVER_WAITING: (_backend_requests("waiting"), Sample("nv_inference_pending_request_count")),
-        v.SERVER_KV_USAGE: (Sample("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": ("fraction",)}),),
-        v.SERVER_REQUESTS: (Sample("nv_inference_request_success"),),
-        v.SERVER_FAILURES: (Sample("nv_inference_request_failure"),),
+        v.SERVER_WAITING: (_backend_requests("waiting"), ExposedNumber("nv_inference_pending_request_count")),
+        v.SERVER_KV_USAGE: (
+            ExposedNumber("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": ("fraction",)}),
+        ),
+        v.SERVER_REQUESTS: (ExposedNumber("nv_inference_request_success"),),
+        v.SERVER_FAILURES: (ExposedNumber("nv_inference_request_failure"),),
     },
     # No tokens are counted; requests and the sums of their times, when they end.
     means={
-        v.SERVER_E2E: (Sample("nv_inference_request_duration_us", scale=1e-6), Sample("nv_inference_request_success")),
+        v.SERVER_E2E: (
+            ExposedNumber("nv_inference_request_duration_us", scale=1e-6),
+            ExposedNumber("nv_inference_request_success"),
+        ),
         v.SERVER_QUEUE_TIME: (
-            Sample("nv_inference_queue_duration_us", scale=1e-6),
-            Sample("nv_inference_request_success"),
+            ExposedNumber("nv_inference_queue_duration_us", scale=1e-6),
+            ExposedNumber("nv_inference_request_success"),
         ),
     },
-    distributions={v.SERVER_TTFT: (Sample("nv_inference_first_response_histogram_ms", scale=1e-3),)},
+    distributions={v.SERVER_TTFT: (ExposedNumber("nv_inference_first_response_histogram_ms", scale=1e-3),)},
     model_flags=("--model-repository", "--model-store"),
     model_labels=("model",),
 )

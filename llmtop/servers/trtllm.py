@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Knob, Role, Sample
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role
 
 KNOBS = {
     Feature.CUDA_GRAPHS: Knob(
@@ -79,22 +79,22 @@ ENGINE = Engine(
     metrics_remedy="put return_perf_metrics: true into the file given to trtllm-serve --extra_llm_api_options",
     # Tokens, successes and all latencies, that of the first token too, are counted when a request ends.
     names={
-        v.SERVER_RUNNING: (Sample("trtllm_num_requests_running"),),
-        v.SERVER_WAITING: (Sample("trtllm_num_requests_waiting"),),
-        v.SERVER_KV_USAGE: (Sample("trtllm_kv_cache_utilization"),),
-        v.SERVER_PROMPT_TOKENS: (Sample("trtllm_prompt_tokens", at_end=True),),
-        v.SERVER_OUTPUT_TOKENS: (Sample("trtllm_generation_tokens", at_end=True),),
-        v.SERVER_REQUESTS: (Sample("trtllm_request_success"),),
-        v.SERVER_FAILURES: (Sample("trtllm_request_error"),),
-        v.SERVER_PREFIX_HIT_RATE: (Sample("trtllm_kv_cache_hit_rate"),),
+        v.SERVER_RUNNING: (ExposedNumber("trtllm_num_requests_running"),),
+        v.SERVER_WAITING: (ExposedNumber("trtllm_num_requests_waiting"),),
+        v.SERVER_KV_USAGE: (ExposedNumber("trtllm_kv_cache_utilization"),),
+        v.SERVER_PROMPT_TOKENS: (ExposedNumber("trtllm_prompt_tokens", at_end=True),),
+        v.SERVER_OUTPUT_TOKENS: (ExposedNumber("trtllm_generation_tokens", at_end=True),),
+        v.SERVER_REQUESTS: (ExposedNumber("trtllm_request_success"),),
+        v.SERVER_FAILURES: (ExposedNumber("trtllm_request_error"),),
+        v.SERVER_PREFIX_HIT_RATE: (ExposedNumber("trtllm_kv_cache_hit_rate"),),
     },
     distributions={
-        v.SERVER_TTFT: (Sample("trtllm_time_to_first_token_seconds"),),
-        v.SERVER_ITL: (Sample("trtllm_time_per_output_token_seconds"),),
-        v.SERVER_E2E: (Sample("trtllm_e2e_request_latency_seconds"),),
-        v.SERVER_QUEUE_TIME: (Sample("trtllm_request_queue_time_seconds"),),
-        v.SERVER_PREFILL_TIME: (Sample("trtllm_request_prefill_time_seconds"),),
-        v.SERVER_DECODE_TIME: (Sample("trtllm_request_decode_time_seconds"),),
+        v.SERVER_TTFT: (ExposedNumber("trtllm_time_to_first_token_seconds"),),
+        v.SERVER_ITL: (ExposedNumber("trtllm_time_per_output_token_seconds"),),
+        v.SERVER_E2E: (ExposedNumber("trtllm_e2e_request_latency_seconds"),),
+        v.SERVER_QUEUE_TIME: (ExposedNumber("trtllm_request_queue_time_seconds"),),
+        v.SERVER_PREFILL_TIME: (ExposedNumber("trtllm_request_prefill_time_seconds"),),
+        v.SERVER_DECODE_TIME: (ExposedNumber("trtllm_request_decode_time_seconds"),),
     },
     model_after=("serve", "trtllm-serve"),
     version_path="/version",

@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, Feature, Former, Knob, Role, Sample, Unknown
+from llmtop.model import Default, Engine, ExposedNumber, Feature, Former, Knob, Role, Unknown
 
 # Output tokens are counted with each step, prompt tokens when a prompt is done (with its first output token), as are
 # the times to a first token and between tokens; requests and their other times are counted when they end. Requests
 # that a client aborts are not counted at all by the engine V1: they leave its books without having ended.
 NAMES = {
-    v.SERVER_RUNNING: (Sample("vllm_num_requests_running"),),
-    v.SERVER_WAITING: (Sample("vllm_num_requests_waiting"),),
-    v.SERVER_KV_USAGE: (Sample("vllm_kv_cache_usage_perc"), Sample("vllm_gpu_cache_usage_perc")),  # renamed in 0.9
-    v.SERVER_PREEMPTIONS: (Sample("vllm_num_preemptions"),),
-    v.SERVER_PROMPT_TOKENS: (Sample("vllm_prompt_tokens"),),
-    v.SERVER_OUTPUT_TOKENS: (Sample("vllm_generation_tokens"),),
-    v.SERVER_REQUESTS: (Sample("vllm_request_success"),),
-    v.SERVER_FAILURES: (Sample("vllm_request_success", {"finished_reason": ("abort", "error")}),),
-    v.SERVER_PREFIX_QUERIES: (Sample("vllm_prefix_cache_queries"), Sample("vllm_gpu_prefix_cache_queries")),
-    v.SERVER_PREFIX_HITS: (Sample("vllm_prefix_cache_hits"), Sample("vllm_gpu_prefix_cache_hits")),
-    v.SERVER_PREFIX_HIT_RATE: (Sample("vllm_gpu_prefix_cache_hit_rate"),),  # V0 only
-    v.SERVER_FLOPS: (Sample("vllm_estimated_flops_per_gpu"),),
-    v.SERVER_READ_BYTES: (Sample("vllm_estimated_read_bytes_per_gpu"),),
-    v.SERVER_WRITE_BYTES: (Sample("vllm_estimated_write_bytes_per_gpu"),),
-    v.SERVER_DRAFTED: (Sample("vllm_spec_decode_num_draft_tokens"),),
-    v.SERVER_ACCEPTED: (Sample("vllm_spec_decode_num_accepted_tokens"),),
-    v.SERVER_ACCEPTANCE: (Sample("vllm_spec_decode_draft_acceptance_rate"),),  # V0
-    v.SERVER_HELD: (Sample("vllm_num_requests_waiting_by_reason", {"reason": ("deferred",)}),),  # 0.20
-    v.SERVER_STEPS: (Sample("vllm_iteration_tokens_total_count"),),  # a histogram in spite of its name
+    v.SERVER_RUNNING: (ExposedNumber("vllm_num_requests_running"),),
+    v.SERVER_WAITING: (ExposedNumber("vllm_num_requests_waiting"),),
+    v.SERVER_KV_USAGE: (
+        ExposedNumber("vllm_kv_cache_usage_perc"),
+        ExposedNumber("vllm_gpu_cache_usage_perc"),
+    ),  # renamed in 0.9
+    v.SERVER_PREEMPTIONS: (ExposedNumber("vllm_num_preemptions"),),
+    v.SERVER_PROMPT_TOKENS: (ExposedNumber("vllm_prompt_tokens"),),
+    v.SERVER_OUTPUT_TOKENS: (ExposedNumber("vllm_generation_tokens"),),
+    v.SERVER_REQUESTS: (ExposedNumber("vllm_request_success"),),
+    v.SERVER_FAILURES: (ExposedNumber("vllm_request_success", {"finished_reason": ("abort", "error")}),),
+    v.SERVER_PREFIX_QUERIES: (
+        ExposedNumber("vllm_prefix_cache_queries"),
+        ExposedNumber("vllm_gpu_prefix_cache_queries"),
+    ),
+    v.SERVER_PREFIX_HITS: (ExposedNumber("vllm_prefix_cache_hits"), ExposedNumber("vllm_gpu_prefix_cache_hits")),
+    v.SERVER_PREFIX_HIT_RATE: (ExposedNumber("vllm_gpu_prefix_cache_hit_rate"),),  # V0 only
+    v.SERVER_FLOPS: (ExposedNumber("vllm_estimated_flops_per_gpu"),),
+    v.SERVER_READ_BYTES: (ExposedNumber("vllm_estimated_read_bytes_per_gpu"),),
+    v.SERVER_WRITE_BYTES: (ExposedNumber("vllm_estimated_write_bytes_per_gpu"),),
+    v.SERVER_DRAFTED: (ExposedNumber("vllm_spec_decode_num_draft_tokens"),),
+    v.SERVER_ACCEPTED: (ExposedNumber("vllm_spec_decode_num_accepted_tokens"),),
+    v.SERVER_ACCEPTANCE: (ExposedNumber("vllm_spec_decode_draft_acceptance_rate"),),  # V0
+    v.SERVER_HELD: (ExposedNumber("vllm_num_requests_waiting_by_reason", {"reason": ("deferred",)}),),  # 0.20
+    v.SERVER_STEPS: (ExposedNumber("vllm_iteration_tokens_total_count"),),  # a histogram in spite of its name
 }
 DISTRIBUTIONS = {
-    v.SERVER_TTFT: (Sample("vllm_time_to_first_token_seconds"),),
+    v.SERVER_TTFT: (ExposedNumber("vllm_time_to_first_token_seconds"),),
     v.SERVER_ITL: (
-        Sample("vllm_inter_token_latency_seconds"),
-        Sample("vllm_time_per_output_token_seconds"),  # the same until 0.11; hidden in 0.12, gone by 0.17
+        ExposedNumber("vllm_inter_token_latency_seconds"),
+        ExposedNumber("vllm_time_per_output_token_seconds"),  # the same until 0.11; hidden in 0.12, gone by 0.17
     ),
-    v.SERVER_E2E: (Sample("vllm_e2e_request_latency_seconds"),),
-    v.SERVER_QUEUE_TIME: (Sample("vllm_request_queue_time_seconds"), Sample("vllm_time_in_queue_requests")),
-    v.SERVER_PREFILL_TIME: (Sample("vllm_request_prefill_time_seconds"),),
-    v.SERVER_DECODE_TIME: (Sample("vllm_request_decode_time_seconds"),),
+    v.SERVER_E2E: (ExposedNumber("vllm_e2e_request_latency_seconds"),),
+    v.SERVER_QUEUE_TIME: (
+        ExposedNumber("vllm_request_queue_time_seconds"),
+        ExposedNumber("vllm_time_in_queue_requests"),
+    ),
+    v.SERVER_PREFILL_TIME: (ExposedNumber("vllm_request_prefill_time_seconds"),),
+    v.SERVER_DECODE_TIME: (ExposedNumber("vllm_request_decode_time_seconds"),),
 }
 _BY_MEMORY = Unknown("vLLM chooses it by the GPU's memory")
 KNOBS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from llmtop.parsers.base import Part
+from llmtop.parsers.base import Content
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ class NcuRepParser:
     title = "Nsight Compute reports"
     written_by = "`ncu -o`"
     extensions: tuple[str, ...] = (".ncu-rep",)
-    holds = frozenset({Part.KERNELS, Part.GPU, Part.TOOL_VERSION})
+    holds = frozenset({Content.KERNELS, Content.GPU, Content.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
         return head.startswith(MAGIC)

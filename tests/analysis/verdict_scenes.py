@@ -10,7 +10,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Rule, Unjudged
 from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.session import Recorder
-from llmtop.vocabulary import Answer, ProcessState
+from llmtop.vocabulary import EndpointAnswer, ProcessState
 
 START_NS = 500 * NS_PER_S
 SECONDS = 90
@@ -360,7 +360,7 @@ IDLE = Scene(threads=(API, Thread(on_cpu=0.01)), gpus=(0.0,), running=0.0, waiti
 WELL = Scene(threads=(API, Thread(on_cpu=0.35, launches=500, sync=0.2)), gpus=(58.0,))
 BUSY_BUT_FED = STARVED.but(gpus=(96.0,))
 
-ALIVE = WELL.but(states={5: ProcessState.ALIVE, 7: ProcessState.ALIVE}, answer=Answer.METRICS)
+ALIVE = WELL.but(states={5: ProcessState.ALIVE, 7: ProcessState.ALIVE}, answer=EndpointAnswer.METRICS)
 STUCK = ALIVE.but(
     threads=(API, Thread(on_cpu=(0.35, 0.0), asleep_in="futex")), gpus=(0.0,), tokens=(900.0, 0.0), latencies=(1.0, 0.0)
 )
@@ -467,13 +467,19 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         STUCK.but(threads=(API, Thread(on_cpu=0.99, launches=1.0, sync=0.98)), gpus=(100.0,), dram=0.2, tensor=0.0),
         frozenset({"engine-hung"}),
     ),
-    "endpoint refused": (ALIVE.but(answer=(Answer.METRICS, Answer.REFUSED)), frozenset({"endpoint-dead"})),
-    "endpoint hangs": (
-        ALIVE.but(answer=(Answer.METRICS, Answer.SILENT), answer_s=(0.005, 9.0)),
+    "endpoint refused": (
+        ALIVE.but(answer=(EndpointAnswer.METRICS, EndpointAnswer.REFUSED)),
         frozenset({"endpoint-dead"}),
     ),
-    "endpoint fails": (ALIVE.but(answer=(Answer.METRICS, 500)), frozenset({"endpoint-failing"})),
-    "endpoint is a web page": (ALIVE.but(answer=(Answer.METRICS, Answer.STRANGE)), frozenset({"endpoint-failing"})),
+    "endpoint hangs": (
+        ALIVE.but(answer=(EndpointAnswer.METRICS, EndpointAnswer.SILENT), answer_s=(0.005, 9.0)),
+        frozenset({"endpoint-dead"}),
+    ),
+    "endpoint fails": (ALIVE.but(answer=(EndpointAnswer.METRICS, 500)), frozenset({"endpoint-failing"})),
+    "endpoint is a web page": (
+        ALIVE.but(answer=(EndpointAnswer.METRICS, EndpointAnswer.STRANGE)),
+        frozenset({"endpoint-failing"}),
+    ),
     "held before the engine": (
         ALIVE.but(
             gpus=(6.0,),

@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("tests.collectors.tracing.truths")
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llmtop.collectors.nvml import NvmlCollector
+    from llmtop.collectors.nvml.collector import NvmlCollector
     from tests.fake_nvml.build import FakeNvml
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import ids
 from llmtop.collectors.kernel_log import KernelLog
-from llmtop.collectors.nvml import NvmlCollector
+from llmtop.collectors.nvml.collector import NvmlCollector
 from llmtop.model import NS_PER_S, TrackId
 
 if TYPE_CHECKING:

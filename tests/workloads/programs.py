@@ -21,7 +21,7 @@ yield      not at all, in sched_yield: polling; "spins" is how often
 poll       not at all, in ppoll with a timeout of zero: polling; "spins" is how often
 starve     not at all, beside ARGUMENT - 1 "rival N" (up to 4) on the first CPU: 1/ARGUMENT on CPU, the rest queued
 crowd      beside ARGUMENT threads that sleep half a second, make four calls, and so on; they keep no account
-count      a known number of calls: see test_ebpf_probes.py
+count      a known number of calls: see test_probes.py
 =========  ============================================================================================================
 
 With an ARGUMENT the modes up to mixed do so much faster: 100 makes 50 us of work and 150 us of nanosleep.

@@ -12,7 +12,7 @@ from textual.message import Message
 from llmtop import whats
 from llmtop.analysis.rules.scope import is_live
 from llmtop.analysis.series.readings import NO_TARGET
-from llmtop.analysis.threads.flames import FlameView, Order, Wanted
+from llmtop.analysis.threads.flames import FlameView, Order, TreeContent
 from llmtop.analysis.threads.stack_tree import stack_flame, why_no_stacks
 from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS
@@ -93,7 +93,7 @@ class StacksPane(PagedPane[FlameView]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.wanted = Wanted(python=False)
+        self.wanted = TreeContent(python=False)
         self.shows_resting = False
         self.search = ""
         self._is_searching = False
@@ -258,7 +258,7 @@ class StacksPane(PagedPane[FlameView]):
 
         return None if trace is None else stacks_alone(trace)
 
-    def _want(self, wanted: Wanted) -> None:
+    def _want(self, wanted: TreeContent) -> None:
         self.wanted = wanted
         self._again()
 

@@ -35,7 +35,7 @@ _CELL = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FlameCells:
     """A frame that is wide enough to see: cells [start, stop) of the row of its depth.
 
     Attributes:
@@ -67,14 +67,14 @@ def node_at(root: StackNode, path: Path) -> StackNode:
     return root
 
 
-def place_frames(root: StackNode, width: int, depth: int, zoom: Path = ()) -> list[list[Frame]]:
+def place_frames(root: StackNode, width: int, depth: int, zoom: Path = ()) -> list[list[FlameCells]]:
     """The frames to draw, by row: the frame at `zoom` over the whole width, what holds it above, the rest below it.
 
     Children of less than a cell stand together in one frame that counts them, right of the wider ones. Nothing
     below them is visited: the cost is that of what is seen, not of the tree.
     """
-    rows: list[list[Frame]] = [
-        [Frame(zoom[:step], node_at(root, zoom[:step]), 0, width)] for step in range(min(len(zoom) + 1, depth))
+    rows: list[list[FlameCells]] = [
+        [FlameCells(zoom[:step], node_at(root, zoom[:step]), 0, width)] for step in range(min(len(zoom) + 1, depth))
     ]
     if len(rows) == len(zoom) + 1:
         rows += [[] for _ in range(depth - len(rows))]
@@ -85,7 +85,7 @@ def place_frames(root: StackNode, width: int, depth: int, zoom: Path = ()) -> li
     return rows
 
 
-def _children_of(parent: Frame) -> Iterator[Frame]:
+def _children_of(parent: FlameCells) -> Iterator[FlameCells]:
     width, total = parent.stop - parent.start, parent.node.total
     hidden: list[int] = []
     before = hidden_total = 0.0
@@ -96,15 +96,15 @@ def _children_of(parent: Frame) -> Iterator[Frame]:
                 hidden_total += child.total
             continue
         after = before + child.total
-        yield Frame((*parent.path, i), child, _cell(parent, before), _cell(parent, after))
+        yield FlameCells((*parent.path, i), child, _cell(parent, before), _cell(parent, after))
         before = after
     first, last = _cell(parent, before), _cell(parent, before + hidden_total)
     if hidden and last > first:
         together = StackNode(f"+{len(hidden)} narrower", "narrower", hidden_total, hidden_total)
-        yield Frame(parent.path, together, first, last, frozenset(hidden))
+        yield FlameCells(parent.path, together, first, last, frozenset(hidden))
 
 
-def _cell(parent: Frame, before: float) -> int:
+def _cell(parent: FlameCells, before: float) -> int:
     """Where a child begins that has `before` left of it: a half goes up, so that what is a cell wide never vanishes."""
     width = parent.stop - parent.start
     return parent.start + min(width, int(width * (before / parent.node.total) + 0.5))
@@ -159,7 +159,7 @@ def draw_flame(
     return [*fill(strips, width, height - _FOOT_ROWS, look), foot]
 
 
-def _crumbs(rows: list[list[Frame]], width: int, count: int, zoom: Path) -> list[Frame]:
+def _crumbs(rows: list[list[FlameCells]], width: int, count: int, zoom: Path) -> list[FlameCells]:
     """The frames that are drawn as one row: none where all rows fit, or where nothing would be gained."""
     if not rows[count]:
         return []
@@ -178,7 +178,7 @@ class _Drawn:
     label_of: Callable[[StackNode], str]
     value_of: Callable[[StackNode], str]
 
-    def row(self, frames: list[Frame], width: int) -> Strip:
+    def row(self, frames: list[FlameCells], width: int) -> Strip:
         """One row of frames."""
         segments: list[Segment] = []
         blank_style = self.look.style("text")
@@ -192,7 +192,7 @@ class _Drawn:
             segments.append(Segment(" " * (width - at), blank_style))
         return Strip(segments, width)
 
-    def crumbs(self, frames: list[Frame], width: int) -> Strip:
+    def crumbs(self, frames: list[FlameCells], width: int) -> Strip:
         """Frames of the whole width in one row; where they do not fit the innermost stay."""
         texts = [self.look.glyphs.edge + spelled(self.label_of(frame.node), self.look) for frame in frames]
         skipped = 0
@@ -205,7 +205,7 @@ class _Drawn:
             left -= width_of(shown)
         return Strip(segments, width)
 
-    def _text(self, frame: Frame) -> str:
+    def _text(self, frame: FlameCells) -> str:
         # The first cell is an edge, so that neighbours of one colour, or of none, stay apart.
         edge, room = self.look.glyphs.edge, frame.stop - frame.start - 1
         if not room:
@@ -216,7 +216,7 @@ class _Drawn:
             return f"{edge}{pad(name, room - len(value) - 1, self.look)}{value} "
         return edge + pad(name, room, self.look)
 
-    def _style(self, frame: Frame) -> Style:
+    def _style(self, frame: FlameCells) -> Style:
         if frame.holds(self.selected):
             return self.look.style("cursor") + _UNDERLINED
         return self.look.style("dim" if frame.hidden else self.role_of(frame.node)) + _REVERSE

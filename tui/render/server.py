@@ -15,7 +15,7 @@ from llmtop.units import bounds, count, two_digits
 if TYPE_CHECKING:
     from llmtop.analysis.series.histograms import Quantile
     from llmtop.analysis.server.configuration import Setting
-    from llmtop.analysis.server.view import ServerView, Stat
+    from llmtop.analysis.server.view import ServerNumber, ServerView
     from llmtop.tui.render.look import Look
 
 _GAP = 2
@@ -142,7 +142,7 @@ def _head(cell: _Cell, *, is_tight: bool, look: Look) -> list[Part]:
 def _number(
     label: str,
     short: str,
-    stat: Stat,
+    stat: ServerNumber,
     *,
     high: float | None = None,
     warn: float | None = None,
@@ -161,13 +161,13 @@ def _number(
     return _Cell(label, short, noted, stat.values, high, shorter=(parts,))
 
 
-def _queue(running: Stat, waiting: Stat) -> _Cell:
+def _queue(running: ServerNumber, waiting: ServerNumber) -> _Cell:
     waits = not isinstance(waiting.value, Unknown) and waiting.value > 0
     parts = (("run ", "dim"), (_count(running), "value"), (" wait ", "dim"), (_count(waiting), _warn(waits)))
     return _Cell("requests", "req", parts, waiting.values)
 
 
-def _tight_queue(running: Stat, waiting: Stat) -> _Cell:
+def _tight_queue(running: ServerNumber, waiting: ServerNumber) -> _Cell:
     """It names itself: without a label both numbers fit."""
     return replace(_queue(running, waiting), short="")
 
@@ -176,11 +176,11 @@ def _warn(is_bad: bool) -> str:
     return "warn" if is_bad else "value"
 
 
-def _count(stat: Stat) -> str:
+def _count(stat: ServerNumber) -> str:
     return stat.text if isinstance(stat.value, Unknown) else count(stat.value)
 
 
-def _latency(label: str, short: str, middle: Stat, tail: Stat, room: int) -> _Cell:
+def _latency(label: str, short: str, middle: ServerNumber, tail: ServerNumber, room: int) -> _Cell:
     """The mean, which is exact, and the p99: its value, or what it lies below; with room both bounds and the median."""
     mean: tuple[Part, ...] = () if middle.mean is None else (("avg ", "dim"), (two_digits(middle.mean, "s"), "value"))
     if middle.bounds is None or tail.bounds is None:

@@ -46,7 +46,7 @@ class DiagnosisScreen(FullScreen):
 
     def __init__(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
         super().__init__()
-        self._lines = _Lines()
+        self._lines = _ScrolledText()
         self._state = state
         self._opened_on = trace, issues
         self._paragraphs: tuple[Paragraph, ...] = ()
@@ -117,7 +117,7 @@ class DiagnosisScreen(FullScreen):
         self._lines.show(fill(strips, width, length, look))
 
 
-class _Lines(DiffedWidget):
+class _ScrolledText(DiffedWidget):
     """A text as long as it is, in a box that scrolls: of a new one only what differs is sent."""
 
     @property

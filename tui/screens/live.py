@@ -33,12 +33,12 @@ _SETTLED_S = 30.0
 """From then on the screen's widgets and the server's threads are there, and mostly stay to the end."""
 
 
-class News(Message):
+class Reported(Message):
     """A collector has reported something."""
 
     def can_replace(self, message: Message) -> bool:
         """One is enough, however many collectors report between two frames."""
-        return isinstance(message, News)
+        return isinstance(message, Reported)
 
 
 class LiveApp(LlmtopApp):
@@ -95,9 +95,9 @@ class LiveApp(LlmtopApp):
         self._last_news_s = self._clock()
         if not self._is_news:
             self._is_news = True
-            self.post_message(News())
+            self.post_message(Reported())
 
-    def on_news(self, _: News) -> None:
+    def on_news(self, _: Reported) -> None:
         self._is_news = True
         self._frame_if_due()
 

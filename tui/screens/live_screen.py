@@ -30,7 +30,7 @@ from llmtop.tui.panes.time_axis import TimeAxisPane
 from llmtop.tui.panes.view import NO_ROWS, Context
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
-from llmtop.tui.screens.live_places import (
+from llmtop.tui.screens.live_layout import (
     Focus,
     Form,
     Room,

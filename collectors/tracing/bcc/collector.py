@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing.helped import SUDO_REMEDY
 from llmtop.collectors.tracing.helper.protocol import WAIT
@@ -57,10 +57,10 @@ def why_not() -> Unknown | None:
     return why_not_here()
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """What of the probes can be loaded here: found out by loading them for a moment."""
     why = why_not()
-    return (Check("eBPF probes", why if why is not None else _tried()),)
+    return (DoctorCheck("eBPF probes", why if why is not None else _tried()),)
 
 
 def _tried() -> str | Unknown:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import llmtop
 from llmtop import whats
 from llmtop.collectors import children
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.tracing.bpftrace import runner
-from llmtop.collectors.tracing.helped import News
+from llmtop.collectors.tracing.helped import ProbePoll
 from llmtop.collectors.tracing.probes import ProbesCollector, why_not_here, why_switched_off
 from llmtop.collectors.tracing.process import program_of
 from llmtop.model import Unknown
@@ -41,7 +41,7 @@ class BpftraceCollector(ProbesCollector):
         super().__exit__(kind, error, trace)
         children.forget(self._child)
 
-    def _take(self, report: dict[str, Any], news: News) -> None:
+    def _take(self, report: dict[str, Any], news: ProbePoll) -> None:
         super()._take(report, news)
         if report.get("kind") == "attaching" and self._state is None:
             self._missing[whats.state(self.name, whats.State.PAUSED)] = _STARTS_ANEW  # until its next report
@@ -68,7 +68,7 @@ def why_not() -> Unknown | None:
     return why_not_here()
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """Whether bpftrace can stand in for bcc here, for `llmtop doctor`."""
     why = why_not()
-    return (Check("bpftrace probes", why if why is not None else "can stand in where bcc is not to be had"),)
+    return (DoctorCheck("bpftrace probes", why if why is not None else "can stand in where bcc is not to be had"),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.bpftrace.output import Key, Look, Slots
-from llmtop.collectors.tracing.bpftrace.sums import Sums
+from llmtop.collectors.tracing.bpftrace.output import Key, Printout, Slots
+from llmtop.collectors.tracing.bpftrace.sums import MapSums
 from llmtop.collectors.tracing.helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, call_name, spin_kind
 
@@ -14,7 +14,7 @@ SYMBOLS = tuple(NUMBERS)
 """Library functions by the number they have in the program."""
 
 
-class Calls:
+class SystemCallCounts:
     """System calls by process.
 
     Args:
@@ -23,16 +23,16 @@ class Calls:
 
     def __init__(self, *, are_counted: bool = False) -> None:
         self._are_counted = are_counted
-        self._latency: Sums[Slots] = Sums()
-        self._time: Sums[int] = Sums()
-        self._errors: Sums[int] = Sums()
-        self._counted: Sums[int] = Sums()
-        self._spins: Sums[int] = Sums()
-        self._switch_timeouts: Sums[int] = Sums()
-        self._foreign: Sums[int] = Sums()
+        self._latency: MapSums[Slots] = MapSums()
+        self._time: MapSums[int] = MapSums()
+        self._errors: MapSums[int] = MapSums()
+        self._counted: MapSums[int] = MapSums()
+        self._spins: MapSums[int] = MapSums()
+        self._switch_timeouts: MapSums[int] = MapSums()
+        self._foreign: MapSums[int] = MapSums()
         self._told: dict[tuple[int, int], int] = {}
 
-    def read(self, look: Look) -> wire.Sample:
+    def read(self, look: Printout) -> wire.Sample:
         """What changed, as sums since the start."""
         changed = set(self._latency.take(look.histograms("latency", 2)))
         changed |= {*self._time.take(look.table("time", 2)), *self._errors.take(look.table("errors", 2))}
@@ -89,7 +89,7 @@ class Calls:
         """How full the fullest of the kernel's maps is."""
         return max(sums.entries() for sums in self._all())
 
-    def _all(self) -> tuple[Sums[int] | Sums[Slots], ...]:
+    def _all(self) -> tuple[MapSums[int] | MapSums[Slots], ...]:
         plain = (self._time, self._errors, self._counted, self._spins, self._switch_timeouts, self._foreign)
         return (self._latency, *plain)
 
@@ -108,15 +108,15 @@ class LibraryCalls:
 
     def __init__(self, *, are_counted: bool = False) -> None:
         self._are_counted = are_counted
-        self._counted: Sums[int] = Sums()
-        self._latency: Sums[Slots] = Sums()
-        self._ns: Sums[int] = Sums()
-        self._time: Sums[int] = Sums()
-        self._calls: Sums[int] = Sums()
+        self._counted: MapSums[int] = MapSums()
+        self._latency: MapSums[Slots] = MapSums()
+        self._ns: MapSums[int] = MapSums()
+        self._time: MapSums[int] = MapSums()
+        self._calls: MapSums[int] = MapSums()
         self._told: dict[tuple[int, int], tuple[int, int]] = {}
         self._dead: set[int] = set()
 
-    def read(self, look: Look) -> wire.Sample:
+    def read(self, look: Printout) -> wire.Sample:
         """What changed, as sums since the start."""
         functions = set(self._latency.take(look.histograms("library", 2)))
         functions |= set(self._ns.take(look.table("library_ns", 2)))
@@ -130,7 +130,7 @@ class LibraryCalls:
             "in_libraries": [entry for entry in told if entry],
         }
 
-    def _waiting(self, look: Look) -> dict[Key, int]:
+    def _waiting(self, look: Printout) -> dict[Key, int]:
         """For how long threads have been in synchronising calls. One that was killed there never leaves the map."""
         entered = look.table("entered", 3)
         self._dead &= {tid for _, tid, _ in entered}
@@ -162,7 +162,7 @@ class LibraryCalls:
         return wire.LibraryThread(pid, tid, *told) if any(told) else None
 
     @staticmethod
-    def _of_thread(sums: Sums[int], pid: int, tid: int, names: Iterable[str]) -> int:
+    def _of_thread(sums: MapSums[int], pid: int, tid: int, names: Iterable[str]) -> int:
         return sum(sums.get((pid, tid, NUMBERS[name])) or 0 for name in names)
 
     def counts(self) -> dict[tuple[int, str], int]:

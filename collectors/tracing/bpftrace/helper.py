@@ -22,15 +22,15 @@ from llmtop import procfs
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.bpftrace.budget import LADDER, NS_PER_HIT
-from llmtop.collectors.tracing.bpftrace.counts import Calls, LibraryCalls
+from llmtop.collectors.tracing.bpftrace.counts import LibraryCalls, SystemCallCounts
 from llmtop.collectors.tracing.bpftrace.libraries import Libraries
-from llmtop.collectors.tracing.bpftrace.output import HELPER_ERROR, Look, Looks, Record, count_of
+from llmtop.collectors.tracing.bpftrace.output import HELPER_ERROR, Looks, Printout, Record, count_of
 from llmtop.collectors.tracing.bpftrace.runner import Bpftrace
-from llmtop.collectors.tracing.bpftrace.script import Plan, script
+from llmtop.collectors.tracing.bpftrace.script import RunPlan, script
 from llmtop.collectors.tracing.bpftrace.sleeps import Sleeps
-from llmtop.collectors.tracing.bpftrace.symbols import Symbols
+from llmtop.collectors.tracing.bpftrace.symbols import AddressNames
 from llmtop.collectors.tracing.helper import protocol, system
-from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, Governor, Load, observe
+from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, EventLoad, Governor, observe
 from llmtop.collectors.tracing.helper.protocol import Link
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from llmtop.collectors.tracing.wire import Why
@@ -53,7 +53,7 @@ _PARTS = ("library calls", "samples", "stacks", "scheduler", "syscalls")
 """What is given up, one after the other, when bpftrace refuses the program: the least needed first."""
 
 
-class Helper:
+class BpftraceHelper:
     """Runs bpftrace, again and again if need be."""
 
     knows_calls = True
@@ -78,10 +78,10 @@ class Helper:
             (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]),
             is_careful=options.budget < 1,
         )
-        self._symbols = Symbols()
+        self._symbols = AddressNames()
         found = runner.version(path)
         self._names_all, self._loses_first = runner.names_by_process(found), runner.loses_first(found)
-        self._calls = Calls(are_counted=self._loses_first)
+        self._calls = SystemCallCounts(are_counted=self._loses_first)
         self._library_calls = LibraryCalls(are_counted=self._loses_first)
         self._sleeps = Sleeps(self._symbols)
         self.missing: dict[str, Why] = {}
@@ -97,7 +97,7 @@ class Helper:
         self._started_s = time.monotonic()
         self._run: Bpftrace | None = None
         self._looks = Looks()
-        self._first_looks: list[Look] = []
+        self._first_looks: list[Printout] = []
 
     def _look_for_libraries(self) -> None:
         if self._wants_libraries:
@@ -183,13 +183,13 @@ class Helper:
         self._plan = self._next_plan()
         self.start()
 
-    def _next_plan(self) -> Plan:
+    def _next_plan(self) -> RunPlan:
         """What is to be looked at, as far as it can be had and paid for."""
         effort = self._governor.effort
         if not self._names_all and _NAMES not in self.missing and self._share_programs():
             self.missing[_NAMES] = _NO_NAMES
         can = {part: part not in self.missing for part in _PARTS}
-        return Plan(
+        return RunPlan(
             pids=tuple(sorted(self._pids)),
             calls=effort.calls if can["syscalls"] else "off",
             scheduler=effort.scheduler and can["scheduler"],
@@ -215,7 +215,7 @@ class Helper:
             "syscalls": plan.calls != "off",
         }[part]
 
-    def _looks_of(self, records: list[Record]) -> Iterator[Look]:
+    def _looks_of(self, records: list[Record]) -> Iterator[Printout]:
         for record in records:
             self._lost += count_of(record, "events") if record.kind == "lost_events" else 0
             self._lost += record.kind == HELPER_ERROR and count_of(record, "retcode") == -errno.E2BIG
@@ -223,7 +223,7 @@ class Helper:
             if look:
                 yield look
 
-    def _report(self, look: Look) -> wire.Sample:
+    def _report(self, look: Printout) -> wire.Sample:
         self._looks_taken += 1
         if self._looks_taken % _LOOK_EVERY == 0:
             self._look_for_libraries()
@@ -252,7 +252,7 @@ class Helper:
         self._sleeps.forget(tids, gone)
         return report
 
-    def _changes(self, look: Look) -> tuple[list[int], list[int]]:
+    def _changes(self, look: Printout) -> tuple[list[int], list[int]]:
         """Children that the program has put on the list, and processes that have ended."""
         gone = [pid for pid, started in self._pids.items() if system.start_time(pid) != started]
         for pid in gone:
@@ -266,7 +266,7 @@ class Helper:
         self._plan = replace(self._plan, pids=tuple(sorted(self._pids)))  # it has seen to that itself
         return born, gone
 
-    def _running(self, look: Look) -> list[wire.RunStack]:
+    def _running(self, look: Printout) -> list[wire.RunStack]:
         """A sample stands for the time between two."""
         period_ns = 1_000_000_000 // HERTZ
         merged: dict[tuple[int, int, tuple[str, ...]], int] = {}
@@ -281,7 +281,7 @@ class Helper:
     def _govern(self, elapsed_s: float) -> wire.Sample:
         """Weigh what the last interval cost."""
         hits = self._hits()
-        load = Load.between(self._last_hits, hits, elapsed_s)
+        load = EventLoad.between(self._last_hits, hits, elapsed_s)
         self._last_hits = hits
         switches = _context_switches()
         foreign = max(0.0, (switches - self._last_switches) / elapsed_s - load.switches)
@@ -333,8 +333,8 @@ def _look(options: argparse.Namespace, link: Link) -> None:
         )
     with ExitStack() as stack:
 
-        def start() -> Helper:
-            helper = stack.enter_context(closing(Helper(options, path, link)))
+        def start() -> BpftraceHelper:
+            helper = stack.enter_context(closing(BpftraceHelper(options, path, link)))
             helper.start()
             return helper
 

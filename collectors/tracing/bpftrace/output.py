@@ -37,7 +37,7 @@ class Record:
 
 
 @dataclass
-class Look:
+class Printout:
     """What was printed at one moment. `t_ns` is of the kernel's monotonic clock, as `time.monotonic_ns`."""
 
     t_ns: int
@@ -82,9 +82,9 @@ class Looks:
     """Puts lines together into looks; one that has no end is dropped, because sums come again."""
 
     def __init__(self) -> None:
-        self._look: Look | None = None
+        self._look: Printout | None = None
 
-    def take(self, record: Record) -> Look | None:
+    def take(self, record: Record) -> Printout | None:
         """The look that this line completes."""
         if record.kind == "printf":
             return self._border(record.data)
@@ -92,10 +92,10 @@ class Looks:
             self._look.maps[record.name] = record.data
         return None
 
-    def _border(self, text: str) -> Look | None:
+    def _border(self, text: str) -> Printout | None:
         begin = _BEGIN.match(text)
         if begin:
-            self._look = Look(int(begin.group(1)))
+            self._look = Printout(int(begin.group(1)))
         elif _STACKS.match(text) and self._look:
             self._look.has_stacks = True
         elif _END.match(text):

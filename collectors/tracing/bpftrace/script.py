@@ -72,7 +72,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What one run of bpftrace looks at; another plan is another run.
 
     Attributes:
@@ -105,7 +105,7 @@ class Plan:
         return self.scheduler and self.stack_every > 0
 
 
-def script(plan: Plan, machine: str = platform.machine()) -> str:
+def script(plan: RunPlan, machine: str = platform.machine()) -> str:
     """The program in bpftrace's language."""
     parts = [_begin(plan), _LIFECYCLE]
     parts += _call_probes(plan, machine)
@@ -117,7 +117,7 @@ def script(plan: Plan, machine: str = platform.machine()) -> str:
     return "\n".join([*parts, _reports(plan)])  # intervals last: when one fires, all else is attached
 
 
-def _begin(plan: Plan) -> str:
+def _begin(plan: RunPlan) -> str:
     """The first processes to follow; and maps that are read before they are written, so that their types are known."""
     targets = " ".join(f"@target[(uint64){pid}] = 1;" for pid in plan.pids)
     zero = "(uint64)0"
@@ -149,7 +149,7 @@ tracepoint:sched:sched_process_exit {
 }"""
 
 
-def _call_probes(plan: Plan, machine: str) -> list[str]:
+def _call_probes(plan: RunPlan, machine: str) -> list[str]:
     numbers, traps = _MACHINES[machine], TRAPS.get(machine, {})
     own = f" /{' && '.join(f'args->id != {number}' for number in traps.values())}/" if traps else ""
     files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
@@ -170,7 +170,7 @@ def _call_probes(plan: Plan, machine: str) -> list[str]:
     return [timed.replace("TIMEOUT", _added(plan, "@switch_timeouts[(uint64)pid]")).replace("COUNT", apart)]
 
 
-def _added(plan: Plan, counter: str, amount: str = "(uint64)1") -> str:
+def _added(plan: RunPlan, counter: str, amount: str = "(uint64)1") -> str:
     """What adds to a counter that several CPUs may come to at once; else `count` will do."""
     if plan.loses_first:
         return f"{counter} = sum((uint64)0); {counter} = sum({amount});"
@@ -222,7 +222,7 @@ tracepoint:raw_syscalls:sys_exit {
 
 
 # Who wakes a thread is told in the waker's context; `sched_wakeup` may come by an interrupt of the CPU it wakes on.
-def _scheduler(plan: Plan) -> str:
+def _scheduler(plan: RunPlan) -> str:
     text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
     some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
     sync = f" | ((uint64)(@syncing[(uint64)tid] > 0) << {SYNC_SHIFT})" if plan.functions else ""
@@ -281,7 +281,7 @@ tracepoint:sched:sched_switch {
 }"""
 
 
-def _function(function: Function, plan: Plan) -> str:
+def _function(function: Function, plan: RunPlan) -> str:
     """The probes on a function; one clause each, because a uretprobe does not know whose it is.
 
     The runtime's functions call the driver's: by thread, the outermost one counts.
@@ -324,7 +324,7 @@ profile:hz:HERTZ {
 }"""
 
 
-def _reports(plan: Plan) -> str:
+def _reports(plan: RunPlan) -> str:
     """What is printed at every interval, and once more at the end. Sums come before the sleeps that go on."""
     news = ["born", "ended", "renewed"]
     sums = list(news)
@@ -366,11 +366,11 @@ def _stack_prints(names: list[str], every: int) -> str:
     return f' if (@turn % {every} == 0) {{ printf("stacks\\n");{sums}{asleep} }}'
 
 
-def _stack_maps(plan: Plan) -> list[str]:
+def _stack_maps(plan: RunPlan) -> list[str]:
     return [*(["sleep_stacks"] if plan.stacks else []), *(["samples"] if plan.samples else [])]
 
 
-def _is_used(name: str, plan: Plan) -> bool:
+def _is_used(name: str, plan: RunPlan) -> bool:
     """Whether the program has this map: bpftrace refuses to speak of one that is never written."""
     conditions = {
         "outermost": bool(plan.functions),

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.bpftrace.output import Frames, Key, Look, Slots
+from llmtop.collectors.tracing.bpftrace.output import Frames, Key, Printout, Slots
 from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT
-from llmtop.collectors.tracing.bpftrace.sums import Sums
-from llmtop.collectors.tracing.bpftrace.symbols import Symbols
+from llmtop.collectors.tracing.bpftrace.sums import MapSums
+from llmtop.collectors.tracing.bpftrace.symbols import AddressNames
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.sleeps import MOST_WAKERS, STATES, Place, SleepLedger, weigh
 from llmtop.collectors.tracing.wire import NO_CALL
@@ -37,11 +37,11 @@ class Sleeps:
     again, and its sleep is counted as long as nothing about it changes.
     """
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, symbols: AddressNames) -> None:
         self._symbols = symbols
-        self._slept: Sums[int] = Sums()
-        self._queue: Sums[Slots] = Sums()
-        self._wakes: Sums[int] = Sums()
+        self._slept: MapSums[int] = MapSums()
+        self._queue: MapSums[Slots] = MapSums()
+        self._wakes: MapSums[int] = MapSums()
         self._ledger = SleepLedger()
         self._seeds: dict[int, Sleeper] = {}
         self._seeded: dict[Place, int] = {}
@@ -60,7 +60,7 @@ class Sleeps:
                 if sleeper and tid not in self.sleepers:
                     self._seeds[tid] = sleeper
 
-    def read(self, look: Look) -> wire.Sample:
+    def read(self, look: Printout) -> wire.Sample:
         """What changed, as sums since the start."""
         self._looks += 1
         slept = look.table("slept", 3)
@@ -82,7 +82,7 @@ class Sleeps:
         """How often the threads came back on a CPU, since the start."""
         return sum(sum(slots.values()) for _, slots in self._queue.items())
 
-    def stack_shares(self, look: Look) -> list[wire.SleepStack]:
+    def stack_shares(self, look: Printout) -> list[wire.SleepStack]:
         """Of what was slept since the last stacks."""
         seen: dict[Place, dict[Frames, int]] = {}
         for (pid, tid, place), user, kernel, ns in look.stacks("sleep_stacks", 3):
@@ -153,7 +153,7 @@ class Sleeps:
             self._ledger.note(sleeper.place, sleeper.pid, sleeper.descriptor)
         return self._ledger.grown(slept)
 
-    def _changed_wakes(self, look: Look) -> list[wire.WakeTotal]:
+    def _changed_wakes(self, look: Printout) -> list[wire.WakeTotal]:
         """Of the wakers that woke a thread most."""
         by_thread: dict[int, list[tuple[int, Key]]] = {}
         for key in self._wakes.take(look.table("wakes", 3)):
@@ -170,7 +170,7 @@ def _place(key: Key) -> Place:
     return key[1], key[2] & NO_CALL, (key[2] >> STATE_SHIFT) & 0xFFFF
 
 
-def _sleepers(look: Look) -> dict[int, Sleeper]:
+def _sleepers(look: Printout) -> dict[int, Sleeper]:
     woken = look.table("woken", 1)
     found = {}
     for (tid,), off in look.tuples("off", 1).items():

@@ -10,7 +10,7 @@ from llmtop.collectors.tracing.bpftrace.output import Key, Slots
 Value = TypeVar("Value", int, "Slots")
 
 
-class Sums(Generic[Value]):
+class MapSums(Generic[Value]):
     """The counters of one map: what earlier runs came to, and what this one has counted."""
 
     def __init__(self) -> None:

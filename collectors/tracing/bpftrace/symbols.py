@@ -11,7 +11,7 @@ _ADDRESS = re.compile(r"(?:0x)?[0-9a-f]{6,16}\Z")
 _RENEW_AFTER = 10
 
 
-class Symbols:
+class AddressNames:
     """Puts the library in the place of an address that bpftrace has no name for, and marks the kernel's functions."""
 
     def __init__(self) -> None:

@@ -130,7 +130,7 @@ def exported(path: str, wanted: Collection[str]) -> dict[str, int]:
     return places
 
 
-class _Run:
+class _SymbolRun:
     """Some of the functions, by address."""
 
     def __init__(self, table: bytes) -> None:
@@ -165,7 +165,7 @@ class ElfFunctions:
         chosen = next((one for kind in (_SYMTAB, _DYNSYM) for one in self._elf.sections if one.kind == kind), None)
         self.is_complete = chosen is not None and chosen.kind == _SYMTAB
         """Whether functions that are not exported are known too; otherwise a debug file may know them."""
-        self._runs: list[_Run] = []
+        self._runs: list[_SymbolRun] = []
         self._strings = 0
         self._name_of: dict[int, str] = {}
         if chosen is not None:
@@ -192,10 +192,10 @@ class ElfFunctions:
             name = self._name_of[place] = demangled(raw).decode("utf-8", "replace")
         return name
 
-    def _read_runs(self, descriptor: int, at: int, symbols: int) -> Iterator[_Run]:
+    def _read_runs(self, descriptor: int, at: int, symbols: int) -> Iterator[_SymbolRun]:
         for first in range(0, min(symbols, _MOST_SYMBOLS), _CHUNK):
             count = min(_CHUNK, symbols - first)
-            run = _Run(self._elf.read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
+            run = _SymbolRun(self._elf.read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
             if run.starts:
                 yield run
 

@@ -81,7 +81,7 @@ def in_slices(ladder: Sequence[Effort]) -> tuple[Effort, ...]:
 
 
 @dataclass(frozen=True)
-class Load:
+class EventLoad:
     """Events per second: of the processes looked at, and of all others."""
 
     calls: float = 0.0
@@ -92,7 +92,7 @@ class Load:
     library: float = 0.0
 
     @classmethod
-    def between(cls, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> Load:
+    def between(cls, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> EventLoad:
         """By how often each kind of probe had run at two moments."""
         calls, foreign_calls, switches, foreign_switches, samples = (
             (now.get(kind, 0) - before.get(kind, 0)) / elapsed_s
@@ -101,7 +101,7 @@ class Load:
         return cls(calls, foreign_calls, switches, foreign_switches, samples)
 
 
-def cost(load: Load, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
+def cost(load: EventLoad, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
     """What an effort costs under a load, slices apart: ns per second of the processes looked at, and of all others."""
     own = load.samples * ns_per_hit["sample"] + load.library * ns_per_hit["library"]
     foreign = 0.0
@@ -170,19 +170,19 @@ class Governor:
         """What a hit of this kind has cost here."""
         self._ns_per_hit[kind] = ns
 
-    def learn_switches(self, load: Load, ns: float) -> None:
+    def learn_switches(self, load: EventLoad, ns: float) -> None:
         """What the scheduler's programs have cost here in a second of such a load, stacks apart: they ran for `ns`."""
         ratio = NS_PER_HIT["foreign_switch"] / NS_PER_HIT["switch"]
         ns_per_switch = OUTSIDE_NS + ns / (load.switches + ratio * load.foreign_switches)
         self.learn("switch", ns_per_switch)
         self.learn("foreign_switch", ratio * ns_per_switch)
 
-    def cost_of_switches(self, load: Load) -> float:
+    def cost_of_switches(self, load: EventLoad) -> float:
         """What it costs to follow threads all the time under a load, in ns per second; stacks apart."""
         own, foreign = cost(load, Effort(0, "off"), self._ns_per_hit)
         return max(own, foreign * self.budget_ns / self._foreign_budget_ns)
 
-    def judge(self, load: Load, elapsed_s: float) -> bool:
+    def judge(self, load: EventLoad, elapsed_s: float) -> bool:
         """Take the load since the last time into account; whether the effort changed."""
         before = self.effort
         excess_ns = self._excess_ns(load, before)
@@ -197,7 +197,7 @@ class Governor:
                 self._step_up(load)
         return self.effort != before
 
-    def _step_down(self, load: Load) -> None:
+    def _step_down(self, load: EventLoad) -> None:
         """The first rung that fits; each fall makes the rest before the next try longer."""
         rungs = range(self.rung, len(self._ladder))
         fitting = (rung for rung in rungs if self._excess_ns(load, self._ladder[rung]) <= 0)
@@ -205,13 +205,13 @@ class Governor:
         self._overspent_ns = 0.0
         self._rest_s = longer_rest_s(self._rest_s, REST_S, LONGEST_REST_S)
 
-    def _excess_ns(self, load: Load, effort: Effort, share: float = 1.0) -> float:
+    def _excess_ns(self, load: EventLoad, effort: Effort, share: float = 1.0) -> float:
         """By how much an effort would be over this share of the budget, in ns per second; negative within it."""
         own, foreign = cost(load, effort if self.stacks else replace(effort, stack_every=0), self._ns_per_hit)
         scale = self.budget_ns / self._foreign_budget_ns
         return max(own, foreign * scale) - share * self.budget_ns
 
-    def _step_up(self, load: Load) -> None:
+    def _step_up(self, load: EventLoad) -> None:
         """The greatest effort that will fit. What is not counted now is only known by trying: the next rung does."""
         now = self._ladder[self.rung]
         for rung in range(self.rung):

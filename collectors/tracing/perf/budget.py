@@ -24,7 +24,7 @@ FIRST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ThreadLoad:
     """Events per second of the server's threads; None while it is not known."""
 
     switches: float | None = None
@@ -32,7 +32,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundPlan:
     """For how many seconds of the next round each part looks; 0 is not at all.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
     running_s: float
 
 
-def plan(load: Load, *, budget: float, interval_s: float, stacks: bool) -> Plan:
+def plan(load: ThreadLoad, *, budget: float, interval_s: float, stacks: bool) -> RoundPlan:
     """The next round. Each part gets half of the budget; of the scheduler's part, stacks are given up first.
 
     Args:
@@ -66,7 +66,7 @@ def plan(load: Load, *, budget: float, interval_s: float, stacks: bool) -> Plan:
     stacked = _seconds(switches, _cost(switches, ns["switch"] + ns["stack"]), half_ns, interval_s)
     bare = _seconds(switches, _cost(switches, ns["switch"] + ns["armed"] * stacks), half_ns, interval_s)
     takes_stacks = stacks and stacked > 0
-    return Plan(
+    return RoundPlan(
         scheduler_s=stacked if takes_stacks else bare,
         stacks=takes_stacks,
         calls_s=_seconds(calls, _cost(calls, ns["call"]) + _cost(switches, ns["armed"]), half_ns, interval_s),

@@ -9,9 +9,9 @@ from typing import Any
 
 import llmtop
 from llmtop.collectors import children
-from llmtop.collectors.base import Check
+from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.privileges import USE_SUDO
-from llmtop.collectors.tracing.helped import HelpedCollector, News, Words
+from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, ProbePoll
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.process import program_of
 from llmtop.collectors.tracing.wire import Sample
@@ -29,7 +29,7 @@ class PerfCollector(HelpedCollector):
 
     name = source = "perf"
     program = PROGRAM
-    words = Words(
+    words = HelperWords(
         helper="perf's helper",
         looker="perf",
         buffers="perf's buffers",
@@ -48,11 +48,11 @@ class PerfCollector(HelpedCollector):
     def _by_sudo(self) -> bool:
         return os.geteuid() != 0 and bool(os.environ.get(USE_SUDO)) and shutil.which("sudo") is not None
 
-    def _take_ready(self, report: dict[str, Any], news: News) -> None:
+    def _take_ready(self, report: dict[str, Any], news: ProbePoll) -> None:
         super()._take_ready(report, news)
         self._spent_ns = 0
 
-    def _take_sample(self, report: Sample, news: News) -> None:
+    def _take_sample(self, report: Sample, news: ProbePoll) -> None:
         """Each perf runs too briefly to be seen: the helper says what they took."""
         super()._take_sample(report, news)
         children.spend(max(0, report["children_ns"] - self._spent_ns))
@@ -70,14 +70,14 @@ def why_not() -> Unknown | None:
     return None
 
 
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[DoctorCheck, ...]:
     """What perf can look at here, for `llmtop doctor`."""
     why = why_not()
     if why is not None:
-        return (Check("perf looks", why),)
+        return (DoctorCheck("perf looks", why),)
     if os.geteuid() == 0:
-        return (Check("perf looks", "system calls, scheduler and stacks, a tenth of the time"),)
+        return (DoctorCheck("perf looks", "system calls, scheduler and stacks, a tenth of the time"),)
     level = perf_run.paranoia()
     if level is not None and level > 2:
-        return (Check("perf looks", perf_run.explain("perf_event_paranoid", "perf")),)
-    return (Check("perf looks", "on-CPU stacks of your own processes, without the kernel's functions"),)
+        return (DoctorCheck("perf looks", perf_run.explain("perf_event_paranoid", "perf")),)
+    return (DoctorCheck("perf looks", "on-CPU stacks of your own processes, without the kernel's functions"),)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from llmtop.collectors.tracing.perf import threads as perf_threads
-from llmtop.collectors.tracing.perf.run import PerfError, Program, Recording, Wait
-from llmtop.collectors.tracing.perf.threads import Server
+from llmtop.collectors.tracing.perf.run import PerfError, PerfProgram, Recording, Wait
+from llmtop.collectors.tracing.perf.threads import ServerThreads
 from llmtop.collectors.tracing.wire import Why
 from llmtop.model import Unknown
 
@@ -28,7 +28,7 @@ _OUTSIDE = "run llmtop on the host, or its container with --pid=host"
 _BY_USER = Why("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
 
 
-class Part:
+class EventGroup:
     """Something that is looked at: as long as it can be, and not when it costs too much."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Part:
             self.why = error.why
 
 
-class Events:
+class PerfEvents:
     """Opens perf's events, and learns what does not work here.
 
     Args:
@@ -59,11 +59,11 @@ class Events:
         wait: How to wait for perf.
     """
 
-    def __init__(self, program: Program, server: Server, wait: Wait) -> None:
+    def __init__(self, program: PerfProgram, server: ServerThreads, wait: Wait) -> None:
         self._perf = program
         self._server = server
         self.wait = wait
-        self.parts = {"scheduler": Part(), "samples": Part(), "syscalls": Part()}
+        self.parts = {"scheduler": EventGroup(), "samples": EventGroup(), "syscalls": EventGroup()}
         self._is_users_only = False
         self._only_old = False
         """Whether short-lived threads are left out: perf gives up when one ends while it begins."""

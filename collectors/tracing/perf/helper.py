@@ -24,13 +24,13 @@ from llmtop.collectors.tracing.helper.protocol import Link
 from llmtop.collectors.tracing.helper.system import UnavailableError
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.perf import sched as perf_sched
-from llmtop.collectors.tracing.perf.books import Books
-from llmtop.collectors.tracing.perf.budget import LARGEST_SHARE, Load, Plan, plan
-from llmtop.collectors.tracing.perf.events import Events
-from llmtop.collectors.tracing.perf.looks import looked
-from llmtop.collectors.tracing.perf.run import Program
-from llmtop.collectors.tracing.perf.sched import Stacks, Sums
-from llmtop.collectors.tracing.perf.threads import Server
+from llmtop.collectors.tracing.perf.budget import LARGEST_SHARE, RoundPlan, ThreadLoad, plan
+from llmtop.collectors.tracing.perf.events import PerfEvents
+from llmtop.collectors.tracing.perf.recording import looked
+from llmtop.collectors.tracing.perf.run import PerfProgram
+from llmtop.collectors.tracing.perf.sched import SliceSums, Stacks
+from llmtop.collectors.tracing.perf.threads import ServerThreads
+from llmtop.collectors.tracing.perf.totals import Books
 from llmtop.collectors.tracing.wire import Why
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.vocabulary import ON_CPU
@@ -45,7 +45,7 @@ _NO_ERRORS = Why("this perf counts no errors of system calls", "a newer perf doe
 _NO_LIBRARIES = Why("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
 
 
-class Helper:
+class PerfHelper:
     """Rounds of looks, each as long as the budget allows.
 
     Args:
@@ -54,19 +54,19 @@ class Helper:
         link: To llmtop.
     """
 
-    def __init__(self, options: argparse.Namespace, program: Program, link: Link) -> None:
+    def __init__(self, options: argparse.Namespace, program: PerfProgram, link: Link) -> None:
         self._link = link
         self._wants_stacks: bool = options.stacks
         self._interval_s: float = options.interval
         self._budget: float = options.budget
-        self._server = Server(options.pids)
-        self._events = Events(program, self._server, link.wait)
+        self._server = ServerThreads(options.pids)
+        self._events = PerfEvents(program, self._server, link.wait)
         self._books = Books()
-        self._load = Load()
+        self._load = ThreadLoad()
         self._calls_rested = 0
         self._plan = self._next_plan()
 
-    def _next_plan(self) -> Plan:
+    def _next_plan(self) -> RoundPlan:
         return plan(self._load, budget=self._budget, interval_s=self._interval_s, stacks=self._wants_stacks)
 
     @property
@@ -78,7 +78,7 @@ class Helper:
         """Look at everything for so long, whatever it costs: for tests and measurements."""
         self._renew()
         self._measure_load()
-        self._plan = Plan(seconds, self._wants_stacks, seconds, seconds)
+        self._plan = RoundPlan(seconds, self._wants_stacks, seconds, seconds)
         yield self._look_at_threads({})
         yield self._look_at_calls()
 
@@ -204,7 +204,7 @@ def _told_stacks(stacks: Stacks, owners: Mapping[int, int]) -> wire.Sample:
     return {"running": running, "asleep": asleep}
 
 
-def _with_sleepers(stacks: Stacks, sums: Sums, owners: Mapping[int, int]) -> Stacks:
+def _with_sleepers(stacks: Stacks, sums: SliceSums, owners: Mapping[int, int]) -> Stacks:
     """With the kernel's side of those that slept all the time: perf sees a stack only when one goes to sleep."""
     seen = {(tid, state) for tid, state, _ in stacks}
     extra: Stacks = {}
@@ -229,7 +229,7 @@ def _look(options: argparse.Namespace, link: Link) -> None:
         raise UnavailableError(program.reason, program.remedy)
     with suppress(UnavailableError):  # perf says itself what it cannot do without
         system.see_tracepoints()
-    helper = Helper(options, program, link)
+    helper = PerfHelper(options, program, link)
     if options.once:
         for report in helper.look_once(options.once):
             link.say(report)

@@ -36,7 +36,7 @@ _USER_OBJECTS = ("[vdso]", "[vsyscall]", "[unknown]", "[heap]", "[stack]", "[ano
 _MODULE = re.compile(r"\.ko(\.\w+)?\Z")
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """One function of a stack. `object` is the file it is in: a path, or a name in brackets."""
 
     address: int
@@ -64,7 +64,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PerfSample:
     """One event. `frames` are innermost first; -1 stands for an id or a period that was not printed."""
 
     comm: str
@@ -74,7 +74,7 @@ class Sample:
     event: str
     period: int
     payload: str
-    frames: tuple[Frame, ...]
+    frames: tuple[StackFrame, ...]
 
 
 class Switch(NamedTuple):
@@ -102,14 +102,14 @@ class ThreadCalls:
     rows: tuple[CallRow, ...]
 
 
-def samples(lines: Iterable[str]) -> Iterator[Sample]:
+def samples(lines: Iterable[str]) -> Iterator[PerfSample]:
     """The events of `perf script`, as they come.
 
     A line that is neither a header nor a frame is the rest of a header whose thread has a newline in its name.
     """
     header: re.Match[str] | None = None
     rest: list[str] = []
-    frames: list[Frame] = []
+    frames: list[StackFrame] = []
     for raw in lines:
         line = raw.rstrip("\n")
         if not line:
@@ -225,13 +225,13 @@ def lost_events(text: str) -> int:
     return sum(int(one or other) for one, other in _LOST.findall(text))
 
 
-def _sample(header: re.Match[str], rest: list[str], frames: list[Frame]) -> Sample:
+def _sample(header: re.Match[str], rest: list[str], frames: list[StackFrame]) -> PerfSample:
     payload = "\n".join((header.group("payload"), *rest))
     if not frames and not rest and (only := _frame(payload)) is not None and only.object:
         frames, payload = [only], ""  # without call chains the one function follows on the same line
     fraction = header.group("fraction")
     event = header.group("event")
-    return Sample(
+    return PerfSample(
         header.group("comm"),
         int(header.group("pid") or -1),
         int(header.group("tid")),
@@ -243,7 +243,7 @@ def _sample(header: re.Match[str], rest: list[str], frames: list[Frame]) -> Samp
     )
 
 
-def _frame(line: str) -> Frame | None:
+def _frame(line: str) -> StackFrame | None:
     """One line of a stack. Symbols of C++ have spaces and parentheses; the object is in the last ones."""
     found = _FRAME.fullmatch(line)
     if found is None:
@@ -254,4 +254,4 @@ def _frame(line: str) -> Frame | None:
         symbol, within = text[: ends[-1]], text[ends[-1] + 2 : -1]
     else:
         symbol, within = text, ""
-    return Frame(int(found.group("address"), 16), _OFFSET.sub("", symbol.strip()), within)
+    return StackFrame(int(found.group("address"), 16), _OFFSET.sub("", symbol.strip()), within)

@@ -19,7 +19,7 @@ from llmtop import procfs
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.syscall_numbers import syscall_names
 from llmtop.collectors.tracing.perf import perf_text
-from llmtop.collectors.tracing.perf.perf_text import Sample
+from llmtop.collectors.tracing.perf.perf_text import PerfSample
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -56,7 +56,7 @@ class PerfError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PerfProgram:
     """A perf that starts."""
 
     path: str
@@ -68,7 +68,7 @@ class Program:
         return ("--synth=no",) if self.version >= _CAN_SKIP_MAPS else ()
 
 
-def find() -> Program | Unknown:
+def find() -> PerfProgram | Unknown:
     """A perf that starts.
 
     Ubuntu's /usr/bin/perf is a script that looks for the perf of the running kernel and fails where only another's is
@@ -86,7 +86,7 @@ def find() -> Program | Unknown:
             said = said or type(error).__name__
             continue
         if done.returncode == 0 and done.stdout.startswith("perf version"):
-            return Program(path, _version_of(done.stdout))
+            return PerfProgram(path, _version_of(done.stdout))
         said = said or done.stderr
     if not first and not others:
         return Unknown("perf is not installed", _INSTALL)
@@ -209,7 +209,7 @@ class Recording:
         """Look no longer. It takes perf a while to let go of its events: see `samples`."""
         self._record.interrupt()
 
-    def samples(self, wait: Wait) -> Iterator[Sample]:
+    def samples(self, wait: Wait) -> Iterator[PerfSample]:
         """What it has recorded, by `perf script`.
 
         Raises:

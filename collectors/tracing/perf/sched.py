@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from llmtop.collectors.thread_causes import cause_of_wchan
 from llmtop.collectors.tracing.perf import perf_text
-from llmtop.collectors.tracing.perf.perf_text import Frame, Sample
+from llmtop.collectors.tracing.perf.perf_text import PerfSample, StackFrame
 from llmtop.collectors.tracing.wire import LAST_SLOT, LOWEST_LOG2
 from llmtop.vocabulary import ON_CPU, ThreadCause
 
@@ -34,7 +34,7 @@ class Seed:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _SliceThread:
     """`since` is when it left the CPU (or the slice began), `runnable` since when it could run; None for not yet."""
 
     runs: bool | None = None
@@ -44,7 +44,7 @@ class _Thread:
 
 
 @dataclass(slots=True)
-class Sums:
+class SliceSums:
     """What happened in a slice.
 
     Attributes:
@@ -76,9 +76,9 @@ class Slice:
     def __init__(self, start_ns: int, end_ns: int, seeds: Mapping[int, Seed]) -> None:
         self._start_ns, self._end_ns = start_ns, end_ns
         self._threads = {tid: _seeded(seed, start_ns) for tid, seed in seeds.items()}
-        self.sums = Sums()
+        self.sums = SliceSums()
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: PerfSample) -> None:
         """Take in one event; others than the scheduler's, and those outside of the slice, are passed over."""
         if not self._start_ns <= sample.time_ns <= self._end_ns:
             return
@@ -90,7 +90,7 @@ class Slice:
         elif sample.event in (WAKEUP, NEW) and (tid := perf_text.woken(sample.payload)) in self._threads:
             self._wake(tid, sample)
 
-    def close(self) -> Sums:
+    def close(self) -> SliceSums:
         """The account, with what went on at the end."""
         for tid, thread in self._threads.items():
             if thread.runs is False:
@@ -98,7 +98,7 @@ class Slice:
                 self._add_sleep(tid, thread, until)
         return self.sums
 
-    def _leave(self, tid: int, sample: Sample, state: str) -> None:
+    def _leave(self, tid: int, sample: PerfSample, state: str) -> None:
         self.sums.events += 1
         self.sums.switches += 1
         letter = state[:1]
@@ -107,9 +107,9 @@ class Slice:
             return
         now = sample.time_ns
         runnable = now if letter == _RUNNABLE else None
-        self._threads[tid] = _Thread(False, now, cause_of(sample.frames, letter), runnable)
+        self._threads[tid] = _SliceThread(False, now, cause_of(sample.frames, letter), runnable)
 
-    def _wake(self, tid: int, sample: Sample) -> None:
+    def _wake(self, tid: int, sample: PerfSample) -> None:
         thread = self._threads[tid]
         self.sums.events += 1
         self.sums.wakes[tid, waker_of(sample)] += 1
@@ -126,21 +126,21 @@ class Slice:
             self._add_sleep(tid, thread, runnable)
             if thread.runnable is not None:
                 self.sums.queued[tid][slot_of(now - runnable)] += 1
-        self._threads[tid] = _Thread(True, now)
+        self._threads[tid] = _SliceThread(True, now)
 
-    def _add_sleep(self, tid: int, thread: _Thread, until: int) -> None:
+    def _add_sleep(self, tid: int, thread: _SliceThread, until: int) -> None:
         if until > thread.since:
             self.sums.blocked[tid, thread.cause] += until - thread.since
 
 
-def _seeded(seed: Seed, start_ns: int) -> _Thread:
+def _seeded(seed: Seed, start_ns: int) -> _SliceThread:
     """A thread that was on a CPU or queued is not known to be either until it is seen to leave or to come."""
     if seed.state == _RUNNABLE or not seed.state:
-        return _Thread()
-    return _Thread(False, start_ns, seed.cause or _by_state(seed.state))
+        return _SliceThread()
+    return _SliceThread(False, start_ns, seed.cause or _by_state(seed.state))
 
 
-def cause_of(frames: Sequence[Frame], state: str) -> ThreadCause:
+def cause_of(frames: Sequence[StackFrame], state: str) -> ThreadCause:
     """What a thread sleeps in, by the kernel's functions that it went to sleep from, innermost first.
 
     >>> frames = [Frame(1 << 63, name, "") for name in ("__schedule", "schedule", "futex_wait_queue", "do_futex")]
@@ -168,7 +168,7 @@ def _by_state(state: str) -> ThreadCause:
     return ThreadCause.UNINTERRUPTIBLE if state == "D" else ThreadCause.OTHER
 
 
-def waker_of(sample: Sample) -> int:
+def waker_of(sample: PerfSample) -> int:
     """Who woke: the thread that ran, unless an interrupt only borrowed it."""
     if sample.tid <= 0 or any(_INTERRUPT.match(frame.symbol) for frame in sample.frames):
         return 0
@@ -188,7 +188,7 @@ Stacks: TypeAlias = dict[tuple[int, str, tuple[str, ...]], int]
 """ns by thread, state ("on-cpu" or a ThreadCause's value) and frames, root first."""
 
 
-def stacks_of(events: Iterable[Sample], start_ns: int, end_ns: int, tids: frozenset[int], period_ns: int) -> Stacks:
+def stacks_of(events: Iterable[PerfSample], start_ns: int, end_ns: int, tids: frozenset[int], period_ns: int) -> Stacks:
     """Where threads ran and slept in a slice, with perf's record of each thread's own switches.
 
     Sleeps here end when the thread is back on a CPU: its time in the run queue is in them, until `shared_out`.
@@ -218,7 +218,7 @@ def stacks_of(events: Iterable[Sample], start_ns: int, end_ns: int, tids: frozen
     return weights
 
 
-def names_of(frames: Sequence[Frame]) -> tuple[str, ...]:
+def names_of(frames: Sequence[StackFrame]) -> tuple[str, ...]:
     """Root first, as llmtop's stacks have it."""
     return tuple(frame.name for frame in reversed(frames))
 

@@ -22,7 +22,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ThreadTable:
     """The server's processes and threads as they are now: process by thread."""
 
     threads: Mapping[int, int]
@@ -33,7 +33,7 @@ class Family:
         return tuple(sorted(set(self.threads.values())))
 
     @classmethod
-    def of(cls, roots: Sequence[int]) -> Family:
+    def of(cls, roots: Sequence[int]) -> ThreadTable:
         """The processes asked for that are alive, and all that descend from them."""
         alive = [pid for pid in roots if system.start_time(pid)]
         pids = dict.fromkeys((*alive, *procfs.family().descendants(*alive)))
@@ -48,7 +48,7 @@ class Family:
         return [*pages, "-t", ",".join(map(str, threads))]
 
 
-class Server:
+class ServerThreads:
     """The server's processes and threads, found anew in each round, and how busy they are.
 
     Args:
@@ -57,14 +57,14 @@ class Server:
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._roots = roots
-        self.family = Family({})
+        self.family = ThreadTable({})
         self._ran: Mapping[int, tuple[int, int]] = {}
         self._ran_ns = 0
         self._busy: Mapping[int, int] = {}
 
     def renew(self) -> tuple[dict[int, int], set[int]]:
         """Find its processes and threads; the threads that have ended since (process by thread), and the processes."""
-        before, self.family = self.family, Family.of(self._roots)
+        before, self.family = self.family, ThreadTable.of(self._roots)
         ended = {tid: pid for tid, pid in before.threads.items() if tid not in self.family.threads}
         return ended, set(before.processes) - set(self.family.processes)
 
@@ -85,7 +85,7 @@ class Server:
         return sorted(threads, key=lambda tid: -self._busy.get(tid, 0))[:most]
 
 
-def schedstats(family: Family) -> dict[int, tuple[int, int]]:
+def schedstats(family: ThreadTable) -> dict[int, tuple[int, int]]:
     """(ns on a CPU, how often it came to one) by thread: /proc/PID/task/TID/schedstat."""
     found = {}
     for tid, pid in family.threads.items():
@@ -100,7 +100,7 @@ def times_run(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[i
     return sum(times - before[tid][1] for tid, (_, times) in after.items() if tid in before)
 
 
-def old(family: Family) -> list[int]:
+def old(family: ThreadTable) -> list[int]:
     """The threads that have lived for a while, which are not likely to end while perf opens their events."""
     now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = []
@@ -111,7 +111,7 @@ def old(family: Family) -> list[int]:
     return found
 
 
-def seeds(family: Family) -> dict[int, Seed]:
+def seeds(family: ThreadTable) -> dict[int, Seed]:
     """What each thread does now: those that sleep on and on give no event."""
     return {tid: Seed(system.thread_state(pid, tid), _cause(pid, tid)) for tid, pid in family.threads.items()}
 

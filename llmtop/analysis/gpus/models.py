@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llmtop.model import Fact
 
 
-class Check(StrEnum):
+class PeakCheck(StrEnum):
     """How a row's peaks were checked."""
 
     ARITHMETIC = "arithmetic"
@@ -32,7 +32,7 @@ class Check(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuModel:
     """One GPU's published figures.
 
     Attributes:
@@ -51,7 +51,7 @@ class Gpu:
     boost_mhz: int
     peaks: Mapping[str, float]
     dram: float
-    checks: tuple[Check, ...]
+    checks: tuple[PeakCheck, ...]
     source: str
     practical: Mapping[str, float] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ B300             | B300                             | Blackwell | 148 | 1856 | 7
 GB300            | GB300                            | Blackwell |   - |    - | 80    2500 2500   5000   165    15000 | 8000 | S+U | NVIDIA GB300 NVL72 page
 """  # noqa: E501  (one row a line reads as the table that it is)
 _COLUMNS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")
-_MARKS = {"A": Check.ARITHMETIC, "S": Check.COPY, "C": Check.CONFLICT, "U": Check.UNVERIFIED}
+_MARKS = {"A": PeakCheck.ARITHMETIC, "S": PeakCheck.COPY, "C": PeakCheck.CONFLICT, "U": PeakCheck.UNVERIFIED}
 _PRACTICAL = {
     "A100 80GB SXM": {"bf16": 0.869},
     "H100 SXM": {"bf16": 0.803, "fp8": 0.709},
@@ -115,12 +115,12 @@ _FP64_PER_FP32 = {"Volta": 1 / 2, "Hopper": 1 / 2}
 """FP64 lanes per FP32 lane where all chips of the architecture agree (CUDA C++ Programming Guide, throughput table)."""
 
 
-def _row(line: str) -> Gpu:
+def _row(line: str) -> GpuModel:
     name, match, architecture, sm, boost, peaks, dram, marks, source = (cell.strip() for cell in line.split("|"))
     published = {
         precision: float(value) * 1e12 for precision, value in zip(_COLUMNS, peaks.split(), strict=True) if value != "-"
     }
-    return Gpu(
+    return GpuModel(
         name,
         tuple(match.split(";")),
         architecture,
@@ -153,7 +153,7 @@ _FRACTIONS = {"laptop": "a laptop part", "mig": "a slice of a GPU", "max": "a Ma
 
 
 @lru_cache
-def find_gpu(name: str) -> Gpu | Unknown:
+def find_gpu(name: str) -> GpuModel | Unknown:
     """The published figures for the name that NVML gives.
 
     >>> gpu = find_gpu("NVIDIA H100 80GB HBM3")
@@ -182,7 +182,7 @@ def _is_run(part: list[str], whole: list[str]) -> bool:
     return any(whole[i : i + len(part)] == part for i in range(len(whole) - len(part) + 1))
 
 
-def dram_peak(facts: Mapping[str, Fact], gpu: Gpu | Unknown) -> Quantity | Unknown:
+def dram_peak(facts: Mapping[str, Fact], gpu: GpuModel | Unknown) -> Quantity | Unknown:
     """Bytes per second between the GPU and its memory: what NVML says of this board, else what is published.
 
     bus width / 8 x highest memory clock x 2 (double data rate). On an H100 SXM: 5120 / 8 x 2619 MHz x 2 = 3352 GB/s,
@@ -199,12 +199,12 @@ def dram_peak(facts: Mapping[str, Fact], gpu: Gpu | Unknown) -> Quantity | Unkno
     return Quantity(gpu.dram, "bytes/s", gpu.provenance)
 
 
-def dram_practical(gpu: Gpu | Unknown, peak: float) -> float | None:
+def dram_practical(gpu: GpuModel | Unknown, peak: float) -> float | None:
     """What memory-bound kernels reach of the DRAM peak, where it was measured."""
-    return peak * _H100_DRAM_SHARE if isinstance(gpu, Gpu) and gpu.name == "H100 SXM" else None
+    return peak * _H100_DRAM_SHARE if isinstance(gpu, GpuModel) and gpu.name == "H100 SXM" else None
 
 
-def compute_practical(gpu: Gpu, precision: str) -> float | None:
+def compute_practical(gpu: GpuModel, precision: str) -> float | None:
     """FLOP/s that large matrix multiplications reach (stas00/ml-engineering, MAMF), or None without a report."""
     share = gpu.practical.get(precision)
     return None if share is None else share * gpu.peaks[precision]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import ids
-from llmtop.analysis.kernels.family import Family, kernel_kind
+from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def communication(trace: Trace) -> tuple[Communication, ...]:
     spans = trace.spans.get("kernel")
     if spans is None:
         return ()
-    is_sent = [kernel_kind(name).family is Family.COMMUNICATION for name in spans.names]
+    is_sent = [kernel_kind(name).family is KernelFamily.COMMUNICATION for name in spans.names]
     if not any(is_sent):
         return ()
     gpus = [ids.gpu_of(track) for track in spans.tracks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.gpus.models import Gpu, find_gpu
+from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels.counters import Counters, number, quotient
 from llmtop.model import Unknown
 
@@ -49,7 +49,7 @@ def fp64_rate(metrics: Counters, gpu: str) -> Fp64Rate | None:
     if major is not None and minor is not None and (known := _FP32_PER_FP64.get((int(major), int(minor)))):
         return Fp64Rate(known, f"compute capability {major:.0f}.{minor:.0f}")
     board = find_gpu(gpu)
-    if isinstance(board, Gpu) and "fp64" in board.peaks:
+    if isinstance(board, GpuModel) and "fp64" in board.peaks:
         return Fp64Rate(board.peaks["fp32"] / board.peaks["fp64"], board.source)
     told = number(metrics, _ATTRIBUTE)
     return Fp64Rate(told, "attribute of the device") if told else None

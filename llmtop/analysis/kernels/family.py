@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 
-class Family(StrEnum):
+class KernelFamily(StrEnum):
     """What kind of work a kernel does in a model."""
 
     GEMM = "GEMM"
@@ -43,7 +43,7 @@ class KernelKind:
         tile: Of a matrix kernel, the part that a block computes: "128x256".
     """
 
-    family: Family
+    family: KernelFamily
     title: str = ""
     library: str = ""
     dtype: str = ""
@@ -52,7 +52,7 @@ class KernelKind:
     @property
     def is_small_step(self) -> bool:
         """Whether it reads, changes a little and writes back, so that fusing it saves its memory traffic."""
-        return self.family in (Family.ELEMENTWISE, Family.NORM, Family.CONVERSION, Family.COPY)
+        return self.family in (KernelFamily.ELEMENTWISE, KernelFamily.NORM, KernelFamily.CONVERSION, KernelFamily.COPY)
 
 
 _LONGEST = 20_000
@@ -92,7 +92,7 @@ def kernel_kind(name: str) -> KernelKind:
     for tell in _TELLERS:
         if kind := tell(name, function, arguments):
             return kind
-    return KernelKind(Family.OTHER, library=_library(name, function))
+    return KernelKind(KernelFamily.OTHER, library=_library(name, function))
 
 
 def _spelled(name: str) -> str:
@@ -206,7 +206,11 @@ def _library(name: str, function: str) -> str:
 # -- families, the most particular first ------------------------------------------------------------------------------
 
 _INDUCTOR = re.compile(r"triton_(?P<kind>poi|red|per|tem|for|split_scan)_fused_?(?P<operations>\w*?)_?(?:\d+)?$")
-_TEMPLATES = (("flex_attention", Family.ATTENTION), ("convolution", Family.CONVOLUTION), ("mm", Family.GEMM))
+_TEMPLATES = (
+    ("flex_attention", KernelFamily.ATTENTION),
+    ("convolution", KernelFamily.CONVOLUTION),
+    ("mm", KernelFamily.GEMM),
+)
 _MOVES = frozenset({"clone", "copy", "cat", "stack", "view", "permute", "transpose", "expand", "slice", "select",
                     "index", "gather", "embedding", "index_put", "constant_pad_nd", "new_empty_strided", "repeat",
                     "roll", "as_strided", "split", "unsqueeze", "squeeze", "_unsafe_view", "reshape"})  # fmt: skip
@@ -226,14 +230,14 @@ def _inductor(name: str, function: str, arguments: str) -> KernelKind | None:
     return KernelKind(_inductor_family(match["kind"], match["operations"], operations), title, "Triton")
 
 
-def _inductor_family(kind: str, text: str, operations: list[str]) -> Family:
+def _inductor_family(kind: str, text: str, operations: list[str]) -> KernelFamily:
     if kind == "tem":
-        return next((family for word, family in _TEMPLATES if word in text), Family.OTHER)
+        return next((family for word, family in _TEMPLATES if word in text), KernelFamily.OTHER)
     if kind in ("red", "per"):
-        return Family.NORM if "rsqrt" in operations or "layer_norm" in text else Family.REDUCTION
+        return KernelFamily.NORM if "rsqrt" in operations or "layer_norm" in text else KernelFamily.REDUCTION
     if operations and set(operations) <= {"_to_copy"}:
-        return Family.CONVERSION
-    return Family.COPY if operations and set(operations) <= _MOVES else Family.ELEMENTWISE
+        return KernelFamily.CONVERSION
+    return KernelFamily.COPY if operations and set(operations) <= _MOVES else KernelFamily.ELEMENTWISE
 
 
 _COMMUNICATION = re.compile(
@@ -249,7 +253,7 @@ def _communication(name: str, function: str, arguments: str) -> KernelKind | Non
         return None
     match = _NCCL.match(function)
     title = "" if match is None else _joined("NCCL", match["what"], match["how"])
-    return KernelKind(Family.COMMUNICATION, title, _library(name, function), _dtype(function))
+    return KernelKind(KernelFamily.COMMUNICATION, title, _library(name, function), _dtype(function))
 
 
 _ATEN_LOOP = re.compile(r"(?:vectorized|unrolled|legacy|index|manual)?_?elementwise_kernel|unrolled_elementwise")
@@ -277,12 +281,12 @@ def _aten_loop(name: str, function: str, arguments: str) -> KernelKind | None:
     match = _VECTOR.search(name)
     layout = f"vec{match[1]}" if match else ""
     if target := _cast_to(operation, arguments, dtype):
-        return KernelKind(Family.CONVERSION, _joined("cast to", target, layout), "PyTorch", dtype)
+        return KernelKind(KernelFamily.CONVERSION, _joined("cast to", target, layout), "PyTorch", dtype)
     if operation.startswith(("copy", "direct_copy")):
-        return KernelKind(Family.COPY, _joined("copy", dtype, layout), "PyTorch", dtype)
+        return KernelKind(KernelFamily.COPY, _joined("copy", dtype, layout), "PyTorch", dtype)
     if "index" in function or operation.startswith("index"):
-        return KernelKind(Family.COPY, _joined(operation or "index", dtype), "PyTorch", dtype)
-    return KernelKind(Family.ELEMENTWISE, _joined("elementwise", operation, dtype, layout), "PyTorch", dtype)
+        return KernelKind(KernelFamily.COPY, _joined(operation or "index", dtype), "PyTorch", dtype)
+    return KernelKind(KernelFamily.ELEMENTWISE, _joined("elementwise", operation, dtype, layout), "PyTorch", dtype)
 
 
 _COPY_TO = {"bfloat16_copy": "bf16", "float16_copy": "fp16", "float8_copy": "fp8"}
@@ -324,7 +328,9 @@ def _aten_reduction(name: str, function: str, arguments: str) -> KernelKind | No
     match = _REDUCTION_OPERATION.search(arguments)
     operation = match[1] if match else ""
     dtype = _dtype(arguments)
-    return KernelKind(Family.REDUCTION, _joined("reduce", _snake(operation).replace("_", ""), dtype), "PyTorch", dtype)
+    return KernelKind(
+        KernelFamily.REDUCTION, _joined("reduce", _snake(operation).replace("_", ""), dtype), "PyTorch", dtype
+    )
 
 
 _ROTARY = re.compile(r"rotary|(?<![a-z])rope(?![a-z])|applyrope|ropequantize", re.IGNORECASE)
@@ -350,7 +356,7 @@ def _attention(name: str, function: str, arguments: str) -> KernelKind | None:
     library = _library(name, function)
     # cuDNN writes "f16" for tensor instructions of any 16-bit type.
     dtype = "" if library == "cuDNN" else _dtype(function) or _dtype(arguments)
-    return KernelKind(Family.ATTENTION, _attention_title(name, function, library, dtype), library, dtype)
+    return KernelKind(KernelFamily.ATTENTION, _attention_title(name, function, library, dtype), library, dtype)
 
 
 def _attention_title(name: str, function: str, library: str, dtype: str) -> str:
@@ -407,7 +413,7 @@ def _convolution(name: str, function: str, arguments: str) -> KernelKind | None:
     library = _library(name, function)
     dtype, tile = _matrix_type(text) or _dtype(text), _tile(text)
     title = _joined("convolution", tile, dtype, library) if library and tile else ""
-    return KernelKind(Family.CONVOLUTION, title, library, dtype, tile)
+    return KernelKind(KernelFamily.CONVOLUTION, title, library, dtype, tile)
 
 
 def _norm(name: str, function: str, arguments: str) -> KernelKind | None:
@@ -416,7 +422,7 @@ def _norm(name: str, function: str, arguments: str) -> KernelKind | None:
         return None
     library, dtype = _library(name, function), _dtype(arguments or function)
     title = _joined(_own_name(function), dtype) if library and not function.startswith("_Z") else ""
-    return KernelKind(Family.NORM, title, library, dtype)
+    return KernelKind(KernelFamily.NORM, title, library, dtype)
 
 
 def _own_name(function: str) -> str:
@@ -429,7 +435,7 @@ def _gemv(name: str, function: str, arguments: str) -> KernelKind | None:
     library, dtype = _library(name, function), _dtype(arguments)
     variant = _gemvx_variant(function, arguments)
     title = _joined("GEMV", dtype, variant, library) if library else ""
-    return KernelKind(Family.GEMV, title, library, dtype)
+    return KernelKind(KernelFamily.GEMV, title, library, dtype)
 
 
 def _gemvx_variant(function: str, arguments: str) -> str:
@@ -446,7 +452,7 @@ def _gemm(name: str, function: str, arguments: str) -> KernelKind | None:
     library = _library(name, function)
     dtype = "" if "splitKreduce" in text else _matrix_type(text) or _dtype(text if inner else f"{function} {arguments}")
     tile = _matrix_tile(text, arguments)
-    return KernelKind(Family.GEMM, _gemm_title(text, library, dtype, tile), library, dtype, tile)
+    return KernelKind(KernelFamily.GEMM, _gemm_title(text, library, dtype, tile), library, dtype, tile)
 
 
 def _gemm_title(text: str, library: str, dtype: str, tile: str) -> str:
@@ -522,11 +528,11 @@ _ELEMENTWISE = re.compile(
     re.IGNORECASE,
 )
 _BY_WORD = (
-    (re.compile(r"top_?k", re.IGNORECASE), Family.REDUCTION),  # before what gathers its results
-    (_CONVERSION, Family.CONVERSION),
-    (_COPY, Family.COPY),
-    (_REDUCTION, Family.REDUCTION),
-    (_ELEMENTWISE, Family.ELEMENTWISE),
+    (re.compile(r"top_?k", re.IGNORECASE), KernelFamily.REDUCTION),  # before what gathers its results
+    (_CONVERSION, KernelFamily.CONVERSION),
+    (_COPY, KernelFamily.COPY),
+    (_REDUCTION, KernelFamily.REDUCTION),
+    (_ELEMENTWISE, KernelFamily.ELEMENTWISE),
 )
 _TITLED = frozenset({"vLLM", "FlashInfer", "PyTorch", "CUB", "TensorRT-LLM", "CuPy", "llama.cpp", "SGLang", "cuBLAS"})
 
@@ -538,9 +544,9 @@ def _cupy(name: str, function: str, arguments: str) -> KernelKind | None:
         return None
     types = [part for part in match[2].split("_") if part]
     if match[1] == "copy":
-        family = Family.COPY if len(set(types)) <= 1 else Family.CONVERSION
+        family = KernelFamily.COPY if len(set(types)) <= 1 else KernelFamily.CONVERSION
     else:
-        family = Family.REDUCTION if _REDUCTION.search(match[1]) else Family.ELEMENTWISE
+        family = KernelFamily.REDUCTION if _REDUCTION.search(match[1]) else KernelFamily.ELEMENTWISE
     return KernelKind(family, "", "CuPy", _dtype(match[2]))
 
 
@@ -548,7 +554,7 @@ def _rotary(name: str, function: str, arguments: str) -> KernelKind | None:
     if not _ROTARY.search(function.replace("_", " ")) or _CACHE_WRITE.search(function):
         return None
     library, dtype = _library(name, function), _dtype(arguments)
-    return KernelKind(Family.ELEMENTWISE, _joined("rotary embedding", dtype) if library else "", library, dtype)
+    return KernelKind(KernelFamily.ELEMENTWISE, _joined("rotary embedding", dtype) if library else "", library, dtype)
 
 
 def _by_word(name: str, function: str, arguments: str) -> KernelKind | None:
@@ -561,10 +567,10 @@ def _by_word(name: str, function: str, arguments: str) -> KernelKind | None:
     return None
 
 
-def _worded(family: Family, name: str, function: str, arguments: str) -> KernelKind:
+def _worded(family: KernelFamily, name: str, function: str, arguments: str) -> KernelKind:
     library, dtype = _library(name, function), _dtype(arguments or function)
-    if family is Family.COPY and "cpy" in function and _differ(arguments):
-        family = Family.CONVERSION
+    if family is KernelFamily.COPY and "cpy" in function and _differ(arguments):
+        family = KernelFamily.CONVERSION
     own_name = _own_name(function).replace("CatArrayBatchedCopy", "cat")
     # An opaque type tells its size in bytes.
     opaque = re.search(r"OpaqueType<(\d+)u?>", arguments)
@@ -586,13 +592,13 @@ _TELLERS = (
     _aten_reduction,
     _rotary,
     lambda name, function, arguments: (
-        _worded(Family.COPY, name, function, arguments) if _CACHE_WRITE.search(function) else None
+        _worded(KernelFamily.COPY, name, function, arguments) if _CACHE_WRITE.search(function) else None
     ),
     _attention,
     _convolution,
     _gemv,
     lambda name, function, arguments: (
-        _worded(Family.ROUTING, name, function, arguments) if _ROUTING.search(function) else None
+        _worded(KernelFamily.ROUTING, name, function, arguments) if _ROUTING.search(function) else None
     ),
     _norm,
     _gemm,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.nvtx_ranges import range_shares
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import Grouping, kernels_of
@@ -28,7 +28,7 @@ class FamilyShare:
         longest: Short names of its kernels with the most time, at most three.
     """
 
-    family: Family
+    family: KernelFamily
     kernels: int
     launches: int
     total_ns: float
@@ -43,7 +43,7 @@ OTHER_NOTABLE = 0.1
 
 def other_kinds(trace: Trace) -> str:
     """What "other" stands for, and what tells more, where much of the time is in it; else empty."""
-    share = next((one.share for one in family_shares(trace) if one.family is Family.OTHER), 0.0)
+    share = next((one.share for one in family_shares(trace) if one.family is KernelFamily.OTHER), 0.0)
     if share < OTHER_NOTABLE:
         return ""
     ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK.of(trace)
@@ -61,7 +61,7 @@ _MARK = Words(pytorch=f"{_PHASES} (torch.cuda.nvtx.range)", other=f"{_PHASES} (n
 def family_shares(trace: Trace) -> tuple[FamilyShare, ...]:
     """The families of a trace's kernels, the one with the most time first. Needs names and times alone."""
     kernels = kernels_of(trace)
-    rows: dict[Family, list[Row]] = defaultdict(list)
+    rows: dict[KernelFamily, list[Row]] = defaultdict(list)
     for row in kernels.groups(Grouping.NAME):
         rows[kernels.kind(row.launches[0]).family].append(row)
     shares = [

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counters import number
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import has_counters, kernels_of
 from llmtop.model import NS_PER_S
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from llmtop.analysis.kernels.table import Kernels
     from llmtop.model import Trace
 
-_STEPS = frozenset({Family.ELEMENTWISE, Family.NORM, Family.CONVERSION, Family.COPY, Family.REDUCTION})
+_STEPS = frozenset(
+    {KernelFamily.ELEMENTWISE, KernelFamily.NORM, KernelFamily.CONVERSION, KernelFamily.COPY, KernelFamily.REDUCTION}
+)
 _FUSIBLE_REDUCTIONS = ("reduce mean", "reduce sum", "reduce max", "reduce welford", "reduce norm")
 _SECTOR_BYTES = 32
 _STEPS_SHOWN = 4
@@ -141,12 +143,12 @@ def _runs(kernels: Kernels, launches: Sequence[int]) -> Iterator[list[int]]:
 def _is_chain(kernels: Kernels, run: Sequence[int]) -> bool:
     """Whether one kernel could take the place of the run: not of the same one again, nor of what only moves data."""
     different = {kernels.table.name_id[i] for i in run}
-    return len(different) > 1 and any(kernels.kind(i).family is not Family.COPY for i in run)
+    return len(different) > 1 and any(kernels.kind(i).family is not KernelFamily.COPY for i in run)
 
 
 def is_step(kind: KernelKind) -> bool:
     """Whether a kernel does a little to each element, or sums over rows, and so can be a part of another."""
-    if kind.family is Family.REDUCTION:
+    if kind.family is KernelFamily.REDUCTION:
         return kind.title.startswith(_FUSIBLE_REDUCTIONS)
     return kind.family in _STEPS
 

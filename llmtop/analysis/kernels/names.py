@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from llmtop.analysis.kernels.family import Family, kernel_kind
+from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.text import shorten
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+")
@@ -63,7 +63,7 @@ def shorten_kernel(short: str, width: int) -> str:
     >>> shorten_kernel("elementwise silu bf16 vec8", 24), shorten_kernel("GEMM 64x8 bf16 split-K nvjet<2x1>", 24)
     ('silu bf16 vec8', 'GEMM 64x8 bf… nvjet<2x1>')
     """
-    return short if len(short) <= width else shorten(short.removeprefix(f"{Family.ELEMENTWISE} "), width)
+    return short if len(short) <= width else shorten(short.removeprefix(f"{KernelFamily.ELEMENTWISE} "), width)
 
 
 def _suffixes(names: Sequence[str], *, has_title: bool) -> Iterable[str]:

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 
 from llmtop import whats
-from llmtop.analysis.gpus.models import Gpu, find_gpu
+from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traffic, kernel_bound, lean
@@ -134,7 +134,7 @@ def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str =
     )
 
 
-def _bound_of(metrics: Counters, traffic: Traffic | Unknown, board: Gpu | Unknown) -> Verdict | Unknown:
+def _bound_of(metrics: Counters, traffic: Traffic | Unknown, board: GpuModel | Unknown) -> Verdict | Unknown:
     verdict = kernel_bound(metrics)
     fraction = None if isinstance(traffic, Unknown) else traffic.fraction
     if isinstance(verdict, Verdict) or fraction is None:
@@ -149,7 +149,7 @@ def _roof_of_traffic(bound: Verdict | Unknown, traffic: Traffic | Unknown) -> fl
     return traffic.fraction if is_at_dram and isinstance(traffic, Traffic) else None
 
 
-def sm_count(metrics: Counters, board: Gpu | Unknown) -> float | None:
+def sm_count(metrics: Counters, board: GpuModel | Unknown) -> float | None:
     """Streaming multiprocessors of the GPU; None where neither the report nor the table of GPUs says."""
     counted = first(metrics, c.SM_COUNT)
     return counted or (None if isinstance(board, Unknown) else float(board.sm) or None)
@@ -393,7 +393,7 @@ def has_counters(trace: Trace) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _ColumnField:
     """A column with how its cells are made."""
 
     column: Column
@@ -544,30 +544,32 @@ def dimensions(size: Dim3) -> str:
     return f"{x}x{y}x{z}" if z != 1 else f"{x}x{y}" if y != 1 else str(x)
 
 
-_NAME = _Field(
+_NAME = _ColumnField(
     Column("name", "kernel", width=0, shrink=0, help="short name: what tells it from the others stays"), _name
 )
-_SHAPED_NAME = _Field(
+_SHAPED_NAME = _ColumnField(
     Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
     _shaped_name,
 )
-_EACH_RANGE = _Field(Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range)
-_RANGE = _Field(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
-_IN_RANGE = _Field(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
-_SHARE = _Field(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
-_CALLS = _Field(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
-_DURATION = _Field(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
+_EACH_RANGE = _ColumnField(
+    Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range
+)
+_RANGE = _ColumnField(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
+_IN_RANGE = _ColumnField(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
+_SHARE = _ColumnField(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
+_CALLS = _ColumnField(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
+_DURATION = _ColumnField(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
 _STATISTICS = (
-    _Field(Column("mean", "mean", "ns", 8, 8, "of the calls"), _mean),
-    _Field(Column("min", "min", "ns", 8, 10, "of the calls"), _shortest),
-    _Field(Column("max", "max", "ns", 8, 9, "of the calls"), _longest),
+    _ColumnField(Column("mean", "mean", "ns", 8, 8, "of the calls"), _mean),
+    _ColumnField(Column("min", "min", "ns", 8, 10, "of the calls"), _shortest),
+    _ColumnField(Column("max", "max", "ns", 8, 9, "of the calls"), _longest),
 )
 _JUDGED = (
-    _Field(
+    _ColumnField(
         Column("bound", "bound", "", 8, 2, "latency: compute and memory both below 60 % of peak; else which leads"),
         _bound,
     ),
-    _Field(
+    _ColumnField(
         Column(
             "roofline",
             "roof",
@@ -578,30 +580,34 @@ _JUDGED = (
         ),
         _roofline,
     ),
-    _Field(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
-    _Field(
+    _ColumnField(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
+    _ColumnField(
         Column("stall", "top stall", "", 22, 5, "what warps wait for most, and its share of the waiting"), _top_stall
     ),
 )
 _MEMORY = (
-    _Field(
+    _ColumnField(
         Column("dram", "DRAM", "bytes/s", 9, 11, "bytes to and from DRAM a second, of one call"),
         _traffic_cell,
     ),
-    _Field(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
-    _Field(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
-    _Field(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
-    _Field(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
-    _Field(Column("class", "leans to", "", 8, 16, "SM % less DRAM %: above 5 SM, below -5 DRAM; no bound"), _class),
+    _ColumnField(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
+    _ColumnField(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
+    _ColumnField(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
+    _ColumnField(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
+    _ColumnField(
+        Column("class", "leans to", "", 8, 16, "SM % less DRAM %: above 5 SM, below -5 DRAM; no bound"), _class
+    ),
 )
-_FAMILY = _Field(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
-_REGISTERS = _Field(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
-_SHARED = _Field(Column("shared", "shared", "bytes", 9, 10, "shared memory of a block, static and dynamic"), _shared)
+_FAMILY = _ColumnField(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
+_REGISTERS = _ColumnField(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
+_SHARED = _ColumnField(
+    Column("shared", "shared", "bytes", 9, 10, "shared memory of a block, static and dynamic"), _shared
+)
 _SHAPE = (
-    _Field(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
-    _Field(Column("block", "block", "", 9, 6, "threads of a block"), _block),
+    _ColumnField(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
+    _ColumnField(Column("block", "block", "", 9, 6, "threads of a block"), _block),
 )
-_ORDER = _Field(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
+_ORDER = _ColumnField(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
 _COUNTED = {
@@ -655,7 +661,7 @@ class KernelRows:
         return tuple(field.column for field in self._fields)
 
     @property
-    def _fields(self) -> tuple[_Field, ...]:
+    def _fields(self) -> tuple[_ColumnField, ...]:
         fields = (_TIMED if self.kernels.table.details is None else _COUNTED)[self.grouping]
         return (_NAME, *fields[1:]) if self.is_shape_shown and self.grouping is Grouping.SHAPE else fields
 

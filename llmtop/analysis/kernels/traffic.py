@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llmtop.analysis.gpus.models import Gpu
+from llmtop.analysis.gpus.models import GpuModel
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number, product, total
 from llmtop.model import NS_PER_S, Unknown
@@ -60,7 +60,7 @@ def _sum(metrics: Counters, names: tuple[str, ...], suffix: str) -> float | None
     return total(number(metrics, name + suffix) for name in names)
 
 
-def dram_traffic(metrics: Counters, duration_ns: float | None, gpu: Gpu | Unknown) -> Traffic | Unknown:
+def dram_traffic(metrics: Counters, duration_ns: float | None, gpu: GpuModel | Unknown) -> Traffic | Unknown:
     """The traffic of one launch.
 
     Args:
@@ -79,7 +79,7 @@ def dram_traffic(metrics: Counters, duration_ns: float | None, gpu: Gpu | Unknow
     return Traffic(rate, *_peak(metrics, rate, gpu, source))
 
 
-def _peak(metrics: Counters, rate: float, gpu: Gpu | Unknown, source: str) -> tuple[float | None, str]:
+def _peak(metrics: Counters, rate: float, gpu: GpuModel | Unknown, source: str) -> tuple[float | None, str]:
     clock = number(metrics, "dram__cycles_elapsed.avg.per_second")
     if counted := product(number(metrics, "dram__bytes.sum.peak_sustained"), clock):
         return counted, source

@@ -11,7 +11,7 @@ from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.rules.signals import is_awaited, is_starting
 from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, target_gpus, why_no_gpu
 from llmtop.analysis.server.liveness import Life, liveness
-from llmtop.analysis.server.objectives import Judged, judged
+from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerView, server_load
 from llmtop.model import NS_PER_S, Fact, Trace, TrackKind, Unknown
 
@@ -95,7 +95,7 @@ def _probes(trace: Trace) -> str:
     return next(said, "")
 
 
-def _kept(verdicts: Iterable[Judged]) -> Iterator[tuple[str, bool]]:
+def _kept(verdicts: Iterable[JudgedObjective]) -> Iterator[tuple[str, bool]]:
     """One that is missed is known though others are not."""
     by_name: dict[str, list[bool | Unknown]] = {}
     for one in verdicts:

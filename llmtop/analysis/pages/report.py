@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llmtop import whats
 from llmtop.analysis.kernels.counters import Counters
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import (
     Dim3,
     KernelFacts,
@@ -36,7 +36,7 @@ class Entry:
 
     name: str
     short: str
-    family: Family
+    family: KernelFamily
     demangled: str
     grid: Dim3
     block: Dim3

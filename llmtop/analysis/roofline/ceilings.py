@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.gpus.models import Gpu, dram_peak, find_gpu, precision_of
+from llmtop.analysis.gpus.models import GpuModel, dram_peak, find_gpu, precision_of
 from llmtop.model import Quantity, Unknown
 from llmtop.units import si
 
@@ -28,7 +28,7 @@ class Ceilings:
         count: How many GPUs of this kind stand under these ceilings together.
     """
 
-    gpu: Gpu
+    gpu: GpuModel
     memory: Quantity
     published_mhz: float
     precision: str

@@ -15,7 +15,7 @@ from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     NO_INPUT_WAITS,
     FrontHerd,
-    Watched,
+    ServerThread,
     drivers,
     front_herds,
     says_on_cpu,
@@ -94,14 +94,14 @@ def _action(trace: Trace) -> str:
     )
 
 
-def _has_time_left(thread: Watched) -> bool:
+def _has_time_left(thread: ServerThread) -> bool:
     """It waits for input; or it does not work all the time, and nothing else holds it up."""
     return thread.input_wait >= _WAITS or (
         thread.shares.working < ALL_THE_TIME and thread.blocked_on(NO_INPUT_WAITS) < _WAITS
     )
 
 
-def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Finding:
+def _finding(trace: Trace, busiest: ServerThread, waiting: Sequence[ServerThread]) -> Finding:
     numbers = (slow_scrape(trace), requests(trace), gpu_activity(trace))
     queued = [says_run_queue(trace, busiest)] if busiest.shares.run_queue >= _NOTABLE else []
     return Finding(
@@ -123,7 +123,7 @@ def _finding(trace: Trace, busiest: Watched, waiting: Sequence[Watched]) -> Find
     )
 
 
-def _late(trace: Trace, waiting: Sequence[Watched]) -> str:
+def _late(trace: Trace, waiting: Sequence[ServerThread]) -> str:
     if waiting and all(thread.input_wait >= _WAITS for thread in waiting):
         return f", {waiting[0].name} waits for it"
     late = slow_scrape(trace)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis.gpus.models import Gpu, find_gpu
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.gpus.models import GpuModel, find_gpu
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace
 
 id = "attention-variant"
@@ -67,10 +67,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "attention in an older variant")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the newer variant saves; None where there is none, or the GPU is not known."""
     gpu, name = find_gpu(judged.kernels.gpu), judged.kernels.table.name(judged.launch)
-    if judged.kind.family is not Family.ATTENTION or not isinstance(gpu, Gpu):
+    if judged.kind.family is not KernelFamily.ATTENTION or not isinstance(gpu, GpuModel):
         return None
     for variant in _VARIANTS:
         if gpu.architecture in variant.architectures and variant.pattern.search(name):

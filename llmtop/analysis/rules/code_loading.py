@@ -13,7 +13,7 @@ from llmtop.analysis.timeline.host import LAUNCH_GAP_NS
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.timeline.account import GpuIdle
+    from llmtop.analysis.timeline.account import GpuAccount
     from llmtop.model import Finding, SpanTable, Trace
 
 id = "code-loading"
@@ -97,7 +97,7 @@ def _evidence(late: float | None) -> Iterator[str]:
         yield f"{percent(100 * late)} of the time in such calls comes after the first third of the GPU's work (nsys)"
 
 
-def _late_share(trace: Trace, gpu: GpuIdle) -> float | None:
+def _late_share(trace: Trace, gpu: GpuAccount) -> float | None:
     """Of the time in such calls, what begins after the start of the GPU's work; None without any."""
     start_ns = gpu.first_ns + _START * (gpu.last_ns - gpu.first_ns)
     early = late = 0

@@ -27,7 +27,7 @@ from llmtop.analysis.rules.signals import (
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     GPU_WAITS,
-    Watched,
+    ServerThread,
     drivers,
     engine,
     says_in_sync,
@@ -85,7 +85,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         )
 
 
-def _in_kernel(trace: Trace, bound: Watched) -> Signal | None:
+def _in_kernel(trace: Trace, bound: ServerThread) -> Signal | None:
     """Half of the process's CPU time and more goes by in the kernel: what it asks for there is the cause."""
     process = ids.process(bound.row.pid)
     used, system, faults = (
@@ -99,7 +99,7 @@ def _in_kernel(trace: Trace, bound: Watched) -> Signal | None:
     return Signal(faults or 0.0, f"{text} ({source_of(trace, process, v.PROCESS_SYSTEM)})")
 
 
-def _action(trace: Trace, bound: Watched) -> str:
+def _action(trace: Trace, bound: ServerThread) -> str:
     if (kernel := _in_kernel(trace, bound)) is not None:
         if kernel.value >= _MANY_FAULTS_PER_S:
             return (
@@ -131,7 +131,7 @@ def _says_prompts(trace: Trace) -> str:
     return "" if prompts is None else f", {100 * prompts.value:.0f} % of its tokens are prompts'"
 
 
-def _bound(trace: Trace) -> Watched | None:
+def _bound(trace: Trace) -> ServerThread | None:
     """The engine's thread, or a worker's while the engine rests: one spins while the other works."""
     first = engine(trace)
     if first is None or _never_rests(trace, first):
@@ -140,14 +140,14 @@ def _bound(trace: Trace) -> Watched | None:
     return busy[0] if busy and first.shares.working < _MOST else None
 
 
-def _never_rests(trace: Trace, thread: Watched) -> bool:
+def _never_rests(trace: Trace, thread: ServerThread) -> bool:
     """It works most of the time, sleeps next to none, and does not spin between its work."""
     shares = thread.shares
     awake = shares.working + shares.run_queue + (shares.in_cuda_sync or 0.0)
     return shares.working >= _MOST and awake >= ALL_THE_TIME and not spins(trace, thread)
 
 
-def _is_harmful(trace: Trace, bound: Watched) -> bool:
+def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
     if not own_gpus(trace):
         uses_one_unseen = launches(trace) is not None or bound.blocked_on(GPU_WAITS) > 0
         return is_loaded(trace) is True and not uses_one_unseen
@@ -156,7 +156,7 @@ def _is_harmful(trace: Trace, bound: Watched) -> bool:
     return is_gpu_waiting(trace, below) is True
 
 
-def _lacks_sync(trace: Trace, bound: Watched) -> Unknown | None:
+def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:
     """Where a GPU idles for less than half of the time, only probes tell a thread that works from one that waits."""
     if bound.shares.in_cuda_sync is not None or is_gpu_waiting(trace, GPU_IDLE_PERCENT) is not True:
         return None
@@ -164,7 +164,7 @@ def _lacks_sync(trace: Trace, bound: Watched) -> Unknown | None:
     return told or Unknown("no probe tells yet whether its thread works or waits for the GPU", "look for longer")
 
 
-def _evidence(trace: Trace, bound: Watched) -> Iterator[str]:
+def _evidence(trace: Trace, bound: ServerThread) -> Iterator[str]:
     yield says_on_cpu(trace, bound)
     if bound.shares.in_cuda_sync is not None:
         yield says_in_sync(trace, bound)

@@ -28,7 +28,7 @@ from llmtop.analysis.rules.signals import (
 from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
     RUN_QUEUE_SHARE,
-    Watched,
+    ServerThread,
     found_at_gil,
     front_herds,
     fronts,
@@ -90,7 +90,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield _finding(trace, thread)
 
 
-def _has_work(trace: Trace, known: Sequence[Watched]) -> bool:
+def _has_work(trace: Trace, known: Sequence[ServerThread]) -> bool:
     """Requests all the time; or most of it, and loops that sleep for half of the time longer than without any."""
     share = share_at_hand(trace)
     sleep_too_much = all(thread.shares.blocked_total - (1 - share) >= _ASLEEP for thread in known)
@@ -114,7 +114,7 @@ def _may_work(trace: Trace) -> bool:
     return activity is None or activity.value >= GPU_STARVED_PERCENT or is_fed
 
 
-def _finding(trace: Trace, thread: Watched | None) -> Finding:
+def _finding(trace: Trace, thread: ServerThread | None) -> Finding:
     load, activity = requests(trace), gpu_activity(trace)
     signals = [signal for signal in (load, activity) if signal is not None]
     gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
@@ -136,7 +136,7 @@ def _finding(trace: Trace, thread: Watched | None) -> Finding:
     )
 
 
-def _says(trace: Trace, thread: Watched | None, is_gil: bool) -> str:
+def _says(trace: Trace, thread: ServerThread | None, is_gil: bool) -> str:
     if thread is None:
         return "the CPU side does not feed the GPU"
     if is_gil:
@@ -146,7 +146,7 @@ def _says(trace: Trace, thread: Watched | None, is_gil: bool) -> str:
     return f"{thread.name} waits: {spent_text(thread)}{turns}"
 
 
-def _action(thread: Watched | None, is_gil: bool) -> str:
+def _action(thread: ServerThread | None, is_gil: bool) -> str:
     if thread is None:
         return "look at the engine's threads: which one is on a CPU, which one waits"
     if is_gil:
@@ -154,7 +154,7 @@ def _action(thread: Watched | None, is_gil: bool) -> str:
     return next((text for cause, text in _ACTIONS.items() if cause == thread.shares.main_cause), _OTHERWISE)
 
 
-def _others(trace: Trace, waits: Watched) -> Iterator[str]:
+def _others(trace: Trace, waits: ServerThread) -> Iterator[str]:
     """Who may be waited for: threads of the same process beside the loop, and the API server's busiest."""
     helpers = _helpers(trace, waits)
     is_locked = waits.shares.main_cause == v.ThreadCause.FUTEX
@@ -164,18 +164,18 @@ def _others(trace: Trace, waits: Watched) -> Iterator[str]:
         yield says_spent(trace, front)
 
 
-def _helpers(trace: Trace, waits: Watched) -> Sequence[Watched]:
+def _helpers(trace: Trace, waits: ServerThread) -> Sequence[ServerThread]:
     beside = [one for one in threads(trace) if one.row.pid == waits.row.pid and one.track != waits.track]
     return sorted((one for one in beside if one.awake >= _HELPS), key=lambda one: -one.awake)
 
 
-def _rivals(waits: Watched, helpers: Sequence[Watched]) -> Sequence[Watched]:
+def _rivals(waits: ServerThread, helpers: Sequence[ServerThread]) -> Sequence[ServerThread]:
     """Threads that make one core together and else wait for a futex: the GIL's mark, but a lock's too."""
     taking_turns = herd((waits, *helpers))
     return [one for one in (waits, *helpers) if one in taking_turns]
 
 
-def _take_turns(rivals: Sequence[Watched]) -> str:
+def _take_turns(rivals: Sequence[ServerThread]) -> str:
     if not rivals:
         return ""
     cores = sum(one.shares.on_cpu for one in rivals)

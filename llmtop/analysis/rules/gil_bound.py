@@ -13,7 +13,7 @@ from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, is_gpu_waiting, says_idle, says_waiting
-from llmtop.analysis.rules.thread_signals import Watched, found_at_gil, gil_waits, threads
+from llmtop.analysis.rules.thread_signals import ServerThread, found_at_gil, gil_waits, threads
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import source as read_by
 from llmtop.analysis.series.readings import told_why_absent
@@ -58,7 +58,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 
 def _finding(
-    trace: Trace, pid: int, timed: Signal | None, found: Signal | None, turns: tuple[Sequence[Watched], str]
+    trace: Trace, pid: int, timed: Signal | None, found: Signal | None, turns: tuple[Sequence[ServerThread], str]
 ) -> Finding:
     rivals, text = turns
     name = rivals[0].row.role or rivals[0].name
@@ -94,12 +94,12 @@ def _lacks_waits(trace: Trace, pid: int) -> Unknown | None:
     return told_why_absent(trace, ids.process(pid), v.SYSCALL_TIMED) or Unknown("no probe times its futex calls")
 
 
-def _turns(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:
+def _turns(trace: Trace, members: Sequence[ServerThread]) -> tuple[Sequence[ServerThread], str] | None:
     """Who takes turns, and how that is known: by looks at the GIL's owner, else by the threads' clocks."""
     return _owners(trace, members) or _one_core(members)
 
 
-def _owners(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched], str] | None:
+def _owners(trace: Trace, members: Sequence[ServerThread]) -> tuple[Sequence[ServerThread], str] | None:
     looks, held = (
         {one.track: _grown(trace, one.track, metric) for one in members}
         for metric in (v.THREAD_GIL_SAMPLES, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
@@ -115,7 +115,7 @@ def _owners(trace: Trace, members: Sequence[Watched]) -> tuple[Sequence[Watched]
     return rivals, f"the GIL goes round: {shown} of {most:.0f} looks ({where})"
 
 
-def _one_core(members: Iterable[Watched]) -> tuple[Sequence[Watched], str] | None:
+def _one_core(members: Iterable[ServerThread]) -> tuple[Sequence[ServerThread], str] | None:
     rivals = [one for one in members if one.shares.on_cpu >= _EACH and _waits_in_futex(one)]
     rivals.sort(key=lambda one: -one.shares.on_cpu)
     cores = sum(one.shares.on_cpu for one in rivals)
@@ -129,7 +129,7 @@ def _one_core(members: Iterable[Watched]) -> tuple[Sequence[Watched], str] | Non
     return rivals, f"{len(rivals)} threads make {cores:.2f} cores together and else wait in futex: {shown} (schedstat)"
 
 
-def _waits_in_futex(thread: Watched) -> bool:
+def _waits_in_futex(thread: ServerThread) -> bool:
     asleep = thread.shares.blocked_total
     return thread.blocked_on((v.ThreadCause.FUTEX,)) >= _IN_FUTEX * asleep > 0
 

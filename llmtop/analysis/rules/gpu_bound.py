@@ -15,7 +15,7 @@ from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, 
 from llmtop.analysis.rules.thread_signals import (
     GPU_WAITS,
     RUN_QUEUE_SHARE,
-    Watched,
+    ServerThread,
     drivers,
     says_blocked,
     says_in_sync,
@@ -66,7 +66,7 @@ def _praise(trace: Trace) -> str:
     return "" if missed(trace) else ", healthy"
 
 
-def _evidence(trace: Trace, loops: list[Watched]) -> tuple[str, ...]:
+def _evidence(trace: Trace, loops: list[ServerThread]) -> tuple[str, ...]:
     """The second signal: what says that the CPU side waits. The first is that the GPU works."""
     queue = says_run_queue(trace, max(loops, key=lambda thread: thread.shares.run_queue))
     waiter = loops[0]
@@ -76,7 +76,7 @@ def _evidence(trace: Trace, loops: list[Watched]) -> tuple[str, ...]:
     return (queue,) if is_loaded(trace) and is_gpu_busy(trace, _NEVER_IDLE_PERCENT) else ()
 
 
-def _waits(thread: Watched) -> float:
+def _waits(thread: ServerThread) -> float:
     return max(thread.shares.in_cuda_sync or 0.0, thread.blocked_on(GPU_WAITS))
 
 

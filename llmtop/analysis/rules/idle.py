@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import stakes
-from llmtop.analysis.timeline.account import AFTER, BEFORE, GpuIdle, IdlePart, idle_account
+from llmtop.analysis.timeline.account import AFTER, BEFORE, GpuAccount, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.timeline.sums import NOT_TRACED
@@ -45,7 +45,7 @@ def culprit(part: IdlePart) -> Cause:
     return part.cause
 
 
-def largest(gpu: GpuIdle) -> Cause | None:
+def largest(gpu: GpuAccount) -> Cause | None:
     """The culprit of most of a GPU's idle time; None where most lies before its first and after its last work."""
     by_culprit: Counter[Cause | None] = Counter()
     for part in gpu.parts:
@@ -61,7 +61,7 @@ class Loss:
         parts: By cause and name, the largest first, together `ns`; `details` are the same as the account has them.
     """
 
-    gpu: GpuIdle
+    gpu: GpuAccount
     ns: int
     parts: tuple[IdlePart, ...]
     details: tuple[IdlePart, ...]

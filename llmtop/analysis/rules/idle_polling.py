@@ -11,7 +11,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import GPU_QUIET_PERCENT, Signal, gpu_activity, is_loaded, no_requests
-from llmtop.analysis.rules.thread_signals import Watched, drivers, says_on_cpu, says_spent, threads
+from llmtop.analysis.rules.thread_signals import ServerThread, drivers, says_on_cpu, says_spent, threads
 from llmtop.analysis.series.readings import told_why_absent
 from llmtop.analysis.server.configuration import switch_on
 from llmtop.analysis.threads.probes import AWAKE
@@ -78,7 +78,7 @@ def _action(trace: Trace) -> str:
     return f"nothing is wrong; to free the cores: {sleep}" if sleep else "nothing is wrong"
 
 
-def _polls(thread: Watched) -> bool:
+def _polls(thread: ServerThread) -> bool:
     return thread.awake >= AWAKE and (thread.shares.polling or 0.0) >= _MOSTLY
 
 
@@ -92,5 +92,5 @@ def _nothing_to_do(trace: Trace) -> str:
     return activity.text if activity is not None and is_quiet and is_loaded(trace) is None else ""
 
 
-def _names(polling: Sequence[Watched]) -> str:
+def _names(polling: Sequence[ServerThread]) -> str:
     return polling[0].name if len(polling) == 1 else f"{polling[0].name} and {len(polling) - 1} more threads"

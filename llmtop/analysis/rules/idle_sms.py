@@ -11,9 +11,9 @@ from typing import Final
 
 from llmtop import ids
 from llmtop.analysis.kernels.counters import LAUNCH, OCCUPANCY
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import dimensions, has_counters
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, KernelTable, Trace
 from llmtop.units import duration
 
@@ -52,10 +52,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         yield from findings(id, source, claims, "most SMs have no block")
 
 
-def _claim(judged: Judged) -> Claim | None:
+def _claim(judged: JudgedKernel) -> Claim | None:
     sms, blocks = _sms(judged), prod(judged.kernels.grid(judged.launch))
     is_meant = (
-        judged.row.mean_ns < _MEANT_NS or judged.kind.family is Family.COMMUNICATION or _WAITS.search(judged.name)
+        judged.row.mean_ns < _MEANT_NS or judged.kind.family is KernelFamily.COMMUNICATION or _WAITS.search(judged.name)
     )
     if not sms or is_meant or not 0 < blocks <= _FILLED * sms or not _is_alone(judged):
         return None
@@ -70,14 +70,14 @@ def _claim(judged: Judged) -> Claim | None:
     )
 
 
-def _sms(judged: Judged) -> int:
+def _sms(judged: JudgedKernel) -> int:
     """How many the file says that its GPU has; 0 where it does not."""
     track = judged.trace.tracks.get(ids.gpu(judged.kernels.table.device[judged.launch]))
     sms = None if track is None else track.facts.get("sm_count")
     return sms if isinstance(sms, int) else 0
 
 
-def _is_alone(judged: Judged) -> bool:
+def _is_alone(judged: JudgedKernel) -> bool:
     """Whether no other kernel of its GPU runs beside it for most of its time."""
     table, device = judged.kernels.table, judged.kernels.table.device[judged.launch]
     rows = sorted((i for i, own in enumerate(table.device) if own == device), key=table.start_ns.__getitem__)

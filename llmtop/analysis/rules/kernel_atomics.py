@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, busy_share, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
 
@@ -27,7 +27,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "contended atomic updates")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known, or another one's code."""
     atomic = _asked(judged, "atom", "red")
     share = quotient(atomic, atomic + _asked(judged, "ld", "st"))
@@ -47,16 +47,16 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _asked(judged: Judged, *operations: str) -> float:
+def _asked(judged: JudgedKernel, *operations: str) -> float:
     return sum(judged.counter(_REQUESTS.format(operation)) or 0.0 for operation in operations)
 
 
-def _beyond_dram(judged: Judged) -> float:
+def _beyond_dram(judged: JudgedKernel) -> float:
     """The share of its time that the bytes themselves do not take; all of it where they were not counted."""
     verdict = judged.verdict
     return 1.0 if verdict is None or verdict.dram is None else max(0.0, 1.0 - verdict.dram / 100)
 
 
-def _held_up(judged: Judged) -> float:
+def _held_up(judged: JudgedKernel) -> float:
     waiting = judged.stalled("long_scoreboard", "lg_throttle", "drain", "membar", "mio_throttle")
     return max(waiting, busy_share(judged))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, at_most, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, at_most, busy_share, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
 
@@ -25,7 +25,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "bank conflicts in shared memory")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known, or another one's code."""
     conflicts, wavefronts = _total(judged, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"), _waves(judged)
     if not wavefronts or conflicts / wavefronts < _NOTABLE_SHARE or judged.kind.library:
@@ -47,15 +47,15 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _waves(judged: Judged) -> float:
+def _waves(judged: JudgedKernel) -> float:
     return _total(judged, "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum")
 
 
-def _total(judged: Judged, name: str) -> float:
+def _total(judged: JudgedKernel, name: str) -> float:
     return sum(judged.counter(name.format(operation)) or 0.0 for operation in _OPERATIONS)
 
 
-def _worst(judged: Judged) -> str:
+def _worst(judged: JudgedKernel) -> str:
     conflicts = {
         title: judged.counter(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum") or 0.0
         for op, title in _OPERATIONS.items()
@@ -63,7 +63,7 @@ def _worst(judged: Judged) -> str:
     return f"shared {max(conflicts, key=lambda title: conflicts[title])}"
 
 
-def _held_up(judged: Judged) -> float:
+def _held_up(judged: JudgedKernel) -> float:
     """How much of the time shared memory is the limit: its pipe's use, or the waiting for it where that is more."""
     used = judged.counter(_PIPE)
     waiting = judged.stalled("mio_throttle", "short_scoreboard")

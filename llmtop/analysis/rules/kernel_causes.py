@@ -15,7 +15,7 @@ from llmtop.analysis.rules import (
     kernel_uncoalesced,
     kernel_uneven,
 )
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel
 
 PARTICULAR = (
     kernel_uncoalesced,
@@ -33,11 +33,11 @@ _MUCH = 0.15
 
 
 @lru_cache(maxsize=4096)
-def claims(judged: Judged) -> tuple[Claim, ...]:
+def claims(judged: JudgedKernel) -> tuple[Claim, ...]:
     """What is particular to this kernel."""
     return tuple(claim for rule in PARTICULAR if (claim := rule.judge(judged)) is not None)
 
 
-def is_explained(judged: Judged) -> bool:
+def is_explained(judged: JudgedKernel) -> bool:
     """Whether one of them accounts for much of its time."""
     return any(claim.at_stake_ns >= _MUCH * judged.row.total_ns for claim in claims(judged))

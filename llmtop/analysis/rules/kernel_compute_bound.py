@@ -11,7 +11,7 @@ from llmtop.analysis.kernels.double_precision import OPCODES, Divisions, fp64_di
 from llmtop.analysis.kernels.roofline import KernelRoofline, Rate
 from llmtop.analysis.rules import kernel_enough_warps
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
@@ -112,7 +112,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "compute-bound")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the SMs are busy with; None where they are not the limit, or for a reason that another rule names."""
     verdict = judged.verdict
     if verdict is None or not _is_limit(verdict) or is_explained(judged) or is_waiting(judged):
@@ -139,19 +139,19 @@ def _is_limit(verdict: Verdict) -> bool:
     return verdict.bound is Bound.COMPUTE or (verdict.bound is Bound.BALANCED and is_busier)
 
 
-def busiest_pipe(judged: Judged) -> tuple[_Pipe, float] | None:
+def busiest_pipe(judged: JudgedKernel) -> tuple[_Pipe, float] | None:
     """The pipe with the most use, in %; None where none was collected or none is what the SMs are busy with."""
     used = [(pipe, value) for pipe in _PIPES if (value := c.first(judged.metrics, pipe.names)) is not None]
     busiest = max(used, key=lambda pair: pair[1], default=None)
     return busiest if busiest is not None and busiest[1] >= _BUSY_PERCENT else None
 
 
-def _is_near_its_roof(judged: Judged) -> bool:
+def _is_near_its_roof(judged: JudgedKernel) -> bool:
     roofline = judged.facts.roofline
     return isinstance(roofline, KernelRoofline) and bool(roofline.work) and roofline.work[0].fraction >= _NEAR_ROOF
 
 
-def _action(judged: Judged, pipe: _Pipe | None) -> str:
+def _action(judged: JudgedKernel, pipe: _Pipe | None) -> str:
     if pipe is _TENSOR:
         return pipe.action
     if judged.kind.library:
@@ -169,21 +169,21 @@ def _action(judged: Judged, pipe: _Pipe | None) -> str:
     return _UNKNOWN
 
 
-def _fp64_action(judged: Judged) -> str:
+def _fp64_action(judged: JudgedKernel) -> str:
     rate = fp64_rate(judged.metrics, judged.kernels.gpu)
     slower = "" if rate is None else f" (FP64 has 1/{rate.fp32_per_fp64:.0f} of the FP32 rate here: {rate.source})"
     first = "divide less (multiply by a reciprocal that is computed once); then " if _divisions(judged) else ""
     return f"{first}{_FP64.action}{slower}"
 
 
-def _divisions(judged: Judged) -> Divisions | None:
+def _divisions(judged: JudgedKernel) -> Divisions | None:
     """Where they are a notable part of the FP64 work."""
     details = judged.kernels.table.details
     divisions = None if details is None else fp64_divisions(details.instances(judged.launch, OPCODES))
     return divisions if divisions is not None and divisions.share >= _NOTABLE_DIVISIONS else None
 
 
-def _stake(judged: Judged, pipe: tuple[_Pipe, float] | None) -> tuple[float, str]:
+def _stake(judged: JudgedKernel, pipe: tuple[_Pipe, float] | None) -> tuple[float, str]:
     """What is left up to high use; of the FP64 pipe's time, what its action would save where that is more."""
     if pipe is None or pipe[0] is not _FP64 or judged.kind.library:
         return judged.slack_ns, SLACK
@@ -197,7 +197,7 @@ def _stake(judged: Judged, pipe: tuple[_Pipe, float] | None) -> tuple[float, str
     return (saved_ns, basis) if saved_ns > judged.slack_ns else (judged.slack_ns, SLACK)
 
 
-def _evidence(judged: Judged, pipe: tuple[_Pipe, float] | None) -> Iterator[str]:
+def _evidence(judged: JudgedKernel, pipe: tuple[_Pipe, float] | None) -> Iterator[str]:
     roofline = judged.facts.roofline
     rates = () if isinstance(roofline, Unknown) else roofline.work
     for rate in rates:
@@ -215,7 +215,7 @@ def _evidence(judged: Judged, pipe: tuple[_Pipe, float] | None) -> Iterator[str]
         yield f"issue slots {percent(100 * issuing)} used (ncu)"
 
 
-def _busier_than_its_rate(judged: Judged, pipe: _Pipe, rate: Rate) -> Iterator[str]:
+def _busier_than_its_rate(judged: JudgedKernel, pipe: _Pipe, rate: Rate) -> Iterator[str]:
     """Why a pipe can be much busier than its share of the peak says."""
     # Of all cycles, as the rate is: of the active ones it is busier wherever SMs rest.
     percents = c.first(judged.metrics, (name for name in pipe.names if name.endswith("elapsed")))

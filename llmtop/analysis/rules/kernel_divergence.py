@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters as c
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent
@@ -26,7 +26,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "diverging warps")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes: issue slots for threads that are off, as far as issuing is what takes the time."""
     # Predicated-off threads cost the same, but are one short branch turned into no branch: fewer of both tells.
     active = judged.counter("smsp__thread_inst_executed_per_inst_executed.ratio")

@@ -13,7 +13,7 @@ from llmtop.analysis.rules.kernel_evidence import (
     HIGH_USE_PERCENT,
     SLACK,
     Claim,
-    Judged,
+    JudgedKernel,
     findings,
     heavy,
     occupancy_text,
@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 @lru_cache(maxsize=4096)
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What is left up to high use; None where another reason leads, a pipe is full, or it is not known.
 
     A pipe that is full is what warps queue for; which one is for another rule to say.

@@ -34,7 +34,7 @@ WORTHWHILE_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class JudgedKernel:
     """A kernel that matters, with the launch that stands for all its calls.
 
     Attributes:
@@ -148,7 +148,7 @@ class Judged:
         return profiling.of_launch(self.trace, self.launch, sections)
 
 
-def heavy(trace: Trace, least: float = WORTHWHILE_SHARE, *, counted: bool = True) -> Iterator[Judged]:
+def heavy(trace: Trace, least: float = WORTHWHILE_SHARE, *, counted: bool = True) -> Iterator[JudgedKernel]:
     """Kernels with at least this share of the time, the heaviest first.
 
     Args:
@@ -165,11 +165,13 @@ def heavy(trace: Trace, least: float = WORTHWHILE_SHARE, *, counted: bool = True
 
 
 @lru_cache(maxsize=4)
-def _judged(trace: Trace) -> tuple[Judged, ...]:
+def _judged(trace: Trace) -> tuple[JudgedKernel, ...]:
     """Kept, so that what is found out about one is found out once."""
     kernels = kernels_of(trace)
     shares = [(row, kernels.share(row.total_ns)) for row in kernels.groups()]
-    return tuple(Judged(trace, kernels, row, kernels.middle(row), share) for row, share in shares if share is not None)
+    return tuple(
+        JudgedKernel(trace, kernels, row, kernels.middle(row), share) for row, share in shares if share is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class Claim:
         advice: Identifiers of the profiler's own rules that speak of the same.
     """
 
-    judged: Judged
+    judged: JudgedKernel
     what: str
     action: str
     at_stake_ns: float
@@ -268,14 +270,14 @@ def _evidence(claims: list[Claim]) -> Iterator[str]:
         yield f"and {len(claims) - _SHOWN} more"
 
 
-def tool_says(judged: Judged, rules: tuple[str, ...]) -> Iterator[str]:
+def tool_says(judged: JudgedKernel, rules: tuple[str, ...]) -> Iterator[str]:
     """What the profiler's own rules on the same say: its estimate, as evidence, where it is worth a look."""
     for name, estimate in tool_estimates(judged, rules):
         if estimate >= 100 * WORTHWHILE_SHARE:
             yield f"{name}: up to {percent(estimate)} of this kernel (estimate of ncu)"
 
 
-def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, float]]:
+def tool_estimates(judged: JudgedKernel, rules: tuple[str, ...]) -> list[tuple[str, float]]:
     """(name, percent of the kernel's time) of those rules that estimate a global speedup, the largest first."""
     details = judged.kernels.table.details
     results = () if details is None else details.rules(judged.launch)
@@ -287,7 +289,7 @@ def tool_estimates(judged: Judged, rules: tuple[str, ...]) -> list[tuple[str, fl
     return sorted(estimates, key=lambda estimate: -estimate[1])
 
 
-def at_most(judged: Judged, at_stake_ns: float, basis: str, rules: tuple[str, ...]) -> tuple[float, str]:
+def at_most(judged: JudgedKernel, at_stake_ns: float, basis: str, rules: tuple[str, ...]) -> tuple[float, str]:
     """A stake and its basis, or the profiler's own estimate of the same (its largest) where that is smaller."""
     estimates = tool_estimates(judged, rules)
     estimated_ns = judged.row.total_ns * estimates[0][1] / 100 if estimates else at_stake_ns
@@ -298,7 +300,7 @@ BUSY = "how much of the time it uses the memory system or waits for it"
 """The second factor of a stake of `busy_share`."""
 
 
-def busy_share(judged: Judged) -> float:
+def busy_share(judged: JudgedKernel) -> float:
     """How much of what the memory system can do the kernel uses, 0 to 1; how much it waits for it where that is more.
 
     Traffic that is saved shortens a kernel no more than it is held up by traffic.
@@ -308,7 +310,7 @@ def busy_share(judged: Judged) -> float:
     return min(1.0, max(used, judged.stalled("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")))
 
 
-def occupancy_text(judged: Judged) -> str:
+def occupancy_text(judged: JudgedKernel) -> str:
     """Achieved and theoretical occupancy, as evidence."""
     occupancy, limit = judged.facts.occupancy, judged.counter(c.THEORETICAL_OCCUPANCY_PERCENT)
     achieved = "not collected" if isinstance(occupancy, Unknown) else percent(occupancy)

@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
 from llmtop.analysis.kernels.counters import total
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import Judged, heavy, subject_of
+from llmtop.analysis.rules.kernel_evidence import JudgedKernel, heavy, subject_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import binary_bytes, percent, si
 
@@ -52,7 +52,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     )
 
 
-def _fitting_bytes(judged: Judged) -> float | None:
+def _fitting_bytes(judged: JudgedKernel) -> float | None:
     """Its DRAM traffic; None where DRAM is not the limit, L2 could not hold it, or not known."""
     verdict, held = judged.verdict, judged.counter(c.L2_BYTES)
     moved = total((judged.counter(c.DRAM_READ_BYTES), judged.counter(c.DRAM_WRITE_BYTES)))

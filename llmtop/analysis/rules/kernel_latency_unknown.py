@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 
 id = "kernel-latency-unknown"
@@ -23,7 +23,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "no unit is busy, and what the warps wait for was not collected")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What it would save if it kept a unit busy; None where that is not its trouble, or what it waits for is known."""
     verdict, stalls = judged.verdict, judged.facts.stalls
     if verdict is None or verdict.bound is not Bound.LATENCY or not isinstance(stalls, Unknown) or not stalls.remedy:

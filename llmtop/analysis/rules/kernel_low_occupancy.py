@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.occupancy import occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import binary_bytes, percent
 
@@ -39,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 @lru_cache(maxsize=4096)
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What more warps could save; None where there are enough, or something else is the reason."""
     known, verdict = occupancy(judged.metrics), judged.verdict
     limit = known.achieved if isinstance(known.theoretical, Unknown) else known.theoretical
@@ -63,7 +63,7 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _without_cause(judged: Judged, percents: float) -> Claim | None:
+def _without_cause(judged: JudgedKernel, percents: float) -> Claim | None:
     claim = Claim(
         judged,
         f"occupancy {percent(percents)}, and no unit is busy; what limits it was not collected",
@@ -81,14 +81,14 @@ def _without_cause(judged: Judged, percents: float) -> Claim | None:
 _TITLES = {"blocks of an SM": "the number of blocks an SM takes", "warps": "the block's size"}
 
 
-def _waits(judged: Judged) -> bool:
+def _waits(judged: JudgedKernel) -> bool:
     """Whether the waiting is of a kind that more warps hide; True where it is not known."""
     if isinstance(judged.facts.stalls, Unknown):
         return True
     return judged.stalled("long_scoreboard", "short_scoreboard", "wait", "lg_throttle", "tex_throttle") >= _WAITING
 
 
-def _action(judged: Judged, limiter: str, blocks: int) -> str:
+def _action(judged: JudgedKernel, limiter: str, blocks: int) -> str:
     threads = int(judged.counter("launch__block_size") or 0)
     match limiter:
         case "registers" if threads:
@@ -108,7 +108,7 @@ def _action(judged: Judged, limiter: str, blocks: int) -> str:
             return "use smaller blocks, so that what is left of an SM takes another one"
 
 
-def _room(judged: Judged, limiter: str, blocks: int) -> str:
+def _room(judged: JudgedKernel, limiter: str, blocks: int) -> str:
     shared = binary_bytes(judged.counter("launch__shared_mem_per_block") or 0)
     held = {
         "registers": f"{int(judged.counter(c.REGISTERS) or 0)} registers a thread",
@@ -120,7 +120,7 @@ def _room(judged: Judged, limiter: str, blocks: int) -> str:
     return f"{held}{': ' * bool(held)}{fits} (ncu)"
 
 
-def _top_stall(judged: Judged) -> Iterator[str]:
+def _top_stall(judged: JudgedKernel) -> Iterator[str]:
     stalls = judged.facts.stalls
     if not isinstance(stalls, Unknown):
         reason, share = stalls.top

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, Judged, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, JudgedKernel, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace
 from llmtop.units import percent
 
@@ -33,7 +33,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "warps wait for loads that nothing hides")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What hiding the loads could save; None where something else is the reason."""
     share, verdict = judged.stalled(_REASON), judged.verdict
     if share < _DOMINANT_SHARE or verdict is None or not judged.is_held_up(share) or judged.is_of_launches:

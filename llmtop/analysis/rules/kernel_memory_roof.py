@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
@@ -37,7 +37,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "at the roof of the memory, or on the way to it")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What is left up to the roof; None where memory is not the limit, or for a reason that another rule names."""
     verdict = judged.verdict
     if verdict is None or not _is_limit(verdict):
@@ -58,7 +58,7 @@ def judge(judged: Judged) -> Claim | None:
     )
 
 
-def _in_dram(judged: Judged) -> bool:
+def _in_dram(judged: JudgedKernel) -> bool:
     """Whether it is DRAM that leads, and not the caches."""
     verdict = judged.verdict
     return verdict is not None and verdict.dram is not None and verdict.dram >= verdict.memory - MARGIN_PERCENT
@@ -75,14 +75,14 @@ def _left_to_dram(verdict: Verdict) -> float:
     return max(0.0, 1 - verdict.memory / _REACHED_PERCENT)
 
 
-def _left_to_next(judged: Judged, verdict: Verdict) -> float:
+def _left_to_next(judged: JudgedKernel, verdict: Verdict) -> float:
     """Without the traffic to the caches the next unit would be the limit."""
     apart = _compute_apart(judged)
     compute = verdict.compute or 0.0 if apart is None else apart[0]
     return max(0.0, 1 - max(compute, verdict.dram or 0.0) / verdict.memory)
 
 
-def _compute_apart(judged: Judged) -> tuple[float, float] | None:
+def _compute_apart(judged: JudgedKernel) -> tuple[float, float] | None:
     """Compute throughput by what is no traffic, and by what is: loads and stores have a pipe in the SM too, in %.
 
     None where the report does not say what it is made of.
@@ -94,7 +94,7 @@ def _compute_apart(judged: Judged) -> tuple[float, float] | None:
     return (max(others), max(traffic, default=0.0)) if others else None
 
 
-def _of_compute(judged: Judged, verdict: Verdict) -> Iterator[str]:
+def _of_compute(judged: JudgedKernel, verdict: Verdict) -> Iterator[str]:
     """Why compute is as busy as memory, where it is."""
     apart = _compute_apart(judged)
     if verdict.bound is Bound.BALANCED and apart is None:
@@ -124,11 +124,20 @@ _STREAMING = Words(
     other=f"{_STAYS}, or use a narrower type",
 )
 _DRAM_ACTIONS = {
-    Family.GEMM: _MATRIX,
-    Family.GEMV: _MATRIX,
-    Family.ATTENTION: Words(pytorch=_KV, other=_KV),
-    Family.COMMUNICATION: Words(pytorch=_SENT, other=_SENT),
-    **dict.fromkeys((Family.ELEMENTWISE, Family.NORM, Family.COPY, Family.CONVERSION, Family.REDUCTION), _STREAMING),
+    KernelFamily.GEMM: _MATRIX,
+    KernelFamily.GEMV: _MATRIX,
+    KernelFamily.ATTENTION: Words(pytorch=_KV, other=_KV),
+    KernelFamily.COMMUNICATION: Words(pytorch=_SENT, other=_SENT),
+    **dict.fromkeys(
+        (
+            KernelFamily.ELEMENTWISE,
+            KernelFamily.NORM,
+            KernelFamily.COPY,
+            KernelFamily.CONVERSION,
+            KernelFamily.REDUCTION,
+        ),
+        _STREAMING,
+    ),
 }
 _OTHER = "move fewer bytes: a narrower type, reuse of what was read (tiling), or fuse it with its neighbours"
 
@@ -139,8 +148,8 @@ _LIBRARY = (
 )
 
 
-def _dram_action(judged: Judged) -> str:
-    if judged.kind.family in (Family.GEMM, Family.GEMV) and judged.kind.dtype not in _OF_ANY_PROGRAM:
+def _dram_action(judged: JudgedKernel) -> str:
+    if judged.kind.family in (KernelFamily.GEMM, KernelFamily.GEMV) and judged.kind.dtype not in _OF_ANY_PROGRAM:
         return _WEIGHTS
     words = _DRAM_ACTIONS.get(judged.kind.family)
     return words.of(judged.trace) if words else _LIBRARY if judged.kind.library else _OTHER
@@ -163,7 +172,7 @@ _CACHED = (
 )
 
 
-def _cache_action(judged: Judged) -> str:
+def _cache_action(judged: JudgedKernel) -> str:
     if judged.kind.library:
         return (
             "DRAM is not the limit, the traffic between SM and caches is: try other sizes or layouts, a newer "
@@ -185,7 +194,7 @@ def _nearness(verdict: Verdict) -> str:
     return "at the" if round(verdict.memory) >= HIGH_USE_PERCENT else "on the way to the"  # as it is shown
 
 
-def _traffic(judged: Judged) -> Iterator[str]:
+def _traffic(judged: JudgedKernel) -> Iterator[str]:
     facts = judged.facts
     rates = () if isinstance(facts.roofline, Unknown) else facts.roofline.traffic
     for rate in rates:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.rules import kernel_atomics
-from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, findings, heavy
 from llmtop.analysis.rules.kernel_uncoalesced import excessive_share
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
@@ -39,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "narrow accesses to global memory")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known, or another one's code."""
     width, held_up, verdict = _bytes_a_request(judged), _held_up(judged), judged.verdict
     if width is None or width > _FEW_BYTES or held_up < _HELD_UP or judged.kind.library:
@@ -62,17 +62,17 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _pipe(judged: Judged) -> float:
+def _pipe(judged: JudgedKernel) -> float:
     return max(judged.counter(name) or 0.0 for name in _LSU)
 
 
-def _held_up(judged: Judged) -> float:
+def _held_up(judged: JudgedKernel) -> float:
     """How much of the time memory instructions are what it waits for, in their queue or for what they bring."""
     pipe = _pipe(judged) if _pipe(judged) >= _BUSY_PERCENT else 0.0
     return max(pipe / 100, judged.stalled("lg_throttle", "long_scoreboard"))
 
 
-def _bytes_a_request(judged: Judged) -> float | None:
+def _bytes_a_request(judged: JudgedKernel) -> float | None:
     """Of loads and stores of global memory together: sectors by the bytes used of each, over requests."""
     used = requests = 0.0
     for operation in ("ld", "st"):

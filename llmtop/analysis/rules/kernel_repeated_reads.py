@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
 from llmtop.analysis.kernels.counters import first, quotient
 from llmtop.analysis.rules import kernel_atomics, kernel_spills, kernel_uncoalesced
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent, si
@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "the same data is fetched from L2 again and again")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the repeats cost; None where L2 is not the limit, or not known.
 
     That a byte comes from DRAM once is only so where the profiler emptied the caches before it counted.
@@ -65,17 +65,17 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _times(judged: Judged) -> float | None:
+def _times(judged: JudgedKernel) -> float | None:
     sectors = first(judged.metrics, _READ)
     return None if sectors is None else quotient(_SECTOR_BYTES * sectors, judged.counter(c.DRAM_READ_BYTES))
 
 
-def _is_of_its_pattern(judged: Judged) -> bool:
+def _is_of_its_pattern(judged: JudgedKernel) -> bool:
     """Whether the sectors themselves are too many: that is what those rules are about."""
     return any(rule.judge(judged) is not None for rule in (kernel_uncoalesced, kernel_atomics, kernel_spills))
 
 
-def _evidence(judged: Judged, used: float) -> Iterator[str]:
+def _evidence(judged: JudgedKernel, used: float) -> Iterator[str]:
     read, dram = first(judged.metrics, _READ) or 0.0, judged.counter(c.DRAM_READ_BYTES) or 0.0
     moved = f"SMs read {si(_SECTOR_BYTES * read, 'B')} from L2, L2 {si(dram, 'B')} from DRAM"
     yield f"L2 {percent(used)} busy; {moved} (ncu)"

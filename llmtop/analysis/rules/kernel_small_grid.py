@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import duration
 
@@ -68,7 +68,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "latency-bound with less than one wave of blocks")
 
 
-def _claim(judged: Judged) -> Claim:
+def _claim(judged: JudgedKernel) -> Claim:
     verdict = judged.verdict
     return Claim(
         judged,
@@ -83,7 +83,7 @@ def _claim(judged: Judged) -> Claim:
     )
 
 
-def _blocks(judged: Judged) -> str:
+def _blocks(judged: JudgedKernel) -> str:
     """The grid and its tile, and how many SMs it leaves without a block."""
     grid, tile = dimensions(judged.kernels.grid(judged.launch)), judged.kind.tile
     blocks, sms = judged.counter(c.GRID_SIZE), sm_count(judged.metrics, find_gpu(judged.kernels.gpu))
@@ -93,18 +93,18 @@ def _blocks(judged: Judged) -> str:
     return f"grid {grid}{of_tile}, {sms - blocks:.0f} of {sms:.0f} SMs have none"
 
 
-def _is_short(judged: Judged) -> bool:
+def _is_short(judged: JudgedKernel) -> bool:
     return judged.row.mean_ns < _SHORT_NS
 
 
-def _action(judged: Judged) -> str:
+def _action(judged: JudgedKernel) -> str:
     kind = judged.kind
     if _is_short(judged):
         return _SHORT
-    if kind.is_small_step or kind.family in (Family.REDUCTION, Family.ROUTING):
+    if kind.is_small_step or kind.family in (KernelFamily.REDUCTION, KernelFamily.ROUTING):
         return _FUSED.of(judged.trace)
-    if kind.family is Family.GEMM and kind.tile:
+    if kind.family is KernelFamily.GEMM and kind.tile:
         return _TILED
-    if kind.library or kind.family is Family.ATTENTION:
+    if kind.library or kind.family is KernelFamily.ATTENTION:
         return _MATRIX
     return _OWN

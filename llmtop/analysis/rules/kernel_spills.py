@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, Judged, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, JudgedKernel, busy_share, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -25,7 +25,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "local memory for what does not fit into registers")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known, or another one's code."""
     share = quotient(_moved(judged, "local"), _moved(judged, "local") + _moved(judged, "global"))
     if share is None or share < _NOTABLE_SHARE or judged.kind.library:
@@ -46,11 +46,11 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _moved(judged: Judged, memory: str) -> float:
+def _moved(judged: JudgedKernel, memory: str) -> float:
     return sum(judged.counter(_SECTORS.format(memory, operation)) or 0.0 for operation in ("ld", "st"))
 
 
-def _cause(judged: Judged) -> str:
+def _cause(judged: JudgedKernel) -> str:
     """Newer reports tell spills from arrays that are indexed by a variable."""
     spilled = [value for name in _SPILLED if (value := judged.counter(name)) is not None]
     return "register spills" if not spilled or any(spilled) else "local arrays"

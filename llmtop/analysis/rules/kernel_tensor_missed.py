@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import has_counters
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -56,9 +56,12 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "matrix work without tensor cores")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What tensor cores would save; None where it is no matrix work, uses them, or waits for something else."""
-    if judged.kind.family not in (Family.GEMM, Family.CONVOLUTION) or _uses_tensor_cores(judged) is not False:
+    if (
+        judged.kind.family not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION)
+        or _uses_tensor_cores(judged) is not False
+    ):
         return None
     fma, verdict = first(judged.metrics, _FMA), judged.verdict
     if fma is None or fma < _BUSY_PERCENT or (verdict is not None and (verdict.dram or 0.0) > fma):
@@ -84,11 +87,11 @@ _SAVED_UNKNOWN = 0.5
 _GUESSED = "half of its time: a guess, as its FLOP/s or the GPU's tf32 peak is not known"
 
 
-def judge_by_name(judged: Judged) -> Claim | None:
+def judge_by_name(judged: JudgedKernel) -> Claim | None:
     """The same of a timeline, which has names alone."""
     kind, name = judged.kind, judged.kernels.table.name(judged.launch)
     is_fp32 = kind.dtype == "fp32" and kind.library and _FMA_NAME.search(name)
-    if kind.family not in (Family.GEMM, Family.CONVOLUTION) or not is_fp32:
+    if kind.family not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION) or not is_fp32:
         return None
     claim = Claim(
         judged,
@@ -101,20 +104,20 @@ def judge_by_name(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _uses_tensor_cores(judged: Judged) -> bool | None:
+def _uses_tensor_cores(judged: JudgedKernel) -> bool | None:
     """None where the pipe was not collected."""
     busy = first(judged.metrics, c.TENSOR_PERCENT)
     return None if busy is None else busy >= _IDLE_PERCENT
 
 
-def _action(judged: Judged) -> str:
+def _action(judged: JudgedKernel) -> str:
     if not judged.kind.library:
         return _OWN
     is_narrow = judged.kind.dtype in ("bf16", "fp16", "fp8", "int8")
     return (_SIXTEEN if is_narrow else _FP32).of(judged.trace)
 
 
-def _time_left(judged: Judged) -> float | None:
+def _time_left(judged: JudgedKernel) -> float | None:
     """Of its time, if the work ran at what tensor cores reach of tf32, the slowest of their types."""
     gpu, rate = find_gpu(judged.kernels.gpu), _rate(judged)
     if isinstance(gpu, Unknown) or rate is None or "tf32" not in gpu.peaks:
@@ -122,12 +125,12 @@ def _time_left(judged: Judged) -> float | None:
     return rate / (_REACHED * gpu.peaks["tf32"])
 
 
-def _rate(judged: Judged) -> float | None:
+def _rate(judged: JudgedKernel) -> float | None:
     roofline = judged.facts.roofline
     return None if isinstance(roofline, Unknown) or not roofline.work else roofline.work[0].achieved
 
 
-def _evidence(judged: Judged) -> Iterator[str]:
+def _evidence(judged: JudgedKernel) -> Iterator[str]:
     rate, gpu = _rate(judged), find_gpu(judged.kernels.gpu)
     if rate is not None:
         peak = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, Judged, at_most, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, JudgedKernel, at_most, busy_share, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent, si
@@ -38,7 +38,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "uncoalesced global accesses")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the kernel wastes; None where that is little, or not known."""
     poor = [(op, used) for op in _OPERATIONS if (used := _used(judged, op)) is not None and 0 < used <= _POOR_BYTES]
     excess = excessive_share(judged)
@@ -61,12 +61,12 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _used(judged: Judged, operation: str) -> float | None:
+def _used(judged: JudgedKernel, operation: str) -> float | None:
     """Bytes used of a sector; a kernel without such accesses has the ratio 0."""
     return judged.counter(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{operation}.ratio")
 
 
-def excessive_share(judged: Judged) -> float:
+def excessive_share(judged: JudgedKernel) -> float:
     """Sectors that coalesced accesses would not need, of all sectors of loads and stores of global memory.
 
     As SourceCounters counts them; without that section, by the bytes used and the sectors moved of each operation,
@@ -85,11 +85,11 @@ def excessive_share(judged: Judged) -> float:
     return sum(weights[op] * max(0.0, 1 - used[op] / _SECTOR_BYTES) for op in used) / whole if whole else 0.0
 
 
-def _moved(judged: Judged, operation: str) -> float | None:
+def _moved(judged: JudgedKernel, operation: str) -> float | None:
     return judged.counter(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{operation}.sum")
 
 
-def _sectors(judged: Judged) -> Iterator[str]:
+def _sectors(judged: JudgedKernel) -> Iterator[str]:
     for operation, title in _OPERATIONS.items():
         used, moved = _used(judged, operation), _moved(judged, operation)
         if used:

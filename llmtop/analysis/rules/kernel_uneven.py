@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent
 
@@ -36,7 +36,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "blocks that do not divide evenly")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What the rest of the GPU loses; None where that is little, or not known."""
     waves, measured = judged.facts.waves, _resting(judged)
     if not isinstance(waves, float) or waves <= 1:
@@ -58,7 +58,7 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _resting(judged: Judged) -> float | None:
+def _resting(judged: JudgedKernel) -> float | None:
     """How much less an SM works on average than the busiest one, as measured."""
     name = "sm__cycles_active.{}"
     work = quotient(judged.counter(name.format("avg")), judged.counter(name.format("max")))

@@ -12,7 +12,7 @@ from llmtop.analysis.rules.kernel_evidence import (
     OWN_INSTRUCTIONS,
     SLACK_OF_WAITING,
     Claim,
-    Judged,
+    JudgedKernel,
     findings,
     heavy,
     occupancy_text,
@@ -87,12 +87,12 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims, "warps wait, and no unit is busy")
 
 
-def is_waiting(judged: Judged) -> bool:
+def is_waiting(judged: JudgedKernel) -> bool:
     """Whether this rule or that on loads names what the kernel waits for: then it is at no roof."""
     return judge(judged) is not None or kernel_memory_latency.judge(judged) is not None
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """What less waiting could save; None where something else is the reason."""
     verdict = judged.verdict
     if verdict is None or judged.is_of_launches:

@@ -13,7 +13,7 @@ from llmtop.model import Severity
 from llmtop.units import count, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.timeline.account import GpuIdle, IdlePart
+    from llmtop.analysis.timeline.account import GpuAccount, IdlePart
     from llmtop.model import Finding, Trace
 
 id = "launch-gaps"
@@ -45,7 +45,7 @@ def _is_launching(part: IdlePart) -> bool:
     return idle.culprit(part) is Cause.LAUNCH and not part.before_graph
 
 
-def _evidence(gpu: GpuIdle) -> Iterator[str]:
+def _evidence(gpu: GpuAccount) -> Iterator[str]:
     if gpu.works < _FEWEST_WORKS:
         yield f"{count(gpu.works)} kernels and copies in all: a start, and no steady state"
     if gpu.joined_ns:

@@ -17,7 +17,7 @@ from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import mean, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import change, one_of, switch_on
-from llmtop.analysis.server.objectives import NEWEST_NS, WINDOW_NS, Judged, judged, judged_now
+from llmtop.analysis.server.objectives import NEWEST_NS, WINDOW_NS, JudgedObjective, judged, judged_now
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 from llmtop.units import two_digits
 
@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             yield from unjudged(id, *(why for why in untold if isinstance(why, Unknown)))
 
 
-def _finding(trace: Trace, server: Track, verdicts: list[Judged]) -> Finding:
+def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Finding:
     late = [one for one in verdicts if one.is_met is False]
     is_first, is_new = verdicts[0].objective.key == "ttft", late[0].window_ns == NEWEST_NS
     made_of, action = (_first_token if is_first else _gaps)(trace, server.id, verdicts, _window_ns(trace, late))
@@ -64,29 +64,29 @@ def _finding(trace: Trace, server: Track, verdicts: list[Judged]) -> Finding:
     )
 
 
-def _window_ns(trace: Trace, late: list[Judged]) -> int:
+def _window_ns(trace: Trace, late: list[JudgedObjective]) -> int:
     """What it is made of now, as long as it is missed now: a minute mixes it with what was before."""
     missed = {one.objective for one in late}
     is_now = any(one.is_met is False and one.objective in missed for one in judged(trace, NEWEST_NS))
     return NEWEST_NS if is_now else WINDOW_NS
 
 
-def _seen(one: Judged) -> str:
+def _seen(one: JudgedObjective) -> str:
     return "–" if one.seen is None else one.seen.text("s")
 
 
-def _limit(one: Judged) -> str:
+def _limit(one: JudgedObjective) -> str:
     return two_digits(one.objective.limit_s, "s")
 
 
-def _tail_ratio(verdicts: list[Judged]) -> float:
+def _tail_ratio(verdicts: list[JudgedObjective]) -> float:
     """How many medians a p99 is at least; 0 where the buckets do not tell."""
     by_percent = {one.objective.percent: one.seen for one in verdicts if one.seen is not None}
     middle, tail = by_percent.get(50), by_percent.get(99)
     return tail.low / middle.high if middle is not None and tail is not None and 0 < middle.high < float("inf") else 0.0
 
 
-def _tail(verdicts: list[Judged]) -> tuple[str, ...]:
+def _tail(verdicts: list[JudgedObjective]) -> tuple[str, ...]:
     ratio = _tail_ratio(verdicts)
     return (f"a tail: p99 is {ratio:.0f} times the median at least (the bounds above)",) if ratio >= _TAIL else ()
 
@@ -94,7 +94,7 @@ def _tail(verdicts: list[Judged]) -> tuple[str, ...]:
 # -- what it is made of: the words for the message, then the evidence; and what helps -------------------------------
 
 
-def _first_token(trace: Trace, track: TrackId, _: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+def _first_token(trace: Trace, track: TrackId, _: list[JudgedObjective], window_ns: int) -> tuple[tuple[str, ...], str]:
     whole = _mean(trace, track, v.SERVER_TTFT, "mean time to first token", window_ns)
     queued, prefill = (_mean(trace, track, *part, window_ns) for part in _PARTS)
     parts = tuple(one.text for one in (whole, queued, prefill) if one is not None)
@@ -142,7 +142,7 @@ def _quicker_prefill(trace: Trace) -> str:
     return one_of(switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks"), less_arithmetic(trace))
 
 
-def _gaps(trace: Trace, track: TrackId, verdicts: list[Judged], window_ns: int) -> tuple[tuple[str, ...], str]:
+def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_ns: int) -> tuple[tuple[str, ...], str]:
     preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), window_ns, trace.end_ns)
     if not isinstance(preempted, Unknown) and preempted.amount > 0:
         where = source_of(trace, track, v.SERVER_PREEMPTIONS)

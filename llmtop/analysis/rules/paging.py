@@ -9,7 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.signals import requests
-from llmtop.analysis.rules.thread_signals import Watched, loops, says_spent
+from llmtop.analysis.rules.thread_signals import ServerThread, loops, says_spent
 from llmtop.analysis.series.readings import counter_rate, latest
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import Finding, Severity, Trace
@@ -36,7 +36,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             yield _finding(trace, thread, faults, waits)
 
 
-def _finding(trace: Trace, thread: Watched, faults: float, waits: float) -> Finding:
+def _finding(trace: Trace, thread: ServerThread, faults: float, waits: float) -> Finding:
     process = ids.process(thread.row.pid)
     swapped = known(latest(trace, process, v.PROCESS_SWAP)) or 0.0
     what = f"{binary_bytes(swapped)} of it are swapped out" if swapped else "files that it has mapped are read again"

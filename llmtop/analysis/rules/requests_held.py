@@ -21,24 +21,24 @@ _MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Hold:
+class _HeldRequests:
     metric: Metric
     words: str
     action: str
 
 
 _HOLDS = (
-    _Hold(
+    _HeldRequests(
         v.SERVER_HELD_GRAMMAR,
         "for their grammars to be compiled",
         "send the same schemas again so that they are cached, make them simpler, or give the server more CPU",
     ),
-    _Hold(
+    _HeldRequests(
         v.SERVER_HELD_TRANSFER,
         "for KV blocks from prefill servers",
         "see the link between prefill and decode servers and their rates, and whether enough prefill servers run",
     ),
-    _Hold(
+    _HeldRequests(
         v.SERVER_HELD,
         "for something other than room",
         "it is a grammar that is compiled, KV blocks that come from elsewhere, or a LoRA adapter without a place "

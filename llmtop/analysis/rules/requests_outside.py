@@ -12,7 +12,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean, says
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Outside, outside
-from llmtop.analysis.rules.thread_signals import Watched, fronts
+from llmtop.analysis.rules.thread_signals import ServerThread, fronts
 from llmtop.analysis.series.readings import server_track, told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace, Track
@@ -61,7 +61,7 @@ _ASLEEP = 0.5
 _BUSY = 0.5
 
 
-def _action(trace: Trace, front: Watched | None) -> str:
+def _action(trace: Trace, front: ServerThread | None) -> str:
     if front is not None and front.awake >= _BUSY:
         more = change(trace, Feature.API_SERVERS, "add API server processes")
         return one_of("the API server has no time for them: take work off it", more)

@@ -52,7 +52,9 @@ def _down(trace: Trace, anew: Mark, end: Mark | None) -> str:
     """For how long nothing answered: from the end of the old one to the first metrics of the new one."""
     began = anew if end is None else end
     answers = (trace.get(track.id, v.ENDPOINT_ANSWER) for track in trace.tracks_of(TrackKind.ENDPOINT))
-    times = (t for series in answers if series is not None for t, value in series.known if value == v.Answer.METRICS)
+    times = (
+        t for series in answers if series is not None for t, value in series.known if value == v.EndpointAnswer.METRICS
+    )
     again = min((t for t in times if t > anew.t_ns), default=None)
     least = "" if end is not None else " or more"
     return ", has not answered yet" if again is None else f", was down {for_s(began.t_ns, again)}{least}"

@@ -14,8 +14,8 @@ from llmtop.analysis.rules.needs import lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import (
+    ServerThread,
     ShortFront,
-    Watched,
     crowding,
     held_off,
     loops,
@@ -88,7 +88,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         )
 
 
-def _message(trace: Trace, late: Watched, waits: float, *, is_front: bool) -> str:
+def _message(trace: Trace, late: ServerThread, waits: float, *, is_front: bool) -> str:
     who = _who(trace, late)
     said = (
         f"{late.row.role or late.name} is short of CPUs: its threads wait {waits:.1f} s in each second"
@@ -98,7 +98,7 @@ def _message(trace: Trace, late: Watched, waits: float, *, is_front: bool) -> st
     return f"{said}: {who}" if who else said
 
 
-def _late(trace: Trace, short: ShortFront | None) -> Watched | None:
+def _late(trace: Trace, short: ShortFront | None) -> ServerThread | None:
     """The loop that waits most for a CPU; or the process that takes requests, where it waits more or is waited for."""
     waiting = loops(trace)
     late = max(waiting, key=lambda thread: thread.shares.run_queue, default=None)
@@ -122,7 +122,7 @@ def _idle(trace: Trace, waiting: bool | None) -> str:
     return f", GPU {activity.value:.0f} % busy" if waiting and activity is not None else ""
 
 
-def _who(trace: Trace, late: Watched) -> str:
+def _who(trace: Trace, late: ServerThread) -> str:
     """Who has the CPU meanwhile, in half a sentence; empty where that is not known."""
     if _is_pinned(trace, late):
         return f"it may run on CPU {_cpus(trace, late)} only, others are free"
@@ -139,7 +139,7 @@ def _who(trace: Trace, late: Watched) -> str:
     return f"others take {others:.2g}{of_all}, most of all {found[0].who}"
 
 
-def _is_pinned(trace: Trace, late: Watched) -> bool:
+def _is_pinned(trace: Trace, late: ServerThread) -> bool:
     """Whether it may not run where there is room: its affinity or cpuset leaves CPUs out, and one of these is free."""
     allowed, (own, all_cores) = count_cpus(_cpus(trace, late)), _cores(trace)
     used = host(trace, v.HOST_CPU)
@@ -147,11 +147,11 @@ def _is_pinned(trace: Trace, late: Watched) -> bool:
     return 0 < allowed < all_cores and in_use <= all_cores - _A_CORE_FREE
 
 
-def _cpus(trace: Trace, late: Watched) -> str:
+def _cpus(trace: Trace, late: ServerThread) -> str:
     return str(trace.tracks[late.track].facts.get("cpus", ""))
 
 
-def _action(trace: Trace, late: Watched) -> str:
+def _action(trace: Trace, late: ServerThread) -> str:
     """Whether the server's own threads are too many, or other programs take its CPUs, or it may not have others."""
     if _is_pinned(trace, late):
         return f"let it run on more CPUs: taskset -apc 0-{_cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"

@@ -129,8 +129,10 @@ def is_starting(trace: Trace) -> bool:
     answers = _answers(trace)
     if answers is None:
         return trace.why_missing(whats.kind(TrackKind.SERVER)) is not None
-    has_answered = any(value == v.Answer.METRICS for series in answers for _, value in series.known)
-    return not has_answered and any(series.last in (v.Answer.REFUSED, v.Answer.SILENT) for series in answers)
+    has_answered = any(value == v.EndpointAnswer.METRICS for series in answers for _, value in series.known)
+    return not has_answered and any(
+        series.last in (v.EndpointAnswer.REFUSED, v.EndpointAnswer.SILENT) for series in answers
+    )
 
 
 def is_awaited(trace: Trace) -> bool:

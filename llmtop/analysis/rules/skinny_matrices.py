@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llmtop.analysis.kernels.family import Family, KernelKind
+from llmtop.analysis.kernels.family import KernelFamily, KernelKind
 from llmtop.analysis.kernels.fusion import is_chosen
 from llmtop.analysis.kernels.table import Row, kernels_of
 from llmtop.analysis.rules import kernel_memory_roof, stakes
@@ -61,9 +61,9 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _is_skinny(kind: KernelKind) -> bool:
-    if kind.family is Family.GEMV:
+    if kind.family is KernelFamily.GEMV:
         return kind.dtype != "fp64"  # no language model's
-    return kind.family is Family.GEMM and bool(kind.tile) and min(map(int, kind.tile.split("x")[:2])) <= _FEW
+    return kind.family is KernelFamily.GEMM and bool(kind.tile) and min(map(int, kind.tile.split("x")[:2])) <= _FEW
 
 
 def _next(trace: Trace, rows: Sequence[Row]) -> str:

@@ -15,7 +15,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
 from llmtop.analysis.rules.scope import is_watched
-from llmtop.analysis.rules.thread_signals import Watched, drivers
+from llmtop.analysis.rules.thread_signals import ServerThread, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import server_gpus
@@ -40,7 +40,7 @@ _WAITS = re.compile(r"Synchronize|^nccl")
 class _Rank:
     """A process of a tensor-parallel group: the share of the time that it waits for the GPU and the others."""
 
-    thread: Watched
+    thread: ServerThread
     waits: float
     source: str
 
@@ -117,7 +117,7 @@ def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
     }
 
 
-def _rank(trace: Trace, thread: Watched, calls: Sequence[Series]) -> _Rank | None:
+def _rank(trace: Trace, thread: ServerThread, calls: Sequence[Series]) -> _Rank | None:
     """By the thread's own waits; else by the time that all threads of its process spent in calls that wait."""
     sync = thread.shares.in_cuda_sync
     if sync is not None:
@@ -140,7 +140,7 @@ def _elsewhere(trace: Trace, late: _Rank, peers: Sequence[_Rank]) -> str | None:
     return f"{late.thread.name}: {what} {percent(100 * own)} of the time, its peers {usual} ({clock})"
 
 
-def _spent(thread: Watched) -> dict[str, float]:
+def _spent(thread: ServerThread) -> dict[str, float]:
     shares = thread.shares
     asleep = shares.blocked_total - thread.blocked_on((v.ThreadCause.CUDA_SYNC,))
     return {"at work on its CPU": shares.working, "in the run queue": shares.run_queue, "asleep elsewhere": asleep}

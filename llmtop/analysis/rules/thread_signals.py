@@ -71,7 +71,7 @@ room). Probes count by powers of two, of which 4.2 ms is one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ServerThread:
     """A thread of the server whose times are known."""
 
     row: ThreadRow
@@ -116,19 +116,19 @@ class Watched:
 
 
 @lru_cache(maxsize=4)
-def threads(trace: Trace) -> tuple[Watched, ...]:
+def threads(trace: Trace) -> tuple[ServerThread, ...]:
     """All threads of the server whose times are known; kept for the newest traces, because most rules ask."""
     view = threads_view(trace)
     return () if isinstance(view, Unknown) else _watched(view.rows)
 
 
-def engine(trace: Trace) -> Watched | None:
+def engine(trace: Trace) -> ServerThread | None:
     """The thread that schedules the model's steps."""
     row = engine_thread(trace)
     return None if isinstance(row, Unknown) else next(iter(_watched((row,))), None)
 
 
-def loop(trace: Trace) -> Watched | None:
+def loop(trace: Trace) -> ServerThread | None:
     """The thread that takes the model's steps, asleep or not: the main one of the engine, where that does anything.
 
     A helper beside it may be busier: one that holds a lock, or fills a queue. What is waited for is not what waits.
@@ -137,42 +137,42 @@ def loop(trace: Trace) -> Watched | None:
     return None if first is None else _loop_of(first, _mains(trace))
 
 
-def loops(trace: Trace) -> tuple[Watched, ...]:
+def loops(trace: Trace) -> tuple[ServerThread, ...]:
     """The same of each process that runs the model: what the time of a step is made of."""
     mains = _mains(trace)
     return tuple(_loop_of(thread, mains) for thread in drivers(trace))
 
 
-def _mains(trace: Trace) -> Mapping[int, Watched]:
+def _mains(trace: Trace) -> Mapping[int, ServerThread]:
     return {thread.row.pid: thread for thread in threads(trace) if thread.row.pid == thread.row.tid}
 
 
-def _loop_of(busiest: Watched, mains: Mapping[int, Watched]) -> Watched:
+def _loop_of(busiest: ServerThread, mains: Mapping[int, ServerThread]) -> ServerThread:
     main = mains.get(busiest.row.pid)
     is_loop = any(part in busiest.row.role.casefold() for part in _LOOPS)
     return main if is_loop and main is not None and main.awake >= _DOES_ANYTHING else busiest
 
 
 @lru_cache(maxsize=4)
-def drivers(trace: Trace) -> tuple[Watched, ...]:
+def drivers(trace: Trace) -> tuple[ServerThread, ...]:
     """The busiest thread of each process that runs the model, the engine's and the workers'; the most awake first."""
     front = {row.pid for row in api_threads(trace)}
     everyone = threads(trace)
     model = [thread for thread in everyone if thread.row.pid not in front] or everyone
-    busiest: dict[int, Watched] = {}
+    busiest: dict[int, ServerThread] = {}
     for thread in sorted(model, key=lambda thread: -thread.awake):
         busiest.setdefault(thread.row.pid, thread)
     return tuple(busiest.values())
 
 
 @lru_cache(maxsize=4)
-def fronts(trace: Trace) -> tuple[Watched, ...]:
+def fronts(trace: Trace) -> tuple[ServerThread, ...]:
     """Threads of the processes that take requests, in a server that runs its model in others."""
     front = _watched(api_threads(trace))
     return front if len(front) < len(threads(trace)) else ()
 
 
-def tireless_front(trace: Trace) -> Watched | None:
+def tireless_front(trace: Trace) -> ServerThread | None:
     """The thread of the processes that take requests that works or queues for a CPU all the time; the busiest."""
     busiest = max(fronts(trace), key=lambda thread: thread.shares.working + thread.shares.run_queue, default=None)
     is_tireless = busiest is not None and busiest.shares.working + busiest.shares.run_queue >= ALL_THE_TIME
@@ -189,7 +189,7 @@ class ShortFront:
         cores: CPU seconds per second of the process.
     """
 
-    thread: Watched
+    thread: ServerThread
     queued: float
     cores: float
 
@@ -201,7 +201,7 @@ def short_front(trace: Trace) -> ShortFront | None:
     return max((one for one in found if one is not None), key=lambda one: one.queued, default=None)
 
 
-def _short(trace: Trace, members: list[Watched]) -> ShortFront | None:
+def _short(trace: Trace, members: list[ServerThread]) -> ShortFront | None:
     queued, cores = sum(one.shares.run_queue for one in members), sum(one.shares.on_cpu for one in members)
     counted = known(counter_rate(trace, ids.process(members[0].row.pid), v.PROCESS_CPU, WINDOW_NS))
     cores = cores if counted is None else counted / NS_PER_S  # threads that came and went are in the process's clock
@@ -228,7 +228,7 @@ class FrontHerd:
         cores: CPU seconds per second of their process.
     """
 
-    threads: tuple[Watched, ...]
+    threads: tuple[ServerThread, ...]
     cores: float
 
 
@@ -255,7 +255,7 @@ _MOSTLY_WORKS = 0.5
 """Of one core: with less they are short of a CPU, which is another verdict."""
 
 
-def herd(members: Iterable[Watched]) -> tuple[Watched, ...]:
+def herd(members: Iterable[ServerThread]) -> tuple[ServerThread, ...]:
     """Threads that make one core together and else wait for a futex, the busiest first: the GIL's mark, or a lock's.
 
     One that has the GIL and is put off its CPU keeps it, so that all stand still: queued time is taken as well.
@@ -267,26 +267,26 @@ def herd(members: Iterable[Watched]) -> tuple[Watched, ...]:
     return tuple(sorted(rivals, key=lambda one: -one.awake)) if sum(one.awake for one in rivals) >= least else ()
 
 
-def _watched(rows: Iterable[ThreadRow]) -> tuple[Watched, ...]:
-    return tuple(Watched(row, row.shares) for row in rows if isinstance(row.shares, Shares))
+def _watched(rows: Iterable[ThreadRow]) -> tuple[ServerThread, ...]:
+    return tuple(ServerThread(row, row.shares) for row in rows if isinstance(row.shares, Shares))
 
 
 # -- what they do ------------------------------------------------------------------------------------------------
 
 
-def held_off(trace: Trace, thread: Watched) -> Signal | None:
+def held_off(trace: Trace, thread: ServerThread) -> Signal | None:
     """The thread is ready and gets no CPU for 5 % of the time."""
     share = thread.shares.run_queue
     return Signal(share, says_run_queue(trace, thread)) if share >= RUN_QUEUE_SHARE else None
 
 
-def crowding(trace: Trace, thread: Watched) -> tuple[str, ...]:
+def crowding(trace: Trace, thread: ServerThread) -> tuple[str, ...]:
     """What else says that threads wait for CPUs: involuntary switches, run-queue latency, the host's CPU pressure."""
     lines = (_switches(trace, thread), _latency(trace, ids.process(thread.row.pid)), _pressure(trace))
     return tuple(line for line in lines if line)
 
 
-def spins(trace: Trace, thread: Watched) -> bool:
+def spins(trace: Trace, thread: ServerThread) -> bool:
     """Whether it asks so often that much of its CPU time is that, even if it does other things between.
 
     `Shares.polling` is 0 for a thread that launches kernels too, as vLLM's workers do that spin for the next step.
@@ -323,7 +323,7 @@ def gil_waits(trace: Trace, pid: int) -> Signal | None:
     return Signal(rate, f"{says(trace, process, v.PROCESS_GIL_WAITS, rate, '/s')}, each 5 ms in vain")
 
 
-def found_at_gil(trace: Trace, members: Iterable[Watched]) -> Signal | None:
+def found_at_gil(trace: Trace, members: Iterable[ServerThread]) -> Signal | None:
     """Threads that were found in futex were mostly found at their interpreter's lock: the share of those looks."""
     tracks = [one.track for one in members]
     in_futex = v.labelled(v.THREAD_STATE_SAMPLES, v.ThreadCause.FUTEX.value)
@@ -339,50 +339,50 @@ def found_at_gil(trace: Trace, members: Iterable[Watched]) -> Signal | None:
     return Signal(min(1.0, at_gil / looks), text)
 
 
-def says_run_queue(trace: Trace, thread: Watched) -> str:
+def says_run_queue(trace: Trace, thread: ServerThread) -> str:
     """The line of evidence of the time that a thread is ready and has no CPU."""
     return f"{thread.name}: run-queue wait {percent(100 * thread.shares.run_queue)} ({_clock(trace, thread)})"
 
 
-def says_on_cpu(trace: Trace, thread: Watched) -> str:
+def says_on_cpu(trace: Trace, thread: ServerThread) -> str:
     """The line of evidence of a thread's CPU time, and of what it only polls in it."""
     clock = f"{thread.name}: on-CPU {percent(100 * thread.shares.on_cpu)} ({_clock(trace, thread)})"
     return f"{clock}, {says_polling(trace, thread)}" if thread.shares.polling else clock
 
 
-def says_polling(trace: Trace, thread: Watched) -> str:
+def says_polling(trace: Trace, thread: ServerThread) -> str:
     """That a thread polls, with who says so."""
     kinds = (v.labelled(v.THREAD_SPINS, kind) for kind in ("sched_yield", "poll"))
     where = next((who for kind in kinds if (who := source(trace, thread.track, kind))), "probes")
     return f"polling {percent(100 * (thread.shares.polling or 0.0))} ({where})"
 
 
-def says_in_sync(trace: Trace, thread: Watched) -> str:
+def says_in_sync(trace: Trace, thread: ServerThread) -> str:
     """The line of evidence that a thread waits for the GPU."""
     where = source(trace, thread.track, v.THREAD_CUDA_SYNC) or "uprobes"
     share = percent(100 * (thread.shares.in_cuda_sync or 0.0))
     return f"{thread.name}: in CUDA synchronisation {share} ({where})"
 
 
-def spent_text(thread: Watched, most: int = 3) -> str:
+def spent_text(thread: ServerThread, most: int = 3) -> str:
     """Where a thread's time goes, in one line: "82 % futex, 12 % CPU, 5 % queue"."""
     return ", ".join(f"{100 * share:.0f} % {what}" for what, share in thread.spent[:most] if share >= 0.01)
 
 
-def says_spent(trace: Trace, thread: Watched) -> str:
+def says_spent(trace: Trace, thread: ServerThread) -> str:
     """The line of evidence of where all of a thread's time goes."""
     how = thread.shares.how_causes_are_known
     return f"{thread.name}: {spent_text(thread, most=6)} ({_clock(trace, thread)}, causes {how})"
 
 
-def says_blocked(thread: Watched) -> str:
+def says_blocked(thread: ServerThread) -> str:
     """The line of evidence that a thread sleeps, and on what."""
     causes = ", ".join(f"{cause} {percent(100 * share)}" for cause, share in thread.shares.blocked if share >= 0.01)
     how = thread.shares.how_causes_are_known
     return f"{thread.name}: blocked {percent(100 * thread.shares.blocked_total)}: {causes} ({how})"
 
 
-def _switches(trace: Trace, thread: Watched) -> str:
+def _switches(trace: Trace, thread: ServerThread) -> str:
     grown = increase(trace.get(thread.track, v.THREAD_INVOLUNTARY), WINDOW_NS, trace.end_ns)
     if isinstance(grown, Unknown) or grown.per_second < _SWITCHES_PER_S:
         return ""
@@ -412,5 +412,5 @@ def _pressure(trace: Trace) -> str:
     return says(trace, ids.HOST, v.HOST_CPU_PRESSURE, pressure)
 
 
-def _clock(trace: Trace, thread: Watched) -> str:
+def _clock(trace: Trace, thread: ServerThread) -> str:
     return source(trace, thread.track, v.THREAD_ON_CPU)

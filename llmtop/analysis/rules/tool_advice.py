@@ -15,7 +15,7 @@ from llmtop.analysis.rules import (
     kernel_waits,
 )
 from llmtop.analysis.rules.kernel_causes import claims
-from llmtop.analysis.rules.kernel_evidence import Claim, Judged, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
 from llmtop.model import Finding, RuleResult, Trace, Unknown
 from llmtop.units import percent
 
@@ -43,7 +43,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, worthwhile, "the profiler's own estimate")
 
 
-def judge(judged: Judged) -> Claim | None:
+def judge(judged: JudgedKernel) -> Claim | None:
     """The largest global estimate, where nothing else is said. Local ones are of a part that nobody measured."""
     if judged.is_of_launches or claims(judged) or any(rule.judge(judged) for rule in _OVERALL):
         return None
@@ -66,7 +66,7 @@ def judge(judged: Judged) -> Claim | None:
     return claim if claim.is_worthwhile else None
 
 
-def _spoken_of(judged: Judged) -> frozenset[str]:
+def _spoken_of(judged: JudgedKernel) -> frozenset[str]:
     """The profiler's rules that say nothing new of this kernel, or what nobody can follow."""
     details = judged.kernels.table.details
     results = () if details is None else details.rules(judged.launch)

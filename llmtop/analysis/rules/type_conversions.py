@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels import counters
-from llmtop.analysis.kernels.family import Family
+from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.family_shares import family_shares
 from llmtop.analysis.kernels.fusion import chained_launches, is_chosen
 from llmtop.analysis.kernels.programs import Words
@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     alone = [
         i
         for row in kernels.groups()
-        if kernels.kind(row.launches[0]).family is Family.CONVERSION
+        if kernels.kind(row.launches[0]).family is KernelFamily.CONVERSION
         for i in row.launches
         if i not in chained and durations[i] == durations[i]
     ]
@@ -78,6 +78,6 @@ def _evidence(trace: Trace, alone: Sequence[int]) -> Iterator[str]:
         spent[kernels.short_name(i)] += round(kernels.table.duration_ns[i])
     for name, ns in spent.most_common(_SHOWN):
         yield f"{name}: {duration(ns)}"
-    (all_of_them,) = (one for one in family_shares(trace) if one.family is Family.CONVERSION)
+    (all_of_them,) = (one for one in family_shares(trace) if one.family is KernelFamily.CONVERSION)
     if rest := all_of_them.launches - len(alone):
         yield f"{rest} more stand in chains of small kernels, which another finding is about"

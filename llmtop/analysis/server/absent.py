@@ -19,7 +19,7 @@ from llmtop.model import Feature, TrackKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from llmtop.analysis.server.processes import Part
+    from llmtop.analysis.server.processes import ServerPart
     from llmtop.model import Trace
 
 _NOT_TITLED = re.compile(r"spawn|fork|python|vllm|sglang|child|main", re.IGNORECASE)
@@ -53,10 +53,12 @@ def absent_faults(trace: Trace) -> Iterator[Fault]:
 def _has_answered(trace: Trace) -> bool:
     """With metrics: a server that starts has no engine yet, and answers nothing."""
     endpoints = (trace.get(track.id, v.ENDPOINT_ANSWER) for track in trace.tracks_of(TrackKind.ENDPOINT))
-    return any(value == v.Answer.METRICS for series in endpoints if series is not None for _, value in series.known)
+    return any(
+        value == v.EndpointAnswer.METRICS for series in endpoints if series is not None for _, value in series.known
+    )
 
 
-def _may_be_any(trace: Trace, root: Part) -> bool:
+def _may_be_any(trace: Trace, root: ServerPart) -> bool:
     others = (track for track in trace.tracks_of(TrackKind.PROCESS) if track.id != root.track.id)
     roles = {str(track.facts.get("role", "")) for track in others if track.facts.get("part") != 1}
     return any(role == root.role or (_NOT_TITLED.search(role) and role not in _HELPERS) for role in roles)
@@ -89,7 +91,7 @@ def _numbered(pattern: str, numbers: Sequence[int]) -> str:
     return pattern
 
 
-def _fault(trace: Trace, state: str, subject: str, what: str, living: tuple[Part, ...]) -> Fault:
+def _fault(trace: Trace, state: str, subject: str, what: str, living: tuple[ServerPart, ...]) -> Fault:
     names = ", ".join(part.name for part in living[:4])
     return Fault(
         GONE,

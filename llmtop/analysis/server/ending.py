@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS
 from llmtop.model import NS_PER_S, TrackKind
-from llmtop.vocabulary import Answer
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from llmtop.model import Series, Trace, Track
@@ -35,7 +35,7 @@ def is_ending(trace: Trace) -> bool:
     """Whether a port that gave metrics was closed a moment ago."""
     for track in trace.tracks_of(TrackKind.ENDPOINT):
         answers = trace.get(track.id, v.ENDPOINT_ANSWER)
-        if answers is not None and answers.last == Answer.REFUSED and is_recent(answers, trace.end_ns):
+        if answers is not None and answers.last == EndpointAnswer.REFUSED and is_recent(answers, trace.end_ns):
             return True
     return False
 
@@ -81,7 +81,7 @@ def _was_at_work(trace: Trace, track: Track) -> bool:
 
 def _last_good_ns(answers: Series) -> int | None:
     pairs = zip(reversed(answers.times), reversed(answers.values), strict=True)
-    return next((t for t, value in pairs if value == Answer.METRICS), None)
+    return next((t for t, value in pairs if value == EndpointAnswer.METRICS), None)
 
 
 def is_recent(answers: Series, now_ns: int) -> bool:

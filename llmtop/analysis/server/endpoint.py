@@ -14,7 +14,7 @@ from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import parts
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
 from llmtop.text import quoted
-from llmtop.vocabulary import Answer
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +38,10 @@ _SERVER_ERROR = 500
 _NOT_READY = (501, 503)
 """llama-server answers 501 without --metrics, and servers that load their model 503."""
 _LOST = {
-    Answer.REFUSED: "nothing listens at {url} any more, though {who} lives",
-    Answer.NOT_HTTP: "{url} does not answer in HTTP any more",
-    Answer.UNREACHABLE: "{url} cannot be reached any more, though {who} lives",
-    Answer.STRANGE: "{url} answers, and not with metrics any more",
+    EndpointAnswer.REFUSED: "nothing listens at {url} any more, though {who} lives",
+    EndpointAnswer.NOT_HTTP: "{url} does not answer in HTTP any more",
+    EndpointAnswer.UNREACHABLE: "{url} cannot be reached any more, though {who} lives",
+    EndpointAnswer.STRANGE: "{url} answers, and not with metrics any more",
 }
 
 
@@ -60,14 +60,16 @@ def _faults(trace: Trace, track: Track) -> Iterator[Fault]:
     answer, since = int(answers.last), _failing_since(answers)
     asked_ns = _asked_ns(answers, times)
     if asked_ns is not None:
-        yield from _silent(trace, track, answers, times, min(since, asked_ns) if answer == Answer.SILENT else asked_ns)
-    elif answer == Answer.METRICS:
+        yield from _silent(
+            trace, track, answers, times, min(since, asked_ns) if answer == EndpointAnswer.SILENT else asked_ns
+        )
+    elif answer == EndpointAnswer.METRICS:
         yield from _slow(trace, track, answers, times)
-    elif answer == Answer.SILENT:
+    elif answer == EndpointAnswer.SILENT:
         yield from _silent(trace, track, answers, times, since)
     elif _has_answered(answers, trace, track) or _is_broken(answers):
         yield _lost(
-            trace, track, answer, since, is_ending=answer == Answer.REFUSED and is_recent(answers, trace.end_ns)
+            trace, track, answer, since, is_ending=answer == EndpointAnswer.REFUSED and is_recent(answers, trace.end_ns)
         )
 
 
@@ -82,7 +84,9 @@ def _has_answered(answers: Series, trace: Trace, track: Track) -> bool:
     """Whether metrics have come from there: a server that starts has nothing to lose yet."""
     if _is_anew(answers, trace):
         return False
-    return ids.server(ids.port(track.id)) in trace.tracks or any(value == Answer.METRICS for value in answers.values)
+    return ids.server(ids.port(track.id)) in trace.tracks or any(
+        value == EndpointAnswer.METRICS for value in answers.values
+    )
 
 
 def _is_anew(answers: Series, trace: Trace) -> bool:
@@ -91,7 +95,7 @@ def _is_anew(answers: Series, trace: Trace) -> bool:
     since = min(seen, default=0)
     if since - answers.times[0] < FRESH_NS:  # the first looks at both come in any order
         return False
-    return not any(t >= since and value == Answer.METRICS for t, value in answers.known)
+    return not any(t >= since and value == EndpointAnswer.METRICS for t, value in answers.known)
 
 
 def _is_broken(answers: Series) -> bool:
@@ -107,9 +111,9 @@ def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: boo
     if answer >= _FIRST_HTTP:
         text, rule, state = f"{url} answers with status {answer} instead of metrics", FAILING, "ENDPOINT FAILING"
     else:
-        is_dead = answer in (Answer.REFUSED, Answer.UNREACHABLE)
+        is_dead = answer in (EndpointAnswer.REFUSED, EndpointAnswer.UNREACHABLE)
         rule, state = (DEAD, "ENDPOINT DEAD") if is_dead else (FAILING, "ENDPOINT FAILING")
-        text = _LOST[Answer(answer)].format(url=url, who=living)
+        text = _LOST[EndpointAnswer(answer)].format(url=url, who=living)
     if is_ending:
         text, state = f"{living} has closed {url}: it shuts down, or its front end has just failed", "SERVER ENDING"
     return Fault(
@@ -121,7 +125,7 @@ def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: boo
             f"{said.reason if isinstance(said, Unknown) else text} (GET {url})",
             f"alive: {', '.join(part.name for part in parts(trace)[:3]) or 'not known'} (/proc)",
         ),
-        _REFUSED if answer == Answer.REFUSED else remedy or "its log says why",
+        _REFUSED if answer == EndpointAnswer.REFUSED else remedy or "its log says why",
         f"curl -si {quoted(url)} | head",
         since,
         is_whole=False,
@@ -203,7 +207,7 @@ def _good_times(answers: Series, times: Series | None) -> list[float]:
     """How long the pages took that came, in seconds."""
     if times is None:
         return []
-    good = {t for t, answer in answers.newest(_REMEMBERED).known if answer == Answer.METRICS}
+    good = {t for t, answer in answers.newest(_REMEMBERED).known if answer == EndpointAnswer.METRICS}
     return [took for t, took in times.newest(_REMEMBERED).known if t in good]
 
 
@@ -219,7 +223,7 @@ def _failing_since(answers: Series) -> int:
     """When the last metrics came, or else the first look."""
     since = answers.last_t_ns or 0
     for t, value in zip(reversed(answers.times), reversed(answers.values), strict=True):
-        if value == Answer.METRICS:
+        if value == EndpointAnswer.METRICS:
             break
         since = t
     return since

@@ -48,7 +48,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedObjective:
     """An objective against what was seen.
 
     Attributes:
@@ -85,19 +85,19 @@ def objectives(trace: Trace) -> tuple[Objective, ...]:
     return tuple(made)
 
 
-def judged(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[Judged, ...]:
+def judged(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[JudgedObjective, ...]:
     """All objectives against the last `window_ns`; none without a server. Kept for the newest traces."""
     return _judged(trace, window_ns)
 
 
 @lru_cache(maxsize=4)
-def _judged(trace: Trace, window_ns: int) -> tuple[Judged, ...]:
+def _judged(trace: Trace, window_ns: int) -> tuple[JudgedObjective, ...]:
     # Apart, because the cache would take a window that is left out for another one than the same by name.
     server = server_track(trace)
     return () if server is None else tuple(_judge(trace, server.id, one, window_ns) for one in objectives(trace))
 
 
-def judged_now(trace: Trace) -> tuple[Judged, ...]:
+def judged_now(trace: Trace) -> tuple[JudgedObjective, ...]:
     """As `judged`; where the last minute as a whole does not miss an objective, but the newest of it does, that."""
     newest = judged(trace, NEWEST_NS)
     return tuple(
@@ -105,17 +105,19 @@ def judged_now(trace: Trace) -> tuple[Judged, ...]:
     )
 
 
-def missed(trace: Trace) -> tuple[Judged, ...]:
+def missed(trace: Trace) -> tuple[JudgedObjective, ...]:
     """Those that were certainly not kept in the last minute, or in the newest of it."""
     return tuple(one for one in judged_now(trace) if one.is_met is False)
 
 
-def _judge(trace: Trace, track: TrackId, objective: Objective, window_ns: int) -> Judged:
+def _judge(trace: Trace, track: TrackId, objective: Objective, window_ns: int) -> JudgedObjective:
     seen = distribution(trace, track, objective.metric, window_ns)
     if isinstance(seen, Unknown):
-        return Judged(objective, seen, window_ns=window_ns)
+        return JudgedObjective(objective, seen, window_ns=window_ns)
     quantile, where = seen.quantile(objective.percent / 100), source_of(trace, track, v.total(objective.metric))
-    return Judged(objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where, window_ns)
+    return JudgedObjective(
+        objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where, window_ns
+    )
 
 
 def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unknown:

@@ -49,7 +49,7 @@ _RESUME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ServerPart:
     """A process that makes up the server, and lives."""
 
     track: Track
@@ -68,13 +68,13 @@ class Part:
         return is_front(self.role)
 
 
-def parts(trace: Trace) -> tuple[Part, ...]:
+def parts(trace: Trace) -> tuple[ServerPart, ...]:
     """The living processes that make up the server."""
     found = []
     for track in trace.tracks_of(TrackKind.PROCESS):
         if track.facts.get("part") == 1:
             pid = ids.pid(track.id)
-            found.append(Part(track, pid, str(track.facts.get("role", "")), track.facts.get("root") == pid))
+            found.append(ServerPart(track, pid, str(track.facts.get("role", "")), track.facts.get("root") == pid))
     return tuple(found)
 
 
@@ -101,7 +101,7 @@ def _ended(trace: Trace) -> list[Track]:
     return [track for track in trace.tracks_of(TrackKind.ENDED) if _ended_ns(track) <= trace.end_ns]
 
 
-def _gone(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
+def _gone(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
     ended = _ended(trace)
     if (root := root_end(trace)) is not None:
         yield _server_gone(trace, root, ended, living)
@@ -123,7 +123,7 @@ def _patience_ns(ended: Track, told: list[Track]) -> int:
     return OBEYED_NS if ended in told else KILLED_NS if ended.facts.get("is_killed") else -1
 
 
-def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Part, ...]) -> Fault:
+def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[ServerPart, ...]) -> Fault:
     since, how = _ended_ns(root), root.facts.get("how", "")
     first = _taken_along_by(trace, root, ended)
     is_told = bool(root.facts.get("is_regular")) and first is None
@@ -181,7 +181,7 @@ def _is_before(part: Track, root: Track) -> bool:
     return ahead_ns >= -_ONE_LOOK_NS and bool(gave_up or was_shot or part.facts.get("is_oom"))
 
 
-def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> Fault:
+def _part_gone(trace: Trace, tracks: list[Track], living: tuple[ServerPart, ...]) -> Fault:
     first = tracks[0]
     since, how = _ended_ns(first), first.facts.get("how", "")
     others = f" and {len(tracks) - 1} more" if len(tracks) > 1 else ""
@@ -202,7 +202,7 @@ def _part_gone(trace: Trace, tracks: list[Track], living: tuple[Part, ...]) -> F
     )
 
 
-def _is_replaced(trace: Trace, ended: Track, living: tuple[Part, ...]) -> bool:
+def _is_replaced(trace: Trace, ended: Track, living: tuple[ServerPart, ...]) -> bool:
     """Another process of the same role was first seen after its end."""
     starts = (
         series.times[0]
@@ -212,7 +212,7 @@ def _is_replaced(trace: Trace, ended: Track, living: tuple[Part, ...]) -> bool:
     return any(start > _ended_ns(ended) for start in starts)
 
 
-def _is_surplus(ended: Track, living: tuple[Part, ...]) -> bool:
+def _is_surplus(ended: Track, living: tuple[ServerPart, ...]) -> bool:
     """It ended as it was told to, and others of its kind go on: a pool that shrinks."""
     return bool(ended.facts.get("is_regular")) and any(_kind(part.role) == _kind(ended.name) for part in living)
 
@@ -275,8 +275,8 @@ def _state(track: Track, who: str, what: str) -> str:
 # Stopped, traced, frozen
 
 
-def _held(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
-    by_state: dict[ProcessState, list[tuple[Part, int]]] = {}
+def _held(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
+    by_state: dict[ProcessState, list[tuple[ServerPart, int]]] = {}
     for part in living:
         series = trace.get(part.track.id, v.PROCESS_STATE)
         held = None if series is None else _held_since(series, trace.end_ns)
@@ -306,13 +306,15 @@ def _since(series: Series) -> int:
     return since
 
 
-def _for(trace: Trace, part: Part, since_ns: int) -> str:
+def _for(trace: Trace, part: ServerPart, since_ns: int) -> str:
     """How long; of what was so at the first look nobody knows since when."""
     series, words = trace.get(part.track.id, v.PROCESS_STATE), for_s(since_ns, trace.end_ns)
     return f"at least {words}" if series is not None and len(series) and series.times[0] == since_ns else words
 
 
-def _held_fault(trace: Trace, state: ProcessState, several: list[tuple[Part, int]], living: tuple[Part, ...]) -> Fault:
+def _held_fault(
+    trace: Trace, state: ProcessState, several: list[tuple[ServerPart, int]], living: tuple[ServerPart, ...]
+) -> Fault:
     word, letter = _WORDS[state]
     first, since = next(((part, t) for part, t in several if not part.is_front), several[0])
     # What the container holds is held with its root.
@@ -336,7 +338,7 @@ def _held_fault(trace: Trace, state: ProcessState, several: list[tuple[Part, int
 # Hung in the kernel
 
 
-def _hung(trace: Trace, living: tuple[Part, ...]) -> Iterator[Fault]:
+def _hung(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
     for part in living:
         states, cpu = trace.get(part.track.id, v.PROCESS_STATE), trace.get(part.track.id, v.PROCESS_CPU)
         if states is None or states.last != ProcessState.UNINTERRUPTIBLE or cpu is None:

@@ -24,7 +24,7 @@ from llmtop.analysis.series.readings import (
 )
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
-from llmtop.analysis.server.objectives import Judged, judged
+from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import count, quantity
@@ -45,7 +45,7 @@ Samples = tuple[tuple[int, float | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ServerNumber:
     """One number of a server.
 
     Attributes:
@@ -94,11 +94,11 @@ class ServerView:
     track: TrackId
     title: str
     facts: Mapping[str, Fact]
-    stats: Mapping[str, Stat]
+    stats: Mapping[str, ServerNumber]
     lost: Unknown | None = None
     """Why its endpoint does not answer now; what is still shown is of the window before."""
     configuration: Mapping[Feature, Setting | Unknown] = field(default_factory=dict)
-    objectives: tuple[Judged, ...] = ()
+    objectives: tuple[JudgedObjective, ...] = ()
     age_s: float = 0.0
     """How old the newest number is; 0 while it is of now."""
     window_s: float = LATENCY_WINDOW_NS / NS_PER_S
@@ -109,7 +109,7 @@ class ServerView:
         return self.stats[concept].value
 
     @property
-    def absent(self) -> tuple[Stat, ...]:
+    def absent(self) -> tuple[ServerNumber, ...]:
         """Stats of which nothing is known."""
         return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown) and stat.bounds is None)
 
@@ -133,7 +133,7 @@ def server_load(trace: Trace) -> ServerView | Unknown:
 
 
 def _view(
-    trace: Trace, choose: Callable[[_Maker], Iterable[Stat]], rate_window_ns: int, latency_window_ns: int
+    trace: Trace, choose: Callable[[_Maker], Iterable[ServerNumber]], rate_window_ns: int, latency_window_ns: int
 ) -> ServerView | Unknown:
     track = server_track(trace)
     life = liveness(trace)
@@ -185,12 +185,12 @@ class _Maker:
     rate_window_ns: int
     latency_window_ns: int
 
-    def load(self) -> Iterable[Stat]:
+    def load(self) -> Iterable[ServerNumber]:
         yield self.output()
         for gauge in _GAUGES:
             yield self.gauge(*gauge)
 
-    def all(self) -> Iterable[Stat]:
+    def all(self) -> Iterable[ServerNumber]:
         yield replace(self.output(), history=output_history(self.trace, self.track, HISTORY_NS)[0])
         yield self.prompt()
         for concept, title, metric, unit in _GAUGES:
@@ -203,47 +203,47 @@ class _Maker:
         yield replace(failed, note=self.remark(v.SERVER_FAILURES))
         yield from self.latencies()
 
-    def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> Stat:
-        return Stat(concept, title, value, unit, source(self.trace, self.track, metric))
+    def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> ServerNumber:
+        return ServerNumber(concept, title, value, unit, source(self.trace, self.track, metric))
 
-    def gauge(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+    def gauge(self, concept: str, title: str, metric: Metric, unit: str) -> ServerNumber:
         return self.stat(concept, title, metric, latest(self.trace, self.track, metric), unit)
 
-    def output(self) -> Stat:
+    def output(self) -> ServerNumber:
         told = output_tokens(self.trace, self.track, self.rate_window_ns)
         return self.tokens("output_tokens_per_s", "output", told)
 
-    def prompt(self) -> Stat:
+    def prompt(self) -> ServerNumber:
         told = prompt_tokens(self.trace, self.track, self.rate_window_ns)
         stat = self.tokens("prompt_tokens_per_s", "prompt", told)
         return replace(stat, history=rate_history(self.trace, self.track, v.SERVER_PROMPT_TOKENS, HISTORY_NS))
 
-    def tokens(self, concept: str, title: str, told: TokenRate | Unknown) -> Stat:
+    def tokens(self, concept: str, title: str, told: TokenRate | Unknown) -> ServerNumber:
         if isinstance(told, Unknown):
-            return Stat(concept, title, told, "tok/s")
+            return ServerNumber(concept, title, told, "tok/s")
         value, is_estimate = told.per_second, told.is_estimate
-        return Stat(concept, title, value, "tok/s", told.source, note=told.note, is_estimate=is_estimate)
+        return ServerNumber(concept, title, value, "tok/s", told.source, note=told.note, is_estimate=is_estimate)
 
     def remark(self, metric: Metric) -> str:
         fact = self.trace.tracks[self.track].facts.get(v.remark_of(metric), "")
         return "" if isinstance(fact, Unknown) else str(fact)
 
-    def rate(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+    def rate(self, concept: str, title: str, metric: Metric, unit: str) -> ServerNumber:
         value = counter_rate(self.trace, self.track, metric, self.rate_window_ns)
         return self.stat(concept, title, metric, value, unit)
 
-    def rate_graph(self, concept: str, title: str, metric: Metric, unit: str) -> Stat:
+    def rate_graph(self, concept: str, title: str, metric: Metric, unit: str) -> ServerNumber:
         stat = self.rate(concept, title, metric, unit)
         return replace(stat, history=rate_history(self.trace, self.track, metric, HISTORY_NS))
 
-    def preemptions(self) -> Stat:
+    def preemptions(self) -> ServerNumber:
         """Per minute, over the longer window: they are rare until they are a storm."""
         per_second = counter_rate(self.trace, self.track, v.SERVER_PREEMPTIONS, self.latency_window_ns)
         value = _then(per_second, lambda rate: rate * 60)
         stat = self.stat("preemptions_per_min", "preemptions", v.SERVER_PREEMPTIONS, value, "/min")
         return replace(stat, history=rate_history(self.trace, self.track, v.SERVER_PREEMPTIONS, HISTORY_NS))
 
-    def prefix_hit(self) -> Stat:
+    def prefix_hit(self) -> ServerNumber:
         """Hits over queries of the window where both are counted, else the server's own running rate."""
         queries = counter_increase(self.trace, self.track, v.SERVER_PREFIX_QUERIES, self.latency_window_ns)
         hits = counter_increase(self.trace, self.track, v.SERVER_PREFIX_HITS, self.latency_window_ns)
@@ -254,7 +254,7 @@ class _Maker:
         share = hits.amount / queries.amount if queries.amount else value
         return self.stat("prefix_hit", "prefix hit", metric, share, "ratio")
 
-    def latencies(self) -> Iterable[Stat]:
+    def latencies(self) -> Iterable[ServerNumber]:
         """Quantiles of each latency, none of which contradicts another (`histograms.in_order`)."""
         seen = {
             name: distribution(self.trace, self.track, metric, self.latency_window_ns) for name, metric in _LATENCIES
@@ -269,17 +269,19 @@ class _Maker:
             for q in _QUANTILES:
                 yield self.latency(f"{name}_p{q * 100:.0f}", metric, seen[name], bounds.get((name, q)))
 
-    def latency(self, concept: str, metric: Metric, seen: Distribution | Unknown, bounds: Quantile | None) -> Stat:
+    def latency(
+        self, concept: str, metric: Metric, seen: Distribution | Unknown, bounds: Quantile | None
+    ) -> ServerNumber:
         title = f"{_SHORT.get(metric.name, metric.title)} {concept.rpartition('_')[2]}"
         where = source(self.trace, self.track, v.bucket(metric, math.inf))
         if isinstance(seen, Unknown) or bounds is None:
             why = seen if isinstance(seen, Unknown) else Unknown("no observations in the window")
-            return Stat(concept, title, why, "s", where)
+            return ServerNumber(concept, title, why, "s", where)
         if len(seen.uppers) == 1:  # its sum and count are all that the server tells
-            return Stat(concept, title, _ONLY_A_MEAN, "s", where, mean=seen.mean)
+            return ServerNumber(concept, title, _ONLY_A_MEAN, "s", where, mean=seen.mean)
         text = bounds.text("s")
         value = bounds.value if bounds.value is not None else Unknown(f"{text}: the server's buckets tell no more")
-        return Stat(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
+        return ServerNumber(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
 
 
 _GAUGES = (

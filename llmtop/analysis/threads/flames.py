@@ -20,7 +20,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TreeContent:
     """What is to be in the tree.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from llmtop import whats
 from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.threads.flame_diff import diff_trees, moved_points
-from llmtop.analysis.threads.flames import FlameView, Wanted
+from llmtop.analysis.threads.flames import FlameView, TreeContent
 from llmtop.analysis.threads.shares import WINDOW_NS
 from llmtop.analysis.threads.stall_times import timed_stacks
 from llmtop.analysis.threads.stall_tree import StallTree, stall_tree, why_no_times
@@ -27,7 +27,7 @@ _NO_LOOK = Unknown("no interpreter has been looked at yet")
 
 
 def stall_flame(
-    newest: Trace, wanted: Wanted, *, frozen: Trace | None = None, baseline: Trace | None = None
+    newest: Trace, wanted: TreeContent, *, frozen: Trace | None = None, baseline: Trace | None = None
 ) -> FlameView | Unknown:
     """The flame of a trace, or why there is none.
 
@@ -54,7 +54,7 @@ def stacks_alone(trace: Trace) -> Trace:
     return replace(trace, stacks=stacks, series={}, spans={}, readings=(), marks=(), past_stacks=())
 
 
-def _compared(baseline: Trace, shown: Trace, newest: Trace, wanted: Wanted) -> FlameView | Unknown:
+def _compared(baseline: Trace, shown: Trace, newest: Trace, wanted: TreeContent) -> FlameView | Unknown:
     before, tree = stall_tree(baseline, wanted), stall_tree(shown, wanted)
     if before.unit != tree.unit:
         return _NOT_COMPARABLE
@@ -90,7 +90,7 @@ def _comparison(before: StallTree, now: StallTree) -> Iterator[str]:
         yield f"windows overlap by {(STACKS_WINDOW_NS - abs(apart_ns)) / NS_PER_S:.0f} s"
 
 
-def _lack(tree: StallTree, trace: Trace, wanted: Wanted) -> tuple[str, Unknown] | None:
+def _lack(tree: StallTree, trace: Trace, wanted: TreeContent) -> tuple[str, Unknown] | None:
     """What is not there: times, Python frames although they are wanted, or functions at all."""
     if tree.unit == "samples":
         return "no times, looks alone", why_no_times(trace)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids, whats
 from llmtop.analysis.series.readings import told_why_unseen
-from llmtop.analysis.threads.flames import Order, Wanted
+from llmtop.analysis.threads.flames import Order, TreeContent
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
@@ -77,14 +77,14 @@ class StallTree(StackTree):
     no_functions: Unknown | None = None
 
 
-def stall_tree(trace: Trace, wanted: Wanted | Order = Order.BY_THREAD) -> StallTree:
+def stall_tree(trace: Trace, wanted: TreeContent | Order = Order.BY_THREAD) -> StallTree:
     """The time of all threads merged by what they were in (`timed_stacks`); a frame's width is time over all threads.
 
     Threads of one name within a process are one frame: pools have dozens that do the same. Without anything that tells
     times, the looks at interpreters alone are merged. The thread that drives the engine stands first.
     """
-    wanted = Wanted(wanted) if isinstance(wanted, Order) else wanted
-    merged = _merged(_Source(timed_stacks(trace), trace.tracks, leading_thread(trace)), wanted)
+    wanted = TreeContent(wanted) if isinstance(wanted, Order) else wanted
+    merged = _merged(_StackSource(timed_stacks(trace), trace.tracks, leading_thread(trace)), wanted)
     why_not = None if merged.root.total else why_no_times(trace)
     has_functions = any(not is_python(stack) for stack in trace.stacks)
     return replace(
@@ -101,7 +101,7 @@ def why_no_times(trace: Trace) -> Unknown:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Source:
+class _StackSource:
     """Stacks and the tracks that name their threads; a key by the identity of the stacks.
 
     Comparing hundreds of them would cost as much as merging them; names that change meanwhile wait for new stacks.
@@ -113,16 +113,16 @@ class _Source:
     leader: TrackId = ids.NONE
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Source) and self.stacks is other.stacks
+        return isinstance(other, _StackSource) and self.stacks is other.stacks
 
     def __hash__(self) -> int:
         return id(self.stacks)
 
 
 @lru_cache(maxsize=8)
-def _merged(source: _Source, wanted: Wanted) -> StallTree:
+def _merged(source: _StackSource, wanted: TreeContent) -> StallTree:
     """The tree; kept, because stacks change less often than frames are drawn."""
-    without, names = wanted.without, _Names(source.tracks)
+    without, names = wanted.without, _FrameNames(source.tracks)
     kept = (one for one in source.stacks if one.track not in without or one.state in AWAKE or is_python(one))
     joined = _joined(tuple(kept), wanted)
     folded: dict[Levels, float] = {}
@@ -227,7 +227,7 @@ class MergedNode(StackNode):
             yield MergedNode(name, kind, depth + 1, folded, self._common, self)
 
 
-def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
+def _joined(stacks: tuple[Stack, ...], wanted: TreeContent) -> Joined:
     """Stacks of one unit, since times and numbers of samples do not add up: of time where there are any."""
     units = {stack.unit for stack in stacks if not is_python(stack)}
     if not units:
@@ -242,7 +242,7 @@ def _joined(stacks: tuple[Stack, ...], wanted: Wanted) -> Joined:
 _NOBODY = (("process", "process"), ("thread", "thread"))
 
 
-class _Names:
+class _FrameNames:
     """What processes and threads are called on screen."""
 
     def __init__(self, tracks: Mapping[TrackId, Track]) -> None:
@@ -289,7 +289,7 @@ def _is_in(stack: Stack, order: Order) -> bool:
             return True
 
 
-def _levels(stack: Stack, wanted: Wanted, names: _Names) -> Levels:
+def _levels(stack: Stack, wanted: TreeContent, names: _FrameNames) -> Levels:
     """From the root down; functions by their names alone, whose kinds are told when they are seen."""
     state = (stack.state or "unknown state", _STATE_KINDS.get(stack.state, "waiting"))
     process, thread = names.of(stack.track)

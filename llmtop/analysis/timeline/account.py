@@ -23,11 +23,11 @@ from llmtop.analysis.timeline.sums import (
     NOT_LAUNCHED,
     NOT_TRACED,
     Flags,
+    IdleSums,
     Sum,
-    Sums,
     waiting,
 )
-from llmtop.analysis.timeline.work import Work, busy_over_time, work_by_gpu
+from llmtop.analysis.timeline.work import GpuWork, busy_over_time, work_by_gpu
 from llmtop.columns import is_long
 from llmtop.model import Missing, Trace, TrackId, Unknown
 
@@ -66,7 +66,7 @@ class IdlePart:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuIdle:
+class GpuAccount:
     """The time of one GPU, in ns: `busy_ns` and its parts together are all of the capture.
 
     Attributes:
@@ -113,7 +113,7 @@ class GpuIdle:
 class IdleAccount:
     """All GPUs, and why parts of their idle time could not be told."""
 
-    gpus: tuple[GpuIdle, ...]
+    gpus: tuple[GpuAccount, ...]
     unknown: tuple[Missing, ...] = ()
 
 
@@ -165,7 +165,7 @@ def _most(counted: tuple[str, int]) -> tuple[int, str]:
     return -count, name
 
 
-def _parts(sums: Sums) -> tuple[IdlePart, ...]:
+def _parts(sums: IdleSums) -> tuple[IdlePart, ...]:
     """The largest first; equal ones in the same order each time."""
     parts = (
         _part(label, added, flags)
@@ -180,8 +180,8 @@ def _largest(part: IdlePart) -> tuple[object, ...]:
     return -part.ns, part.cause, part.name, part.drained_by or "", part.is_short, part.before_graph
 
 
-def _gpu(gpu: TrackId, work: Work, host: Host, start: int, end: int) -> GpuIdle:
-    sums, works, graphs = Sums(), *_graph_works(work, host.graphs)
+def _gpu(gpu: TrackId, work: GpuWork, host: Host, start: int, end: int) -> GpuAccount:
+    sums, works, graphs = IdleSums(), *_graph_works(work, host.graphs)
     gaps = work.gaps()
     if is_long(len(work)):
         from llmtop.analysis.timeline.bulk import add_gaps
@@ -192,13 +192,13 @@ def _gpu(gpu: TrackId, work: Work, host: Host, start: int, end: int) -> GpuIdle:
     first, last = work.starts[0], work.reach[-1]
     _add_outer(sums, work, host, start, end)
     busy = last - first - sums.between_ns
-    return GpuIdle(
+    return GpuAccount(
         gpu, start, end, first, last, busy, len(work), works, len(graphs), _parts(sums),
         sums.short, sums.short_ns, sums.late_ns, sums.joined_ns, busy_over_time(work, start, end, STEPS),
     )  # fmt: skip
 
 
-def _add(sums: Sums, work: Work, host: Host, graphs: Mapping[int, int], i: int) -> None:
+def _add(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int], i: int) -> None:
     """Add the gap before a work."""
     since, until = work.reach[i - 1], work.starts[i]
     launch = host.launch(work.joins[i])
@@ -214,7 +214,7 @@ def _add(sums: Sums, work: Work, host: Host, graphs: Mapping[int, int], i: int) 
         _add_gap(sums, launch, since, dark, i)
 
 
-def _add_outer(sums: Sums, work: Work, host: Host, start: int, end: int) -> None:
+def _add_outer(sums: IdleSums, work: GpuWork, host: Host, start: int, end: int) -> None:
     """Add the time before the first and after the last work: there was none, or a graph that was not traced."""
     first, last = work.starts[0], work.reach[-1]
     opens, closes = host.launch(work.joins[0]), host.launch(work.joins[-1])
@@ -227,7 +227,7 @@ def _add_outer(sums: Sums, work: Work, host: Host, start: int, end: int) -> None
     outer[DARK].add(first - lit_until + end - dark_from, len(work))
 
 
-def _graph_works(work: Work, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
+def _graph_works(work: GpuWork, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
     """How many works graph launches brought, and when the first of each launch began, by its join key."""
     began: dict[int, int] = {}
     works = 0
@@ -239,7 +239,7 @@ def _graph_works(work: Work, graphs: frozenset[int]) -> tuple[int, dict[int, int
     return works, began
 
 
-def _is_inside(work: Work, i: int, launch: Launch | None, graphs: Mapping[int, int]) -> bool:
+def _is_inside(work: GpuWork, i: int, launch: Launch | None, graphs: Mapping[int, int]) -> bool:
     """Whether a work is one of a graph that has begun: then no thread has to ask for it.
 
     Without the call, works that share its id show it: nothing but a graph launches several.
@@ -250,7 +250,7 @@ def _is_inside(work: Work, i: int, launch: Launch | None, graphs: Mapping[int, i
     return graphs.get(join, work.starts[i]) < work.starts[i]
 
 
-def _add_gap(sums: Sums, launch: Launch, since: int, until: int, gap: int) -> None:
+def _add_gap(sums: IdleSums, launch: Launch, since: int, until: int, gap: int) -> None:
     """Split a gap at the moment its work had been asked for."""
     thread, returned, is_graph = launch
     asked = min(max(returned, since), until)

@@ -10,13 +10,13 @@ import numpy as np
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import DRAINING, LAUNCH_GAP_NS, HostThread, Label, Layer
-from llmtop.analysis.timeline.sums import INSIDE, LATENCY, LOST, QUEUED, START_NS, TURNAROUND, Flags, Sums
+from llmtop.analysis.timeline.sums import INSIDE, LATENCY, LOST, QUEUED, START_NS, TURNAROUND, Flags, IdleSums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from llmtop.analysis.timeline.launches import Host
-    from llmtop.analysis.timeline.work import Work
+    from llmtop.analysis.timeline.work import GpuWork
 
     Column = NDArray[np.int64]
     Which = NDArray[np.bool_]
@@ -26,7 +26,7 @@ _PART = 100_000
 _DRAINED: tuple[Cause | None, ...] = (None, *sorted(DRAINING))
 
 
-def add_gaps(sums: Sums, work: Work, host: Host, graphs: Mapping[int, int]) -> Sequence[int]:
+def add_gaps(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int]) -> Sequence[int]:
     """Add the gaps of a GPU; returns those that have to be looked at one by one, by the work that follows.
 
     Args:
@@ -82,7 +82,7 @@ class _Gaps:
         return self.until - self.since
 
 
-def _launches(host: Host, threads: Sequence[_Thread], joins: Column) -> tuple[Column, Column, Which]:
+def _launches(host: Host, threads: Sequence[_ThreadColumns], joins: Column) -> tuple[Column, Column, Which]:
     """By join key: the number of the thread, when the call returned, whether it launched a graph."""
     number = {id(one.thread): i for i, one in enumerate(threads)}
     thread, returned = np.full(len(joins), -1), np.zeros(len(joins), np.int64)
@@ -111,7 +111,7 @@ def _inside(gaps: _Gaps, joins: Column, before: Column, graphs: Mapping[int, int
     return inside
 
 
-def _count(sums: Sums, gaps: _Gaps) -> None:
+def _count(sums: IdleSums, gaps: _Gaps) -> None:
     """Count gaps as wholes."""
     sums.between_ns += int(gaps.length.sum())
     short = gaps.only(gaps.length <= LAUNCH_GAP_NS)
@@ -122,7 +122,7 @@ def _count(sums: Sums, gaps: _Gaps) -> None:
     sums.late_ns += int(joined.length[joined.returned > joined.since].sum())
 
 
-def _add_whole(sums: Sums, gaps: _Gaps, label: Label) -> None:
+def _add_whole(sums: IdleSums, gaps: _Gaps, label: Label) -> None:
     """Add gaps that have one cause."""
     for is_short in (False, True):
         lengths = gaps.length[(gaps.length <= LAUNCH_GAP_NS) == is_short]
@@ -130,7 +130,7 @@ def _add_whole(sums: Sums, gaps: _Gaps, label: Label) -> None:
             sums.by_flags[None, is_short, False][label].add_gaps(int(lengths.sum()), len(lengths), int(lengths.max()))
 
 
-class _Spans:
+class _SpanColumns:
     """A layer in NumPy's columns, its labels as numbers."""
 
     def __init__(self, layer: Layer, numbers: dict[Label, int]) -> None:
@@ -193,14 +193,14 @@ class _Pieces:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _ThreadColumns:
     """A thread's layers in columns; `numbers` has all labels that its time may get."""
 
     thread: HostThread
     numbers: dict[Label, int]
-    waits: _Spans | None
-    layers: list[_Spans]
-    ranges: _Spans | None
+    waits: _SpanColumns | None
+    layers: list[_SpanColumns]
+    ranges: _SpanColumns | None
     sampled: Column
 
     def pieces(self, gaps: _Gaps, asked: Column) -> Iterator[_Pieces]:
@@ -229,19 +229,19 @@ class _Thread:
             yield i, self.thread.functions[first[i] : last[i]]
 
 
-def _threads(host: Host) -> list[_Thread]:
+def _threads(host: Host) -> list[_ThreadColumns]:
     """All threads that launch, in columns."""
     return [_in_columns(thread) for thread in {id(one): one for calls in host.calls for one in calls.by_track}.values()]
 
 
-def _in_columns(thread: HostThread) -> _Thread:
+def _in_columns(thread: HostThread) -> _ThreadColumns:
     numbers: dict[Label, int] = {}
-    layers = [_Spans(layer, numbers) for layer in thread.layers]
-    waits, ranges = (None if one is None else _Spans(one, numbers) for one in (thread.waits, thread.ranges))
-    return _Thread(thread, numbers, waits, layers, ranges, np.asarray(thread.sampled_ns, np.int64))
+    layers = [_SpanColumns(layer, numbers) for layer in thread.layers]
+    waits, ranges = (None if one is None else _SpanColumns(one, numbers) for one in (thread.waits, thread.ranges))
+    return _ThreadColumns(thread, numbers, waits, layers, ranges, np.asarray(thread.sampled_ns, np.int64))
 
 
-def _add_parts(sums: Sums, gaps: _Gaps, thread: _Thread) -> None:
+def _add_parts(sums: IdleSums, gaps: _Gaps, thread: _ThreadColumns) -> None:
     """Split gaps at the moments their works had been asked for, and the time before by what the thread did."""
     asked = np.minimum(np.maximum(gaps.returned, gaps.since), gaps.until)
     flags = (thread.drained(gaps, asked) * 2 + (gaps.length <= LAUNCH_GAP_NS)) * 2 + gaps.is_graph
@@ -258,7 +258,7 @@ def _add_parts(sums: Sums, gaps: _Gaps, thread: _Thread) -> None:
 
 
 def _add_details(
-    sums: Sums, thread: _Thread, told: _Pieces, places: Sequence[tuple[Flags, Label]], keys: Column
+    sums: IdleSums, thread: _ThreadColumns, told: _Pieces, places: Sequence[tuple[Flags, Label]], keys: Column
 ) -> None:
     """Add where own code stood, and within which ranges calls were made."""
     labels = list(thread.numbers)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import whats
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.timeline.account import GpuIdle, IdlePart, idle_account
+from llmtop.analysis.timeline.account import GpuAccount, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Missing, Unknown
@@ -121,7 +121,7 @@ def merged(parts: Iterable[IdlePart], *, by_name: bool) -> tuple[IdlePart, ...]:
     return tuple(sorted(added.values(), key=lambda part: -part.ns))
 
 
-def _view(title: str, gpus: tuple[GpuIdle, ...]) -> IdleOfGpu:
+def _view(title: str, gpus: tuple[GpuAccount, ...]) -> IdleOfGpu:
     parts = [part for gpu in gpus for part in gpu.parts]
     idle = sum(gpu.idle_ns for gpu in gpus)
     return IdleOfGpu(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from llmtop.analysis.timeline.host import HostThread, Label, host_threads, is_graph_launch
-from llmtop.analysis.timeline.work import Work
+from llmtop.analysis.timeline.work import GpuWork
 from llmtop.columns import in_order
 from llmtop.model import SpanTable, Trace
 
@@ -17,7 +17,7 @@ Launch: TypeAlias = tuple[HostThread, int, bool]
 one for every gap."""
 
 
-class Calls:
+class ApiCalls:
     """Calls of one kind, found by join key; sorted columns, as a dictionary of a million calls takes 200 MB.
 
     Attributes:
@@ -45,7 +45,7 @@ class Host:
 
     def __init__(self, trace: Trace, outside: Label) -> None:
         threads = host_threads(trace, outside)
-        self.calls = [Calls(trace.spans[kind], threads) for kind in ("launch", "call") if kind in trace.spans]
+        self.calls = [ApiCalls(trace.spans[kind], threads) for kind in ("launch", "call") if kind in trace.spans]
         self.graphs = frozenset(graph_joins(trace))
 
     def launch(self, join: int) -> Launch | None:
@@ -57,7 +57,7 @@ class Host:
                     return found
         return None
 
-    def dark_from(self, work: Work, i: int, launch: Launch) -> int:
+    def dark_from(self, work: GpuWork, i: int, launch: Launch) -> int:
         """From when on a GPU may have run an untraced graph before this work; when the work began, if never.
 
         Graphs run in the order of launches: after the work before this one and before this one.

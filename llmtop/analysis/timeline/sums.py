@@ -56,7 +56,7 @@ Flags: TypeAlias = tuple[Cause | None, bool, bool]
 """What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
 
 
-class Sums:
+class IdleSums:
     """The parts of one GPU's idle time as they are added up."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ GPU_WORK = ("kernel", "memcpy", "memset", "graph")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GpuWork:
     """The work of one GPU in columns, sorted by start, in ns; `joins` ties each to the call that launched it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Work:
         return compress(count(1), map(gt, islice(self.starts, 1, None), self.reach))
 
 
-def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float, ...]:
+def busy_over_time(work: GpuWork, start: int, end: int, steps: int) -> tuple[float, ...]:
     """The share of each of `steps` equal stretches from `start` to `end` in which there was work, 0 to 1.
 
     Counted in whole nanoseconds: 0 is said only of a stretch without any work, 1 only of one without a gap. Of less
@@ -65,7 +65,7 @@ def busy_over_time(work: Work, start: int, end: int, steps: int) -> tuple[float,
     return tuple(1 - (idle[i + 1] - idle[i]) / (edges[i + 1] - edges[i]) for i in range(steps))
 
 
-def work_by_gpu(trace: Trace) -> dict[TrackId, Work]:
+def work_by_gpu(trace: Trace) -> dict[TrackId, GpuWork]:
     """The work of every GPU that had any, by the id of its track, in the order of these."""
     parts: dict[TrackId, list[list[array[int]]]] = defaultdict(list)
     for kind in GPU_WORK:
@@ -140,10 +140,10 @@ def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[TrackId, list[array[int]
         yield gpu, [array("q", compress(column, chosen)) for column in columns]
 
 
-def _joined(parts: list[list[array[int]]]) -> Work:
+def _joined(parts: list[list[array[int]]]) -> GpuWork:
     columns = parts[0]
     if len(parts) > 1:
         together = [array("q", chain.from_iterable(part[i] for part in parts)) for i in range(3)]
         columns = in_order(together)
     starts, ends, joins = columns
-    return Work(starts, ends, joins, reaches(ends))
+    return GpuWork(starts, ends, joins, reaches(ends))

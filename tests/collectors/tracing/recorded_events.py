@@ -1,8 +1,8 @@
 """One stream of the kernel's events, and what each tracer hands to its reader of it.
 
 That is maps of bcc, looks of bpftrace, text of perf. `Counted` is what the programs of bcc (programs/*.c) and bpftrace
-count in the kernel of such a stream; that they do is tried on real kernels (truths.py, test_ebpf_probes.py and
-test_collectors_bpftrace_live.py).
+count in the kernel of such a stream; that they do is tried on real kernels (truths.py, test_probes.py and
+test_bpftrace_live.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from llmtop.collectors.tracing.bpftrace.output import Look, Looks, parse
+from llmtop.collectors.tracing.bpftrace.output import Looks, Printout, parse
 from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT
 from llmtop.collectors.tracing.wire import LAST_SLOT
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
@@ -162,7 +162,7 @@ def into_call_maps(found: Counted, module: RecordedModule) -> None:
         module["calls"].put(key, (sum(counts.values()), errors, ns, 0, *slots(**counts)))
 
 
-def as_look(found: Counted, t_ns: int) -> Look:
+def as_look(found: Counted, t_ns: int) -> Printout:
     """As bpftrace prints it at a moment, read line by line."""
     queues: dict[int, Counter[int]] = defaultdict(Counter)
     for tid, counts in found.queued.items():

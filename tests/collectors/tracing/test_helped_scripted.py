@@ -13,7 +13,7 @@ from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
-from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS, HelpedCollector, Processes, Words
+from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS, HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import NS_PER_S, Issue, Mark, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
 
@@ -92,7 +92,7 @@ class Scripted(HelpedCollector):
     """A tracer of no kind."""
 
     name, source = "tracer", "a tracer"
-    words = Words("the helper", "looking", "its buffers", STARTING)
+    words = HelperWords("the helper", "looking", "its buffers", STARTING)
     program = ("the", "program")
 
 
@@ -373,7 +373,7 @@ def test_a_helper_that_ended_with_its_server_is_not_started_again(stage: Stage, 
 
 
 def test_processes_are_known_by_when_they_were_started(stage: Stage) -> None:
-    known = Processes((ROOT, WORKER, STRANGER))
+    known = KnownProcesses((ROOT, WORKER, STRANGER))
     assert (len(known), known.alive()) == (2, [ROOT, WORKER])
     stage.started |= {ROOT: 99, CHILD: 13}
     assert known.alive() == [WORKER, CHILD]

@@ -13,21 +13,21 @@ from functools import partial
 
 from ... import wire
 from ...helper import protocol
-from ...helper.governor import LADDER, LIGHT, Governor, Load, in_slices, observe
+from ...helper.governor import LADDER, LIGHT, EventLoad, Governor, in_slices, observe
 from ...helper.protocol import Link
 from ...helper.symbols import Symbols
 from ...helper.syscall_numbers import call_name
 from ...helper.system import UnavailableError
 from ...wire import Why
 from . import calls, lifecycle, samples, scheduler
-from .calls import Calls
+from .calls import SystemCallProbes
 from .compiler import load_bcc
-from .following import Following
+from .following import SchedulerSlices
 from .library import Library
 from .lifecycle import Changes, Lifecycle
-from .programs import Programs, Source
+from .programs import Programs, ProgramText
 from .samples import Samples
-from .scheduler import Scheduler
+from .scheduler import SchedulerProbes
 
 TICK_S = 0.2
 """How often what the probes cost is looked at: what has come to cost too much goes within this time."""
@@ -43,7 +43,7 @@ _SAMPLED = "scheduler.sampled"
 _LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
-class Helper:
+class BccHelper:
     """All probes together."""
 
     def __init__(self, options: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class Helper:
         by_registers = scheduler.source()
         later = {"syscalls": calls.SOURCE} | ({"samples": samples.SOURCE} if self._stacks else {})
         self._programs.ask(lifecycle.SOURCE, by_registers, *later.values())
-        self._awaited: dict[str, Source] = later
+        self._awaited: dict[str, ProgramText] = later
         """Parts whose programs are being compiled."""
         say(_LIFECYCLE)
         self._lifecycle = Lifecycle(self._programs.wait(lifecycle.SOURCE))
@@ -70,8 +70,8 @@ class Helper:
             ladder=in_slices(ladder) if found and found.can_slice else ladder,
             is_careful=options.budget < 1,
         )
-        self._scheduler = Following(found, self._lifecycle, self._governor) if found else None
-        self._calls: Calls | None = None
+        self._scheduler = SchedulerSlices(found, self._lifecycle, self._governor) if found else None
+        self._calls: SystemCallProbes | None = None
         self._samples: Samples | None = None
         self._library = Library(self._programs, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
         self._wants_library = not options.light
@@ -83,10 +83,10 @@ class Helper:
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
         self._add_awaited()
 
-    def _scheduler_of(self, source: Source) -> Scheduler | None:
+    def _scheduler_of(self, source: ProgramText) -> SchedulerProbes | None:
         """By the best program that the kernel takes; a part that cannot be had costs only itself."""
         try:
-            return Scheduler(self._programs.wait(source), self._symbols, source)
+            return SchedulerProbes(self._programs.wait(source), self._symbols, source)
         except UnavailableError as error:
             if source is scheduler.WITHOUT_CALLS:
                 self.missing["scheduler"] = Why(error.reason, error.remedy)
@@ -112,7 +112,7 @@ class Helper:
         try:
             module = self._programs.module(self._awaited[part])
             if module is not None and part == "syscalls":
-                self._calls = Calls(module)
+                self._calls = SystemCallProbes(module)
             elif module is not None:
                 self._samples = Samples(module, self._symbols)
         except UnavailableError as error:
@@ -197,7 +197,7 @@ class Helper:
         now = time.monotonic_ns()
         elapsed_s = max(1e-3, (now - self._governed_ns) / 1e9)
         hits = self._lifecycle.hits()
-        load = Load.between(self._last_hits, hits, elapsed_s)
+        load = EventLoad.between(self._last_hits, hits, elapsed_s)
         self._learn_stacks(hits["stack"])
         self._last_hits, self._governed_ns = hits, now
         if self._scheduler:
@@ -253,8 +253,8 @@ class Helper:
 
 
 def _look(options: argparse.Namespace, link: Link) -> None:
-    def start() -> Helper:
-        helper = Helper(options, lambda doing: link.say({"kind": "attaching", "doing": doing}))
+    def start() -> BccHelper:
+        helper = BccHelper(options, lambda doing: link.say({"kind": "attaching", "doing": doing}))
         helper.start(options.pids)
         return helper
 

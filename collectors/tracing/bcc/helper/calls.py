@@ -9,14 +9,14 @@ from ... import wire
 from ...helper.kernel import attach_raw_tracepoint, close_all
 from ...helper.syscall_numbers import SPIN_CALLS, TRAPS, spin_kind
 from ...helper.system import UnavailableError
-from .programs import RAW_TRACEPOINT, SLOTS, Module, Source
+from .programs import RAW_TRACEPOINT, SLOTS, Module, ProgramText
 
 _NUMBERS = SPIN_CALLS[platform.machine()] | TRAPS.get(platform.machine(), {})
-SOURCE = Source("calls", tuple(f"-DNR_{name}={number}" for name, number in _NUMBERS.items()))
+SOURCE = ProgramText("calls", tuple(f"-DNR_{name}={number}" for name, number in _NUMBERS.items()))
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
 
-class Calls:
+class SystemCallProbes:
     """The probes on system calls."""
 
     def __init__(self, module: Module) -> None:

@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"struct tracepoint__(\w+?)__(\w+) \*args\)(.*?)^}", re.D
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """A program that is to be compiled."""
 
     name: str
@@ -66,7 +66,7 @@ class Request:
         return {"name": self.name, "text": self.text, "flags": self.flags}
 
 
-def known(request: Request) -> Unit | None:
+def known(request: CompileRequest) -> Unit | None:
     """What was made of it before; None where nothing is known that is for this kernel and that nobody else wrote."""
     shipped = SHIPPED / platform.machine() / f"{request.key}.json"
     try:
@@ -78,7 +78,7 @@ def known(request: Request) -> Unit | None:
     return unit if isinstance(unit, dict) and unit.get("layouts") == request.layouts else None
 
 
-def keep(request: Request, unit: Unit) -> bool:
+def keep(request: CompileRequest, unit: Unit) -> bool:
     """Keep it for the next time; false where there is no place for it, which costs only time then."""
     folder = _folder()
     try:
@@ -93,7 +93,7 @@ def keep(request: Request, unit: Unit) -> bool:
     return True
 
 
-def write(folder: Path, request: Request, unit: Unit) -> None:
+def write(folder: Path, request: CompileRequest, unit: Unit) -> None:
     """Write it down, whole or not at all.
 
     Raises:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...helper.governor import Effort, Governor, Load
+from ...helper.governor import Effort, EventLoad, Governor
 from .lifecycle import Lifecycle
 from .run_time import RunTime
-from .scheduler import Scheduler
+from .scheduler import SchedulerProbes
 from .slices import Slices
 
 OF_SLICES = 0.8
@@ -31,14 +31,14 @@ class _Slice:
     helper_ns: int
 
 
-class Following:
+class SchedulerSlices:
     """The scheduler's probes at work.
 
     Args:
         governor: Is told what a switch costs.
     """
 
-    def __init__(self, scheduler: Scheduler, lifecycle: Lifecycle, governor: Governor) -> None:
+    def __init__(self, scheduler: SchedulerProbes, lifecycle: Lifecycle, governor: Governor) -> None:
         self.scheduler = scheduler
         self._lifecycle = lifecycle
         self._governor = governor
@@ -51,7 +51,7 @@ class Following:
         self._slices: Slices | None = None
         self._slice: _Slice | None = None
         """The one that is open."""
-        self._load = Load()
+        self._load = EventLoad()
         """Of the last slice."""
 
     @property
@@ -72,7 +72,7 @@ class Following:
         if effort.sliced and self._slices is None:
             self._attach(on=False)
             self._slices = Slices(OF_SLICES * self._governor.budget_ns, time.monotonic())
-            self._load = Load()
+            self._load = EventLoad()
         elif not effort.sliced:
             self._slices = self._slice = None
             self._attach(on=effort.scheduler)
@@ -91,7 +91,7 @@ class Following:
             self._close(self._slices, self._slice)
             self._slice = None
 
-    def load(self, counted: Load, elapsed_s: float) -> Load:
+    def load(self, counted: EventLoad, elapsed_s: float) -> EventLoad:
         """The same with the switches that slices stand for; what a switch costs is learned."""
         if self._slices:
             return replace(counted, switches=self._load.switches, foreign_switches=self._load.foreign_switches)
@@ -125,7 +125,7 @@ class Following:
         for pid in pids if self.scheduler.is_on else ():
             self.scheduler.seed(pid, self._since_ns)
 
-    def _measure(self, load: Load, elapsed_s: float) -> None:
+    def _measure(self, load: EventLoad, elapsed_s: float) -> None:
         """Have the programs timed from one look to the next, now and then."""
         ns, now_s, stack_ns = self._run_time.stop(), time.monotonic(), self._lifecycle.stack_ns()
         if ns is not None and load.switches * elapsed_s >= _ENOUGH:
@@ -151,7 +151,7 @@ class Following:
         self._attach(on=False)
         looked_s = (end_ns - one.start_ns) / 1e9
         own, foreign = (after - before for after, before in zip(self._switches(), one.switches))
-        self._load = Load(switches=own / looked_s, foreign_switches=foreign / looked_s)
+        self._load = EventLoad(switches=own / looked_s, foreign_switches=foreign / looked_s)
         if ns is not None and own >= _ENOUGH:
             self._governor.learn_switches(self._load, ns / looked_s)
         cost_ns = self._governor.cost_of_switches(self._load) * looked_s

@@ -19,7 +19,7 @@ from ...helper.libraries import Covered, coverage, mapped_libraries, starts_gent
 from ...helper.system import UnavailableError
 from . import probe_cost, uprobes
 from .estimates import Estimate, work_ns
-from .programs import SLOTS, Module, Programs, Source
+from .programs import SLOTS, Module, Programs, ProgramText
 from .sampling import LONGEST_STEP_S, SHORTEST_S, Sampling
 
 _SETTLED = 3
@@ -60,7 +60,7 @@ class _Function:
 
 
 @dataclass
-class _Thread:
+class _LibraryThread:
     tgid: int
     raw: int = 0
     launches: float = 0.0
@@ -102,7 +102,7 @@ class _Counted(NamedTuple):
 
 
 @dataclass
-class _Process:
+class _ProcessLibraries:
     """What is known of one process's libraries."""
 
     sampling: Sampling
@@ -191,13 +191,13 @@ class Library:
         self._programs = programs
         self._account = Account(budget_ns)
         self._hits = hits
-        self._source: Source | None = None
+        self._source: ProgramText | None = None
         self._ns_per_call: Mapping[str, float] = NS_PER_HIT
         self._uprobes: uprobes.Uprobes | None = None
         self._reader: Table | None = None
         self._threads_reader: Table | None = None
-        self._threads: dict[int, _Thread] = {}
-        self._processes: dict[int, _Process] = {}
+        self._threads: dict[int, _LibraryThread] = {}
+        self._processes: dict[int, _ProcessLibraries] = {}
         self._sent: dict[tuple[int, str], tuple[int, int]] = {}
         self._places: dict[tuple[int, int], dict[str, int]] = {}
         """Where functions begin in a file, by its device and inode."""
@@ -301,7 +301,7 @@ class Library:
         for pid in pids:
             process = self._processes.get(pid)
             if process is None:
-                process = self._processes[pid] = _Process(Sampling(self._account, now_s))
+                process = self._processes[pid] = _ProcessLibraries(Sampling(self._account, now_s))
             if now_s >= process.look_s:
                 process.look_s, process.patience_s = (
                     now_s + process.patience_s,
@@ -318,7 +318,7 @@ class Library:
                         self._take_in(pid, process, path, names)
                 return
 
-    def _take_in(self, pid: int, process: _Process, path: str, names: Iterable[str]) -> None:
+    def _take_in(self, pid: int, process: _ProcessLibraries, path: str, names: Iterable[str]) -> None:
         """Know a library's functions; whether they can be probed is found out in the first window."""
         if self._uprobes is None:
             return
@@ -345,7 +345,7 @@ class Library:
             self._take_program(self._source)
         return not self.is_awaited
 
-    def _take_program(self, source: Source) -> None:
+    def _take_program(self, source: ProgramText) -> None:
         """A program that cannot be had costs only these counts."""
         try:
             module = self._programs.module(source)
@@ -388,7 +388,7 @@ class Library:
             return False
         return True
 
-    def _hold_kind(self, pid: int, process: _Process, kind: str, group: str = "") -> None:
+    def _hold_kind(self, pid: int, process: _ProcessLibraries, kind: str, group: str = "") -> None:
         """Have probes on all functions of a kind; one that cannot be probed must not cost the others."""
         by_file: dict[str, dict[str, int]] = {}
         for file, name, place in process.held(kind):
@@ -400,17 +400,17 @@ class Library:
             self._hold(pid, file, group or kind, held)
             self._refuse(process, functions.keys() - held.keys())
 
-    def _refuse(self, process: _Process, names: Iterable[str]) -> None:
+    def _refuse(self, process: _ProcessLibraries, names: Iterable[str]) -> None:
         for name in names:
             process.refused.add(name)
             process.functions.pop(name, None)
             self.notes[name] = "the kernel lets nobody probe it"
 
-    def _release(self, pid: int, process: _Process, group: str) -> None:
+    def _release(self, pid: int, process: _ProcessLibraries, group: str) -> None:
         for file in process.files:
             self._hold(pid, file, group, {})
 
-    def _window(self, pid: int, process: _Process) -> None:
+    def _window(self, pid: int, process: _ProcessLibraries) -> None:
         """Count what has no probes all the time for a moment, and let that stand for the time until the next one."""
         sampled = process.sampled
         self._advance(pid, process)
@@ -433,7 +433,7 @@ class Library:
         self._end_calls(pid, process, sampled)
         self._settle(pid, process, inside, (closed.at_ns - opened.at_ns) / 1e9)
 
-    def _when_seen_enough(self, pid: int, process: _Process, opened: _Counted) -> _Counted:
+    def _when_seen_enough(self, pid: int, process: _ProcessLibraries, opened: _Counted) -> _Counted:
         """What was counted at the end of a window: a longer one, until a whole step, where others held none."""
         time.sleep(process.sampling.window_s)
         closed = self._counted(pid)
@@ -443,14 +443,14 @@ class Library:
             closed = self._counted(pid)
         return closed
 
-    def _estimate(self, process: _Process, before: _Counted, after: _Counted) -> None:
+    def _estimate(self, process: _ProcessLibraries, before: _Counted, after: _Counted) -> None:
         """Go on from now by what was counted in between too."""
         spun_ns = process.spinning * (after.sync_ns - before.sync_ns)
         work_s = work_ns(after.cpu_ns - before.cpu_ns, spun_ns, _cost(process, before, after)) / 1e9
         functions, threads = _grown(before.functions, after.functions), _grown(before.threads, after.threads)
         process.estimate.add(work_s, {key: sums for key, sums in (*functions.items(), *threads.items()) if sums[0]})
 
-    def _advance(self, pid: int, process: _Process) -> None:
+    def _advance(self, pid: int, process: _ProcessLibraries) -> None:
         """Add to the sums what is estimated of the time until now."""
         before, now = process.known, self._counted(pid)
         process.known = now
@@ -476,7 +476,7 @@ class Library:
                 scale = by_steps / by_work if function.kind == "launch" and by_work else 1.0
                 function.sums = [total + scale * work_s * one for total, one in zip(function.sums, estimates[name])]
 
-    def _spinning(self, pid: int, process: _Process, before: _Counted, now: _Counted) -> float:
+    def _spinning(self, pid: int, process: _ProcessLibraries, before: _Counted, now: _Counted) -> float:
         """What share of the time in waits for the GPU is spent on the CPU; 0 where waits are not seen all the time."""
         passed_ns, in_sync_ns = now.at_ns - before.at_ns, now.sync_ns - before.sync_ns
         used = {tid: found for tid in now.threads if (found := system.run_and_queued(pid, tid)) is not None}
@@ -486,7 +486,7 @@ class Library:
         asleep_ns = sum(max(0, passed_ns - (used[tid] - known[tid])) for tid in used.keys() & known.keys())
         return min(1.0, max(0.0, 1.0 - asleep_ns / in_sync_ns))
 
-    def _settle(self, pid: int, process: _Process, inside: _Sums, counted_s: float) -> None:
+    def _settle(self, pid: int, process: _ProcessLibraries, inside: _Sums, counted_s: float) -> None:
         """Count from now on all the time what is seldom called."""
         rates, calls = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
         for name, (count, *_) in inside.items():
@@ -503,7 +503,7 @@ class Library:
             self._drop_duplicates(pid, process, {name: several[0] for name, several in inside.items()})
         process.observe(time.monotonic_ns())
 
-    def _drop_duplicates(self, pid: int, process: _Process, counts: dict[str, int]) -> None:
+    def _drop_duplicates(self, pid: int, process: _ProcessLibraries, counts: dict[str, int]) -> None:
         """Of what is counted in the driver too only the name is lost. `counts` are of a time when all was counted."""
         for name, count in counts.items():
             process.functions[name].compared += count
@@ -531,7 +531,7 @@ class Library:
         for pid, process in self._processes.items():
             self._judge_process(pid, process, before[pid], elapsed_s)
 
-    def _judge_process(self, pid: int, process: _Process, before: _Sums, elapsed_s: float) -> None:
+    def _judge_process(self, pid: int, process: _ProcessLibraries, before: _Sums, elapsed_s: float) -> None:
         rates = dict.fromkeys(KINDS, 0.0)
         for name, (count, *_) in _grown(before, self._raw(process)).items():
             one = process.functions[name]
@@ -559,7 +559,7 @@ class Library:
         (times,) = self._attachments.get(0) or (0,)
         self._attachments.put((0,), ((times + 1 + ((times + 1) % 2 != is_open)) & 0xFFFFFFFF,))
 
-    def _end_calls(self, pid: int, process: _Process, kinds: Iterable[str]) -> None:
+    def _end_calls(self, pid: int, process: _ProcessLibraries, kinds: Iterable[str]) -> None:
         """Calls that are under way when their probes come off: nobody will tell when they end."""
         assert self._threads_reader is not None
         numbers = {NUMBERS[name] for name, one in process.functions.items() if one.kind in kinds}
@@ -588,7 +588,7 @@ class Library:
         assert self._threads_reader is not None
         return ((tid, _Calls(*value)) for (tid,), value in self._threads_reader.entries())
 
-    def _raw(self, process: _Process) -> _Sums:
+    def _raw(self, process: _ProcessLibraries) -> _Sums:
         return {name: one.raw for name, one in process.functions.items()}
 
     def _absorb(self) -> None:
@@ -611,7 +611,7 @@ class Library:
                 continue
             thread = self._threads.get(tid)
             if thread is None:
-                thread = self._threads[tid] = _Thread(calls.tgid)
+                thread = self._threads[tid] = _LibraryThread(calls.tgid)
             if "launch" in process.sampling.steady:
                 thread.launches += calls.launches - thread.raw
             thread.raw = calls.launches
@@ -647,7 +647,7 @@ def _grown(before: Mapping[Any, tuple[int, ...]], after: Mapping[Any, tuple[int,
     }
 
 
-def _how(process: _Process) -> str:
+def _how(process: _ProcessLibraries) -> str:
     """By what launches are estimated."""
     if "launch" not in process.sampled:
         return ""
@@ -661,7 +661,7 @@ def _whole_steps(before: _Counted, after: _Counted) -> bool:
     return any(steps for _, steps, *_ in _grown(before.threads, after.threads).values())
 
 
-def _cost(process: _Process, before: _Counted, after: _Counted) -> float:
+def _cost(process: _ProcessLibraries, before: _Counted, after: _Counted) -> float:
     """What the probes that ran in between have cost, in ns."""
     grown = _grown(before.functions, after.functions)
     return sum(count * process.functions[name].ns_per_call for name, (count, *_) in grown.items())
@@ -680,5 +680,5 @@ def _hurried() -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, usual)
 
 
-def _names(process: _Process, kinds: Iterable[str]) -> list[str]:
+def _names(process: _ProcessLibraries, kinds: Iterable[str]) -> list[str]:
     return [name for name, one in process.functions.items() if one.kind in kinds and not one.is_duplicate]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...helper import system
 from ...helper.kernel import CpuCounters, attach_tracepoint
 from ...helper.system import UnavailableError
-from .programs import HITS, TRACEPOINT, Module, Source
+from .programs import HITS, TRACEPOINT, Module, ProgramText
 
-SOURCE = Source("lifecycle")
+SOURCE = ProgramText("lifecycle")
 
 
 @dataclass(frozen=True)

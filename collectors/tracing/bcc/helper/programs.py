@@ -49,20 +49,20 @@ _BOOT = (
 
 
 @dataclass(frozen=True)
-class Source:
+class ProgramText:
     """One of the programs, with what all share in front and `end` behind."""
 
     name: str
     flags: tuple[str, ...] = ()
     end: str = ""
 
-    def request(self) -> compiled.Request:
+    def request(self) -> compiled.CompileRequest:
         """What a compiler is told."""
         folder = HERE / "programs"
         text = (folder / "common.h").read_text() + (folder / f"{self.name}.c").read_text() + self.end
         device, inode = pid_namespace() or (0, 0)
         own = (f"-DNAMESPACE_DEVICE={device}", f"-DNAMESPACE_INODE={inode}", "-Wno-macro-redefined")
-        return compiled.Request(self.name, text, (*own, *self.flags))
+        return compiled.CompileRequest(self.name, text, (*own, *self.flags))
 
 
 class Module:
@@ -105,7 +105,7 @@ class Programs:
 
     def __init__(self) -> None:
         self._shared: dict[str, Map] = {}
-        self._asked: dict[Source, compiled.Request] = {}
+        self._asked: dict[ProgramText, compiled.CompileRequest] = {}
         self._outcomes: dict[str, compiled.Unit | UnavailableError] = {}
         """By the key of a request."""
         self._compilers: list[_Compiler] = []
@@ -113,7 +113,7 @@ class Programs:
         with suppress(ValueError, OSError):  # it matters before Linux 5.11 only, which says by itself that it is low
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    def ask(self, *sources: Source) -> None:
+    def ask(self, *sources: ProgramText) -> None:
         """Have these compiled, the first ones first, unless they are known."""
         unknown = []
         for source in sources:
@@ -127,7 +127,7 @@ class Programs:
         self._compilers += [_Compiler(unknown[i::lanes]) for i in range(lanes) if unknown[i::lanes]]
         self._began_s = time.monotonic()
 
-    def module(self, source: Source) -> Module | None:
+    def module(self, source: ProgramText) -> Module | None:
         """One that was asked for; None while it is being compiled.
 
         Raises:
@@ -144,7 +144,7 @@ class Programs:
         except OSError as error:
             raise refusal(f"the kernel refuses the maps of {source.name}: {error}") from error
 
-    def wait(self, source: Source) -> Module:
+    def wait(self, source: ProgramText) -> Module:
         """The same, waited for.
 
         Raises:
@@ -180,7 +180,7 @@ class Programs:
 class _Compiler:
     """A process that compiles what it was asked for, one after the other, and ends."""
 
-    def __init__(self, requests: list[compiled.Request]) -> None:
+    def __init__(self, requests: list[compiled.CompileRequest]) -> None:
         self._requests = {request.name: request for request in requests}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _BOOT, str(HERE.parent), str(os.getpid())],
@@ -198,7 +198,7 @@ class _Compiler:
             self._process.stdin.write(lines.encode())
         self._process.stdin.close()
 
-    def answers(self) -> list[tuple[compiled.Request, compiled.Unit | UnavailableError]]:
+    def answers(self) -> list[tuple[compiled.CompileRequest, compiled.Unit | UnavailableError]]:
         """What it has just said; at its end, of all that it has not done, why."""
         chunk = os.read(self.output, 1 << 20)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -211,7 +211,7 @@ class _Compiler:
             found += [(request, why) for request in self._requests.values()]
         return found
 
-    def _answer(self, said: dict[str, Any]) -> tuple[compiled.Request, compiled.Unit | UnavailableError]:
+    def _answer(self, said: dict[str, Any]) -> tuple[compiled.CompileRequest, compiled.Unit | UnavailableError]:
         request = self._requests.pop(said["name"])
         if "unit" in said:
             return request, said["unit"]

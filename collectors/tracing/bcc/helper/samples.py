@@ -9,10 +9,10 @@ from ...helper.governor import HERTZ
 from ...helper.kernel import attach_timer, close_all
 from ...helper.symbols import Symbols
 from ...helper.system import UnavailableError
-from .programs import PERF_EVENT, Module, Source
+from .programs import PERF_EVENT, Module, ProgramText
 from .stack_table import STACK, StackTable
 
-SOURCE = Source("samples")
+SOURCE = ProgramText("samples")
 
 _CPU_CLOCK = 0
 """enum perf_sw_ids of include/uapi/linux/perf_event.h. A software clock works in every VM."""

@@ -18,15 +18,15 @@ from ...helper.sleeps import MOST_WAKERS, Frames, Place, SleepLedger, weigh
 from ...helper.symbols import Symbols
 from ...helper.system import UnavailableError
 from . import btf
-from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, Source
+from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, ProgramText
 from .sleepers import Sleepers
 from .stack_table import STACK, StackTable
 
-SOURCE = Source("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=1"))
+SOURCE = ProgramText("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=1"))
 """On raw tracepoints: the cheapest, and gone at once, where a plain one takes the kernel a tenth of a second."""
-BY_FIELDS = Source("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=0"))
+BY_FIELDS = ProgramText("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=0"))
 """For kernels before 6.0, or of which it is not known where a task has its id."""
-WITHOUT_CALLS = Source("scheduler", ("-DTASK_REGISTERS=0", "-DRAW=0"))
+WITHOUT_CALLS = ProgramText("scheduler", ("-DTASK_REGISTERS=0", "-DRAW=0"))
 """For kernels that do not tell a probe the system call that a thread sleeps in: before 5.15, or without the kernel's
 type information."""
 
@@ -43,7 +43,7 @@ MANY_THREADS = 300
 _SLEEPERS_EVERY = 5
 
 
-class _Thread(NamedTuple):
+class _ThreadStruct(NamedTuple):
     """struct thread of programs/scheduler.c without its histogram."""
 
     since: int
@@ -71,10 +71,10 @@ _LAYOUT = "5Q7I2iI28I"
 _FIELDS = 15
 
 
-class Scheduler:
+class SchedulerProbes:
     """The probes on switches and wake-ups."""
 
-    def __init__(self, module: Module, symbols: Symbols, source: Source) -> None:
+    def __init__(self, module: Module, symbols: Symbols, source: ProgramText) -> None:
         self.knows_calls = source is not WITHOUT_CALLS
         """Whether it can tell the system call that a thread sleeps in."""
         self.can_slice = source is SOURCE
@@ -133,7 +133,7 @@ class Scheduler:
     def _cut_off(self, now: int) -> None:
         """Forget where threads are: what they do from now on is not seen. What they have slept until now counts."""
         for (tid,), value in self._threads.entries(take=True):
-            thread = _Thread(*value[:_FIELDS])
+            thread = _ThreadStruct(*value[:_FIELDS])
             self._ledger.owners[tid] = thread.tgid
             if any(value[_FIELDS:]):
                 _add(self._ended_slots, thread.tgid, value[_FIELDS:])
@@ -164,11 +164,11 @@ class Scheduler:
 
     def read(self, now: int, ended: Iterable[tuple[int, int]], gone: Iterable[int]) -> wire.Sample:
         """What changed: sums since the start."""
-        threads: dict[int, _Thread] = {}
+        threads: dict[int, _ThreadStruct] = {}
         slots: dict[int, list[int]] = {tgid: list(counts) for tgid, counts in self._ended_slots.items()}
         dead = {tid for tid, _ in ended} | self._strays()
         for (tid,), value in self._threads.entries():
-            thread = threads[tid] = _Thread(*value[:_FIELDS])
+            thread = threads[tid] = _ThreadStruct(*value[:_FIELDS])
             self._ledger.owners[tid] = thread.tgid
             _add(slots, thread.tgid, value[_FIELDS:])
             if tid in dead:
@@ -194,7 +194,7 @@ class Scheduler:
         """Events that found no room in the maps."""
         return self._lost.count()
 
-    def _sleepers(self, threads: dict[int, _Thread]) -> dict[int, _Thread]:
+    def _sleepers(self, threads: dict[int, _ThreadStruct]) -> dict[int, _ThreadStruct]:
         """The threads that sleep now and are worth telling of."""
         brief = len(threads) > MANY_THREADS and self._reads % _SLEEPERS_EVERY != 0
         return {
@@ -203,7 +203,7 @@ class Scheduler:
             if thread.sleeps and not (brief and thread.since < self._last_ns)
         }
 
-    def _told(self, now: int, sleepers: dict[int, _Thread]) -> list[wire.SleepTotal]:
+    def _told(self, now: int, sleepers: dict[int, _ThreadStruct]) -> list[wire.SleepTotal]:
         """Closed sleeps, and those that go on, up to now."""
         slept = Counter(self._cut)
         for (tid, call, state), (ns, _, tgid, descriptor) in self._waits.entries():
@@ -236,7 +236,7 @@ class Scheduler:
                 told.append(wire.WakeTotal(self._ledger.owners[tid], tid, waker, count))
         return told
 
-    def _stack_shares(self, now: int, sleepers: dict[int, _Thread]) -> list[wire.SleepStack]:
+    def _stack_shares(self, now: int, sleepers: dict[int, _ThreadStruct]) -> list[wire.SleepStack]:
         """Of what was slept since the last look."""
         seen: dict[Place, dict[Frames, int]] = {}
         for (tid, call, state, user, kernel, tgid, epoch), (ns,) in self._stack_times.entries(take=True):
@@ -248,7 +248,7 @@ class Scheduler:
             self._clear_stacks()
         return self._ledger.shared_out(seen)
 
-    def _weigh_sleeper(self, seen: dict[Place, dict[Frames, int]], now: int, tid: int, thread: _Thread) -> None:
+    def _weigh_sleeper(self, seen: dict[Place, dict[Frames, int]], now: int, tid: int, thread: _ThreadStruct) -> None:
         ns = max(1, now - max(thread.since, self._last_ns))
         place = (tid, thread.call, thread.state)
         if thread.epoch == self._epoch:
@@ -295,7 +295,7 @@ class Scheduler:
             self._stacks.forget(tgid)
 
 
-def source() -> Source:
+def source() -> ProgramText:
     """The program that this kernel can be expected to load."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     release = (int(found.group(1)), int(found.group(2))) if found else (0, 0)

@@ -13,7 +13,7 @@ from typing import Protocol
 from ...helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
 from ...helper.kernel import attach_uprobe, close_all, link_uprobes
 from ...helper.system import kernel_release
-from .programs import KPROBE, Module, Source
+from .programs import KPROBE, Module, ProgramText
 
 _TAKES_MANY = (6, 10)
 """Linux 6.6 has links of many functions, but took only one thread of the process: commit 46ba0e49b642 mended that."""
@@ -82,16 +82,16 @@ _PAIRS = "".join(
     f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_KINDS[_kind(name)]}); }}\n"
     for name, n in NUMBERS.items()
 )
-WITH_COOKIES = Source("library", ("-DWITH_COOKIES=1",))
-WITHOUT_COOKIES = Source("library", ("-DWITH_COOKIES=0",), _PAIRS)
+WITH_COOKIES = ProgramText("library", ("-DWITH_COOKIES=1",))
+WITHOUT_COOKIES = ProgramText("library", ("-DWITH_COOKIES=0",), _PAIRS)
 
 
-def source() -> Source:
+def source() -> ProgramText:
     """The program that this kernel can be expected to load."""
     return WITH_COOKIES if kernel_release() >= _TELLS_COOKIES else WITHOUT_COOKIES
 
 
-def make_uprobes(source: Source, module: Module) -> Uprobes:
+def make_uprobes(source: ProgramText, module: Module) -> Uprobes:
     """Probes by a program of this source, in the best way that the kernel has.
 
     Raises:

@@ -1,0 +1,1 @@
+"""What NVML tells of the GPUs, from its calls to the readings."""

@@ -1,0 +1,184 @@
+"""The program for bpftrace, and what finds the functions it is to look at."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from llmtop.collectors.tracing import probes, wire
+from llmtop.collectors.tracing.bpftrace import runner
+from llmtop.collectors.tracing.bpftrace.collector import checks, why_not
+from llmtop.collectors.tracing.bpftrace.script import STATE_SHIFT, Function, RunPlan, script
+from llmtop.collectors.tracing.helper import elf
+from llmtop.model import Unknown
+
+SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
+PLANS = [
+    RunPlan((1,)),
+    RunPlan((1, 2), stack_every=4, samples=True, functions=(SYNC,)),
+    RunPlan((1,), calls="counted"),
+    RunPlan((1,), calls="off", stack_every=1),
+    RunPlan((1,), calls="off", scheduler=False),
+    RunPlan((1,), scheduler=False, samples=True),
+    RunPlan((1,), functions=(SYNC,), loses_first=True),
+    RunPlan((1,), calls="counted", loses_first=True),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_map_that_is_read_is_written(plan: RunPlan, machine: str) -> None:
+    text = script(plan, machine)
+    used = set(re.findall(r"@(\w+)", text))
+    written = set(re.findall(r"@(\w+)[^;{}]* = ", text))
+    assert used == written
+    assert text.count("{") == text.count("}")
+    assert not re.search(r"\b(FILES|POLLS|PPOLL|YIELD|FUTEX|COUNT|ERROR|TIMEOUT|TAKE|WEIGH|SOME|SYNC|HERTZ)\b", text)
+
+
+@pytest.mark.parametrize("calls", ["timed", "counted"])
+def test_what_cpus_come_to_at_once_is_made_before_it_is_added_to(calls: str) -> None:
+    """Keys without a thread are; what is left is only looked at for its order of magnitude."""
+    text = script(RunPlan((1,), calls=calls, functions=(SYNC,), loses_first=True), "x86_64")
+    exact = set(re.findall(r"@(\w+)\[[^;\n]*?\] = sum\(\(uint64\)0\);", text))
+    assert exact == {"library_count", "calls", *(("errors", "switch_timeouts") if calls == "timed" else ())}
+    for name in exact:
+        assert re.search(rf"(@{name}\[[^\]]*\]) = sum\(\(uint64\)0\); \1 = sum\(\(uint64\)1\);", text)
+    assert "sum((uint64)0)" not in script(RunPlan((1,), calls=calls, functions=(SYNC,)), "x86_64")
+
+
+@pytest.mark.parametrize(("found", "loses"), [((0, 17), False), ((0, 23), True), ((1, 0), True), (None, True)])
+def test_which_releases_lose_the_first(found: tuple[int, int] | None, loses: bool) -> None:
+    assert runner.loses_first(found) is loses
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_is_printed_is_not_deleted_from(plan: RunPlan) -> None:
+    """Until 0.18 bpftrace ends when an entry is gone as it comes to it."""
+    text = script(plan)
+    assert not set(re.findall(r"print\(@(\w+)", text)) & set(re.findall(r"delete\(@(\w+)", text))
+
+
+def test_a_sleep_within_a_call_that_waits_for_the_gpu_is_marked_as_the_wire_has_it() -> None:
+    assert f"(@syncing[(uint64)tid] > 0) << {STATE_SHIFT + wire.IN_SYNC.bit_length() - 1})" in script(PLANS[1])
+    assert "@syncing" not in script(replace(PLANS[1], functions=()))
+
+
+def test_only_what_is_asked_for_is_attached() -> None:
+    bare = script(RunPlan((1,), calls="off", scheduler=False))
+    assert re.findall(r"^(?:tracepoint|uprobe|profile)\S+", bare, re.MULTILINE) == [
+        "tracepoint:sched:sched_process_fork",
+        "tracepoint:sched:sched_process_exec",
+        "tracepoint:sched:sched_process_exit",
+    ]
+    assert "uprobe:/proc/7/root/lib/libcuda.so.1:cuCtxSynchronize {" in script(PLANS[1])
+    assert "rand % 4 == 0" in script(PLANS[1])
+    assert "rand" not in script(replace(PLANS[1], stack_every=1))
+
+
+@pytest.mark.parametrize(
+    "path", ["/lib/a b.so", '/lib/";system("x").so', "/lib/a:b.so", "/lib/a\n.so", "/lib/ä.so", ""]
+)
+def test_a_path_that_would_be_program_is_refused(path: str) -> None:
+    assert not Function(path, "cuInit", 1).can_be_written
+    assert SYNC.can_be_written
+
+
+@pytest.fixture(scope="session")
+def libcuda(cuda_program: Path) -> Path:
+    return cuda_program.with_name("libcuda.so.1")
+
+
+def test_functions_are_found_where_they_are(libcuda: Path) -> None:
+    found = elf.exported(str(libcuda), ("cuLaunchKernel", "cuGraphLaunch", "cuNoSuchThing", "nanosleep"))
+    assert set(found) == {"cuLaunchKernel", "cuGraphLaunch"}, "what is only imported is not there"
+    data = libcuda.read_bytes()
+    assert all(0 < place < len(data) for place in found.values())
+    assert {data[place : place + 1] for place in found.values()} <= {b"\x55", b"\xf3"}, "push %rbp, or endbr64"
+
+
+@example(cut=1.0, damage=b"\x00\x80", place=0.002079957231059027).via("an offset that no index can be")
+@given(cut=st.floats(0, 1), damage=st.binary(max_size=64), place=st.floats(0, 1))
+def test_damaged_libraries_are_told(libcuda: Path, cut: float, damage: bytes, place: float) -> None:
+    data = libcuda.read_bytes()
+    at = int(place * len(data))
+    damaged = (data[:at] + damage + data[at + len(damage) :])[: int(cut * len(data))]
+    copy = libcuda.with_name("damaged.so")
+    copy.write_bytes(damaged)
+    try:
+        elf.exported(str(copy), ("cuLaunchKernel",))
+    except (ValueError, OSError):
+        return
+
+
+def test_no_library_is_told(tmp_path: Path) -> None:
+    for name, data in (("empty", b""), ("text", b"x" * 100), ("elf32", b"\x7fELF\x01\x01" + bytes(100))):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"."):
+            elf.exported(str(path), ("cuLaunchKernel",))
+    assert struct.calcsize("<IBBHQQ") == 24
+
+
+@pytest.fixture
+def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLMTOP_NO_EBPF", raising=False)
+    monkeypatch.setattr(runner, "find", lambda: "/usr/bin/bpftrace")
+    monkeypatch.setattr(runner, "version", lambda path: (0, 21))
+    monkeypatch.setattr(probes, "why_no_probes", lambda rights: None)
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMTOP_NO_EBPF", "1")
+    assert why_not() == Unknown("switched off by LLMTOP_NO_EBPF", "unset LLMTOP_NO_EBPF")
+
+
+@pytest.mark.usefixtures("_allowed")
+def test_where_it_is_not_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "find", lambda: None)
+    assert why_not() == Unknown("bpftrace is not installed", "sudo apt install bpftrace")
+
+
+@pytest.mark.usefixtures("_allowed")
+def test_an_old_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "version", lambda path: (0, 14))
+    assert why_not() == Unknown("bpftrace 0.14 is too old", "bpftrace 0.17 or newer")
+    monkeypatch.setattr(runner, "version", lambda path: None)
+    assert why_not() == Unknown("/usr/bin/bpftrace does not say its version", "sudo apt install bpftrace")
+
+
+@pytest.mark.usefixtures("_allowed")
+def test_rights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not() is None
+    (check,) = checks()
+    assert check.what == "bpftrace probes"
+    why = Unknown("only root may load probes", "sudo llmtop")
+    monkeypatch.setattr(probes, "why_no_probes", lambda rights: why)
+    assert why_not() == why
+    (check,) = checks()
+    assert check.state == why
+
+
+def test_a_program_that_says_no_version(tmp_path: Path) -> None:
+    program = tmp_path / "bpftrace"
+    program.write_text("#!/bin/sh\necho bpftrace v0.20.2-15-gdeadbeef\n")
+    program.chmod(0o755)
+    assert runner.version(str(program)) == (0, 20)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert runner.version(str(program)) is None
+    assert runner.version(str(tmp_path / "nothing")) is None
+
+
+def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "version", lambda path: (0, 17))
+    assert runner._symbols("bpftrace", named=True) == {"BPFTRACE_CACHE_USER_SYMBOLS": "1"}
+    assert runner._symbols("bpftrace", named=False) == {"BPFTRACE_NO_USER_SYMBOLS": "1"}
+    monkeypatch.setattr(runner, "version", lambda path: (0, 19))
+    assert runner._symbols("bpftrace", named=True) == {"BPFTRACE_CACHE_USER_SYMBOLS": "PER_PID"}
+    assert not runner.names_by_process(None)

@@ -1,0 +1,124 @@
+"""Every file of sample_traces: opened under its name and under none, and cut short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmtop.errors import FileError
+from llmtop.parsers.base import Content
+from llmtop.parsers.compressed import compression_of
+from llmtop.parsers.registry import PARSERS, load
+from tests.parsers.sample_reports import SAMPLE_TRACES, content
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.model import Trace
+
+MAX_BYTES = 3_000_000
+TRACES = sorted(path for path in SAMPLE_TRACES.rglob("*") if path.is_file() and path.name != "README.md")
+
+each_trace = pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
+
+
+PARSER_OF = {parser.name: parser for parser in PARSERS}
+
+
+def amounts(trace: Trace) -> dict[Content, int]:
+    """How much of each part is there."""
+    return {
+        Content.KERNELS: 0 if trace.kernels is None else len(trace.kernels),
+        Content.TIMELINE: sum(map(len, trace.spans.values())),
+        Content.STACKS: len(trace.stacks),
+        Content.GPU: len(trace.origin.gpu),
+        Content.TOOL_VERSION: len(trace.origin.tool_version),
+    }
+
+
+def test_there_are_traces_of_every_format() -> None:
+    assert {load(path).origin.kind for path in TRACES} == PARSER_OF.keys()
+
+
+@each_trace
+def test_trace_is_small_and_described(trace: Path) -> None:
+    assert trace.stat().st_size < MAX_BYTES
+    assert f"`{trace.relative_to(SAMPLE_TRACES)}`" in (SAMPLE_TRACES / "README.md").read_text()
+
+
+@each_trace
+def test_trace_opens_under_any_name(trace: Path, tmp_path: Path) -> None:
+    unnamed = tmp_path / "unknown"
+    unnamed.write_bytes(trace.read_bytes())
+    opened, again = load(trace), load(unnamed)
+    assert again.origin.path == str(unnamed)
+    assert replace(again.origin, path="") == replace(opened.origin, path="")
+    assert amounts(again) == amounts(opened)
+
+
+@each_trace
+def test_trace_holds_what_its_format_claims(trace: Path) -> None:
+    opened = load(trace)
+    holds = PARSER_OF[opened.origin.kind].holds
+    there = {part for part, amount in amounts(opened).items() if amount}
+    assert holds
+    assert holds == there
+
+
+@each_trace
+def test_trace_lies_where_its_tool_and_version_say(trace: Path) -> None:
+    tool, version, _ = trace.relative_to(SAMPLE_TRACES).parts
+    origin = load(trace).origin
+    if Content.TOOL_VERSION in PARSER_OF[origin.kind].holds:
+        assert origin.kind.startswith(tool)
+        assert origin.tool_version.startswith(version)
+    else:
+        assert version[0].isdigit()
+
+
+@each_trace
+def test_trace_of_a_gpu_is_of_the_one_that_the_readme_names(trace: Path) -> None:
+    origin = load(trace).origin
+    assert origin.gpu == ("NVIDIA H100 80GB HBM3" if Content.GPU in PARSER_OF[origin.kind].holds else "")
+
+
+@each_trace
+def test_trace_holds_no_secret(trace: Path) -> None:
+    assert "not-a-real-secret" not in repr(load(trace).origin)
+
+
+def weight(trace: Trace) -> float:
+    """What gets less as a file gets shorter, of whatever it holds."""
+    return sum(amounts(trace).values()) + sum(stack.weight for stack in trace.stacks)
+
+
+@each_trace
+def test_trace_cut_short_is_refused_or_shorter(trace: Path, tmp_path: Path) -> None:
+    whole = weight(load(trace))
+    path = tmp_path / trace.name
+    data = content(trace)
+    path.write_bytes(data)
+    for tenth in range(9, 0, -1):
+        with path.open("r+b") as file:
+            file.truncate(len(data) * tenth // 10)
+        try:
+            rest = weight(load(path))
+        except FileError as error:
+            refusal = str(error)
+            assert str(path) in refusal
+            continue
+        assert 0 < rest < whole
+
+
+@each_trace
+def test_packed_trace_cut_short_is_refused(trace: Path, tmp_path: Path) -> None:
+    data = trace.read_bytes()
+    if compression_of(data) is None:
+        pytest.skip("is not compressed")
+    path = tmp_path / trace.name
+    for tenth in range(1, 10):
+        path.write_bytes(data[: len(data) * tenth // 10])
+        with pytest.raises(FileError, match="is truncated"):
+            load(path)

@@ -1,0 +1,67 @@
+"""Keys in any order, at any size: nothing fails, and the terminal shows what the screen holds."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from llmtop.tui.app import LlmtopApp
+from llmtop.tui.screens.explore_screen import ExploreApp
+from llmtop.tui.screens.live import LiveApp
+from tests.live_traces import Scene, live_trace
+from tests.tui.live_app import fixed_app, session_of
+from tests.tui.report_traces import report
+from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
+from tests.tui.test_explore import read
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+SIZES = ((120, 40), (80, 24), (60, 16), (40, 12))
+PRESSES = 40
+KEYS = (
+    *"12345678zhedpabcfgnxRHL",
+    *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "enter", "escape", "tab", "shift+tab"),
+    *("space", "plus", "minus", "slash", "question_mark", "less_than_sign", "greater_than_sign", "backspace"),
+)
+"""All but those that leave, and s: how long its message stands depends on the time."""
+
+
+async def is_drawn(pilot: Pilot[Any], terminal: TerminalInMemory, app: LlmtopApp) -> bool:
+    """Whether the terminal shows what the screen holds, once what a key set off has been drawn."""
+    for _ in range(100):
+        if [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines():
+            return True
+        await pilot.pause(0.02)
+    return False
+
+
+async def press_any(app: LiveApp | ExploreApp, seed: int) -> None:
+    choices = random.Random(seed)
+    pressed: list[str] = []
+
+    async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
+        for tick in range(PRESSES):
+            if isinstance(app, LiveApp):
+                session_of(app).now = live_trace(Scene(), 90 + tick // 4)
+                app.live.refresh_trace()
+            pressed.append(choices.choice(KEYS))
+            await pilot.press(pressed[-1])
+            assert await is_drawn(pilot, terminal, app), pressed
+            assert app.issues == [], pressed
+
+    await on_terminal(app, SIZES[seed % len(SIZES)], drive)
+    assert app.fault is None, (app.fault, pressed)
+    assert len(pressed) == PRESSES
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_live(seed: int) -> None:
+    await press_any(fixed_app(), seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_explore(seed: int) -> None:
+    await press_any(ExploreApp([read(report())]), seed)

@@ -1,0 +1,171 @@
+"""The same keys copy, write and explain themselves in every view, live and of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmtop.analysis.tables import RowTable, csv_of
+from llmtop.analysis.views import Column
+from llmtop.model import Unknown
+from llmtop.parsers.registry import load
+from llmtop.tui.contents import row_lines
+from llmtop.tui.render.look import Look
+from llmtop.tui.screens.explore_screen import ExploreApp
+from llmtop.tui.screens.holding import WRITING_THREAD
+from tests.tui.live_app import fixed_app, press, running
+from tests.tui.report_traces import report
+from tests.tui.test_explore import FOLDED, read, settle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.tui.app import LlmtopApp
+
+COLUMNS = (Column("name", "kernel"), Column("time", "time", "ns"), Column("calls", "calls", "1"))
+ROWS = RowTable(COLUMNS, (("a, b", 1500.0, 3), ("c", Unknown("lost", "run again"), float("nan"))), (1, 2))
+
+
+def said(app: LlmtopApp) -> list[str]:
+    return [notice.message for notice in app._notifications]
+
+
+async def written() -> None:
+    for thread in threading.enumerate():
+        if thread.name == WRITING_THREAD:
+            await asyncio.to_thread(thread.join, 60)
+
+
+def test_rows_as_csv_have_units_numbers_and_reasons() -> None:
+    assert list(csv.reader(csv_of(ROWS))) == [
+        ["kernel", "time (ns)", "calls", "missing"],
+        ["a, b", "1500.0", "3", ""],
+        ["c", "", "", "time: lost (run again)"],
+    ]
+
+
+def test_a_row_as_people_read_it_says_what_is_not_known() -> None:
+    assert row_lines(ROWS, 0, Look()) == ["kernel: a, b", "time: 1.50 µs", "calls: 3"]
+    assert row_lines(ROWS, 1, Look())[1] == "time: not known: lost (run again)"
+
+
+async def test_the_row_and_the_rows_of_a_table_are_copied_as_they_are_sorted_and_filtered() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("y")
+        row = app.clipboard
+        await pilot.press("Y")
+        everything = list(csv.reader(app.clipboard.splitlines()))
+        await pilot.press("slash", *"zzz", "enter", "y")
+        assert row.startswith("kernel: ")
+        assert everything[0][-1] == "missing"
+        assert f"kernel: {everything[1][0]}\n" in row
+        assert said(app)[-1] == "no row matches the filter (Esc clears it)"
+
+
+async def test_the_row_of_a_finding_is_copied_with_what_to_do() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("5")
+        await settle(pilot)
+        await pilot.press("y")
+        assert app.clipboard.startswith("severity: ")
+        assert len(app.clipboard.splitlines()) > 6
+
+
+async def test_a_text_is_copied_beyond_the_edge_of_the_screen() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(80, 12), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("6")
+        await settle(pilot)
+        assert "$ nsys profile" not in app.screen_text()
+        await pilot.press("Y")
+        assert "$ nsys profile --trace=cuda,nvtx,osrt" in app.clipboard
+
+
+async def test_what_is_too_long_for_a_clipboard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
+    monkeypatch.setattr("llmtop.tui.screens.holding.MOST_COPIED", 10)
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("Y", "w")
+        await written()
+        await pilot.pause()
+        (file,) = tmp_path.iterdir()
+        assert file.name.startswith("llmtop-1-kernels-")
+        assert file.suffix == ".csv"
+        assert len(file.read_text().splitlines()) > 3
+        assert said(app) == ["1 Kernels is too long for a terminal's clipboard; w writes it to a file", f"wrote {file}"]
+
+
+async def test_a_view_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path / "file"))
+    app = fixed_app()
+    async with running(app, keys=["w"]) as pilot:
+        await written()
+        await pilot.pause()
+        (notice,) = app._notifications
+        assert notice.severity == "error"
+        assert notice.message.startswith("not written: ")
+
+
+async def test_a_pane_that_opens_into_rows_has_them_copied_without_opening() -> None:
+    app = fixed_app()
+    async with running(app, keys=["4", "Y"]):
+        rows = list(csv.reader(app.clipboard.splitlines()))
+        assert rows[0][0] == "thread"
+        assert len(rows) > 2
+
+
+async def test_a_drawing_is_copied_as_its_text() -> None:
+    app = fixed_app()
+    async with running(app, keys=["1", "y"]):
+        assert "FLOP/B" in app.clipboard
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (("1", "slash"), "/: 1 Roofline has no rows to filter"),
+        (("4", "R"), "R: 4 Threads has no rows to sort; z opens those that it stands for"),
+        (("1", "x"), "x works in 5 Stall flame: Hold the flame alone, or let it go on"),
+        (("1", "u"), "u does nothing here; ? lists what does"),
+    ],
+)
+async def test_a_key_that_does_nothing_says_why(keys: tuple[str, ...], why: str) -> None:
+    app = fixed_app()
+    async with running(app, keys=keys):
+        assert said(app) == [why]
+
+
+async def test_a_key_of_a_view_that_was_never_shown_is_named() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("f")
+        assert said(app) == ["f works in 2 Stalls: Bars, or an icicle by kernel, or by reason"]
+
+
+async def test_a_key_that_a_view_has_on_the_live_screen_alone_is_not_said_to_work_in_a_file() -> None:
+    app = ExploreApp([read(load(FOLDED))])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("b")
+        assert said(app) == ["b does nothing here; ? lists what does"]
+
+
+async def test_help_lists_the_keys_that_copy_and_write_and_no_others_of_these() -> None:
+    app = fixed_app()
+    async with running(app, (120, 60)) as pilot:
+        text = await press(pilot, "question_mark")
+        assert "Copy the view: all its rows as CSV, or its text" in text
+        assert "u " not in [line.strip()[:2] for line in text.splitlines()]

@@ -1,0 +1,300 @@
+"""The fault border: what raises in a view, a table, its details, a dialog or a key costs that, never the program."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from llmtop.model import Issue, Origin, Severity, Trace
+from llmtop.parsers.registry import load
+from llmtop.tui.panes import events, gpu, syscalls, threads
+from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
+from llmtop.tui.panes.view import Context
+from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
+from llmtop.tui.screens.causes import CausesPane
+from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
+from llmtop.tui.screens.reasons import ReasonsPane
+from tests.kernel_traces import LADDER
+from tests.live_traces import TARGET, Scene, live_trace, probed
+from tests.tui.live_app import fixed_app, press, session_of
+from tests.tui.test_explore import FOLDED, SAMPLES, read, settle
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from llmtop.tui.screens.live import LiveApp
+
+SAID = "failed: ArithmeticError: broken [/b]"
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ArithmeticError("broken [/b]")
+
+
+def methods_of(kind: type) -> list[str]:
+    """Everything that a class adds and that may run while it is shown."""
+    return [
+        name
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and (inspect.isfunction(value) or isinstance(value, property))
+    ]
+
+
+@contextmanager
+def breaking(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            kind, name, property(broken) if isinstance(inspect.getattr_static(kind, name), property) else broken
+        )
+        yield
+
+
+def words(text: str) -> str:
+    """The text of a screen without its frames, as one line."""
+    return " ".join(text.translate(str.maketrans("│┃▌", "   ")).split())
+
+
+# -- live ----------------------------------------------------------------------------------------------------------
+
+
+async def draw(app: LiveApp, pilot: Pilot[Any]) -> str:
+    """A frame of another moment: an earlier one is new to every pane, whatever its pace."""
+    session = session_of(app)
+    session.now = replace(session.now, end_ns=session.now.end_ns - 1)
+    app.live.refresh_trace()
+    await pilot.pause()
+    return words(app.screen_text())
+
+
+def a_live_app() -> LiveApp:
+    """With something to show in every view."""
+    app, fault = fixed_app(), Issue(Severity.WARNING, "made-up", "made up")
+    session_of(app).now = replace(probed(live_trace(Scene(), 90)), issues=(fault,))
+    return app
+
+
+LIVE = {place.number: kind for _, kind, place in LIVE_VIEWS if place.exists(Context(TARGET))}
+
+
+@pytest.mark.parametrize("number", LIVE, ids=lambda number: LIVE[number].__name__)
+async def test_what_raises_in_a_live_view_costs_that_view(
+    number: int, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app, kind = a_live_app(), LIVE[number]
+    async with app.run_test(size=(160, 50), notifications=True) as pilot:
+        await draw(app, pilot)
+        title = app.live.panes[number].title
+        if f"{number} {title}" not in await press(pilot):
+            await press(pilot, str(number))  # without a place beside the others it has the screen alone
+        other = next(
+            one for one in ("3 GPU", "4 Threads", "llmtop") if one in words(app.screen_text()) and one[0] != str(number)
+        )
+        for name in ("view", "draw"):
+            with breaking(monkeypatch, kind, name):
+                text = await draw(app, pilot)
+                assert f"this pane {SAID}" in text
+                assert other in text
+            assert "this pane" not in await draw(app, pilot)
+        for name in methods_of(kind):
+            with breaking(monkeypatch, kind, name):
+                if name.startswith("action_"):
+                    await app.run_action(name.removeprefix("action_"), app.live.panes[number])
+                else:
+                    await press(pilot, str(number), "down", "right", "z")
+                    await draw(app, pilot)
+                    await press(pilot, "escape", "escape")
+                assert app.is_running
+            assert f"{number} {title}" in await press(pilot, "escape", "escape", str(number))
+        has_keys = any(name.startswith("action_") for name in methods_of(kind))
+        assert any(said.startswith(f"this key {SAID}") for said in faults) == has_keys
+    faults.clear()
+
+
+LINES = ("HeaderLine", "FindingsLine", "FoldedLine", "HeatmapPane", "EventsPane")
+
+
+@pytest.mark.parametrize("name", LINES)
+async def test_what_raises_around_the_live_views_costs_that_part(
+    name: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(160, 50), notifications=True) as pilot:
+        await draw(app, pilot)
+        kind = next(type(one) for one in app.live.query("*") if type(one).__name__ == name)
+        for method in methods_of(kind):
+            with breaking(monkeypatch, kind, method):
+                await press(pilot, "4", "z", "h", "down", "h", "escape", "e", "down", "e", "escape")
+                assert "1 Roofline" in await draw(app, pilot)
+        assert faults == [] or SAID in faults[0]
+        assert "this pane" not in await draw(app, pilot)
+    faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("number", "where", "table"),
+    [(3, gpu, "gpu_rows"), (4, threads, "threads_table"), (8, syscalls, "syscalls_table")],
+)
+async def test_a_table_that_cannot_be_made_says_so(
+    number: int, where: Any, table: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        with breaking(monkeypatch, where, table):
+            assert f"this pane {SAID}" in words(await press(pilot, str(number), "z"))
+            assert "llmtop" in await draw(app, pilot)
+        assert "this pane" not in await draw(app, pilot)
+        with breaking(monkeypatch, where, table):
+            assert f"this pane {SAID}" in await draw(app, pilot)
+            assert "1 Roofline" in await press(pilot, "escape")
+    faults.clear()
+
+
+@pytest.mark.parametrize("method", ["key", "cells", "sorted_by", "filtered", "__len__"])
+async def test_what_raises_in_the_rows_costs_the_table_or_the_row(
+    method: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        await press(pilot, "4", "z")
+        rows = type(app.live.table.table.rows)
+        with breaking(monkeypatch, rows, method):
+            said = words(await press(pilot, "down", "greater_than_sign", "slash", "e", "enter"))
+            assert SAID in said + await draw(app, pilot)
+            await press(pilot, "enter", "end", "escape")
+        await press(pilot, "escape", "escape", "4", "z")
+        assert "EngineCore" in await draw(app, pilot)
+    faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "keys", "said"),
+    [
+        (threads, "thread_details", "4 z enter", "pane"),
+        (thread, "draw_details", "4 z enter", "pane"),
+        (diagnosis, "diagnose", "d", "pane"),
+        (diagnosis, "draw_diagnosis", "d", "pane"),
+        (live_screen, "DiagnosisScreen", "d", "key"),
+        (live_screen.LiveScreen, "_find_of_use", "5 z z", "key"),
+        (live_screen.LiveScreen, "_state", "2", "pane"),
+        (events, "events_table", "e", "pane"),
+    ],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+async def test_what_raises_in_a_dialog_or_the_screen_itself_is_said(
+    where: Any, what: str, keys: str, said: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        with breaking(monkeypatch, where, what):
+            await press(pilot, *keys.split())
+            app._is_news, app._last_frame_s = True, float("-inf")
+            app._frame_if_due()
+            assert f"this {said} {SAID}" in words(await press(pilot))
+        await press(pilot, "escape", "escape", "escape", "escape")
+        assert "1 Roofline" in await draw(app, pilot)
+    assert any(f"this {said} {SAID}" in one for one in faults)
+    faults.clear()
+
+
+async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        for where, what in (("llmtop.tui.screens.help.columns_here", broken), ("llmtop.tui.app.HelpScreen", broken)):
+            with monkeypatch.context() as patch:
+                patch.setattr(where, what)
+                assert f"this key {SAID}" in words(await press(pilot, "question_mark"))
+        with monkeypatch.context() as patch:
+            patch.setattr("llmtop.tui.screens.help.HelpScreen.compose", broken)
+            assert SAID in words(await press(pilot, "question_mark"))
+        await press(pilot, "escape")
+        assert "1 Roofline" in await draw(app, pilot)
+    faults.clear()
+
+
+# -- the explorer --------------------------------------------------------------------------------------------------
+
+
+@cache
+def files() -> tuple[Trace, ...]:
+    """Files that have something for all views between them."""
+    numbers = replace(live_trace(Scene(), 20), origin=Origin("made-up"), stacks=())
+    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+async def test_what_raises_in_a_recorded_view_costs_that_view(
+    kind: Any, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    trace = next(trace for trace in files()[kind.title == "Idle" :] if kind.why_not(trace) is None)
+    tabs = by_digit(views_of(trace))
+    for method in ("__init__", *methods_of(kind)):
+        app = ExploreApp([read(trace)])
+        with ExitStack() as fault:
+            fault.enter_context(breaking(monkeypatch, kind, method))
+            async with app.run_test(size=(120, 40), notifications=True) as pilot:
+                screen = app.screen
+                assert isinstance(screen, ExploreScreen)
+                await settle(pilot)
+                screen.show_view(kind)
+                await settle(pilot)
+                if method.startswith("action_"):
+                    await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
+                await press(pilot, "down", "greater_than_sign", "right")
+                await settle(pilot)
+                text = words(app.screen_text())
+                if method in ("__init__", "view", "draw", "analyse", "details", "show") or method.startswith("action_"):
+                    assert SAID in text, method
+                assert f"{kind.title}]" in text
+                fault.close()
+                other = tabs[(tabs.index(kind) + 2) % len(tabs)]
+                screen.show_view(other)
+                await settle(pilot)
+                text = words(app.screen_text())
+                assert f"{other.title}]" in text
+                assert "this pane failed" not in text
+    faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "keys"),
+    [
+        (kernel, "launch_view", "enter"),
+        (kernel, "metrics_table", "enter"),
+        (kernel, "_whole_metric", "enter tab down"),
+        (kernel, "launch_lines", "enter"),
+        (kernel, "draw_roofline", "enter"),
+        (kernel.KernelScreen, "compose", "enter"),
+        (kernel.KernelScreen, "on_mount", "enter"),
+        (ReasonsPane, "draw", "2 m"),
+        (CausesPane, "draw", "7 m"),
+    ],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+async def test_what_raises_in_a_dialog_of_the_explorer_is_said_there(
+    where: Any, what: str, keys: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = ExploreApp([read(load(LADDER))])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        with breaking(monkeypatch, where, what):
+            for key in keys.split():
+                await press(pilot, key)
+                await settle(pilot)
+            assert SAID in words(app.screen_text())
+        await press(pilot, "escape", "1")
+        await settle(pilot)
+        assert "[1 Kernels]" in app.screen_text()
+    faults.clear()

@@ -1,0 +1,109 @@
+"""A program that hangs with every lock held: signals and a terminal that is gone end it all the same, in 3 seconds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.fake_nvml.build import HANG_LOADING
+from tests.tui.test_driver import ROOT, begin, is_quiet, small, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.terminal import Terminal, TerminalFactory
+    from tests.fake_nvml.build import FakeNvml
+
+PROMISE_S = 3.0
+SLACK_S = 1.0
+"""For a machine that is busy with other tests."""
+SHOWN = "内核"
+
+
+@pytest.fixture
+def hung(terminal: TerminalFactory, fake_nvml_library: Path) -> Terminal:
+    """Its loader hangs, with the loader's lock and Python's: no thread of it runs any more."""
+    program = terminal(small("hang", str(fake_nvml_library)), cwd=ROOT, env={HANG_LOADING: "100"})
+    program.wait_for(SHOWN)
+    program.press("x")
+    until(lambda: is_quiet(program.pid))
+    return program
+
+
+def all_gone(processes: list[psutil.Process], within_s: float) -> bool:
+    """Whether they have ended; one that nobody waits for has, too."""
+    _, alive = psutil.wait_procs(processes, timeout=within_s)
+    return all(process.status() == psutil.STATUS_ZOMBIE for process in alive if process.is_running())
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_the_terminal_is_restored(hung: Terminal, number: signal.Signals) -> None:
+    everyone, start_s = family(hung.pid), time.monotonic()
+    hung.signal(number)
+    assert hung.wait_exit() == -signal.SIGKILL
+    assert time.monotonic() - start_s < PROMISE_S + SLACK_S
+    until(lambda: hung.unrestored() == [])
+    assert all_gone(everyone, SLACK_S)
+
+
+def test_a_terminal_that_goes_away_ends_it(hung: Terminal) -> None:
+    everyone, start_s = family(hung.pid), time.monotonic()
+    hung.hang_up()
+    assert all_gone(everyone, PROMISE_S + SLACK_S - (time.monotonic() - start_s))
+
+
+def test_what_is_killed_leaves_a_terminal_in_order(terminal: TerminalFactory) -> None:
+    """Below a shell, that is: the end of a session's leader takes its terminal away."""
+    program = begin(terminal, ["sh", "-c", '"$@"; sleep 2; exit 7', "sh", *small()])
+    _, *everyone = family(program.pid)
+    everyone[0].kill()
+    until(lambda: program.unrestored() == [])
+    assert program.wait_exit() == 7
+    assert all_gone(everyone, PROMISE_S)
+
+
+def test_an_ordinary_end_leaves_nobody_behind(terminal: TerminalFactory) -> None:
+    program = begin(terminal, small())
+    everyone = family(program.pid)
+    assert len(everyone) == 2, "the program and its guardian"
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.unrestored() == []
+    assert all_gone(everyone, PROMISE_S)
+
+
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGHUP, "hang up"])
+def test_a_driver_library_that_hangs_while_it_is_loaded(
+    terminal: TerminalFactory, fake_nvml: FakeNvml, way: signal.Signals | str
+) -> None:
+    """The screen starts and works meanwhile; the end is an ordinary one, because nothing of it is in llmtop."""
+    env = {**fake_nvml.env, HANG_LOADING: "1000", "LLMTOP_NO_EBPF": "1"}
+    watched = subprocess.Popen(["sleep", "100"])
+    with watched:
+        command = [sys.executable, "-m", "llmtop", "--attach", str(watched.pid)]
+        program = terminal(command, cwd=ROOT, env=env, columns=120, lines=40)
+        program.wait_for("loading libnvidia-ml.so.1 has not ended")
+        assert "GPU hangs" in program.screen_text()
+        leave(program, way)
+        watched.kill()
+
+
+def leave(program: Terminal, way: signal.Signals | str) -> None:
+    everyone, start_s = family(program.pid), time.monotonic()
+    if isinstance(way, signal.Signals):
+        program.signal(way)
+        assert program.wait_exit() == 128 + way
+        assert program.unrestored() == []
+    else:
+        program.hang_up()
+    assert all_gone(everyone, PROMISE_S + SLACK_S - (time.monotonic() - start_s))

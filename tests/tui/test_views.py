@@ -1,0 +1,95 @@
+"""One view of a subject, live and of a file: what it shows follows from the trace, its keys from where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from llmtop import ids
+from llmtop.model import Origin, Stack
+from llmtop.parsers.registry import load
+from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.recorded import VIEWS, views_of
+from llmtop.tui.panes.roofline import RooflinePane
+from llmtop.tui.panes.stacks import StacksPane
+from llmtop.tui.screens.explore_screen import ExploreApp
+from llmtop.tui.screens.help import active_keys, keys_elsewhere
+from tests.live_traces import Scene, live_trace
+from tests.tui.live_app import fixed_app, press, running
+from tests.tui.report_traces import report
+from tests.tui.test_explore import FOLDED, read, settle
+
+STACK = Stack(("main", "wait_for_gpu"), 5e9, "ns", "futex", ids.thread(4300, 4300))
+RECORDING = replace(live_trace(Scene(), 90), origin=Origin("recording"), stacks=(STACK,))
+KERNELS = "The next heavier or lighter kernel"
+PYTHON = "Python's functions (py-spy), on or off"
+
+
+def test_what_is_live_and_of_files_is_one_view() -> None:
+    both = {view.kind for view in LIVE_VIEWS} & set(VIEWS)
+    assert both >= {RooflinePane, StacksPane}
+    files_alone = [kind for kind in VIEWS if kind not in both]
+    assert not {kind.title for kind in files_alone} & {view.kind.title for view in LIVE_VIEWS}
+
+
+async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:
+    app = ExploreApp([read(RECORDING)])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        assert "[3 Roofline]" in app.screen_text()
+        assert "H100" in app.screen_text()
+        assert "kernel" not in app.screen_text(), "neither a cursor on one, nor a key for it"
+        await press(pilot, "8")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "by thread · last 10 s" in text
+        assert "EngineCore" in text
+    assert {RooflinePane, StacksPane} <= set(views_of(RECORDING))
+
+
+async def test_stacks_of_a_file_are_searched_as_those_of_a_server() -> None:
+    app = ExploreApp([read(load(FOLDED))])
+    async with app.run_test(size=(120, 30), notifications=True) as pilot:
+        await settle(pilot)
+        assert "/_ 0 % of all" in await press(pilot, "slash")
+        assert "/attend8_" in await press(pilot, *"attend8"), "a digit is text while one types"
+        text = await press(pilot, "backspace", "enter")
+        assert "/attend " in text
+        assert "0 %" not in text.splitlines()[2]
+        assert "377 samples" in await press(pilot, "0")
+        assert "[8 Stacks]" in await press(pilot, "slash", "q", "escape")
+        assert "377 samples" in app.screen_text()
+
+
+async def test_a_page_is_ten_frames_and_the_edges_are_the_root_and_the_end() -> None:
+    trace = replace(load(FOLDED), stacks=(Stack(tuple(f"f{n}" for n in range(1, 26)), 5.0, "samples"),))
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        for key, name in (("pagedown", "f10"), ("pagedown", "f20"), ("pagedown", "f25"), ("pageup", "f15")):
+            assert f"100 %  {name}" in await press(pilot, key)
+        assert "100 %  all" in await press(pilot, "home")
+        assert "100 %  f25" in await press(pilot, "end")
+        assert "100 %  f24" in await press(pilot, "up")
+        assert "100 %  all" in await press(pilot, "pageup", "pageup", "pageup")
+
+
+async def test_keys_that_one_kind_of_trace_has_no_use_for_are_nowhere_for_the_other() -> None:
+    live = fixed_app()
+    async with running(live, (120, 40)) as pilot:
+        elsewhere = keys_elsewhere(live.screen).values()
+        said = {text for lines in (active_keys(live.screen), *elsewhere) for _, text in lines}
+        assert PYTHON in said
+        assert KERNELS not in said
+        assert not any(KERNELS in one.title for one in live.get_system_commands(live.screen))
+        before = live.screen_text()
+        assert "5 s ago" in await press(pilot, "left"), "the roofline has the focus, and lets the screen have the key"
+        assert "5 s ago" not in before
+    files = ExploreApp([read(load(FOLDED)), read(report())])
+    async with files.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        texts = {text for _, text in active_keys(files.screen)}
+        assert "Mark functions by a part of their name" in texts
+        assert PYTHON not in texts
+        await press(pilot, "right_square_bracket", "3")
+        await settle(pilot)
+        assert KERNELS in {text for _, text in active_keys(files.screen)}
