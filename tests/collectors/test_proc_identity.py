@@ -29,6 +29,7 @@ import os, signal, time
 from pathlib import Path
 from tests.collectors.test_proc_identity import target
 from llmtop.collectors.proc import ProcCollector
+from llmtop.whats import What
 
 def spawn():
     pid = os.fork()
