@@ -97,7 +97,7 @@ class LiveApp(LlmtopApp):
             self._is_news = True
             self.post_message(Reported())
 
-    def on_news(self, _: Reported) -> None:
+    def on_reported(self, _: Reported) -> None:
         self._is_news = True
         self._frame_if_due()
 
