@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 
 from llmtop import procfs
 
@@ -105,12 +105,11 @@ class Fetcher:
     def __call__(self, url: str) -> Page:
         page = self._get(url)
         if page.status in _REDIRECTS:
-            target = urlsplit(page.location)
             here = urlsplit(url)
+            target = urlsplit(urljoin(here.path, page.location))
             # Only to another path of the same server: a redirect must not make us talk to anyone else.
             if not target.netloc or (target.scheme, target.netloc) == (here.scheme, here.netloc):
-                path = target.path if target.path.startswith("/") else "/" + target.path
-                return self._get(f"{here.scheme}://{here.netloc}{path}")
+                return self._get(urlunsplit((here.scheme, here.netloc, target.path, target.query, "")))
         return page
 
     def close(self) -> None:
@@ -122,6 +121,7 @@ class Fetcher:
     def _get(self, url: str) -> Page:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
+        asked = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         deadline = time.monotonic() + self.timeout_s
         if origin != self._origin:
             self.close()
@@ -131,12 +131,12 @@ class Fetcher:
                 self._note_close(self._connection)
             if self._connection is not None:
                 try:
-                    return self._ask(self._connection, parts.path, deadline)
+                    return self._ask(self._connection, asked, deadline)
                 except (http.client.HTTPException, ConnectionError):
                     self.closed_ns = self._clock()
                     self.close()  # an idle connection that the server has closed: ask once more on a new one
             self._connection = _Connection(self._pid, parts)
-            return self._ask(self._connection, parts.path, deadline)
+            return self._ask(self._connection, asked, deadline)
         except BaseException:
             self.close()
             raise
@@ -155,7 +155,7 @@ class Fetcher:
 
     def _ask(self, connection: _Connection, path: str, deadline: float) -> Page:
         connection.deadline = deadline
-        connection.request("GET", path or "/", headers=self._headers)
+        connection.request("GET", path, headers=self._headers)
         response = connection.getresponse()
         t_ns = self._came_ns = self._clock()
         self.closed_ns = None

@@ -1,4 +1,7 @@
-"""A view model in full, as text that can be read and compared: every field and every property of everything in it."""
+"""A view model in full, as text that can be read and compared: every field and every property of everything in it.
+
+Classes are not named: what one is called is nothing that anybody sees.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _told(name: str, value: Any) -> Iterator[str]:
     if not _is_made_of_parts(value):
         yield f"{name}: {_word(value)}"
     elif _is_table(value):
-        yield f"{name}: {type(value).__name__}"
+        yield f"{name}: a table"
         yield from _indented([f"columns: {', '.join(column.key for column in value.columns)}"])
         yield from _indented(_rows(value))
     elif isinstance(value, Mapping):
@@ -48,11 +51,11 @@ def _object(name: str, value: Any) -> Iterator[str]:
     parts = {part: getattr(value, part) for part in _parts(value)}
     told = {part: one for part, one in parts.items() if one is not None and one != () and one != ""}
     if not any(map(_is_made_of_parts, told.values())):
-        line = f"{name}: {type(value).__name__}({'; '.join(f'{part} {_word(one)}' for part, one in told.items())})"
+        line = f"{name}: ({'; '.join(f'{part} {_word(one)}' for part, one in told.items())})"
         if len(line) <= LINE:
             yield line
             return
-    yield f"{name}: {type(value).__name__}"
+    yield f"{name}:"
     yield from _indented(chain.from_iterable(_told(part, one) for part, one in told.items()))
 
 

@@ -760,6 +760,13 @@ def test_a_redirect_within_the_server_is_followed(server: MetricsServer) -> None
         assert collector.poll().readings
 
 
+def test_what_a_url_asks_for_is_asked_for_also_where_a_redirect_leads(server: MetricsServer) -> None:
+    server.pages["/all/page?part=engine"] = expositions.vllm_v1()
+    server.pages["/all/metrics?key=1"] = lambda handler: send(handler, b"", 307, Location="page?part=engine")
+    with over_http(server.url.replace("/metrics", "/all/metrics?key=1")) as collector:
+        assert collector.poll().readings
+
+
 def test_a_redirect_to_elsewhere_is_not_followed(server: MetricsServer) -> None:
     with metrics_server() as elsewhere:
         server.pages["/metrics"] = lambda handler: send(handler, b"", 302, Location=elsewhere.url)
