@@ -134,7 +134,7 @@ def pytest_of(project: Path, *arguments: str) -> str:
 
 def which(asked: Mapping[str, str]) -> str:
     """What to ask pytest for after -k, so that it runs some tests of some files and all of the others."""
-    return " and ".join(f"(not {Path(path).stem} or ({some}))" for path, some in asked.items() if some)
+    return " and ".join(f"(not {Path(path).name} or ({some}))" for path, some in asked.items() if some)
 
 
 def own_tests(blocks: tuple[Block, ...]) -> list[str]:

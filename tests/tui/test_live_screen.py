@@ -492,7 +492,7 @@ async def test_one_frame_an_interval_however_much_news() -> None:
     async with app.run_test() as pilot:
         clock.now = 110.0
         for _ in range(20):
-            app.on_news(Reported())
+            app.on_reported(Reported())
         await pilot.pause()
         assert frames == [110.0]
         clock.now = 111.0
@@ -548,7 +548,7 @@ async def test_a_frame_is_sent_in_one_piece_without_a_message_from_each_pane(
         monkeypatch.setattr(app, "_display", lambda *update: sent.append(update) or display(*update))  # type: ignore[func-returns-value]
         session_of(app).now = live_trace(ticks=90)
 
-        app.on_news(Reported())
+        app.on_reported(Reported())
 
         assert len(sent) == (not is_below_a_dialog)
         await pilot.pause()
@@ -564,7 +564,7 @@ async def test_a_frame_is_sent_in_one_piece_without_a_message_from_each_pane(
 async def test_without_news_nobody_looks() -> None:
     app, frames = timed(Clock())
     async with app.run_test() as pilot:
-        app.on_news(Reported())
+        app.on_reported(Reported())
         await wait_until(pilot, lambda: len(frames) == 1)
         assert [timer for timer in app._timers if timer._callback == app._frame_if_due] == []
         assert app._look is None
@@ -578,10 +578,10 @@ async def test_a_fault_in_a_frame_that_was_waited_for_ends_the_program() -> None
         raise ZeroDivisionError
 
     async with app.run_test() as pilot:
-        app.on_news(Reported())
+        app.on_reported(Reported())
         await wait_until(pilot, lambda: len(frames) == 1)
         app.live.refresh_trace = fail  # type: ignore[method-assign]
-        app.on_news(Reported())
+        app.on_reported(Reported())
         assert app._look is not None
         clock.now += 5.0
         app._look_now()
@@ -620,14 +620,14 @@ async def test_nothing_is_drawn_below_a_screen_that_covers_it() -> None:
     async with app.run_test() as pilot:
         await app.push_screen(FullScreen())
         clock.now = 200.0
-        app.on_news(Reported())
+        app.on_reported(Reported())
         await pilot.pause()
         assert frames == []
         app.pop_screen()
         await wait_until(pilot, lambda: frames == [200.0])
         await app.push_screen(Dialog())
         clock.now = 300.0
-        app.on_news(Reported())
+        app.on_reported(Reported())
         await wait_until(pilot, lambda: frames == [200.0, 300.0])
 
 
@@ -637,7 +637,7 @@ async def test_a_shut_gate_holds_the_frame_until_it_opens() -> None:
     async with app.run_test() as pilot:
         app.gate.frame_sent()
         clock.now = 200.0
-        app.on_news(Reported())
+        app.on_reported(Reported())
         assert frames == []
         app.gate.answered()
         await wait_until(pilot, lambda: frames == [200.0])

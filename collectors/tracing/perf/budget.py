@@ -55,9 +55,9 @@ def plan(load: ThreadLoad, *, budget: float, interval_s: float, stacks: bool) ->
         interval_s: From one round to the next.
         stacks: Whether stacks of sleeps are asked for.
 
-    >>> plan(Load(switches=2000.0, calls=5000.0), budget=0.01, interval_s=8.0, stacks=True)
-    Plan(scheduler_s=0.8, stacks=True, calls_s=0.8, running_s=0.8)
-    >>> plan(Load(switches=2000.0, calls=1e6), budget=0.01, interval_s=8.0, stacks=True).calls_s
+    >>> plan(ThreadLoad(switches=2000.0, calls=5000.0), budget=0.01, interval_s=8.0, stacks=True)
+    RoundPlan(scheduler_s=0.8, stacks=True, calls_s=0.8, running_s=0.8)
+    >>> plan(ThreadLoad(switches=2000.0, calls=1e6), budget=0.01, interval_s=8.0, stacks=True).calls_s
     0.0
     """
     half_ns = budget / 2 * 1e9 * interval_s

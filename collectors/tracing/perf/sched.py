@@ -143,7 +143,7 @@ def _seeded(seed: Seed, start_ns: int) -> _SliceThread:
 def cause_of(frames: Sequence[StackFrame], state: str) -> ThreadCause:
     """What a thread sleeps in, by the kernel's functions that it went to sleep from, innermost first.
 
-    >>> frames = [Frame(1 << 63, name, "") for name in ("__schedule", "schedule", "futex_wait_queue", "do_futex")]
+    >>> frames = [StackFrame(1 << 63, name, "") for name in ("__schedule", "schedule", "futex_wait_queue", "do_futex")]
     >>> cause_of(frames, "S").value, cause_of([], "D").value, cause_of([], "S").value
     ('futex', 'uninterruptible', 'unseen')
     """
