@@ -21,7 +21,7 @@ from textual.widget import Widget
 from llmtop.tui.changes import render_changes, sent_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console, RenderableType
@@ -285,6 +285,9 @@ class OpenDriver(LinuxDriver):
     Why: Textual waits for ever for a terminal that is gone, and its drivers are not made to be built upon: of these
     methods `start_application_mode`, `disable_input`, `run_input_thread` and `close` may change with any version.
 
+    Its handlers of SIGTSTP and SIGCONT write to the terminal from wherever the signal meets the program, which may hold
+    the very lock of the queue that they write to: they then wait for ever. Here they wait for their turn.
+
     When it breaks: see who calls what in the new `linux_driver.py`; tests/tui/test_driver.py and tests/e2e say what
     must hold.
     """
@@ -301,3 +304,15 @@ class OpenDriver(LinuxDriver):
     def write_to(self, output: TerminalOutput) -> None:
         """Write there instead of to the terminal's own stream."""
         self._file = output  # type: ignore[assignment]  # all of a file that the writer thread uses
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._in_turn(super()._sigtstp_application)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._in_turn(super()._sigcont_application)
+
+    def _in_turn(self, handle: Callable[[], object]) -> None:
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(handle)
+        else:  # before the app runs, and after: nothing is under way
+            handle()

@@ -1,11 +1,12 @@
 """A small program over `LlmtopApp`, for tests in a real terminal.
 
-python -m tests.tui.small_app [crash|file|pane|flood|hang LIBRARY]
+python -m tests.tui.small_app [crash|file|pane|flood|stop|hang LIBRARY]
 """
 
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,10 @@ def main(what: str) -> int:
         def key_x(self) -> None:
             if what == "crash":
                 raise ValueError("on purpose\x1b[2J\nsecond line")
+            if what == "stop":
+                writer = self._driver._writer_thread  # type: ignore[union-attr]  # of Textual's driver on Linux
+                with writer._queue.mutex:  # as while it writes
+                    signal.raise_signal(signal.SIGTSTP)
             if what == "hang":
                 ctypes.CDLL(sys.argv[2])  # with the lock of Python held too
             if what == "file":

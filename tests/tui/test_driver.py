@@ -133,6 +133,17 @@ def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal
     assert program.wait_exit() == 0
 
 
+def test_a_stop_amid_a_write_waits_for_its_end(terminal: TerminalFactory) -> None:
+    program = begin(terminal, small("stop"))
+    program.press("x")
+    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
+    assert program.restored()
+    program.signal(signal.SIGCONT)
+    program.wait_for("内核")
+    program.press("q")
+    assert program.wait_exit() == 0
+
+
 def draw_over_a_slow_link(terminal: TerminalFactory) -> Terminal:
     """A program that is nearly always owed an answer."""
     program = terminal(small("file"), cwd=ROOT, answers_after_s=0.2)
