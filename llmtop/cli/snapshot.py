@@ -39,7 +39,7 @@ _LOOKS_EVERY_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--json", action="store_true", required=True, help="the only format so far")
+    parser.add_argument("--json", action="store_true", help="the format, the only one so far: also without this")
     parser.add_argument(
         "-p", "--attach", metavar="PID", type=process_id, help="the server of this process or container"
     )

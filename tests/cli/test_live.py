@@ -123,7 +123,7 @@ def test_of_several_servers_below_a_process_the_user_chooses(monkeypatch: pytest
 
 def test_without_a_screen_several_servers_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with tree(BOTH) as running:
-        assert run(["snapshot", "--json", "-p", str(running.pids["shell"])]) == 1
+        assert run(["snapshot", "-p", str(running.pids["shell"])]) == 1
 
     said = capsys.readouterr().err
     assert said.startswith("llmtop: 2 servers run below process")
