@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -267,8 +266,8 @@ def test_one_that_ends_by_itself_ends_the_helper(machine: Machine) -> None:
 def mapped(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
     monkeypatch.setattr(libraries_module, "mapped_libraries", lambda pid: {"/lib/libcuda.so.1": names})
     monkeypatch.setattr("llmtop.collectors.tracing.helper.elf.exported", lambda path, names: dict.fromkeys(names, 16))
-    monkeypatch.setattr(libraries_module, "starts_gently", lambda path, place: place == 16)
-    monkeypatch.setattr(Path, "stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.libraries.starts_gently", lambda path, place: place == 16)
+    monkeypatch.setattr("os.stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
 
 
 def test_functions_of_a_mapped_library_are_looked_at(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,8 +275,9 @@ def test_functions_of_a_mapped_library_are_looked_at(machine: Machine, monkeypat
     one, _ = made(machine, 0)
     path = f"/proc/{PID}/root/lib/libcuda.so.1"
     assert one._plan.functions == tuple(
-        Function(path, name, NUMBERS[name], name in LAUNCHES, name in SYNCHRONISING) for name in (LAUNCH, SYNC)
+        Function(path, name, NUMBERS[name], name in LAUNCHES, name in SYNCHRONISING, (1, 2)) for name in (LAUNCH, SYNC)
     )
+    assert {function.path for function in one._plan.functions} == {path}
     careful, _ = made(machine, 0, budget=0.01)
     assert [one.symbol for one in careful._plan.functions] == [SYNC]
     assert list(careful._libraries.notes) == [LAUNCH]

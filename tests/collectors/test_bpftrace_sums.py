@@ -9,19 +9,21 @@ import pytest
 
 from llmtop.collectors.tracing.bpftrace import sleeps as sleeps_module
 from llmtop.collectors.tracing.bpftrace.counts import LibraryCalls, SystemCallCounts
-from llmtop.collectors.tracing.bpftrace.libraries import REST_S, Libraries, Probed
+from llmtop.collectors.tracing.bpftrace.libraries import REST_S, Libraries
 from llmtop.collectors.tracing.bpftrace.output import Printout
-from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT, Function
+from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT
 from llmtop.collectors.tracing.bpftrace.sleeps import Sleeper, Sleeps
 from llmtop.collectors.tracing.bpftrace.sums import MapSums
 from llmtop.collectors.tracing.bpftrace.symbols import AddressNames
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.functions import NUMBERS
+from tests.collectors.tracing.mapped_libraries import GENTLE, STEPPED, map_library
 
 PID, TID = 100, 101
 FUTEX, READ = 202, 0
 ASLEEP = 1 << STATE_SHIFT
 S = 1_000_000_000
+NS_PER_HIT = {GENTLE: 2000.0, STEPPED: 12000.0}
 
 
 def bucket(slot: int, count: int) -> dict[str, int]:
@@ -314,26 +316,23 @@ def test_libraries_that_are_mapped_later_are_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_costliest_function_rests_for_a_minute() -> None:
-    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
-    rare, busy = (Function("/lib", name, NUMBERS[name]) for name in ("cuGraphLaunch", "cuLaunchKernel"))
-    libraries._files[1, 2] = (Probed(rare, True), Probed(busy, False))
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+    map_library(libraries, PID, {"cuGraphLaunch": GENTLE, "cuLaunchKernel": STEPPED})
     counts = {(PID, "cuGraphLaunch"): 1000, (PID, "cuLaunchKernel"): 1000}
     libraries.weigh(counts, 1.0, 0.0)
-    assert libraries.functions() == (rare,)
+    assert [one.symbol for one in libraries.functions()] == ["cuGraphLaunch"]
     assert libraries.notes == {
         "cuLaunchKernel": "1000 calls/s would cost 1.2 % of a core: counted again in a minute",
     }
     libraries.weigh(counts, 1.0, REST_S)
-    assert libraries.functions() == (rare, busy)
+    assert [one.symbol for one in libraries.functions()] == ["cuGraphLaunch", "cuLaunchKernel"]
     assert libraries.notes == {}
 
 
 def test_with_a_budget_launches_have_no_probes_from_the_first_moment() -> None:
-    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0), is_careful=True)
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT, is_careful=True)
     names = ("cuGraphLaunch", "cuLaunchKernel", "cuStreamSynchronize")
-    functions = tuple(Function("/lib", name, NUMBERS[name]) for name in names)
-    libraries._files[1, 2] = tuple(Probed(one, True) for one in functions)
-    libraries._mapped[PID] = {(1, 2)}
+    map_library(libraries, PID, dict.fromkeys(names, GENTLE))
     assert [one.symbol for one in libraries.functions()] == ["cuStreamSynchronize"]
     covered = libraries.coverage(libraries.functions(), S, {PID})
     assert covered["unseen"] == [(PID, ["launches"])]
@@ -341,8 +340,8 @@ def test_with_a_budget_launches_have_no_probes_from_the_first_moment() -> None:
 
 
 def test_a_function_that_stays_too_costly_rests_ever_longer() -> None:
-    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
-    libraries._files[1, 2] = (Probed(Function("/lib", "cuLaunchKernel", NUMBERS["cuLaunchKernel"]), False),)
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+    map_library(libraries, PID, {"cuLaunchKernel": STEPPED})
     now_s, rests = 0.0, []
     for tries in range(1, 8):
         libraries.weigh({(PID, "cuLaunchKernel"): 1000 * tries}, 1.0, now_s)
@@ -354,11 +353,10 @@ def test_a_function_that_stays_too_costly_rests_ever_longer() -> None:
 
 
 def test_duplicates_of_the_driver_go_first_and_waits_stay_known() -> None:
-    libraries = Libraries(budget_ns=10e6, ns_per_call=(2000.0, 12000.0))
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
     names = ("cudaLaunchKernel", "cuLaunchKernel", "cuStreamSynchronize", "cudaStreamSynchronize")
-    functions = tuple(Function("/lib", name, NUMBERS[name]) for name in names)
-    libraries._files[1, 2] = tuple(Probed(one, True) for one in functions)
-    libraries._mapped[PID] = {(1, 2)}
+    map_library(libraries, PID, dict.fromkeys(names, GENTLE))
+    functions = libraries.functions()
     libraries.weigh({(PID, name): 2000 for name in names}, 1.0, 0.0)
     assert [one.symbol for one in libraries.functions()] == ["cuLaunchKernel", "cuStreamSynchronize"]
     assert list(libraries.notes) == ["runtime"]
@@ -371,3 +369,51 @@ def test_duplicates_of_the_driver_go_first_and_waits_stay_known() -> None:
     libraries.weigh({(PID, name): 2000 + 9000 * (name in names[1:3]) for name in names}, 1.0, 1.0 + REST_S)
     assert libraries.coverage(functions, S, {PID})["unseen"] == []
     assert libraries.coverage(functions, S, ())["library_observed"] == []
+
+
+def test_a_function_costs_what_it_does_where_it_is_dearest() -> None:
+    """Two builds of a library may begin it with different instructions; its calls are counted together."""
+    for hits in ((GENTLE, STEPPED), (STEPPED, GENTLE)):
+        libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+        for copy, hit in enumerate(hits):
+            map_library(libraries, PID + copy, {"cuLaunchKernel": hit}, inode=copy)
+        libraries.weigh({(PID, "cuLaunchKernel"): 1000}, 1.0, 0.0)
+        assert libraries.functions() == ()
+        assert libraries.notes["cuLaunchKernel"].startswith("1000 calls/s would cost 1.2 % of a core")
+
+
+def test_a_library_is_looked_at_where_a_process_that_is_left_sees_it() -> None:
+    """Each next start of bpftrace opens it by its path, which goes with the process; what it has attached stays."""
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+    for pid in (PID, PID + 1):
+        map_library(libraries, pid, {"cuLaunchKernel": GENTLE})
+    before = libraries.functions()
+    assert [one.path for one in before] == [f"/proc/{PID}/root/lib/libcuda.so.1"]
+    libraries.coverage(before, S, {PID + 1})
+    assert [one.path for one in libraries.functions()] == [f"/proc/{PID + 1}/root/lib/libcuda.so.1"]
+    assert libraries.functions() == before, "no reason to start anew"
+    map_library(libraries, PID + 1, {"cuLaunchKernel": GENTLE}, path="/opt/libcuda.so.1", inode=3)
+    assert len(libraries.functions()) == 2
+    libraries.coverage(before, S, ())
+    assert libraries.functions() == ()
+
+
+def test_functions_of_a_file_that_bpftrace_cannot_be_told_of_are_not_seen() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+    map_library(libraries, PID, {"cuStreamSynchronize": GENTLE}, path="/opt/my env/libcuda.so.1")
+    assert libraries.functions() == ()
+    covered = libraries.coverage((), S, {PID})
+    assert (covered["unseen"], covered["library_observed"]) == ([(PID, ["sync"])], [(PID, 0)])
+    assert libraries.notes == {
+        "cuStreamSynchronize": "its path has characters that bpftrace cannot be told: bcc can look at it"
+    }
+
+
+def test_what_is_not_called_any_more_does_not_go_for_what_is() -> None:
+    libraries = Libraries(budget_ns=10e6, ns_per_hit=NS_PER_HIT)
+    map_library(libraries, PID, {"cuGraphLaunch": GENTLE, "cuMemAlloc_v2": STEPPED})
+    counts = {(PID, "cuGraphLaunch"): 10, (PID, "cuMemAlloc_v2"): 0, (PID + 1, "cuMemFree_v2"): 9**9}
+    libraries.weigh(counts, 1.0, 0.0)
+    libraries.weigh(counts | {(PID, "cuMemAlloc_v2"): 1000}, 1.0, 1.0)
+    assert [one.symbol for one in libraries.functions()] == ["cuGraphLaunch"]
+    assert list(libraries.notes) == ["cuMemAlloc_v2"]

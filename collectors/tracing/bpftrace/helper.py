@@ -73,11 +73,7 @@ class BpftraceHelper:
             ns_per_hit=NS_PER_HIT,
         )
         self._wants_libraries = not options.light
-        self._libraries = Libraries(
-            options.budget * 1e9,
-            (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]),
-            is_careful=options.budget < 1,
-        )
+        self._libraries = Libraries(options.budget * 1e9, NS_PER_HIT, is_careful=options.budget < 1)
         self._symbols = AddressNames()
         found = runner.version(path)
         self._names_all, self._loses_first = runner.names_by_process(found), runner.loses_first(found)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.script import Function
-from llmtop.collectors.tracing.helper import elf
 from llmtop.collectors.tracing.helper.budget import Rests, given_up
 from llmtop.collectors.tracing.helper.functions import (
     DUPLICATES,
@@ -21,21 +18,14 @@ from llmtop.collectors.tracing.helper.functions import (
     kind_of,
     kinds_of,
 )
-from llmtop.collectors.tracing.helper.libraries import Covered, coverage, mapped_libraries, starts_gently
+from llmtop.collectors.tracing.helper.libraries import Covered, LibraryFile, LibraryFiles, coverage, mapped_libraries
 
 _LAUNCH = "launch"
+_UNSAFE = "its path has characters that bpftrace cannot be told: bcc can look at it"
 _NO_LAUNCHES = "bpftrace cannot count launches for a moment only, and to count all of them could cost too much: bcc can"
 REST_S, LONGEST_REST_S = 60.0, 960.0
 """How long a function stays without probes that was called too often: twice as long each time, because each try is a
 new start of bpftrace (on an H100, with CUDA's libraries, 15 s in which nothing is seen)."""
-
-
-@dataclass(frozen=True)
-class Probed:
-    """A function that can have probes, and whether the kernel has to step through its first instruction."""
-
-    function: Function
-    is_gentle: bool
 
 
 class Libraries:
@@ -43,18 +33,18 @@ class Libraries:
 
     Args:
         budget_ns: What their probes may cost per second.
-        ns_per_call: Of a function that begins with a push, and of any other.
+        ns_per_hit: What a call costs, by what a hit of its probes is: see `ProbePoint`.
         is_careful: Put no probes on launches. A server may make 100,000 a second, which would cost it a core until
             bpftrace has been started anew without them, and how many it makes is only known by counting.
     """
 
-    def __init__(self, budget_ns: float, ns_per_call: tuple[float, float], *, is_careful: bool = False) -> None:
+    def __init__(self, budget_ns: float, ns_per_hit: Mapping[str, float], *, is_careful: bool = False) -> None:
         self._budget_ns = budget_ns
         self._is_careful = is_careful
-        self._ns_per_call = ns_per_call
-        self._files: dict[tuple[int, int], tuple[Probed, ...]] = {}
-        """By device and inode: processes share libraries, by whatever path they see them."""
-        self._mapped: dict[int, set[tuple[int, int]]] = {}
+        self._ns_per_hit = ns_per_hit
+        self._files = LibraryFiles()
+        self._mapped: dict[int, dict[str, LibraryFile]] = {}
+        """By process, and by the path by which all see what it sees."""
         self._duplicates: set[str] = set()
         """The runtime's functions whose calls are counted in the driver: without probes for good."""
         self._observed: dict[int, int] = {}
@@ -67,13 +57,34 @@ class Libraries:
     def look(self, pids: Iterable[int]) -> None:
         """Find what has been mapped since."""
         for pid in pids:
-            for path, names in mapped_libraries(pid).items():
-                self._add(pid, f"/proc/{pid}/root{path}", names)
+            for seen, names in mapped_libraries(pid).items():
+                path = f"/proc/{pid}/root{seen}"
+                file = self._files.at(path, names)
+                if file is not None:
+                    self._mapped.setdefault(pid, {})[path] = file
+                    self._note(path, file)
 
     def functions(self) -> tuple[Function, ...]:
         """Those to look at now."""
-        found = (one.function for several in self._files.values() for one in several)
-        return tuple(function for function in found if not self._is_off(function.symbol))
+        return tuple(function for function in self._found() if not self._is_off(function.symbol))
+
+    def _found(self) -> Iterator[Function]:
+        """All that bpftrace can be told of, of each file once."""
+        files: dict[tuple[int, int], tuple[str, LibraryFile]] = {}
+        for several in self._mapped.values():
+            for path, file in several.items():
+                files.setdefault(file.identity, (path, file))
+        for path, file in files.values():
+            found = (_function(path, symbol, file) for symbol in file.functions)
+            yield from (function for function in found if function.can_be_written)
+
+    def _note(self, path: str, file: LibraryFile) -> None:
+        """Why some have no probes from the start."""
+        for symbol in file.functions:
+            if not _function(path, symbol, file).can_be_written:
+                self.notes[symbol] = _UNSAFE
+            elif self._is_avoided(symbol):
+                self.notes[symbol] = _NO_LAUNCHES
 
     def _is_off(self, symbol: str) -> bool:
         return symbol in self._rests or symbol in self._duplicates or self._is_avoided(symbol)
@@ -93,7 +104,7 @@ class Libraries:
         covered = []
         self._mapped = {pid: files for pid, files in self._mapped.items() if pid in pids}
         for pid, files in self._mapped.items():
-            uncounted = {one.function.symbol for file in files for one in self._files[file]} - counted
+            uncounted = {symbol for file in files.values() for symbol in file.functions} - counted
             unseen = kinds_of(uncounted - self._duplicates)
             self._observed[pid] = self._observed.get(pid, 0) + elapsed_ns * ("sync" not in unseen)
             covered.append(Covered(pid, self._observed[pid], sorted(uncounted), unseen))
@@ -101,13 +112,13 @@ class Libraries:
 
     def weigh(self, counts: dict[tuple[int, str], int], elapsed_s: float, now_s: float) -> None:
         """Give the costliest functions a rest until the others fit the budget; end rests that have lasted."""
-        gentle = {one.function.symbol: one.is_gentle for several in self._files.values() for one in several}
+        ns_per_call = self._ns_per_call()
         rates: dict[str, float] = {}
         for (pid, symbol), count in counts.items():
             rates[symbol] = rates.get(symbol, 0.0) + (count - self._counts.get((pid, symbol), 0)) / elapsed_s
         self._counts = counts
         twice = _duplicates(counts)
-        cost = {symbol: rate * self._ns_per_call[not gentle.get(symbol, True)] for symbol, rate in rates.items()}
+        cost = {symbol: rate * ns_per_call[symbol] for symbol, rate in rates.items() if rate and symbol in ns_per_call}
         worth = {symbol: (symbol not in twice, -KINDS.index(kind_of(symbol)), -cost[symbol]) for symbol in cost}
         for symbol in given_up(cost, sorted(cost, key=worth.__getitem__), self._budget_ns):
             if symbol in twice:
@@ -122,19 +133,13 @@ class Libraries:
         for symbol in self._rests.over(now_s):
             self.notes.pop(symbol, None)
 
-    def _add(self, pid: int, path: str, names: tuple[str, ...]) -> None:
-        try:
-            status = Path(path).stat()
-            file = (status.st_dev, status.st_ino)
-            if file not in self._files:
-                places = elf.exported(path, names)
-                found = (_probed(path, symbol, place) for symbol, place in places.items())
-                self._files[file] = tuple(one for one in found if one.function.can_be_written)
-                symbols = (one.function.symbol for one in self._files[file])
-                self.notes |= dict.fromkeys(filter(self._is_avoided, symbols), _NO_LAUNCHES)
-            self._mapped.setdefault(pid, set()).add(file)
-        except (OSError, ValueError):  # the process has ended, or this is no library
-            return
+    def _ns_per_call(self) -> dict[str, float]:
+        """By function: where several libraries have it, that of the dearest."""
+        files = (file for several in self._mapped.values() for file in several.values())
+        points = sorted(
+            ((self._ns_per_hit[point.hit], name) for file in files for name, point in file.functions.items())
+        )
+        return {name: ns for ns, name in points}
 
 
 def _duplicates(counts: dict[tuple[int, str], int]) -> frozenset[str]:
@@ -147,6 +152,5 @@ def _duplicates(counts: dict[tuple[int, str], int]) -> frozenset[str]:
     return frozenset().union(*found.values()) - not_twice
 
 
-def _probed(path: str, symbol: str, place: int) -> Probed:
-    function = Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING)
-    return Probed(function, starts_gently(path, place))
+def _function(path: str, symbol: str, file: LibraryFile) -> Function:
+    return Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING, file.identity)

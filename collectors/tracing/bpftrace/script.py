@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llmtop.collectors.tracing.helper.governor import HERTZ
 from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
@@ -55,15 +55,18 @@ class Function:
     """A library function to look at: where it is, and its number in what is printed.
 
     Attributes:
+        path: By which bpftrace finds the file when it starts. Another one to the same file is no other function.
+        file: Its device and inode.
         launches: It starts kernels: told by thread.
         waits: It waits for the GPU: told by thread, and sleeps within it are put down to it.
     """
 
-    path: str
+    path: str = field(compare=False)
     symbol: str
     number: int
     launches: bool = False
     waits: bool = False
+    file: tuple[int, int] = (0, 0)
 
     @property
     def can_be_written(self) -> bool:

@@ -89,7 +89,6 @@ class EventLoad:
     switches: float = 0.0
     foreign_switches: float = 0.0
     samples: float = 0.0
-    library: float = 0.0
 
     @classmethod
     def between(cls, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> EventLoad:
@@ -103,7 +102,7 @@ class EventLoad:
 
 def cost(load: EventLoad, effort: Effort, ns_per_hit: Mapping[str, float] = NS_PER_HIT) -> tuple[float, float]:
     """What an effort costs under a load, slices apart: ns per second of the processes looked at, and of all others."""
-    own = load.samples * ns_per_hit["sample"] + load.library * ns_per_hit["library"]
+    own = load.samples * ns_per_hit["sample"]
     foreign = 0.0
     if effort.calls != "off":
         kind = "call" if effort.calls == "timed" else "counted_call"

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from .. import wire
+from . import elf
 from .functions import FUNCTIONS
 from .system import read
+
+
+class ProbePoint(NamedTuple):
+    """Where a function begins in its file, and what a hit of probes there is among costs: a key of `NS_PER_HIT`."""
+
+    place: int
+    hit: str
+
+
+@dataclass(frozen=True)
+class LibraryFile:
+    """A library on the disk.
+
+    Attributes:
+        identity: Its device and inode: processes share it, by whatever path they see it.
+        functions: Those of the wanted functions that this version of the library has.
+    """
+
+    identity: tuple[int, int]
+    functions: Mapping[str, ProbePoint]
+
+
+class LibraryFiles:
+    """Reads each library once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], LibraryFile] = {}
+
+    def at(self, path: str, wanted: Collection[str]) -> LibraryFile | None:
+        """What lies there; None when the process through which it is seen has just ended, or it is no library."""
+        try:
+            status = os.stat(path)
+            identity = (status.st_dev, status.st_ino)
+            if identity not in self._known:
+                places = elf.exported(path, wanted)
+                points = {name: ProbePoint(place, _hit_at(path, place)) for name, place in places.items()}
+                self._known[identity] = LibraryFile(identity, points)
+            return self._known[identity]
+        except (OSError, ValueError):
+            return None
+
+
+def _hit_at(path: str, place: int) -> str:
+    return "library" if starts_gently(path, place) else "stepped_library"
 
 
 def starts_gently(path: str, place: int) -> bool:

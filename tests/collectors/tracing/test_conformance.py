@@ -21,10 +21,9 @@ from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, SchedulerP
 from llmtop.collectors.tracing.bpftrace import counts as bpftrace_counts
 from llmtop.collectors.tracing.bpftrace import sleeps as bpftrace_sleeps
 from llmtop.collectors.tracing.bpftrace import symbols as bpftrace_symbols
-from llmtop.collectors.tracing.bpftrace.libraries import Libraries, Probed
-from llmtop.collectors.tracing.bpftrace.script import Function
+from llmtop.collectors.tracing.bpftrace.libraries import Libraries
 from llmtop.collectors.tracing.helper.budget import Account, Rests, given_up
-from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.functions import KINDS
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT, observe
 from llmtop.collectors.tracing.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper.syscall_numbers import call_name, syscall_names
@@ -33,6 +32,7 @@ from llmtop.collectors.tracing.perf.budget import NS_PER_EVENT, ThreadLoad, plan
 from llmtop.collectors.tracing.perf.sched import Seed, Slice
 from llmtop.collectors.tracing.perf.totals import Books
 from llmtop.collectors.tracing.reports import Reports
+from tests.collectors.tracing.mapped_libraries import GENTLE, map_library
 from tests.collectors.tracing.recorded_events import (
     Enter,
     Event,
@@ -318,8 +318,8 @@ def spent_by_bcc(per_second: float) -> float:
 
 
 def spent_by_bpftrace(per_second: float) -> float:
-    libraries = Libraries(BUDGET_NS, (NS_PER_HIT["library"], NS_PER_HIT["stepped_library"]))
-    libraries._files[1, 2] = (Probed(Function("/lib", "cuLaunchKernel", NUMBERS["cuLaunchKernel"]), True),)
+    libraries = Libraries(BUDGET_NS, NS_PER_HIT)
+    map_library(libraries, PID, {"cuLaunchKernel": GENTLE})
     libraries.weigh({(PID, "cuLaunchKernel"): round(per_second)}, 1.0, 1.0)
     return len(libraries.functions()) * NS_PER_HIT["library"] * per_second
 
@@ -362,8 +362,8 @@ def test_what_is_worth_least_goes_first_until_the_rest_fits(
     sampling.judge(costs, 1.0)
     assert [kind for kind in reversed(KINDS) if kind not in sampling.steady] == gone
     names = {"launch": "cuLaunchKernel", "other": "cuMemAlloc_v2", "wait": "cuStreamSynchronize"}
-    libraries = Libraries(budget_ns, (1.0, 1.0))
-    libraries._files[1, 2] = tuple(Probed(Function("/lib", name, NUMBERS[name]), True) for name in names.values())
+    libraries = Libraries(budget_ns, {GENTLE: 1.0})
+    map_library(libraries, PID, dict.fromkeys(names.values(), GENTLE))
     libraries.weigh({(PID, names[kind]): round(ns * 10) for kind, ns in costs.items()}, 10.0, 1.0)
     left = {one.symbol for one in libraries.functions()}
     assert [kind for kind, name in names.items() if name not in left] == gone

@@ -14,7 +14,9 @@ from llmtop.collectors.tracing.bcc.helper.library import SAMPLED, Library
 from llmtop.collectors.tracing.bcc.helper.programs import Programs
 from llmtop.collectors.tracing.helper import libraries, system
 from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.libraries import LibraryFile, ProbePoint
 from llmtop.collectors.tracing.helper.system import UnavailableError
+from tests.collectors.tracing.mapped_libraries import GENTLE
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
 PID, TID = 100, 101
@@ -100,11 +102,10 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         costs = {"library": COST_NS, "stepped_library": 10 * COST_NS}
         monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.probe_cost.measured", lambda probes: costs)
         monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
-        monkeypatch.setattr(library_module, "starts_gently", lambda file, place: True)
-        places = {name: place for place, name in enumerate(rates)}
-        monkeypatch.setattr("llmtop.collectors.tracing.helper.elf.exported", lambda file, names: places)
-        stat = SimpleNamespace(st_dev=1, st_ino=2)
-        asked = SimpleNamespace(stat=lambda path: stat, getpriority=max, setpriority=max, PRIO_PROCESS=0)
+        points = {name: ProbePoint(place, GENTLE) for place, name in enumerate(rates)}
+        file = LibraryFile((1, 2), points)
+        monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, path, wanted: file)
+        asked = SimpleNamespace(getpriority=max, setpriority=max, PRIO_PROCESS=0)
         monkeypatch.setattr(library_module, "os", asked)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
         monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: server.cpu_ns)

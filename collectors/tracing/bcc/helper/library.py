@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from ... import wire
-from ...helper import elf, system
+from ...helper import system
 from ...helper.budget import Account
 from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, NUMBERS, duplicates, kind_of, kinds_of
 from ...helper.governor import NS_PER_HIT
 from ...helper.kernel import Table
-from ...helper.libraries import Covered, coverage, mapped_libraries, starts_gently
+from ...helper.libraries import Covered, LibraryFiles, coverage, mapped_libraries
 from ...helper.system import UnavailableError
 from . import probe_cost, uprobes
 from .estimates import Estimate, work_ns
@@ -199,8 +199,7 @@ class Library:
         self._threads: dict[int, _LibraryThread] = {}
         self._processes: dict[int, _ProcessLibraries] = {}
         self._sent: dict[tuple[int, str], tuple[int, int]] = {}
-        self._places: dict[tuple[int, int], dict[str, int]] = {}
-        """Where functions begin in a file, by its device and inode."""
+        self._files = LibraryFiles()
         self._judged_ns = self._absorbed_ns = 0
         self._judged_hits = 0
         self.why_not: UnavailableError | None = None
@@ -318,15 +317,16 @@ class Library:
                         self._take_in(pid, process, path, names)
                 return
 
-    def _take_in(self, pid: int, process: _ProcessLibraries, path: str, names: Iterable[str]) -> None:
+    def _take_in(self, pid: int, process: _ProcessLibraries, path: str, names: Collection[str]) -> None:
         """Know a library's functions; whether they can be probed is found out in the first window."""
         if self._uprobes is None:
             return
         file = f"/proc/{pid}/root{path}"
-        for name, place in self._places_in(file, names).items():
-            cost = self._ns_per_call["library" if starts_gently(file, place) else "stepped_library"]
+        found = self._files.at(file, names)
+        for name, point in found.functions.items() if found else ():
+            cost = self._ns_per_call[point.hit]
             one = process.functions.setdefault(name, _Function({}, cost, kind_of(name)))
-            one.places[file], one.ns_per_call = place, max(one.ns_per_call, cost)
+            one.places[file], one.ns_per_call = point.place, max(one.ns_per_call, cost)
         for kind in process.sampling.steady:
             self._hold_kind(pid, process, kind)
         process.observe(time.monotonic_ns())
@@ -367,17 +367,6 @@ class Library:
         self._entered = module.table("entered", "Q", "Q")
         self._attachments = module.table("attachments", "I", "I")
         self._lost = module.table("lost", "I", "Q")
-
-    def _places_in(self, file: str, names: Iterable[str]) -> dict[str, int]:
-        """Where functions begin in a file: those that this version of the library has."""
-        try:
-            status = os.stat(file)
-            key = (status.st_dev, status.st_ino)
-            if key not in self._places:
-                self._places[key] = elf.exported(file, tuple(names))
-            return self._places[key]
-        except (OSError, ValueError):  # the process has just ended, or this is no library
-            return {}
 
     def _hold(self, pid: int, file: str, group: str, functions: dict[str, int]) -> bool:
         """Have probes on these functions of a file; false where they are refused."""
