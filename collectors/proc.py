@@ -374,7 +374,7 @@ class ProcCollector:
             self._freezer = cgroups.freezer_of(process.pid)
             facts |= (
                 self._settings
-                | {"gpus_open": self._gpus_open()}
+                | {"gpus_open": self._gpus_open(), "directory": _directory(process.pid)}
                 | self._core_fact(process.role, " ".join(procfs.arguments(process.pid)))
             )
         if process.is_part:
@@ -628,6 +628,12 @@ def _command(pid: int) -> str:
     """What it runs, as one types it; a title that it gave itself is one word with spaces."""
     words = procfs.arguments(pid)
     return shell_command(words if len(words) > 1 else " ".join(words).split())
+
+
+def _directory(pid: int) -> Fact:
+    """Where a process runs: its command line may name files from there."""
+    unread = Unknown("where it runs cannot be read", "run llmtop as the server's user, or with sudo")
+    return clean(procfs.read_link(f"/proc/{pid}/cwd") or "") or unread
 
 
 def _has_ended(stat: procfs.ProcStat) -> bool:

@@ -279,6 +279,12 @@ def test_hostile_names_and_secrets() -> None:
     assert trace.tracks[ids.process(pid)].facts["cmdline"] == "vllm serve m --api-key [redacted] $'\\033[2J[/b]'"
 
 
+def test_where_the_server_runs_is_known_to_start_it_again() -> None:
+    with tree(Fake("api", ("vllm", "serve", "./m"))) as running:
+        trace = ProcCollector(target(running.pids["api"], "vllm"), ENGINES).poll()
+    assert trace.tracks[ids.process(running.pids["api"])].facts["directory"] == str(Path.cwd())
+
+
 def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
     busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

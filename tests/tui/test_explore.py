@@ -138,7 +138,7 @@ async def test_pages_of_opened_details_are_turned_and_those_of_the_table_otherwi
         await pilot.press("enter", "pagedown")
         await settle(pilot)
         assert (pane.listing.table.cursor, pane.text.at > 0) == (0, True)
-        assert "rule kernel-uncoalesced" in app.screen_text(), "the last line of the details"
+        assert "rule: kernel-uncoalesced" in app.screen_text(), "the last line of the details"
         await pilot.press("enter", "pagedown")
         await settle(pilot)
         assert pane.listing.table.cursor > 0

@@ -18,11 +18,24 @@ from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
-from llmtop.model import NS_PER_S, Fact, Finding, Issue, Missing, Severity, Unknown, What
+from llmtop.model import (
+    NS_PER_S,
+    Fact,
+    Finding,
+    Issue,
+    Missing,
+    Origin,
+    Severity,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+    What,
+)
 from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
-from llmtop.tui.render.findings import diagnosis, draw_diagnosis, draw_findings
+from llmtop.tui.render.findings import diagnosis, draw_diagnosis, draw_findings, finding_paragraphs, finding_text
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
@@ -404,10 +417,38 @@ def test_diagnosis_wraps_beside_its_labels() -> None:
     rows = ["".join(part for part, _ in line) for line in lines]
     assert all(len(row) <= 50 for row in rows)
     assert " ▲ EngineCore waits for a CPU 9 % of the time" in rows
-    assert "   do   others take the CPUs: move them away, or" in rows
-    assert "        give the server cores of its own (see" in rows
+    assert "   do:   others take the CPUs: move them away, or" in rows
+    assert "         give the server cores of its own (see" in rows
     assert " nvml: no NVIDIA driver library was found" in rows
     assert " ▲ a poll was late (3 times)" in rows
+
+
+def test_a_command_names_its_directory_and_a_missing_one_its_reason() -> None:
+    """A pane of a file and the live diagnosis say the same, whatever the finding has."""
+    anew = replace(finding(Severity.INFO, "m"), next_command="nsys profile serve", no_command="not said beside one")
+    without = replace(finding(Severity.INFO, "m"), no_command="the GPU takes this time by itself")
+    assert finding_text(anew, "/srv/llm") == (
+        ("m  [subject]", "title"),
+        ("do: do this", "text"),
+        ("next: nsys profile serve", "accent"),
+        ("in: /srv/llm", "accent"),
+        ("- evidence (source)", "text"),
+        ("rule: rule", "dim"),
+    )
+    for one, directory in ((anew, "/srv/llm"), (without, "")):
+        (_, *rows), (_, *texts) = draw_diagnosis(tuple(finding_paragraphs(one, directory)), 80, LOOK), finding_text(one)
+        in_place = [" ".join("".join(part for part, _ in row).split()) for row in rows]
+        assert [row for row in in_place if row != "in: /srv/llm"] == [said for said, _ in texts]
+    assert "no command: the GPU takes this time by itself" in dict(finding_text(without))
+
+
+def test_the_live_diagnosis_names_the_directory_of_a_command_that_starts_the_server_anew() -> None:
+    facts: dict[str, Fact] = {"root": 5, "cmdline": "serve m", "directory": "/srv/llm"}
+    tracks = {ids.process(5): Track(ids.process(5), TrackKind.PROCESS, "api", facts=facts)}
+    anew, other = (replace(finding(Severity.INFO, "m"), next_command=one) for one in ("nsys profile serve m", "top"))
+    trace = Trace(Origin("live"), tracks=tracks)
+    (named,) = (one.text for one in diagnosis(trace, (), Diagnosis((anew, other))) if one.label.startswith("in:"))
+    assert named == "/srv/llm"
 
 
 # -- all sizes ---------------------------------------------------------------------------------------------------

@@ -49,7 +49,9 @@ class FindingsPane(ListPane):
         return table_of(self.COLUMNS, rows)
 
     def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        return finding_text(self._findings[key], "" if self._trace is None else profiling.directory(self._trace))
+        finding = self._findings[key]
+        trace = self._trace
+        return finding_text(finding, "" if trace is None else profiling.directory_for(trace, finding.next_command))
 
 
 class FindingsLine(Pane[Diagnosis], can_focus=False):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.commands import profiling
 from llmtop.model import Severity
 from llmtop.tui.render.lines import Part, cut_words, line, spelled, width_of, wrap
 
@@ -85,23 +86,7 @@ def _said(finding: Finding, more: str, width: int, look: Look) -> list[Part]:
     return [mark, (more, "dim"), (cut_words(spelled(finding.message, look), room - width_of(more), look), "value")]
 
 
-# -- one of them -----------------------------------------------------------------------------------------------
-
-
-def finding_text(finding: Finding, directory: str = "") -> tuple[tuple[str, str], ...]:
-    """A finding as paragraphs, as on the live screen: what, what to do, in which directory, and how we know."""
-    where = f", in {directory}" if directory else ""
-    return (
-        (f"{finding.subject}: {finding.message}", "title"),
-        (f"do: {finding.action}", "value"),
-        *(((f"next{where}: {finding.next_command}", "accent"),) if finding.next_command else ()),
-        *(((f"no command: {finding.no_command}", "dim"),) if finding.no_command else ()),
-        *((f"evidence: {one}", "text") for one in finding.evidence),
-        (f"rule {finding.rule}; source: {finding.source or 'not named'}", "dim"),
-    )
-
-
-# -- all of them -----------------------------------------------------------------------------------------------
+# -- one of them, and all of them -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +100,37 @@ class Paragraph:
     indent: int = 0
 
 
+def finding_paragraphs(finding: Finding, directory: str = "") -> Iterator[Paragraph]:
+    """What, what to do, the command and in which directory it is to run, or why there is none, and how we know."""
+    role = SEVERITY_ROLES[finding.severity]
+    yield Paragraph(finding.severity.value, role, f"{finding.message}  [{finding.subject}]", "value", 1)
+    yield Paragraph("do:  ", "dim", finding.action, indent=3)
+    if finding.next_command:
+        yield Paragraph("next:", "dim", finding.next_command, "accent", 3)
+        if directory:
+            yield Paragraph("in:  ", "dim", directory, "accent", 3)
+    elif finding.no_command:
+        yield Paragraph("no command:", "dim", finding.no_command, "dim", 3)
+    for evidence in finding.evidence:
+        yield Paragraph("-", "dim", evidence, indent=5)
+    rule = f"{finding.rule} ({finding.source})" if finding.source else finding.rule
+    yield Paragraph("rule:", "dim", rule, "dim", 3)
+
+
+def finding_text(finding: Finding, directory: str = "") -> tuple[tuple[str, str], ...]:
+    """The same without margins, for a narrow place below a table that has its severity: texts with their roles."""
+    title, *rest = finding_paragraphs(finding, directory)
+    return ((title.text, "title"), *((f"{one.label.rstrip()} {one.text}", one.role) for one in rest))
+
+
 def diagnosis(trace: Trace, issues: Sequence[Issue], diagnosed: Diagnosis) -> Iterator[Paragraph]:
     """Findings with evidence, then faults, what is missing and how to get it, and which rules could not judge."""
     if not diagnosed.findings:
         yield Paragraph("", "dim", f"{diagnosed.verdict[:1].upper()}{diagnosed.verdict[1:]}.", "value")
         yield _BLANK
     for finding in diagnosed.findings:
-        yield from _finding(finding)
+        yield from finding_paragraphs(finding, profiling.directory_for(trace, finding.next_command))
+        yield _BLANK
     yield from _faults((*trace.issues, *issues))
     yield from _missing(trace.missing)
     yield from _unjudged(diagnosed)
@@ -142,19 +151,6 @@ def draw_diagnosis(paragraphs: Sequence[Paragraph], width: int, look: Look) -> l
 
 _SEVERITIES = frozenset(severity.value for severity in Severity)
 _BLANK = Paragraph("", "text", "")
-
-
-def _finding(finding: Finding) -> Iterator[Paragraph]:
-    role = SEVERITY_ROLES[finding.severity]
-    yield Paragraph(finding.severity.value, role, f"{finding.message}  [{finding.subject}]", "value", 1)
-    yield Paragraph("do  ", "dim", finding.action, indent=3)
-    if finding.next_command:
-        yield Paragraph("next", "dim", finding.next_command, "accent", 3)
-    for evidence in finding.evidence:
-        yield Paragraph("-", "dim", evidence, indent=5)
-    rule = f"{finding.rule} ({finding.source})" if finding.source else finding.rule
-    yield Paragraph("rule", "dim", rule, "dim", 3)
-    yield _BLANK
 
 
 def _unjudged(diagnosed: Diagnosis) -> Iterator[Paragraph]:

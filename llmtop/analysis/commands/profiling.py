@@ -73,7 +73,7 @@ _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 def program(trace: Trace) -> str:
     """The command line of what was profiled or is watched, secrets hidden; `COMMAND` where it is not known."""
     if trace.origin.kind == "live":
-        return _server(trace) or PROGRAM
+        return _of_root(trace, "cmdline") or PROGRAM
     command = trace.origin.facts.get("command", "")
     if not isinstance(command, str) or not command:
         return PROGRAM
@@ -82,8 +82,13 @@ def program(trace: Trace) -> str:
 
 def directory(trace: Trace) -> str:
     """Where the program ran, in which its command line is to be given again; empty where the capture does not say."""
-    where = trace.origin.facts.get("directory", "")
+    where = _of_root(trace, "directory") if trace.origin.kind == "live" else trace.origin.facts.get("directory")
     return where if isinstance(where, str) and program(trace) != PROGRAM else ""
+
+
+def directory_for(trace: Trace, command: str) -> str:
+    """The same for one command: empty where it does not start the program anew."""
+    return directory(trace) if program(trace) in command else ""
 
 
 def where_to_run(trace: Trace) -> str:
@@ -271,10 +276,7 @@ def _is_ncu(trace: Trace) -> bool:
     return trace.origin.kind.startswith("ncu")
 
 
-def _server(trace: Trace) -> str:
-    """The command line of the server's root process."""
-    for track in trace.tracks_of(TrackKind.PROCESS):
-        command = track.facts.get("cmdline")
-        if isinstance(command, str) and ids.pid(track.id) == track.facts.get("root"):
-            return command
-    return ""
+def _of_root(trace: Trace, name: str) -> str:
+    """A fact of the server's root process; empty where it is not known."""
+    roots = (one for one in trace.tracks_of(TrackKind.PROCESS) if ids.pid(one.id) == one.facts.get("root"))
+    return next((fact for one in roots if isinstance(fact := one.facts.get(name), str)), "")
