@@ -49,10 +49,10 @@ sources.ask(lifecycle.SOURCE, calls.SOURCE, by_registers)
 life = lifecycle.Lifecycle(sources.wait(lifecycle.SOURCE))
 life.add(1 if "others" in what else pid)
 if "calls" in what:
-    part = calls.Calls(sources.wait(calls.SOURCE))
+    part = calls.SystemCallProbes(sources.wait(calls.SOURCE))
     part.set_mode("counted" if "counted" in what else "timed")
 if "scheduler" in what:
-    part = scheduler.Scheduler(sources.wait(by_registers), symbols.Symbols(compiler.load_bcc), by_registers)
+    part = scheduler.SchedulerProbes(sources.wait(by_registers), symbols.Symbols(compiler.load_bcc), by_registers)
     part.set_on(True)
     every = [word for word in what.split() if word.isdigit()]
     part.set_stacks(int(every[0]) if every else 0, 0)
@@ -68,10 +68,10 @@ sys.stdin.read()
 THROUGH_BPFTRACE = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from llmtop.collectors.tracing.bpftrace.script import Function, Plan, script
+from llmtop.collectors.tracing.bpftrace.script import Function, RunPlan, script
 pid, what = int(sys.argv[2]), sys.argv[3]
 library = (Function(sys.argv[4], "cuLaunchKernel", 0),) if "library" in what else ()
-plan = Plan(
+plan = RunPlan(
     pids=(1 if "others" in what else pid,),
     calls="counted" if "counted" in what else "timed" if "calls" in what else "off",
     scheduler="scheduler" in what,

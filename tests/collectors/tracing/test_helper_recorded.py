@@ -121,7 +121,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Programs:
     monkeypatch.setattr(system, "start_time", lambda pid: "77" if pid == PID else "")
     monkeypatch.setattr(system, "tells_ids_of", lambda pid: True)
     monkeypatch.setattr(system, "threads", lambda pid: [])
-    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.library.mapped_libraries", lambda pid: {})
+    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.library_search.mapped_libraries", lambda pid: {})
     return found
 
 

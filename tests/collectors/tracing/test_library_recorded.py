@@ -8,9 +8,15 @@ from typing import cast
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import library as library_module
-from llmtop.collectors.tracing.bcc.helper import uprobes
-from llmtop.collectors.tracing.bcc.helper.library import SAMPLED, Library
+from llmtop.collectors.tracing.bcc.helper import (
+    library_maps,
+    library_probes,
+    library_search,
+    library_sums,
+    uprobes,
+)
+from llmtop.collectors.tracing.bcc.helper.library import Library
+from llmtop.collectors.tracing.bcc.helper.library_probes import SAMPLED
 from llmtop.collectors.tracing.bcc.helper.programs import Programs
 from llmtop.collectors.tracing.helper import libraries, system
 from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
@@ -40,6 +46,7 @@ class Server:
         self.hits = 0.0
         self.cpu_share = 1.0
         self._steps = 0
+        self._step_launches = 0.0
         self._open_s = 0.0
         self._counts: dict[str, float] = {}
 
@@ -69,14 +76,15 @@ class Server:
                 self.module["functions"].put((PID, NUMBERS[name]), row)
         if {LAUNCH, SYNC} <= self.probed:  # each step launches, and waits at its end; only whole ones count
             before, self._open_s = self._open_s, self._open_s + seconds
-            self._steps += int(self._open_s * self.rates[SYNC]) - int(before * self.rates[SYNC])
+            whole = int(self._open_s * self.rates[SYNC]) - int(before * self.rates[SYNC])
+            self._steps += whole
+            self._step_launches += whole * self.rates[LAUNCH] / self.rates[SYNC]
         if self._counts and "library_threads" in self.module.tables:
             self.thread(launches=round(self._counts.get(LAUNCH, 0.0)))
 
     def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
         steps, syncs = self._steps, round(self._counts.get(SYNC, 0.0))
-        in_steps = round(steps * self.rates.get(LAUNCH, 0.0) / (self.rates.get(SYNC) or 1.0))
-        row = (launches, sync_ns, sync_since, 0, 0, syncs, steps, in_steps, 0, 0, 0, PID, 0, 0, 0)
+        row = (launches, sync_ns, sync_since, 0, 0, syncs, steps, round(self._step_launches), 0, 0, 0, PID, 0, 0, 0)
         self.module["library_threads"].put((tid,), row)
 
     def ask(self, *sources: object) -> None:
@@ -92,21 +100,26 @@ class Server:
         return self.now_ns
 
 
+def on_clock_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (library_maps, library_probes, library_search, library_sums):
+        monkeypatch.setattr(module, "time", server)
+
+
 @pytest.fixture
 def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], Server]:
     def made(rates: Mapping[str, float]) -> Server:
         server = Server(rates)
-        monkeypatch.setattr(library_module, "time", server)
+        on_clock_of(server, monkeypatch)
         monkeypatch.setattr(uprobes, "make_uprobes", lambda source, module: server)
         monkeypatch.setattr(uprobes, "source", lambda: uprobes.WITH_COOKIES)
         costs = {"library": COST_NS, "stepped_library": 10 * COST_NS}
         monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.probe_cost.measured", lambda probes: costs)
-        monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
+        monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
         points = {name: ProbePoint(place, GENTLE) for place, name in enumerate(rates)}
         file = LibraryFile((1, 2), points)
         monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, path, wanted: file)
         asked = SimpleNamespace(getpriority=max, setpriority=max, PRIO_PROCESS=0)
-        monkeypatch.setattr(library_module, "os", asked)
+        monkeypatch.setattr(library_probes, "os", asked)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
         monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: server.cpu_ns)
         return server
@@ -211,9 +224,17 @@ def test_what_comes_to_cost_too_much_loses_its_probes_at_the_next_tick(
     server = serving({LAUNCH: 200.0, SYNC: 200.0})
     library = library_of(server, 3e6)
     look(library, server, 10.0)
+    library.read(server.now_ns, ())
     server.rates[LAUNCH] = 50_000.0
     look(library, server, 0.4)
     assert server.probed == {SYNC}
+    library.read(server.now_ns, ())
+    (before,) = library.read_threads(server.now_ns, ())
+    look(library, server, 0.8)
+    assert server.probed == {SYNC}
+    library.read(server.now_ns, ())
+    (after,) = library.read_threads(server.now_ns, ())
+    assert after.launches - before.launches == pytest.approx(0.8 * 50_000, rel=0.1), "as it was last seen to launch"
 
 
 def test_a_function_that_cannot_be_probed_costs_only_itself(serving: Callable[[Mapping[str, float]], Server]) -> None:
@@ -260,6 +281,19 @@ def test_a_wait_that_goes_on_counts_up_to_now_and_never_shrinks(
     library.read(server.now_ns, ())
     assert library.read_threads(server.now_ns, [(TID, PID)]) == [(PID, TID, 11, 6 * MS)]
     assert (TID,) not in server.module["library_threads"].rows
+
+
+def test_a_wait_that_began_after_the_look_counts_from_the_next_one(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    """The kernel's clock goes on while its maps are read."""
+    server = serving({LAUNCH: 10.0, SYNC: 1.0})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    server.thread(launches=10, sync_ns=5 * MS, sync_since=server.now_ns + 300)
+    library.read(server.now_ns, ())
+    assert library.read_threads(server.now_ns, ()) == [(PID, TID, 10, 5 * MS)]
+    assert library.read_threads(server.now_ns + 301, ()) == [(PID, TID, 10, 5 * MS + 1)]
 
 
 def test_a_process_that_has_ended_leaves_no_probes(serving: Callable[[Mapping[str, float]], Server]) -> None:
@@ -339,7 +373,7 @@ def test_processes_are_looked_through_one_after_the_other(
         looked.append((round(server.now_ns / S - 100, 1), pid))
         return mapped.get(pid, {})
 
-    monkeypatch.setattr(library_module, "mapped_libraries", libraries_of)
+    monkeypatch.setattr(library_search, "mapped_libraries", libraries_of)
     library = library_of(server, NO_LIMIT)
     look(library, server, 120.0, PID, PID + 50)
     assert library.probed == 4
@@ -383,12 +417,11 @@ def test_what_one_process_does_is_not_put_down_to_another(
 ) -> None:
     crowd = Crowd({LAUNCH: 1000.0, SYNC: 50.0, COPY: 10.0}, (PID, 200, 300))
     serving(crowd.rates)
-    for module in (library_module,):
-        monkeypatch.setattr(module, "time", crowd)
+    on_clock_of(crowd, monkeypatch)
     monkeypatch.setattr(uprobes, "make_uprobes", lambda source, module: crowd)
     monkeypatch.setattr(system, "cpu_ns", lambda pid: crowd.cpu_ns)
     monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: crowd.cpu_ns)
-    monkeypatch.setattr(library_module, "mapped_libraries", lambda pid: {CUDA: tuple(crowd.rates)})
+    monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: tuple(crowd.rates)})
     library = library_of(crowd, NO_LIMIT)
     look(library, crowd, 2.0, *crowd.pids)
     counts = {(row.pid, row.name): row.times for row in library.read(crowd.now_ns, ())}
