@@ -250,11 +250,17 @@ class Series:
 class SpanTable:
     """Spans of one kind in columns, sorted by start; row i of every column is span i.
 
+    Kinds on the tracks of GPUs: kernel, memcpy, memset, graph (traced as a whole), sync (waits for an event, a stream
+    or a context as the GPU saw them), page-fault (of unified memory), allocation (from getting memory to giving it
+    back). Kinds on the tracks of threads: launch and call (CUDA), nvtx (ranges that the program marks), mark (moments
+    that it marks, without length), operator and python (PyTorch's), os, off-cpu, sample, overhead, and region for all
+    else that has a start, an end and a name.
+
     Attributes:
         names: Distinct names, clean; `name_id` indexes them.
         tracks: Distinct track ids; `track_id` indexes them.
         correlation: Joins a launch to its kernel; -1 where there is none.
-        amount: Bytes for copies, NaN elsewhere.
+        amount: Bytes of copies, fills, allocations and messages; NaN elsewhere.
     """
 
     kind: str
@@ -287,7 +293,7 @@ class StackWindow:
     """Stacks as they stood at a moment: sums over the time before it (`vocabulary.STACKS_WINDOW_NS`)."""
 
     end_ns: int
-    stacks: tuple[Stack, ...]
+    stacks: Sequence[Stack]
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,10 +583,16 @@ class Trace:
     readings: tuple[Reading, ...] = ()
     series: Mapping[tuple[TrackId, str], Series] = field(default_factory=dict)
     spans: Mapping[str, SpanTable] = field(default_factory=dict)
-    stacks: tuple[Stack, ...] = ()
+    """By kind. A file's parser may read a kind only when it is asked for: what there is, `in` tells at once."""
+    more_spans: Mapping[str, SpanTable] = field(default_factory=dict)
+    """What nothing is concluded from, by kind, read only when it is asked for: calls and threads beside those in
+    `spans`. None stands in both: "brief-call" goes with "call", and "other-<kind>" is of threads that never call CUDA.
+    """
+    stacks: Sequence[Stack] = ()
     kernels: KernelTable | None = None
     marks: tuple[Mark, ...] = ()
-    issues: tuple[Issue, ...] = ()
+    issues: Sequence[Issue] = ()
+    """Of a file that is read as it is looked at, more may follow at its end."""
     missing: tuple[Missing, ...] = ()
     gone: tuple[TrackId, ...] = ()
     """Ids of tracks that ended since the last poll (live only)."""

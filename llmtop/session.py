@@ -40,7 +40,7 @@ from llmtop.remedies import for_here
 from llmtop.vocabulary import STACKS_WINDOW_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from llmtop.collectors.base import Clock, Collector
     from llmtop.model import Target, What
@@ -271,10 +271,10 @@ class _Stacks:
 
     def __init__(self) -> None:
         self._newest: dict[str, StackWindow] = {}
-        self._joined: tuple[tuple[StackWindow, ...], tuple[Stack, ...]] = ((), ())
+        self._joined: tuple[tuple[StackWindow, ...], Sequence[Stack]] = ((), ())
         self._past: deque[StackWindow] = deque()
 
-    def replace(self, collector: str, t_ns: int, stacks: tuple[Stack, ...]) -> None:
+    def replace(self, collector: str, t_ns: int, stacks: Sequence[Stack]) -> None:
         """What a collector says now stands for what it said before."""
         self._newest[collector] = StackWindow(t_ns, stacks)
         if not self._past or t_ns - self._past[-1].end_ns >= KEEP_STACKS_NS:
@@ -285,10 +285,10 @@ class _Stacks:
         """Forget what a collector said last."""
         self._newest.pop(collector, None)
 
-    def at(self, now_ns: int) -> tuple[int, tuple[Stack, ...]]:
+    def at(self, now_ns: int) -> tuple[int, Sequence[Stack]]:
         """When the newest were summed up, and the stacks of all collectors that have not fallen silent since.
 
-        The same tuple as long as nothing changes, so that what is made of it can be kept.
+        The same object as long as nothing changes, so that what is made of it can be kept.
         """
         fresh = tuple(window for window in self._newest.values() if now_ns - window.end_ns <= STACKS_WINDOW_NS)
         if fresh != self._joined[0]:
@@ -312,7 +312,7 @@ class _Stacks:
                 kept.append(window)
         self._past = deque((*kept, windows[-1]))
 
-    def _shared(self, stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
+    def _shared(self, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
         """The same stacks, with frames that the last kept ones have too held only once."""
         known = {stack.frames: stack.frames for stack in self._past[-1].stacks} if self._past else {}
         return tuple(replace(stack, frames=known.get(stack.frames, stack.frames)) for stack in stacks)

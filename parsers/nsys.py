@@ -6,12 +6,9 @@ So every table may be absent and every column is asked for by name. Times are na
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,25 +24,28 @@ from llmtop.model import (
     Severity,
     SpanTable,
     Trace,
-    Track,
-    TrackId,
     Unknown,
 )
 from llmtop.parsers.base import Content
+from llmtop.parsers.lazy import LazyMapping
 from llmtop.parsers.nsys_export import (
-    TIMED,
+    DAMAGE,
+    Capture,
     Columns,
     Devices,
     Export,
+    LateReader,
     Rows,
     SqlColumns,
     aside,
     count_damaged,
+    late,
     read_rows,
     span_table,
+    timed,
     unpacked,
 )
-from llmtop.parsers.nsys_host import host_spans, missing_of_host
+from llmtop.parsers.nsys_host import api_calls, late_kinds, missing_of_host, more_kinds
 from llmtop.text import clean, redact, shell_command
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ _EXPORT_AGAIN = "export it again: nsys export --type sqlite FILE.nsys-rep"
 _COPY_KINDS = {1: "copy HtoD", 2: "copy DtoH", 8: "copy DtoD", 9: "copy HtoH", 10: "copy PtoP"}
 """ENUM_CUDA_MEMCPY_OPER; 11 to 13 are unified-memory migrations."""
 _GPU_WORK = ("kernel", "memcpy", "memset", "graph")
-_HOST_ALONE = frozenset({"os", "off-cpu", "sample", "overhead"})
 _PUSH_POP, _START_END = 59, 60
 """NVTX event types that are ranges."""
 _SHOWN_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "PYTORCH_", "SGLANG_", "TORCH_", "TRTLLM_", "VLLM_")
@@ -97,26 +96,12 @@ class NsysSqliteParser:
         try:
             # SQLite works without the interpreter's lock: kernels and all else are read side by side.
             others = aside(partial(_read_spans, path))
-            with closing(_connect(path)) as connection:
-                return _read(Export(connection, path), path, others)
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for the names of columns
+            return _read(Export(path), path, others)
+        except DAMAGE as error:
             raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
 
 PARSER: Final[Parser] = NsysSqliteParser()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open it so that SQLite creates no lock, journal or temporary file beside it."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    connection.text_factory = _text
-    connection.execute("PRAGMA temp_store = MEMORY")
-    return connection
-
-
-def _text(raw: bytes) -> str:
-    """Exports hold text that is not UTF-8 (a protobuf message, a name cut in the middle of a character)."""
-    return clean(raw.decode("utf-8", "replace"))
 
 
 def _check_length(path: Path) -> None:
@@ -132,45 +117,43 @@ def _check_length(path: Path) -> None:
         raise FileError(f"{path} is truncated: {size} of {stated} bytes are there; copy or export it again")
 
 
-@dataclass(frozen=True, slots=True)
-class _SpanReader:
-    """All spans but kernels, by kind where there are any, and what was met as they were read."""
-
-    tables: Mapping[str, SpanTable]
-    tracks: Mapping[TrackId, Track]
-    issues: Sequence[Issue]
+def _read_spans(path: Path) -> tuple[Mapping[str, SpanTable], Capture]:
+    """All that analysis goes through but kernels: spans by kind, where there are any."""
+    export = Export(path)
+    capture = Capture(export, Devices(export), [])
+    return {kind: table for kind, table in _early_spans(capture) if len(table)}, capture
 
 
-def _read_spans(path: Path) -> _SpanReader:
-    with closing(_connect(path)) as connection:
-        export = Export(connection, path)
-        devices, issues = Devices(export), list[Issue]()
-        tables = {kind: table for kind, table in _all_spans(export, devices, issues) if len(table)}
-        return _SpanReader(tables, devices.tracks, issues)
-
-
-def _read(export: Export, path: Path, others: Future[_SpanReader]) -> Trace:
+def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTable], Capture]]) -> Trace:
     if not export.tables & {*_EXPORT_FACTS, _KERNELS, _RUNTIME}:
         raise FileError(f"{path} is an SQLite database, but no Nsight Systems export: it has none of its tables")
     devices = Devices(export)
     damaged: list[Issue] = []
     kernels, kernel_spans = _kernels(export, devices, damaged)
-    read = others.result()
-    spans = dict(read.tables)
+    early, capture = others.result()
+    read = dict(early)
     if kernel_spans is not None and len(kernel_spans):
-        spans["kernel"] = kernel_spans
-    # A background thread that sleeps from long before to long after says nothing of how long the capture is.
-    lasting = [table for kind, table in spans.items() if kind not in _HOST_ALONE]
+        read["kernel"] = kernel_spans
+    for track in devices.tracks.values():
+        capture.devices.tracks.add(track)
+    capture.issues.extend((*damaged, *_diagnostics(export)))
     return Trace(
         origin=_origin(export, path, devices),
-        start_ns=min((table.start_ns[0] for table in lasting), default=0),
-        end_ns=max((max(table.end_ns) for table in lasting), default=0),
-        tracks={**read.tracks, **devices.tracks},
-        spans=spans,
+        start_ns=min((table.start_ns[0] for table in read.values()), default=0),
+        end_ns=max((max(table.end_ns) for table in read.values()), default=0),
+        tracks=capture.devices.tracks,
+        spans=_lazily(capture, read, late_kinds(export)),
+        more_spans=_lazily(capture, {}, more_kinds(export)),
         kernels=kernels,
-        issues=(*read.issues, *damaged, *_diagnostics(export)),
-        missing=tuple(_missing(export, kernels, spans)),
+        issues=capture.issues,
+        missing=tuple(_missing(export, kernels, read)),
     )
+
+
+def _lazily(
+    capture: Capture, read: Mapping[str, SpanTable], readers: Mapping[str, LateReader]
+) -> LazyMapping[str, SpanTable]:
+    return LazyMapping(read, {kind: late(capture, kind, reader) for kind, reader in readers.items()})
 
 
 def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[KernelTable, SpanTable | None]:
@@ -220,20 +203,23 @@ _NOTHING: array[int] = array("q")
 _NO_KERNELS = KernelTable((), (), _NOTHING, (_NOTHING,) * 3, (_NOTHING,) * 3, _NOTHING, array("d"), _NOTHING, _NOTHING)
 
 
-def _all_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    """All kinds but kernels."""
-    yield from host_spans(export, devices, issues)
+def _early_spans(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
+    """The kinds that a capture's length goes by, but kernels."""
+    yield from api_calls(capture)
     on_gpu = (
         ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", _copy_key, _copy_name, "bytes"),
         ("memset", "CUPTI_ACTIVITY_KIND_MEMSET", lambda of: of.integer("value"), lambda _: "memset", "bytes"),
         ("graph", _GRAPHS, lambda of: of.integer("graphId"), lambda key: f"CUDA graph {key}", ""),
     )
     for kind, table, key_of, name_of, amount in on_gpu:
-        if export.has(table, "start", "end"):
-            rows = read_rows(export, table, partial(_gpu_work, key_of=key_of, amount=amount))
-            count_damaged(issues, kind, rows)
-            yield kind, span_table(kind, rows, name_of, devices.stream_track, bytes_at=5 if amount else None)
-    yield from _nvtx(export, devices)
+        if capture.export.has(table, "start", "end"):
+            rows = read_rows(capture.export, table, partial(_gpu_work, key_of=key_of, amount=amount))
+            count_damaged(capture.issues, kind, rows)
+            yield (
+                kind,
+                span_table(kind, rows, name_of, capture.devices.stream_track, bytes_at=5 if amount else None),
+            )
+    yield from _nvtx(capture.export, capture.devices)
 
 
 def _gpu_work(of: Columns, *, key_of: Callable[[Columns], Any], amount: str) -> Sequence[Any]:
@@ -258,7 +244,7 @@ def _nvtx(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
     # A text is in the row or in StringIds; rows with the same text have to get one number either way.
     text_id = "coalesce(text, textId)" if "textId" in export.columns(table) else "text"
     where = f"eventType IN ({_PUSH_POP}, {_START_END})"
-    named = f"{TIMED} AND {where}"
+    named = f"{timed({'end'})} AND {where}"
     keys = [key for (key,) in export.execute(f"SELECT DISTINCT {text_id} FROM {table} WHERE {named}")]
     texts = export.strings({key for key in keys if isinstance(key, int)})
     number_by_key = {key: number for number, key in enumerate(keys)}

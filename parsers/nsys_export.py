@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import are_at_most, first_rows, in_order, integers, is_long, replaced
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from llmtop.parsers.lazy import GrowingTracks
+from llmtop.text import clean
 
 _BATCH = 200_000
 """Rows that are in memory as text at once: some 20 MB of a table of kernels."""
@@ -27,15 +29,21 @@ _FEW_TEXTS = 1000
 """More are looked for by going through all texts of an export."""
 _CALLED = ("nameId", "globalTid")
 """Both are asked for of the same tables, and found in one pass."""
+_NO_STREAM = 0xFFFFFFFF
+"""Stands for the stream where a wait is of an event or of a whole context."""
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=str)
 
 
 class Export:
-    """An open export: what its tables and strings are."""
+    """An open export: what its tables and strings are. It stays open as long as somebody holds it."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path) -> None:
+        connection = _connect(path)
+        # Of a compressed export the file is gone by the time that a view asks for more of it: what is open remains.
+        file = path.open("rb")
+        weakref.finalize(self, _close, connection, file)
+        self.path = Path(f"/proc/self/fd/{file.fileno()}")
         self.execute = connection.execute
         self.tables = frozenset(name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
@@ -52,7 +60,10 @@ class Export:
         return int(self.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0)
 
     def _any_row(self, table: str) -> bool:
-        return self.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
+        try:
+            return self.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
+        except sqlite3.Error:
+            return True  # what is damaged shows once its rows are read
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table is there with these columns, and not empty, as all are that `--lazy=false` makes."""
@@ -84,16 +95,47 @@ class Export:
         return self.execute(f"SELECT DISTINCT {', '.join(columns)} FROM {table}").fetchall()
 
 
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open it so that SQLite creates no lock, journal or temporary file beside it."""
+    name = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    connection = sqlite3.connect(name, uri=True, check_same_thread=False)
+    connection.text_factory = _text
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _close(connection: sqlite3.Connection, file: BinaryIO) -> None:
+    connection.close()
+    file.close()
+
+
+def _text(raw: bytes) -> str:
+    """Exports hold text that is not UTF-8 (a protobuf message, a name cut in the middle of a character)."""
+    return clean(raw.decode("utf-8", "replace"))
+
+
 class Devices:
-    """GPUs, streams and threads by the keys that rows have; makes their tracks as they are met."""
+    """GPUs, streams, processes and threads by the keys that rows have; makes their tracks as they are met."""
 
     def __init__(self, export: Export) -> None:
-        self.tracks: dict[TrackId, Track] = {}
+        self.tracks = GrowingTracks()
         self._gpu_by_ordinal = {
             (pid, cuda): gpu for pid, cuda, gpu in export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
         }
         self.names = {key: str(name) for key, name in export.rows("TARGET_INFO_GPU", "id", "name")}
         self._sms = {key: sms for key, sms in export.rows("TARGET_INFO_GPU", "id", "smCount") if isinstance(sms, int)}
+        self._processes = {pid: name for pid, name in export.rows("PROCESSES", "pid", "name") if name}
+        of_threads = {
+            key & 0xFFFFFFFFFFFF: name
+            for key, name in export.rows("ThreadNames", "globalTid", "nameId")
+            if isinstance(key, int) and isinstance(name, int)
+        }
+        texts = export.strings(set(of_threads.values())) if of_threads else {}
+        self._threads = {key: texts[name] for key, name in of_threads.items() if name in texts}
+        columns = ("processId", "streamId", "name")
+        self._streams = {
+            (pid, stream): name for pid, stream, name in export.rows("TARGET_INFO_NVTX_CUDA_STREAM", *columns)
+        }
 
     def gpu(self, pid: int, device: int) -> int:
         """The index of a GPU: a process may see only some of them, numbered from 0."""
@@ -103,16 +145,39 @@ class Devices:
     def stream_track(self, key: int) -> TrackId:
         """The track of a packed `Columns.stream` key."""
         pid, device, stream = unpacked(key)
-        gpu = self.gpu(pid, device)
+        if stream == _NO_STREAM:
+            return self.gpu_process_track(key)
+        parent = self.gpu_track(self.gpu(pid, device))
+        own = self._streams.get((pid, stream))
+        name = f"{own} (stream {stream})" if own else f"stream {stream}"
+        return self._add(ids.stream(parent, pid, stream), TrackKind.STREAM, name, parent)
+
+    def gpu_track(self, gpu: int) -> TrackId:
+        """The track of a GPU by its index."""
         facts = {"sm_count": self._sms[gpu]} if gpu in self._sms else {}
-        parent = self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None, facts)
-        return self._add(ids.stream(parent, pid, stream), TrackKind.STREAM, f"stream {stream}", parent)
+        return self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None, facts)
+
+    def gpu_process_track(self, key: int) -> TrackId:
+        """What a process has on a GPU, of a packed `Columns.stream` key."""
+        pid, device, _ = unpacked(key)
+        parent = self.gpu_track(self.gpu(pid, device))
+        return self._add(ids.gpu_process(parent, pid), TrackKind.GPU_PROCESS, self._process_name(pid), parent)
+
+    def process_track(self, key: int) -> TrackId:
+        """The track of a `globalPid`, or of a `globalTid` without its thread."""
+        pid = (key >> 24) & 0xFFFFFF
+        return self._add(ids.process(pid), TrackKind.PROCESS, self._process_name(pid), None)
 
     def thread_track(self, key: int) -> TrackId:
         """The track of a `globalTid`."""
         pid, tid = (key >> 24) & 0xFFFFFF, key & 0xFFFFFF
-        parent = self._add(ids.process(pid), TrackKind.PROCESS, f"process {pid}", None)
-        return self._add(ids.thread(pid, tid), TrackKind.THREAD, f"thread {tid}", parent)
+        own = self._threads.get(key & 0xFFFFFFFFFFFF)
+        name = f"{own} ({tid})" if own else f"thread {tid}"
+        return self._add(ids.thread(pid, tid), TrackKind.THREAD, name, self.process_track(key))
+
+    def _process_name(self, pid: int) -> str:
+        own = self._processes.get(pid)
+        return f"{own} ({pid})" if own else f"process {pid}"
 
     def _add(
         self,
@@ -122,8 +187,44 @@ class Devices:
         parent: TrackId | None,
         facts: Mapping[str, Fact] = MappingProxyType({}),
     ) -> TrackId:
-        self.tracks.setdefault(track, Track(track, kind, name, parent, facts))
+        if track not in self.tracks:
+            self.tracks.add(Track(track, kind, name, parent, facts))
         return track
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """An open export with the tracks of what was read of it, and what was met on the way."""
+
+    export: Export
+    devices: Devices
+    issues: list[Issue]
+
+
+LateReader: TypeAlias = Callable[[Capture], SpanTable]
+"""Reads all spans of a kind."""
+
+
+def late(capture: Capture, kind: str, reader: LateReader) -> Callable[[], SpanTable]:
+    """Read a kind of spans once a view asks for it: what is damaged by then costs that kind, and is an issue."""
+
+    def read() -> SpanTable:
+        try:
+            return reader(capture)
+        except DAMAGE as error:
+            capture.issues.append(lost(kind, error))
+            return span_table(kind, Rows([array("q") for _ in range(5)]), str, capture.devices.thread_track)
+
+    return read
+
+
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What damaged databases raise; the latter for the names of columns."""
+
+
+def lost(what: str, error: Exception) -> Issue:
+    """Tell of a part of an export that cannot be read."""
+    return Issue(Severity.ERROR, f"nsys-{what}-lost", f"{what} is lost: the file is damaged ({clean(str(error))})")
 
 
 def aside(work: Callable[[], _T]) -> Future[_T]:
@@ -235,7 +336,16 @@ class Rows:
     damaged: int = 0
 
 
-TIMED = "typeof(start) = 'integer' AND typeof(\"end\") = 'integer' AND \"end\" >= start"
+def timed(columns: Collection[str]) -> str:
+    """The condition that a row has usable times; what has no end is a moment."""
+    if "end" not in columns:
+        return "typeof(start) = 'integer'"
+    return "typeof(start) = 'integer' AND typeof(\"end\") = 'integer' AND \"end\" >= start"
+
+
+def ends(columns: Collection[str]) -> str:
+    """The name of the column with the ends: of moments that with the starts."""
+    return "end" if "end" in columns else "start"
 
 
 Keys: TypeAlias = Callable[[Columns], Sequence[Any]]
@@ -281,8 +391,9 @@ def _read_by_sqlite(export: Export, table: str, keys: Keys, part: Condition) -> 
     except ValueError:
         pass
     of = SqlColumns(export.columns(table), checked=True)
-    columns = _fetched(export, table, keys(of), f"{TIMED} AND ({part(of)})")
-    query = f"SELECT count(*) FROM {table} WHERE NOT coalesce({TIMED}, 0) AND ({part(of)})"
+    has_times = timed(of.names)
+    columns = _fetched(export, table, keys(of), f"{has_times} AND ({part(of)})")
+    query = f"SELECT count(*) FROM {table} WHERE NOT coalesce({has_times}, 0) AND ({part(of)})"
     return Rows(in_order(columns), export.execute(query).fetchone()[0])
 
 
@@ -292,7 +403,7 @@ def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> lis
     Raises:
         ValueError: A value is no integer.
     """
-    expressions = ("start", '"end"', *keys)
+    expressions = ("start", f'"{ends(export.columns(table))}"', *keys)
     columns = [array("q") for _ in expressions]
     named = ", ".join(f"{expression} AS c{i}" for i, expression in enumerate(expressions))
     batch = f"SELECT rowid AS r, {named} FROM {table} WHERE rowid > ? AND ({where}) ORDER BY rowid LIMIT {_BATCH}"
@@ -332,6 +443,14 @@ def span_table(
     if bytes_at is not None:
         amount = array("d", (value if value >= 0 else nan for value in rows.columns[bytes_at]))
     return SpanTable(kind, names, tracks, name_id, track_id, start, end, join, amount)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Rows of several tables as one."""
+    columns = [
+        array("q", chain.from_iterable(several)) for several in zip(*(rows.columns for rows in parts), strict=True)
+    ]
+    return Rows(in_order(columns), sum(rows.damaged for rows in parts))
 
 
 def count_damaged(issues: list[Issue], kind: str, rows: Rows) -> None:

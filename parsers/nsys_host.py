@@ -1,6 +1,6 @@
 """The CPU side of an Nsight Systems capture: CUDA and OS calls, time off the CPU, samples, the cost of the profiler.
 
-Of other things than CUDA calls only those of threads that make such calls are read: a capture of a whole machine holds
+Of other things than CUDA calls those of threads that make such calls stand apart: a capture of a whole machine holds
 millions of rows of threads that never feed a GPU.
 """
 
@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from llmtop import whats
-from llmtop.columns import in_order
-from llmtop.model import Issue, Missing, SpanTable, Unknown
+from llmtop.columns import first_rows, in_order
+from llmtop.model import Missing, SpanTable, Unknown
 from llmtop.parsers.nsys_export import (
+    Capture,
     Columns,
     Condition,
-    Devices,
     Export,
+    LateReader,
     Rows,
     SqlColumns,
     count_damaged,
+    joined,
     read_parts,
     read_rows,
     span_table,
 )
 
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-_SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
+SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
+"""When threads were sampled, and their stacks."""
+_OS_CALLS = "OSRT_API"
+_SCHEDULING = "SCHED_EVENTS"
 _OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
 _TELLING = re.compile("Mem|Sync|Query|[Aa]lloc|Free|Register|Graph|Module|Library")
 """Names of CUDA calls that give a GPU work, or wait: they are read however brief."""
@@ -40,62 +45,103 @@ _DRIVER_WORK = {2: "JIT compilation", 6: "module loading", 7: "lazy function loa
 """ENUM_CUPTI_OVERHEAD_TYPE: what the driver does of itself. The other types are the profiler's cost."""
 _OFF_CPU = {1: "runnable", 2: "blocked", 3: "blocked, uninterruptible", 6: "runnable"}
 """ENUM_SAMPLING_THREAD_STATE at the moment a thread was taken off the CPU; 0 where the export does not tell."""
+OfThreads: TypeAlias = Callable[[Export], Condition]
 
 
-def host_spans(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    """Spans by kind: launch, call (of CUDA, other than launches), os, off-cpu, sample, overhead."""
-    yield from _calls(export, devices, issues)
-    yield from _os_calls(export, devices, issues)
-    yield from _off_cpu(export, devices)
-    yield from _samples(export, devices)
-    yield from _overhead(export, devices, issues)
+def api_calls(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
+    """Calls of CUDA that launch, and others that may matter: launch, call."""
+    parts = _calls(capture, _is_launch, _is_call)
+    for kind, rows in zip(("launch", "call"), parts, strict=True):
+        yield kind, _named_spans(capture, kind, rows)
+
+
+def late_kinds(export: Export) -> Mapping[str, LateReader]:
+    """What else of threads that call CUDA an export has, and how it is read."""
+    overheads = any(export.has(table, "start", "end", "globalTid", "nameId") for table in _OVERHEADS)
+    there: dict[str, tuple[bool, LateReader]] = {
+        "os": (_has_os_calls(export), partial(_os_calls, kind="os", of_threads=_of_callers)),
+        "off-cpu": (_has_scheduling(export), partial(_off_cpu, kind="off-cpu", of_threads=_of_callers)),
+        "sample": (has_samples(export), partial(_samples, kind="sample", of_threads=_of_callers)),
+        "overhead": (overheads, _overhead),
+    }
+    return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
+
+
+def more_kinds(export: Export) -> Mapping[str, LateReader]:
+    """What an export has of calls that tell nothing, and of threads that never call CUDA, and how it is read."""
+    has_calls = export.has(_RUNTIME, "start", "end", "nameId")
+    others = export.has(_RUNTIME, "globalTid")
+    there: dict[str, tuple[bool, LateReader]] = {
+        "brief-call": (has_calls, _brief_calls),
+        "other-os": (others and _has_os_calls(export), partial(_os_calls, kind="other-os", of_threads=_of_others)),
+        "other-off-cpu": (
+            others and _has_scheduling(export),
+            partial(_off_cpu, kind="other-off-cpu", of_threads=_of_others),
+        ),
+        "other-sample": (
+            others and has_samples(export),
+            partial(_samples, kind="other-sample", of_threads=_of_others),
+        ),
+    }
+    return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
 
 
 def missing_of_host(export: Export) -> Iterator[Missing]:
     """What was not collected, by the kind of span. A table is there only where something was recorded."""
     if not export.has(_RUNTIME):
         yield Missing(whats.CUDA_CALLS, Unknown("the capture has no CUDA calls", "add --trace=cuda"))
-    if not export.has("OSRT_API"):
+    if not export.has(_OS_CALLS):
         yield Missing(whats.OS_CALLS, Unknown("the capture has no OS calls", "add --trace=osrt"))
-    if not export.has("SCHED_EVENTS"):
+    if not export.has(_SCHEDULING):
         why = Unknown("the capture does not tell when threads ran", "add --cpuctxsw=process-tree")
         yield Missing(whats.CPU_SCHEDULING, why)
-    if not export.has(_SAMPLES[1]):
+    if not export.has(SAMPLES[1]):
         yield Missing(whats.CPU_SAMPLES, Unknown("the capture has no CPU samples", "add --sample=process-tree"))
 
 
-def _calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    """Calls of the CUDA API: those that launch, and others that may matter."""
-    if not export.has(_RUNTIME, "start", "end", "nameId"):
-        return
-    texts = export.strings(export.distinct(_RUNTIME, "nameId"))
-    launches = [key for key, text in texts.items() if "Launch" in text]
+def _is_launch(texts: Mapping[int, str], of: Columns) -> Any:
+    return of.among(of.integer("nameId"), [key for key, text in texts.items() if "Launch" in text])
+
+
+def _is_call(texts: Mapping[int, str], of: Columns) -> Any:
     told = [key for key, text in texts.items() if _TELLING.search(text)]
-
-    def is_launch(of: Columns) -> Any:
-        return of.among(of.integer("nameId"), launches)
-
-    def is_call(of: Columns) -> Any:
-        lasts = of.integer("end") - of.integer("start") >= _BRIEF_NS
-        return of.choose(is_launch(of), 0, of.choose(of.among(of.integer("nameId"), told), 1, lasts))
-
-    parts = read_parts(export, _RUNTIME, _call, [is_launch, is_call])
-    for kind, rows in zip(("launch", "call"), parts, strict=True):
-        yield kind, _named_spans(devices, issues, kind, rows, texts)
+    lasts = of.integer("end") - of.integer("start") >= _BRIEF_NS
+    return of.choose(_is_launch(texts, of), 0, of.choose(of.among(of.integer("nameId"), told), 1, lasts))
 
 
-def _os_calls(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
-    table = "OSRT_API"
-    if export.has(table, "start", "end", "nameId", "globalTid"):
-        texts = export.strings(export.distinct(table, "nameId"))
-        rows = read_rows(export, table, _call, _of_callers(export))
-        yield "os", _named_spans(devices, issues, "os", rows, texts)
+def _is_brief(texts: Mapping[int, str], of: Columns) -> Any:
+    return of.choose(_is_launch(texts, of), 0, of.choose(_is_call(texts, of), 0, 1))
 
 
-def _named_spans(devices: Devices, issues: list[Issue], kind: str, rows: Rows, texts: Mapping[int, str]) -> SpanTable:
+def _calls(capture: Capture, *parts: Callable[[Mapping[int, str], Columns], Any]) -> Sequence[Rows]:
+    """The calls of CUDA for which each condition holds."""
+    export = capture.export
+    if not export.has(_RUNTIME, "start", "end", "nameId"):
+        return [Rows([array("q") for _ in range(5)])] * len(parts)
+    texts = export.strings(export.distinct(_RUNTIME, "nameId"))
+    return read_parts(export, _RUNTIME, _call, [partial(part, texts) for part in parts])
+
+
+def _brief_calls(capture: Capture) -> SpanTable:
+    return _named_spans(capture, "brief-call", *_calls(capture, _is_brief))
+
+
+def _os_calls(capture: Capture, *, kind: str, of_threads: OfThreads) -> SpanTable:
+    rows = read_rows(capture.export, _OS_CALLS, _call, of_threads(capture.export))
+    return _named_spans(capture, kind, rows)
+
+
+def _has_os_calls(export: Export) -> bool:
+    return export.has(_OS_CALLS, "start", "end", "nameId", "globalTid")
+
+
+def _named_spans(capture: Capture, kind: str, rows: Rows) -> SpanTable:
     """Calls by the name that `nameId` gives them, without the number of its version."""
-    count_damaged(issues, kind, rows)
-    return span_table(kind, rows, lambda key: _VERSION.sub("", texts.get(key, f"call {key}")), devices.thread_track)
+    count_damaged(capture.issues, kind, rows)
+    texts = capture.export.strings(first_rows(rows.columns[2])) if len(rows.columns[0]) else {}
+    return span_table(
+        kind, rows, lambda key: _VERSION.sub("", texts.get(key, f"call {key}")), capture.devices.thread_track
+    )
 
 
 def _call(of: Columns) -> Sequence[Any]:
@@ -103,71 +149,77 @@ def _call(of: Columns) -> Sequence[Any]:
 
 
 def _of_callers(export: Export) -> Condition:
-    """The condition that a row is of a thread that calls CUDA."""
+    """The condition that a row is of a thread that calls CUDA; where nothing tells which do, of any."""
     if not export.has(_RUNTIME, "globalTid"):
         return lambda _: 1
     callers = export.distinct(_RUNTIME, "globalTid")
     return lambda of: of.among(of.integer("globalTid"), callers)
 
 
-def _off_cpu(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
+def _of_others(export: Export) -> Condition:
+    """The condition that a row is of a thread that never calls CUDA."""
+    is_caller = _of_callers(export)
+    return lambda of: of.choose(is_caller(of), 0, 1)
+
+
+def _off_cpu(capture: Capture, *, kind: str, of_threads: OfThreads) -> SpanTable:
     """From the moment a thread was taken off its CPU to the one it got one again."""
-    table = "SCHED_EVENTS"
-    if not export.has(table, "start", "isSchedIn", "globalTid"):
-        return
-    of = SqlColumns(export.columns(table), checked=True)
+    rows = read_rows(capture.export, _SCHEDULING, _switch, of_threads(capture.export))
+    count_damaged(capture.issues, kind, rows)
     columns = [array("q") for _ in range(5)]
     since: dict[int, tuple[int, int]] = {}
-    order = "typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
-    query = f"SELECT start, globalTid, isSchedIn, {of.integer('threadState')} FROM {table} WHERE {order}"
-    for start, thread, is_in, state in export.execute(f"{query} AND {_of_callers(export)(of)} ORDER BY start"):
+    starts, _, threads, are_in, states = rows.columns
+    for start, thread, is_in, state in zip(starts, threads, are_in, states, strict=True):
         if not is_in:
             since.setdefault(thread, (start, state))
         elif thread in since:
             left, state = since.pop(thread)
             for column, value in zip(columns, (left, start, state, thread, -1), strict=True):
                 column.append(value)
-    yield (
-        "off-cpu",
-        span_table("off-cpu", Rows(in_order(columns)), lambda key: _OFF_CPU.get(key, ""), devices.thread_track),
-    )
+    return span_table(kind, Rows(in_order(columns)), lambda key: _OFF_CPU.get(key, ""), capture.devices.thread_track)
 
 
-def _samples(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
+def _switch(of: Columns) -> Sequence[Any]:
+    return of.integer("globalTid"), of.integer("isSchedIn"), of.integer("threadState")
+
+
+def _has_scheduling(export: Export) -> bool:
+    return export.has(_SCHEDULING, "start", "isSchedIn", "globalTid")
+
+
+def has_samples(export: Export) -> bool:
+    """Whether CPUs were sampled, with stacks."""
+    events, chains = SAMPLES
+    return export.has(events, "id", "start", "globalTid") and export.has(chains, "id", "symbol", "stackDepth")
+
+
+def _samples(capture: Capture, *, kind: str, of_threads: OfThreads) -> SpanTable:
     """CPU samples that have a stack, without length, named by the innermost function that has a name."""
-    events, chains = _SAMPLES
-    if not (export.has(events, "id", "start", "globalTid") and export.has(chains, "id", "symbol", "stackDepth")):
-        return
+    export, (events, chains) = capture.export, SAMPLES
     named = "AND unresolved IS NOT 1" if export.has(chains, "unresolved") else ""
     leaves = f"SELECT id, symbol, min(stackDepth) FROM {chains} WHERE symbol IS NOT NULL {named} GROUP BY id"
     texts = export.strings(export.distinct(chains, "symbol"))
-    of_callers = _of_callers(export)(SqlColumns(export.columns(events), checked=True))
+    threads = of_threads(export)(SqlColumns(export.columns(events), checked=True))
     columns = [array("q") for _ in range(5)]
     for start, symbol, thread in export.execute(
         f"SELECT start, symbol, globalTid FROM {events} JOIN ({leaves}) USING (id) "
-        f"WHERE typeof(start) = 'integer' AND typeof(globalTid) = 'integer' AND {of_callers} ORDER BY start"
+        f"WHERE typeof(start) = 'integer' AND typeof(globalTid) = 'integer' AND {threads} ORDER BY start"
     ):
         if symbol in texts:
             for column, value in zip(columns, (start, start, symbol, thread, -1), strict=True):
                 column.append(value)
-    yield "sample", span_table("sample", Rows(columns), texts.__getitem__, devices.thread_track)
+    return span_table(kind, Rows(columns), texts.__getitem__, capture.devices.thread_track)
 
 
-def _overhead(export: Export, devices: Devices, issues: list[Issue]) -> Iterator[tuple[str, SpanTable]]:
+def _overhead(capture: Capture) -> SpanTable:
     """What the profiler cost its program, and what the driver did behind a call: compile, load code."""
+    export = capture.export
     present = [table for table in _OVERHEADS if export.has(table, "start", "end", "globalTid", "nameId")]
-    if not present:
-        return
     texts = export.strings(set().union(*(export.distinct(table, "nameId") for table in present)))
     texts |= {-kind: name for kind, name in _DRIVER_WORK.items()}
-    parts = [read_rows(export, table, _overhead_keys, _of_callers(export)) for table in present]
-    for rows in parts:
-        count_damaged(issues, "overhead", rows)
-    columns = [array("q", chain.from_iterable(rows.columns[i] for rows in parts)) for i in range(5)]
-    yield (
-        "overhead",
-        span_table("overhead", Rows(in_order(columns)), lambda key: texts.get(key, "profiler"), devices.thread_track),
-    )
+    rows = joined([read_rows(export, table, _overhead_keys, _of_callers(export)) for table in present])
+    count_damaged(capture.issues, "overhead", rows)
+    return span_table("overhead", rows, lambda key: texts.get(key, "profiler"), capture.devices.thread_track)
 
 
 def _overhead_keys(of: Columns) -> Sequence[Any]:

@@ -48,6 +48,9 @@ _COLUMNS = {
     "META_DATA_EXPORT": ("name", "value"),
     "EXPORT_META_DATA": ("name", "value"),
     "StringIds": ("id", "value"),
+    "ThreadNames": ("nameId", "priority", "globalTid"),
+    "PROCESSES": ("globalPid", "pid", "name"),
+    "TARGET_INFO_NVTX_CUDA_STREAM": ("name", "processId", "deviceId", "contextId", "streamId"),
 }  # fmt: skip
 """What is known of a row here. What else a schema has is NULL, and what it has not is left out."""
 
@@ -68,7 +71,7 @@ class Capture:
     def call(self, name: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> int:
         """A CUDA call."""
         self.calls += 1
-        self.tables[_RUNTIME].append((start, end, 0, global_id(pid, tid), self.calls, self._string(f"{name}_v7000")))
+        self.tables[_RUNTIME].append((start, end, 0, global_id(pid, tid), self.calls, self.string(f"{name}_v7000")))
         return self.calls
 
     def kernel(
@@ -84,7 +87,7 @@ class Capture:
         blocks: int = 64,
     ) -> None:
         """A kernel that `call` launched; several of one call are nodes of a graph."""
-        key = self._string(name)
+        key = self.string(name)
         row = (start, end, gpu, stream, call, global_id(pid), key, key, blocks, 1, 1, 128, 1, 1, None)
         self.tables[_KERNEL].append(row)
 
@@ -111,7 +114,7 @@ class Capture:
 
     def os(self, name: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> None:
         """A call of the C library."""
-        self.tables["OSRT_API"].append((start, end, global_id(pid, tid), self._string(name), 0))
+        self.tables["OSRT_API"].append((start, end, global_id(pid, tid), self.string(name), 0))
 
     def nvtx(self, text: str, start: int, end: int, *, pid: int = PID, tid: int = TID) -> None:
         """A range pushed and popped."""
@@ -127,17 +130,17 @@ class Capture:
         number = len(self.tables["COMPOSITE_EVENTS"]) + 1
         self.tables["COMPOSITE_EVENTS"].append((number, at, global_id(pid, tid)))
         for depth, name in enumerate(leaf_first):
-            row = (number, self._string(name or "0x7f00"), int(not name), depth)
+            row = (number, self.string(name or "0x7f00"), int(not name), depth)
             self.tables["SAMPLING_CALLCHAINS"].append(row)
 
     def overhead(self, name: str, start: int, end: int, *, tid: int = TID) -> None:
         """What the profiler did on a thread."""
-        row = (start, end, global_id(PID, tid), self._string(name), 0)
+        row = (start, end, global_id(PID, tid), self.string(name), 0)
         self.tables["PROFILER_OVERHEAD"].append(row)
 
     def driver(self, kind: int, start: int, end: int, *, tid: int = TID) -> None:
         """What the driver did behind a call, by its number in ENUM_CUPTI_OVERHEAD_TYPE."""
-        row = (start, end, global_id(PID, tid), self._string("overhead"), kind)
+        row = (start, end, global_id(PID, tid), self.string("overhead"), kind)
         self.tables["CUPTI_ACTIVITY_KIND_OVERHEAD"].append(row)
 
     def fits(self, schema: Schema) -> bool:
@@ -161,7 +164,8 @@ class Capture:
         """What llmtop reads of it."""
         return NsysSqliteParser().parse(self.write(folder / "capture.sqlite", schema))
 
-    def _string(self, text: str) -> int:
+    def string(self, text: str) -> int:
+        """The number of a text."""
         return self.strings.setdefault(text, len(self.strings) + 1)
 
 

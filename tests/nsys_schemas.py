@@ -45,6 +45,9 @@ _SINCE: Mapping[str, str] = {
     "EXPORT_META_DATA@0-3.4": "name value",
     "META_DATA_EXPORT@3.4": "name value",
     "StringIds": "id value",
+    "ThreadNames": "nameId priority globalTid",
+    "PROCESSES": "globalPid pid name",
+    "TARGET_INFO_NVTX_CUDA_STREAM": "name hwId vmId processId deviceId contextId streamId",
 }
 """Tables and columns with the schema from which on they are there, and from which on they are there no more."""
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from llmtop import ids
 from llmtop.model import SpanTable, Trace
-from tests.nsys_capture import BLOCKED, HTOD, MS, PAGEABLE, RUNNABLE, Capture
+from llmtop.parsers import nsys_export, nsys_host
+from llmtop.parsers.nsys import NsysSqliteParser
+from tests.nsys_capture import BLOCKED, HTOD, MS, PAGEABLE, RUNNABLE, Capture, global_id
+
+SAMPLES = Path(__file__).parents[3] / "shared" / "samples" / "public"
 
 
 @pytest.fixture
@@ -125,3 +133,85 @@ def test_an_export_of_damaged_kernels_alone_is_read(tmp_path: Path) -> None:
     assert trace.kernels is not None
     assert len(trace.kernels) == 0
     assert [issue.code for issue in trace.issues] == ["nsys-kernel-times"]
+
+
+def test_what_tells_nothing_is_read_only_when_it_is_asked_for(
+    capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brief calls, and what threads did that never call CUDA."""
+    capture.call("cudaStreamIsCapturing", 50, 400)
+    capture.os("poll", 5, 900, tid=555)
+    capture.os("read", 41, 49)
+    capture.off_cpu(100, 150, BLOCKED, tid=555)
+    capture.sample(25, "work", tid=555)
+    read: list[str] = []
+    whole = nsys_export.read_parts
+
+    def noted(export: nsys_export.Export, table: str, *rest: Any) -> list[nsys_export.Rows]:
+        read.append(table)
+        return whole(export, table, *rest)
+
+    for module in (nsys_export, nsys_host):
+        monkeypatch.setattr(module, "read_parts", noted)
+    trace = capture.trace(tmp_path)
+    assert set(trace.more_spans) == {"brief-call", "other-os", "other-off-cpu", "other-sample"}
+    assert {"os", "off-cpu", "sample"} < set(trace.spans)
+    assert "OSRT_API" not in read, "that there are some is known without reading them"
+    assert ids.thread(100, 555) not in trace.tracks
+    found = {kind: [table.names[i] for i in table.name_id] for kind, table in trace.more_spans.items()}
+    assert found == {
+        "brief-call": ["cudaStreamIsCapturing"],
+        "other-os": ["poll"],
+        "other-off-cpu": ["blocked"],
+        "other-sample": ["work"],
+    }
+    assert trace.tracks[ids.thread(100, 555)].parent == ids.process(100)
+    assert trace.spans["os"] is trace.spans["os"], "and once"
+    assert read.count("OSRT_API") == 2
+
+
+def test_every_call_and_thread_is_in_one_kind(tmp_path: Path) -> None:
+    """What `spans` and `more_spans` have together is what the tables have."""
+    path = SAMPLES / "NCAR__GPU_workshop__miniweather_baseline.sqlite"
+    if not path.exists():
+        pytest.skip("needs a capture of others, which is not shipped")
+    trace = NsysSqliteParser().parse(path)
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        count = {
+            table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "OSRT_API")
+        }
+    calls = len(trace.spans["launch"]) + len(trace.spans["call"]) + len(trace.more_spans["brief-call"])
+    assert calls == count["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    assert len(trace.spans["os"]) + len(trace.more_spans["other-os"]) == count["OSRT_API"]
+
+
+def test_a_table_that_is_found_damaged_late_costs_itself_and_is_told(capture: Capture, tmp_path: Path) -> None:
+    for at in range(3000):
+        capture.os("read", 1000 + at, 1000 + at)
+    path = capture.write(tmp_path / "capture.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'OSRT_API'").fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size + 12)
+        leaf = int.from_bytes(file.read(2))  # the cell of the first child
+        file.seek((root - 1) * size + leaf)
+        first = int.from_bytes(file.read(4))
+        file.seek((first - 1) * size)
+        file.write(b"\xee" * size)
+    trace = NsysSqliteParser().parse(path)
+    assert trace.issues == []
+    assert len(trace.spans["os"]) == 0
+    assert [issue.code for issue in trace.issues] == ["nsys-os-lost"]
+    assert len(trace.spans["kernel"]) == 1
+
+
+def test_threads_and_processes_have_the_names_that_the_capture_tells(capture: Capture, tmp_path: Path) -> None:
+    capture.tables["ThreadNames"].append((capture.string("EngineCore"), 20, global_id(100, 101)))
+    capture.tables["PROCESSES"].append((global_id(100), 100, "vllm"))
+    capture.tables["TARGET_INFO_NVTX_CUDA_STREAM"].append(("copies", 100, 0, 1, 7))
+    tracks = capture.trace(tmp_path).tracks
+    assert tracks[ids.thread(100, 101)].name == "EngineCore (101)"
+    assert tracks[ids.process(100)].name == "vllm (100)"
+    assert tracks[ids.stream(ids.gpu(0), 100, 7)].name == "copies (stream 7)"

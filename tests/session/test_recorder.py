@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -183,7 +184,7 @@ def stacks_poll(t_s: float, *names: str) -> Trace:
     return Trace(LIVE, t_ns, t_ns, stacks=tuple(Stack((name,), 1.0, "ns", "futex", ids.thread(7, 7)) for name in names))
 
 
-def leaves(stacks: tuple[Stack, ...]) -> list[str]:
+def leaves(stacks: Sequence[Stack]) -> list[str]:
     return [stack.frames[-1] for stack in stacks]
 
 

@@ -119,7 +119,11 @@ def summary(trace: Trace) -> Summary:
         total_ns=kernels.total_ns,
         time_by_bound=_time_by_bound(judged),
         idle=idle_account(trace),
-        spans={kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns)) for kind, spans in trace.spans.items()},
+        spans={
+            kind: (len(spans), sum(spans.end_ns) - sum(spans.start_ns))
+            for kind, spans in trace.spans.items()
+            if len(spans)
+        },
         unknowns=_unknowns(judged),
     )
 

@@ -12,7 +12,7 @@ from llmtop.model import Stack, TrackId
 from llmtop.vocabulary import ON_CPU, PythonState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 """The state of stacks that were seen running; all others are waits."""
 IN_KERNEL = "_[k]"
@@ -51,7 +51,7 @@ class Joined:
         looks: How often the interpreter was looked at that was looked at most; an estimate rests on so many.
     """
 
-    stacks: tuple[Stack, ...]
+    stacks: Sequence[Stack]
     share: float = 0.0
     looks: int = 0
 
@@ -128,7 +128,7 @@ def _is_call(frame: str) -> bool:
     return bool(_INTERPRETER.match(frame) or _ABOVE_PYTHON.match(frame))
 
 
-def _python_shares(stacks: tuple[Stack, ...], detail: bool) -> Mapping[_Place, _Options]:
+def _python_shares(stacks: Sequence[Stack], detail: bool) -> Mapping[_Place, _Options]:
     """By thread and state: its Python stacks with the share of looks in which it was in them."""
     counts: defaultdict[_Place, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for stack in stacks:

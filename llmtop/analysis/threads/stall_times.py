@@ -39,7 +39,7 @@ _FOR_WORK = frozenset({ThreadCause.EPOLL, ThreadCause.POLL, ThreadCause.SIGNAL, 
 
 
 @lru_cache(maxsize=4)
-def timed_stacks(trace: Trace) -> tuple[Stack, ...]:
+def timed_stacks(trace: Trace) -> Sequence[Stack]:
     """Stacks that weigh ns of the last `threads.WINDOW_NS`; those of interpreters as they are.
 
     A trace that knows no thread's clocks keeps the stacks that it has. Threads that have ended have no clocks any more:
@@ -76,7 +76,7 @@ class _Sleep:
     """
 
     shares: Shares
-    stacks: tuple[Stack, ...]
+    stacks: Sequence[Stack]
     activity: _Activity | None = None
 
 

@@ -108,7 +108,7 @@ class _StackSource:
     `leader` is the thread that stands first.
     """
 
-    stacks: tuple[Stack, ...]
+    stacks: Sequence[Stack]
     tracks: Mapping[TrackId, Track]
     leader: TrackId = ids.NONE
 
@@ -227,7 +227,7 @@ class MergedNode(StackNode):
             yield MergedNode(name, kind, depth + 1, folded, self._common, self)
 
 
-def _joined(stacks: tuple[Stack, ...], wanted: TreeContent) -> Joined:
+def _joined(stacks: Sequence[Stack], wanted: TreeContent) -> Joined:
     """Stacks of one unit, since times and numbers of samples do not add up: of time where there are any."""
     units = {stack.unit for stack in stacks if not is_python(stack)}
     if not units:
