@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from llmtop.collectors import children
+from llmtop.collectors.tracing.helper.child import Child, ending
 from llmtop.text import clean
 
 _BOOT = "import runpy, sys; sys.path.insert(0, sys.argv.pop(2)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
@@ -40,7 +40,7 @@ def _reap() -> None:
     _dying[:] = [process for process in _dying if process.poll() is None]
 
 
-class HelperProcess:
+class HelperProcess(Child):
     """The helper, from start to end.
 
     Args:
@@ -53,23 +53,10 @@ class HelperProcess:
         prefix = ["sudo", "-n"] if sudo else []
         # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
         parent = [] if sudo else ["--parent", str(os.getpid())]
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
-        self._process = subprocess.Popen(
-            [*prefix, *program, *arguments, *parent],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=0,
-            start_new_session=True,  # Ctrl+C and the terminal's hang-up are for llmtop
-        )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout.fileno()
-        os.set_blocking(self._output, False)
-        _widen(self._output)
-        self._rest = b""
-        self.is_at_end = False
-        self._pids = {self._process.pid}
-        children.note(self._process.pid)
+        super().__init__([*prefix, *program, *arguments, *parent], has_input=True, is_bound=False)
+        _widen(self.fileno())
+        self._pids = {self.process.pid}
+        children.note(self.process.pid)
 
     def is_known_as(self, pid: int) -> None:
         """Its own PID, which is not that of the process started where that is sudo."""
@@ -78,67 +65,48 @@ class HelperProcess:
 
     def reports(self) -> list[dict[str, Any]]:
         """What it has said since the last call; never waits. Lines that are no JSON objects are passed over."""
-        chunks = [self._rest]
-        while chunk := self._chunk():
-            chunks.append(chunk)
-        *lines, self._rest = b"".join(chunks).split(b"\n")
-        return [report for line in lines if (report := _parsed(line)) is not None]
-
-    def fileno(self) -> int:
-        """For select: becomes readable when the helper says something, or ends."""
-        return self._output
+        return [report for line in self.lines() if (report := _parsed(line)) is not None]
 
     def last_words(self) -> str:
         """How it ended, in a few words."""
         try:
-            code: int | None = self._process.wait(_REAP_S)
+            code: int | None = self.process.wait(_REAP_S)
         except subprocess.TimeoutExpired:
             code = None
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        lines = self.errors().strip().splitlines()
         said = clean(lines[-1])[-_LAST_WORDS:] if lines else ""
         if code is not None and code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
-        return said or (f"exit code {code}" if code is not None else "it closed its output")
+            return f"it was ended {ending(code)}"
+        return said or (ending(code) if code is not None else "it closed its output")
 
     @property
     def has_crashed(self) -> bool:
         """Whether a fault in native code ended it, bcc's compiler in the first place: it would come again."""
-        return -(self._process.returncode or 0) in _FAULTS
+        return -(self.process.returncode or 0) in _FAULTS
 
     def kill(self) -> None:
         """End it at once, without asking. Through sudo it is not ours to kill: it ends when it reads its input."""
         with suppress(PermissionError):
-            self._process.kill()
+            self.process.kill()
 
     def close(self) -> None:
         """End it and wait: afterwards no probe of it is attached, unless the kernel takes seconds for that."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.close()  # the end of its input is the end of it
+            self.process.stdin.close()  # the end of its input is the end of it
         except BrokenPipeError:
             self.is_at_end = True
         try:
-            self._process.wait(_STOP_S)
+            self.process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            _dying.append(self._process)
+            _dying.append(self.process)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_S)
+                self.process.wait(_STOP_S)
         _reap()
         for pid in self._pids:
             children.forget(pid)
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _chunk(self) -> bytes:
-        try:
-            chunk = os.read(self._output, _PIPE_BYTES)
-        except BlockingIOError:
-            return b""
-        self.is_at_end = not chunk
-        return chunk
+        self.release()
 
 
 def _widen(descriptor: int) -> None:

@@ -263,7 +263,7 @@ def test_a_helper_that_dies_is_started_again(folder: Path, sleeper: int) -> None
     with PerfCollector(target_of(sleeper), clock=lambda: now[0]) as collector:
         before = until(collector, has_read(v.SYSCALL_COUNT.name))
         assert collector._helper is not None
-        os.kill(collector._helper._process.pid, signal.SIGKILL)
+        os.kill(collector._helper.process.pid, signal.SIGKILL)
         traces = until(collector, lambda traces: traces and why(traces, "perf"))
         assert (
             str(why(traces, "perf"))
@@ -282,7 +282,7 @@ def test_a_helper_that_hangs_is_ended(folder: Path, sleeper: int) -> None:
     with PerfCollector(target_of(sleeper), clock=lambda: now[0]) as collector:
         until(collector, has_read(v.SYSCALL_COUNT.name))
         assert collector._helper is not None
-        os.kill(collector._helper._process.pid, signal.SIGSTOP)
+        os.kill(collector._helper.process.pid, signal.SIGSTOP)
         collector.poll()
         now[0] = PerfCollector.hung_ns + 1
         traces = until(collector, lambda traces: traces and why(traces, "perf"))
@@ -297,7 +297,7 @@ def test_nothing_is_left_when_llmtop_is_killed(folder: Path, sleeper: int) -> No
         "from llmtop.model import Target\n"
         f"c = PerfCollector(Target({sleeper}, {sleeper}, 'process', '', ()), interval_s=100.0).__enter__()\n"
         "while not c.poll().readings: time.sleep(0.02)\n"
-        "print(c._helper._process.pid, flush=True); time.sleep(600)"
+        "print(c._helper.process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as llmtop:
         assert llmtop.stdout is not None
@@ -329,7 +329,7 @@ def test_leaving_ends_the_helper(folder: Path, sleeper: int) -> None:
             collector, lambda traces: "record" in (folder / "calls").read_text() if (folder / "calls").exists() else 0
         )
         assert collector._helper is not None
-        helper = collector._helper._process.pid
+        helper = collector._helper.process.pid
     assert not Path(f"/proc/{helper}").exists()
     assert not stand_ins(folder)
 

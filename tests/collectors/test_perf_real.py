@@ -212,7 +212,7 @@ def test_nothing_is_left_when_the_helper_is_killed(look: Callable[..., Look], wo
         program.ask()
         one = look(program.pid, 30.0, "--stacks")
         one.begun()
-        helper = one.helper._process
+        helper = one.helper.process
         children = {int(path.name) for path in Path("/proc").glob("[0-9]*") if parent_of(path) == helper.pid}
         assert len(children) == 2
         helper.kill()

@@ -6,21 +6,16 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
-import tempfile
 import time
-from typing import IO
 
 from llmtop.collectors.tracing.bpftrace.output import Record, parse
-from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.child import Child, ending
 from llmtop.text import clean
 
 OLDEST = (0, 17)
 """The oldest that the program was tried with."""
 INSTALL = "sudo apt install bpftrace"
-_CHUNK = 1 << 18
-_LONGEST_LINE = 64 << 20
 _END_S = 5.0
 _LAST_WORDS = 300
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
@@ -63,7 +58,7 @@ def _symbols(path: str, named: bool) -> dict[str, str]:
     return {"BPFTRACE_CACHE_USER_SYMBOLS": "PER_PID" if names_by_process(version(path)) else "1"}
 
 
-class Bpftrace:
+class Bpftrace(Child):
     """A running bpftrace. The kernel ends it when the helper ends, and what it has attached ends with it.
 
     Args:
@@ -77,88 +72,55 @@ class Bpftrace:
         script = os.memfd_create("llmtop.bt")
         with os.fdopen(script, "w", closefd=False) as file:
             file.write(text)
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end()
         room = {"BPFTRACE_MAP_KEYS_MAX": f"{keys}", "BPFTRACE_MAX_MAP_KEYS": f"{keys}"}  # until 0.19, and since
-        helper = os.getpid()
-        self._process = subprocess.Popen(
+        super().__init__(
             [path, "-B", "line", "-f", "json", f"/dev/fd/{script}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=0,
             env={**os.environ, **room, **_symbols(path, named)},
             pass_fds=(script,),
-            preexec_fn=lambda: system.die_with_parent(helper),
         )
         os.close(script)
-        assert self._process.stdout is not None
-        self._output = self._process.stdout.fileno()
-        os.set_blocking(self._output, False)
-        self._rest = b""
         self._words = ""
-        self.is_at_end = False
-        self.pid = self._process.pid
-
-    def fileno(self) -> int:
-        """For select: becomes readable when bpftrace says something, or ends."""
-        return self._output
+        self.pid = self.process.pid
 
     def records(self) -> list[Record]:
         """What it has said since the last call; never waits. Lines that are not what they should be are left out."""
-        chunks = [self._rest]
-        while chunk := self._chunk():
-            chunks.append(chunk)
-        *lines, rest = b"".join(chunks).split(b"\n")
-        self._rest = rest if len(rest) < _LONGEST_LINE else b""
-        return [record for line in lines if (record := parse(line)) is not None]
+        return [record for line in self.lines() if (record := parse(line)) is not None]
 
     def end(self) -> list[Record]:
         """End it and wait: afterwards no probe of it is attached. What it had still to say; nothing the second time."""
         if self._errors.closed:
             return []
-        self._process.terminate()
+        self.process.terminate()
         deadline = time.monotonic() + _END_S
         records: list[Record] = []
         while not self.is_at_end and (left := deadline - time.monotonic()) > 0:
-            select.select([self._output], [], [], left)
+            select.select([self], [], [], left)
             records += self.records()
         if not self.is_at_end:
-            self._process.kill()
-        self._process.wait()
-        self._close()
-        return records
-
-    def _close(self) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+            self.process.kill()
+        self.process.wait()
         self._words = self.last_words()
-        self._errors.close()
+        self.close()
+        return records
 
     def last_words(self) -> str:
         """Its first complaint, in a few words; how it ended when it made none."""
         if self._errors.closed:
             return self._words
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        lines = self.errors().splitlines()
         complaints = [line for line in lines if "ERROR" in line and _LIMIT not in line]
         said = [*complaints, *(line for line in lines if line.strip() and _LIMIT not in line)]
-        code = self._process.poll()
-        return clean(said[0].strip())[:_LAST_WORDS] if said else f"exit code {code}"
+        if said:
+            return clean(said[0].strip())[:_LAST_WORDS]
+        code = self.process.poll()
+        return ending(code) if code is not None else "it does not say why"
 
     def how_it_ended(self) -> str:
         """In a sentence, once its output is at the end; one that was killed has not ended by itself."""
         try:
-            code = self._process.wait(_END_S)
+            code = self.process.wait(_END_S)
         except subprocess.TimeoutExpired:
             return "bpftrace has closed its output"
         if code < 0:
-            return f"bpftrace was killed by {signal.Signals(-code).name}"
+            return f"bpftrace was killed {ending(code)}"
         return f"bpftrace has ended by itself: {self.last_words()}"
-
-    def _chunk(self) -> bytes:
-        try:
-            chunk = os.read(self._output, _CHUNK)
-        except BlockingIOError:
-            return b""
-        self.is_at_end = not chunk
-        return chunk

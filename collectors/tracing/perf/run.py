@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from llmtop import procfs
-from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.helper.child import Child, ending, in_memory
 from llmtop.collectors.tracing.helper.syscall_numbers import syscall_names
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.perf_text import PerfSample
@@ -110,31 +110,12 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "LANG": "C", "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "PAGER": "cat"}
 
 
-class Perf:
-    """One perf that runs: what it writes lies in memory, and it ends with this process.
-
-    To be made by a process with one thread only: between fork and exec it asks the kernel for its end.
-    """
+class Perf(Child):
+    """One perf that runs: what it writes lies in memory, and it ends with this process."""
 
     def __init__(self, argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> None:
-        self._output, self._errors = _in_memory(), _in_memory()
-        parent = os.getpid()
-
-        def before() -> None:
-            system.die_with_parent(parent)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
-            resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # where it crashes nobody is to hear of it (core(5))
-            _raise_open_files()
-
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._errors,
-            env=environment(),
-            pass_fds=pass_fds,
-            preexec_fn=before,
-        )
+        self._output = in_memory()
+        super().__init__(argv, output=self._output, env=environment(), pass_fds=pass_fds, limit=_limit)
         self._end = os.pidfd_open(self.process.pid)
 
     def wait(self, wait: Wait, seconds: float) -> bool:
@@ -157,19 +138,11 @@ class Perf:
         self._output.seek(0)
         return self._output
 
-    def errors(self) -> str:
-        """What it said."""
-        self._errors.seek(0)
-        return self._errors.read(1 << 20).decode("utf-8", "replace")
-
     def close(self) -> None:
         """End it if it runs, and give its memory back."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        super().close()
         os.close(self._end)
         self._output.close()
-        self._errors.close()
 
 
 class Recording:
@@ -177,7 +150,7 @@ class Recording:
 
     def __init__(self, perf: str, options: Sequence[str]) -> None:
         self._perf = perf
-        self._data = _in_memory()
+        self._data = in_memory()
         commands, self._command = os.pipe()
         self._answer, answers = os.pipe()
         start = (perf, "record", "-q", "-B", "-N", "-k", "CLOCK_MONOTONIC", "-D", "-1")
@@ -291,13 +264,9 @@ def failed(perf: Perf, what: str) -> PerfError:
     if perf.process.poll() is None:
         return PerfError(Unknown(f"{what} does not answer"), lasting=False)
     if not said.strip():
-        return PerfError(Unknown(f"{what} ended: {_ending(perf.process.returncode)}"), lasting=False)
+        return PerfError(Unknown(f"{what} ended: {ending(perf.process.returncode)}"), lasting=False)
     is_passing = re.search(r"No such process|Problems finding threads|[Cc]ouldn't (find|create thread)", said)
     return PerfError(explain(said, what), lasting=not is_passing)
-
-
-def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 _DENIED = re.compile(
@@ -355,11 +324,10 @@ def _last_line(said: str) -> str:
     return clean(first)[:_WORDS]
 
 
-def _in_memory() -> IO[bytes]:
-    return os.fdopen(os.memfd_create("llmtop-perf", os.MFD_CLOEXEC), "w+b", buffering=1 << 16)
-
-
-def _raise_open_files() -> None:
+def _limit() -> None:
+    """Of what it writes, of what is left of it where it crashes (core(5)), and as many files as threads need."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -135,12 +135,10 @@ def test_the_compiling_process_answers_a_line_each(
     asked: list[tuple[object, ...]] = []
     said = os.open(tmp_path / "said", os.O_RDWR | os.O_CREAT)
     duplicate, moved = os.dup, os.dup2
-    monkeypatch.setattr(compiler, "die_with_parent", lambda parent: asked.append(("parent", parent)))
     monkeypatch.setattr(os, "setpriority", lambda *one: asked.append(one))
     monkeypatch.setattr(os, "nice", lambda more: nice + more)
     monkeypatch.setattr(os, "dup", lambda descriptor: said if descriptor == 1 else duplicate(descriptor))
     monkeypatch.setattr(os, "dup2", lambda old, new: asked.append((old, new)) if new == 1 else moved(old, new))
-    monkeypatch.setattr(sys, "argv", ["compiler", "77"])
     requests = [{"name": name, "text": "int x;", "flags": ["-DA"]} for name in ("calls", "samples")]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{json.dumps(one)}\n" for one in requests)))
     outcomes: list[Any] = [None, ValueError("odd")]
@@ -152,7 +150,7 @@ def test_the_compiling_process_answers_a_line_each(
 
     monkeypatch.setattr(compiler, "compile_unit", one_after_the_other)
     compiler.main()
-    assert asked == [("parent", 77), (os.PRIO_PROCESS, 0, becomes), (2, 1)]
+    assert asked == [(os.PRIO_PROCESS, 0, becomes), (2, 1)]
     answers = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines()]
     refused = {"name": "samples", "reason": "samples.c does not compile: odd", "remedy": ""}
     assert answers == [{"name": "calls", "unit": UNIT}, refused]
@@ -166,8 +164,9 @@ class Child:
 
     def __init__(self, argv: list[str], **options: Any) -> None:
         assert argv[:3] == [sys.executable, "-I", "-c"]
-        assert argv[4:] == [str(programs.HERE.parent), str(os.getpid())]
-        assert options == {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+        assert argv[4:] == [str(programs.HERE.parent)]
+        assert (options["stdin"], options["stdout"]) == (subprocess.PIPE, subprocess.PIPE)
+        assert options["preexec_fn"], "it ends with the helper"
         self.told = b""
         self.stdin = SimpleNamespace(write=self._write, close=lambda: None)
         self._read, self.end = os.pipe()
@@ -188,6 +187,9 @@ class Child:
     def wait(self) -> int:
         return self.code
 
+    def poll(self) -> int:
+        return self.code
+
     def ends(self, code: int) -> None:
         self.code = code
         os.close(self.end)
@@ -202,6 +204,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     Stage.children = []
     kept: list[str] = []
     monkeypatch.setattr(subprocess, "Popen", Child)
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.child.in_memory", io.BytesIO)
     monkeypatch.setattr(resource, "setrlimit", lambda *one: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     monkeypatch.setattr(compiled, "known", lambda request: UNIT if request.name == "lifecycle" else None)

@@ -347,7 +347,7 @@ def test_nothing_of_the_machine_is_changed(workload: Path) -> None:
 
 def test_probes_end_with_the_helper(workload: Path) -> None:
     with Workload(workload, "spin") as program, probing(program.pid) as probes:
-        pid = probes.helper._process.pid
+        pid = probes.helper.process.pid
         assert programs_in_kernel(pid) >= 7
         probes.helper.close()
         assert not Path(f"/proc/{pid}").exists()
@@ -365,7 +365,7 @@ def test_probes_end_when_their_owner_is_killed(workload: Path) -> None:
 def test_others_with_probes_are_told_of(workload: Path) -> None:
     with Workload(workload, "spin") as program, probing(program.pid) as first, probing(program.pid) as second:
         others = {pid for pid, _, _ in second.said[0]["others"]}
-    assert first.helper._process.pid in others
+    assert first.helper.process.pid in others
 
 
 def test_a_damaged_program_costs_only_itself(workload: Path, tmp_path: Path) -> None:

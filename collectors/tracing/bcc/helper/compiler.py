@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...helper.system import UnavailableError, die_with_parent
+from ...helper.system import UnavailableError
 from .compiled import STUBS
 
 NICE = 10
@@ -123,7 +123,6 @@ def _first_error(text: str) -> str:
 
 def main() -> None:
     """Compile until the requests end."""
-    die_with_parent(int(sys.argv[1]))
     os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.nice(0)))
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # what a library prints must not get in between

@@ -10,8 +10,6 @@ import os
 import re
 import resource
 import select
-import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...helper.child import Child, ending
 from ...helper.kernel import Map, RefusedError, Table, load_program
 from ...helper.system import UnavailableError, pid_namespace, read
 from . import compiled
@@ -157,7 +156,7 @@ class Programs:
     @property
     def descriptors(self) -> list[int]:
         """What becomes readable when a compiler says something."""
-        return [one.output for one in self._compilers]
+        return [one.fileno() for one in self._compilers]
 
     def waiting_s(self) -> float:
         """For how long they have been compiled that were asked for last."""
@@ -167,47 +166,33 @@ class Programs:
         """Take in what compilers say, and wait for one that does; what it made is kept."""
         if not self._compilers:
             return
-        for output in select.select(self.descriptors, [], [], seconds)[0]:
-            compiler = next(one for one in self._compilers if one.output == output)
+        for compiler in select.select(self._compilers, [], [], seconds)[0]:
             for request, outcome in compiler.answers():
                 self._outcomes[request.key] = outcome
                 if not isinstance(outcome, UnavailableError):
                     compiled.keep(request, outcome)
-            if compiler.is_over:
+            if compiler.is_at_end:
                 self._compilers.remove(compiler)
 
 
-class _Compiler:
+class _Compiler(Child):
     """A process that compiles what it was asked for, one after the other, and ends."""
 
     def __init__(self, requests: list[compiled.CompileRequest]) -> None:
         self._requests = {request.name: request for request in requests}
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOT, str(HERE.parent), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.output = self._process.stdout.fileno()
-        self._rest = b""
-        self.is_over = False
+        super().__init__([sys.executable, "-I", "-c", _BOOT, str(HERE.parent)], has_input=True)
         lines = "".join(f"{json.dumps(one.as_told())}\n" for one in requests)
+        assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, and says so below
-            self._process.stdin.write(lines.encode())
-        self._process.stdin.close()
+            self.process.stdin.write(lines.encode())
+        self.process.stdin.close()
 
     def answers(self) -> list[tuple[compiled.CompileRequest, compiled.Unit | UnavailableError]]:
         """What it has just said; at its end, of all that it has not done, why."""
-        chunk = os.read(self.output, 1 << 20)
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        found = [self._answer(json.loads(line)) for line in lines]
-        if not chunk:
-            self.is_over = True
-            why = UnavailableError(f"the compiler ended: {_how(self._process.wait())}")
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+        found = [self._answer(json.loads(line)) for line in self.lines()]
+        if self.is_at_end:
+            why = UnavailableError(f"the compiler ended: {ending(self.process.wait())}")
+            self.close()
             found += [(request, why) for request in self._requests.values()]
         return found
 
@@ -216,10 +201,6 @@ class _Compiler:
         if "unit" in said:
             return request, said["unit"]
         return request, UnavailableError(said["reason"], said["remedy"])
-
-
-def _how(code: int) -> str:
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def refusal(reason: str) -> UnavailableError:
