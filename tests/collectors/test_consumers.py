@@ -227,3 +227,33 @@ def _sees(collector: ConsumersCollector, pid: int) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 1 << 22)
         return f"neighbour:{pid}" in collector.poll().tracks
+
+
+def test_what_the_children_of_a_new_process_used_is_its_own(machine: Machine, collector: ConsumersCollector) -> None:
+    """A build that has started and run many compilers since the last look, of which none is seen."""
+    machine.process(100, "vllm", 1.0)
+    machine.cpu(user=100)
+    collector.poll()
+    machine.process(200, "make", 0.5, ended=8.0, start=77)
+    machine.cpu(user=110)
+    trace = later(machine, collector, CROWDED_NS / NS_PER_S)
+    taken = cores(trace)["make"]
+    assert taken == pytest.approx(8.5 / (CROWDED_NS / NS_PER_S), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("load", "is_crowded"),
+    [("9.0 9.0 9.0 1/900 77", False), (f"0.1 0.1 0.1 {(os.cpu_count() or 1) + 1}/900 77", True),
+     (f"0.1 0.1 0.1 {os.cpu_count() or 1}/900 77", False), (None, False)],
+)  # fmt: skip
+def test_where_the_kernel_tells_no_pressure_tasks_are_counted(
+    machine: Machine, collector: ConsumersCollector, load: str | None, is_crowded: bool
+) -> None:
+    """The second half of the fourth field are all tasks (proc_loadavg(5)); as many as CPUs wait for none."""
+    (machine.folder / "pressure" / "cpu").unlink()
+    if load is not None:
+        (machine.folder / "loadavg").write_text(f"{load}\n")
+    collector.poll()
+    later(machine, collector, FIRST_NS / NS_PER_S)
+    machine.cpu(user=10, idle=10)
+    assert bool(later(machine, collector, CROWDED_NS / NS_PER_S).readings) is is_crowded

@@ -160,3 +160,9 @@ def test_no_thread_sleeps_longer_than_the_slice(steps: list[tuple[str, str, int]
     sums = account(*events, seeds={ME: Seed("S")})
     assert 0 <= sum(sums.blocked.values()) <= 1000
     assert all(ns > 0 for ns in sums.blocked.values())
+
+
+def test_the_shortest_sleep_is_shared_out_whole() -> None:
+    stacks: dict[tuple[int, str, tuple[str, ...]], int] = {(ME, "futex", ("lock",)): 1, (ME, "pipe", ("read",)): 0}
+    exact = {(ME, ThreadCause.FUTEX): 9, (ME, ThreadCause.PIPE): 5}
+    assert perf_sched.shared_out(stacks, exact) == {(ME, "futex", ("lock",)): 9, (ME, "pipe", ("read",)): 0}

@@ -100,7 +100,8 @@ def test_nothing_is_looked_at_until_it_is_wanted(clock: Clock) -> None:
     looks = Looks(RUNNING)
     made = PySpyCollector(target_of(ME), clock=clock, inspect=looks, is_python=lambda pid: pid == ME)
     with made:
-        assert "on demand" in why(made.poll())
+        on_demand = "Python frames are taken on demand only (p in the stall flame, or llmtop snapshot --python)"
+        assert why(made.poll()) == on_demand
         made.ask(What("something else"), True)
         made.poll()
         assert looks.pids == []
@@ -244,3 +245,14 @@ def test_real_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
         if not states:
             pytest.skip(f"py-spy does not work here: {trace.why_missing(What('pyspy'))}")
         assert {name: states[name] & expected[name] for name in expected} == expected
+
+
+def test_one_process_is_looked_at_twice_a_second_at_most(clock: Clock) -> None:
+    """Also where looks cost next to nothing: more of them would say the same."""
+    looks = Looks(RUNNING, cpu_ns=0)
+    made = PySpyCollector(target_of(ME), budget=1e6, clock=clock, inspect=looks, is_python=lambda pid: pid == ME)
+    made.ask(whats.PYTHON_FRAMES, True)
+    with made:
+        for _ in range(40):
+            after(clock, made, 0.125)
+    assert len(looks.pids) == 10, "in 5 s"

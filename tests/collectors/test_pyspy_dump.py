@@ -56,6 +56,7 @@ def test_what_makes_no_sense_is_passed_over() -> None:
         entry(os_thread_id="9"),
         entry(frames=None),
         entry(os_thread_id=-1),
+        entry(os_thread_id=0),
     )
     assert parsed(*odd, entry(active=None, owns_gil="yes", frames=[5, {"name": None}, {"name": "f"}])) == (
         PythonThread(9, False, False, ("f (?)",)),
@@ -169,3 +170,8 @@ def test_what_is_not_python_is_a_line(real: Path) -> None:
         assert f"process {cat.pid}" in reason(look(real, cat.pid).threads)
         assert cat.stdin is not None
         cat.stdin.close()
+
+
+def test_without_time_nothing_is_waited_for(tmp_path: Path) -> None:
+    dump = look(program(tmp_path, "echo '[]'"), os.getpid(), timeout_s=0.0)
+    assert reason(dump.threads) == "py-spy was ended: it did not answer within 0 s (it is tried again by itself)"

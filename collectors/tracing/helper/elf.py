@@ -166,7 +166,8 @@ class ElfFunctions:
         self.is_complete = chosen is not None and chosen.kind == _SYMTAB
         """Whether functions that are not exported are known too; otherwise a debug file may know them."""
         self._runs: list[_SymbolRun] = []
-        self._strings = 0
+        self._strings: int
+        """Where names lie, if there are any."""
         self._name_of: dict[int, str] = {}
         if chosen is not None:
             self._strings = self._elf.names_of(chosen).offset

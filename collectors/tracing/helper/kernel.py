@@ -326,7 +326,7 @@ def attach_uprobe(
     kind = int((_UPROBES / "type").read_text())
     bit = int((_UPROBES / "format" / "retprobe").read_text().rpartition(":")[2])
     file = ctypes.create_string_buffer(os.fsencode(path))
-    event = _perf_event(kind, is_return << bit, pid=pid, cpu=-1, flags=0, extra=(ctypes.addressof(file), place))
+    event = _perf_event(kind, is_return << bit, pid=pid, cpu=-1, extra=(ctypes.addressof(file), place))
     if cookie is None:
         return [_with_program(event, program)]
     attributes = struct.pack("=IIIIQ16x", program, event, _PERF_EVENT, 0, cookie)

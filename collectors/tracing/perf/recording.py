@@ -42,7 +42,8 @@ class RecordedSlice:
         self._seeds: Mapping[int, Seed] = {}
         self._switches = 0
         self._expected = 0.0
-        self.start = self.end = 0
+        self.start: int
+        self.end: int
         self.lost = 0
 
     def take(self, link: Link, seconds: float) -> None:

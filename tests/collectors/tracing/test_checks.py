@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from llmtop.collectors.tracing.bcc import collector
+from llmtop.collectors.tracing.helper.protocol import WAIT
+from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.model import Unknown
 
 
@@ -44,3 +46,40 @@ def test_what_a_trial_says(
     monkeypatch.setattr(collector, "why_not", lambda: None)
     (check,) = collector.checks()
     assert (check.state, helper.is_closed) == (outcome, True)
+
+
+class Talker:
+    """Says one thing a second, on a clock of its own."""
+
+    is_at_end = False
+
+    def __init__(self, *words: dict[str, Any]) -> None:
+        self.words = list(words)
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def select(self, readers: list[Any], writers: list[Any], others: list[Any], seconds: float) -> None:
+        self.now_s += min(seconds, 1.0)
+
+    def reports(self) -> list[dict[str, Any]]:
+        return [self.words.pop(0)] if self.words else []
+
+
+@pytest.mark.parametrize(
+    ("words", "last", "after_s"),
+    [
+        ([{"kind": "attaching"}, {"kind": "ready", "missing": {}}], {"kind": "ready", "missing": {}}, 2.0),
+        ([{"kind": "ready", "missing": {"samples": ["compiling", WAIT]}}], None, collector._CHECK_S),
+        ([{"kind": "sample", "missing": {"a": ["odd", ""]}}], {"kind": "sample", "missing": {"a": ["odd", ""]}}, 1.0),
+    ],
+)  # fmt: skip
+def test_a_trial_waits_for_the_last_part_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, words: list[dict[str, Any]], last: dict[str, Any] | None, after_s: float
+) -> None:
+    talker = Talker(*words)
+    monkeypatch.setattr(collector, "time", talker)
+    monkeypatch.setattr(collector, "select", talker)
+    assert collector._last_word(cast("HelperProcess", talker)) == last
+    assert talker.now_s - 100.0 == after_s

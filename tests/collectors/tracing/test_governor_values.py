@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop.collectors.tracing.bpftrace.budget import LADDER as BPFTRACE_LADDER
 from llmtop.collectors.tracing.helper.governor import (
     LADDER,
     LIGHT,
@@ -274,3 +276,12 @@ def test_what_switches_cost_is_learned_of_both_kinds_together() -> None:
     one.learn_switches(EventLoad(switches=1_000, foreign_switches=3_000), 400_000.0)
     assert one.cost_of_switches(EventLoad(switches=100)) == pytest.approx(100 * 290)
     assert one.cost_of_switches(EventLoad(foreign_switches=1_200)) == pytest.approx(1_200 * 290 / 3 / 4)
+
+
+@pytest.mark.parametrize("ladder", [LADDER, LIGHT, BPFTRACE_LADDER, BPFTRACE_LADDER[-len(LIGHT) :]])
+def test_every_ladder_ends_where_nothing_costs_anything(ladder: tuple[Effort, ...]) -> None:
+    """Whatever a server does, some rung of it fits the budget; and each costs less than the one before."""
+    busy = EventLoad(1e6, 1e6, 1e6, 1e6)
+    costs = [cost(busy, effort) for effort in ladder]
+    assert costs[-1] == (0.0, 0.0)
+    assert all(own < before[0] for before, (own, _) in pairwise(costs))

@@ -13,7 +13,7 @@ from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
-from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS, HelpedCollector, HelperWords, KnownProcesses
+from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import NS_PER_S, Issue, Mark, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
 
@@ -292,7 +292,8 @@ def test_one_that_ends_is_started_again_after_half_a_minute(stage: Stage, collec
 
 
 def test_one_that_always_ends_before_it_looks_is_given_up(stage: Stage, collector: Scripted) -> None:
-    for attempt in range(1, MOST_EARLY_ENDS + 1):
+    """One start on a busy machine may fail, and the next one too; who ends a third time will always."""
+    for attempt in range(1, 4):
         assert (len(stage.scripts), collector.unavailable) == (attempt, None)
         trace = end(stage, collector)
         stage.wait(30)
@@ -300,12 +301,12 @@ def test_one_that_always_ends_before_it_looks_is_given_up(stage: Stage, collecto
     assert missing(trace) == {"tracer": "the helper ended: exit code 1 (llmtop doctor tries it anew)"}
     assert trace.marks[0].text == "exit code 1; llmtop doctor tries it anew"
     assert collector.unavailable == trace.missing[0].why
-    assert len(stage.scripts) == MOST_EARLY_ENDS
+    assert len(stage.scripts) == 3
 
 
 def test_ends_are_counted_anew_once_it_has_looked(stage: Stage, collector: Scripted) -> None:
     for _ in range(3):
-        for _ in range(MOST_EARLY_ENDS - 1):
+        for _ in range(2):
             end(stage, collector)
             stage.wait(30)
             collector.poll()
@@ -314,7 +315,7 @@ def test_ends_are_counted_anew_once_it_has_looked(stage: Stage, collector: Scrip
         stage.wait(30)
         collector.poll()
     assert collector.unavailable is None
-    for _ in range(MOST_EARLY_ENDS):
+    for _ in range(3):
         end(stage, collector)
         stage.wait(30)
         collector.poll()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from llmtop.collectors import children
 from llmtop.collectors.tracing import process
 from llmtop.collectors.tracing.process import HelperProcess
 from tests.collectors.tracing.probes import eventually
@@ -28,3 +29,35 @@ def test_one_that_is_killed_and_takes_its_time_is_kept_until_it_has_ended(monkey
         return not process._dying
 
     assert eventually(all_ended)
+
+
+def test_it_is_llmtops_own_by_both_its_ids_until_it_is_closed() -> None:
+    """Through sudo the helper is a child of the process that was started: what both cost is llmtop's cost."""
+    before = set(children.running())
+    helper = HelperProcess([], program=DEAF)
+    helper.is_known_as(4_000_001)
+    assert set(children.running()) - before == {helper.process.pid, 4_000_001}
+    helper.kill()
+    helper.close()
+    assert set(children.running()) == before
+
+
+@pytest.mark.parametrize(
+    ("does", "has_crashed", "says"),
+    [
+        ("kill -SEGV $$", True, "it was ended by SIGSEGV"),
+        ("kill -ABRT $$", True, "it was ended by SIGABRT"),
+        ("kill -TERM $$", False, "it was ended by SIGTERM"),
+        ("exit 11", False, "exit code 11"),
+        ("echo odd >&2; echo no bcc >&2; exit 1", False, "no bcc"),
+        ("exit 0", False, "exit code 0"),
+    ],
+)
+def test_a_crash_in_native_code_is_told_from_other_ends(does: str, has_crashed: bool, says: str) -> None:
+    helper = HelperProcess([], program=("sh", "-c", does))
+    while not helper.is_at_end:
+        select.select([helper], [], [], 30)
+        helper.reports()
+    assert eventually(lambda: helper.last_words() == says)
+    assert helper.has_crashed is has_crashed
+    helper.close()

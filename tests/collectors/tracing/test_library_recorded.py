@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -44,6 +45,10 @@ class Server:
         self.held: dict[tuple[str, str], frozenset[str]] = {}
         self.module = RecordedModule()
         self.hits = 0.0
+        self.priorities = {(0, 0): 5}
+        """Of the helper, by kind and id."""
+        self.open_at: set[int] = set()
+        """At which priority probes on launches were there."""
         self.cpu_share = 1.0
         self._steps = 0
         self._step_launches = 0.0
@@ -63,10 +68,18 @@ class Server:
         if LAUNCH in functions:
             self._open_s = 0.0
 
+    def priority_of(self, kind: int, who: int) -> int:
+        return self.priorities[kind, who]
+
+    def set_priority(self, kind: int, who: int, priority: int) -> None:
+        self.priorities[kind, who] = priority
+
     def sleep(self, seconds: float) -> None:
         """Let time go by: each call takes a microsecond, and is in the slot 2."""
         self.now_ns += round(seconds * S)
         self.cpu_ns += round(seconds * S * self.cpu_share)
+        if LAUNCH in self.probed:
+            self.open_at.add(self.priorities[0, 0])
         for name in self.probed:
             self._counts[name] = self._counts.get(name, 0.0) + self.rates.get(name, 0.0) * seconds
             self.hits += self.rates.get(name, 0.0) * seconds
@@ -118,8 +131,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         points = {name: ProbePoint(place, GENTLE) for place, name in enumerate(rates)}
         file = LibraryFile((1, 2), points)
         monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, path, wanted: file)
-        asked = SimpleNamespace(getpriority=max, setpriority=max, PRIO_PROCESS=0)
-        monkeypatch.setattr(library_probes, "os", asked)
+        own = SimpleNamespace(getpriority=server.priority_of, setpriority=server.set_priority, PRIO_PROCESS=0)
+        monkeypatch.setattr(library_probes, "os", own)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
         monkeypatch.setattr(system, "run_and_queued", lambda pid, tid: server.cpu_ns)
         return server
@@ -476,3 +489,49 @@ def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[s
     assert library.coverage()["unseen"] == [(PID, ["sync"])]
     assert library.coverage()["library_observed"] == [(PID, 0)]
     assert library.coverage()["sampled"] == [(PID, [LAUNCH, SYNC, COPY], ["launches", "sync"])]
+
+
+def test_a_window_costs_a_millisecond_beside_what_it_counts(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    """The kernel writes into the server's code: a budget of 0.3 ms a second has that every 3.3 s, called or not."""
+    server = serving({LAUNCH: 0.0})
+    library = library_of(server, 3e5)
+    opened: list[float] = []
+    for _ in range(500):
+        before = server.now_ns
+        library.tick([PID])
+        if server.now_ns > before:
+            opened.append(before / S)
+        server.sleep(0.2)
+    assert {round(later - earlier, 1) for earlier, later in pairwise(opened)} <= {3.4, 3.5, 3.6}
+    assert library.is_settling([PID]) is False
+
+
+def test_the_helper_hurries_while_a_window_is_open_and_no_longer(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    """While it waits for a CPU, the probes cost the server."""
+    server = serving({LAUNCH: 100_000.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    look(library, server, 10.0)
+    assert server.open_at == {-10}
+    assert server.priorities == {(0, 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("steps_per_s", "by"), [(12.0, "the steps of the server"), (8.0, "its CPU time, which can be off by half")]
+)
+def test_a_window_is_open_for_a_tenth_of_a_second_at_most(
+    serving: Callable[[Mapping[str, float]], Server], steps_per_s: float, by: str
+) -> None:
+    """A step that is longer is in no window as a whole: waited for it would hold up the helper, and cost the server."""
+    server = serving({LAUNCH: 20_000.0, SYNC: steps_per_s})
+    library = library_of(server, 3e6)
+    longest_s = 0.0
+    for _ in range(150):
+        before = server.now_ns
+        library.tick([PID])
+        longest_s = max(longest_s, (server.now_ns - before) / S)
+        server.sleep(0.2)
+    library.read(server.now_ns, ())
+    assert f"launches by {by}" in library.notes[SAMPLED]
+    assert 0.08 < longest_s <= 0.105

@@ -239,6 +239,10 @@ def test_ids_of_stacks_mean_nothing_once_their_map_was_emptied(
     scheduler.read(S, (), ())
     assert module["stacks"].rows == {}
     assert (module["settings"].get(0), module["settings"].get(1)) == ((4,), (2,))
+    module["stacks"].put((1,), stack(0x10))
+    module["stack_times"].put((TID, READ, ASLEEP, 1, -1, PID, 2), (S,))
+    scheduler.read(2 * S, (), ())
+    assert (list(module["stacks"].rows), module["settings"].get(1)) == ([(1,)], (2,)), "there is room again"
 
 
 # -- system calls ------------------------------------------------------------------------------------------------

@@ -291,3 +291,13 @@ def test_wakers_find_an_end() -> None:
         told |= {one.metric.name for one in reports.readings(report(T + i * NS_PER_S, wakes=wakes)) if one.value}
     assert len([name for name in told if name.startswith("thread.wakes|")]) == MOST_WAKERS + 1
     assert "thread.wakes|5" in told
+
+
+def test_what_was_called_before_its_probes_came_is_not_told_afterwards() -> None:
+    """A function that had none from the first report on begins at nothing when it gets them."""
+    reports = Reports()
+    reports.readings(report(T, library_observed=[[7, 0]], **SHED))
+    reports.readings(report(T + 10, **launched(41, 2, 43, **SHED)))
+    reports.readings(report(T + 20, **launched(41, 2, 43)))
+    later = values(reports.readings(report(T + 30, **launched(48, 2, 50))))
+    assert later[ids.process(7), "library.count|cuLaunchKernel"][-1] == 7

@@ -92,7 +92,7 @@ class Sampling:
     def judge(self, rates: Mapping[str, float], now_s: float) -> bool:
         """Take what the kinds with probes all the time cost now into account; whether one of them has lost that."""
         before = self.steady
-        costs = {kind: rates.get(kind, 0.0) for kind in before}
+        costs = {kind: ns for kind, ns in rates.items() if kind in before}
         for kind in given_up(costs, reversed(KINDS), self._account.budget_ns):
             self.steady -= {kind}
             self._rests.begin(kind, now_s)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -297,8 +295,7 @@ class SchedulerProbes:
 
 def source() -> ProgramText:
     """The program that this kernel can be expected to load."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    release = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    release = system.kernel_release()
     if release < _TELLS_CALLS or not Path("/sys/kernel/btf/vmlinux").exists():
         return WITHOUT_CALLS
     return SOURCE if release >= _TELLS_STATE and place_of_id() else BY_FIELDS
