@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import ROOT, table
 from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.collectors.nvml.collector import NvmlCollector
-from llmtop.model import Mark, Origin
+from llmtop.model import Mark, MarkKind, Origin
 from llmtop.session import Session
 
 LIMIT_S = 2.0
@@ -59,7 +59,7 @@ def catch(fault: Callable[[], tuple[int, str]], interval_s: float) -> Outcome:
         trace = session.trace()
         if gpu_tracks(trace):
             is_going.set()
-        mark = next((mark for mark in trace.marks if mark.kind == "xid" and WANTED in mark.text), None)
+        mark = next((mark for mark in trace.marks if mark.kind is MarkKind.XID and WANTED in mark.text), None)
         if mark is not None and not seen:
             seen.append((time.monotonic_ns(), mark))
             is_seen.set()

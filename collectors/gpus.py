@@ -21,6 +21,7 @@ from llmtop.collectors.nvml.sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, 
 from llmtop.model import (
     NS_PER_S,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -113,13 +114,14 @@ class GpuCollector:
         if trace is not None:
             marks = trace.marks
             if self._is_told:
-                marks = (*marks, Mark(now_ns, "stuck", self.name, "NVML answers again"))
+                marks = (*marks, Mark(now_ns, MarkKind.STUCK, self.name, "NVML answers again"))
             self._is_told = False
             return replace(trace, marks=marks)
         why = self._why_silent(now_ns)
         if why is None:
             return Trace(Origin("live"), now_ns, now_ns, tracks=self._unpacker.tracks, missing=self._unpacker.missing)
-        marks = () if self._is_told else (Mark(now_ns, "stuck", self.name, f"NVML: {why.reason}", Severity.ERROR),)
+        stuck = Mark(now_ns, MarkKind.STUCK, self.name, f"NVML: {why.reason}", Severity.ERROR)
+        marks = () if self._is_told else (stuck,)
         self._is_told = True
         return Trace(
             Origin("live"),

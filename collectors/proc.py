@@ -30,8 +30,10 @@ from llmtop.model import (
     Engine,
     Fact,
     Mark,
+    MarkKind,
     Missing,
     Origin,
+    ProcessEnd,
     Reading,
     Severity,
     Source,
@@ -117,6 +119,19 @@ class _Ended:
     """It had ended before the first look, which is then what `ended_ns` tells."""
     alive_ns: int = 0
     shown: Track | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How a process ended, and how much that matters."""
+
+    how: str | Unknown
+    is_regular: bool
+    severity: Severity
+
+    @property
+    def said(self) -> str:
+        return "exited" if isinstance(self.how, Unknown) else f"exited: {self.how}"
 
 
 @dataclass(slots=True)
@@ -208,7 +223,7 @@ class ProcCollector:
         self._exits.read_signals()
         self._find_processes(news, start)
         ended = [process for process in list(self._processes.values()) if not self._read_process(process, news)]
-        news.marks += _marks("started", news.came, start, Severity.INFO)
+        news.marks += _marks("started", news.came, start)
         self._mark_ends(ended, news)
         self._follow_ends(news)
         self._tell_brief(news, start)
@@ -270,8 +285,10 @@ class ProcCollector:
             self._note_end(pid, stat.start_ticks, role, was_over=True)
             how = self._exits.of(pid).how(pid, self._own())
             said = "" if isinstance(how, Unknown) else f": {how}"
-            text = f"{role} (pid {pid}) had exited before llmtop came{said}"
-            news.marks.append(Mark(self._clock(), "process", ids.process(pid), text, Severity.WARNING))
+            text, who = f"had exited before llmtop came{said}", _who(role, pid)
+            news.marks.append(
+                Mark(self._clock(), MarkKind.PROCESS, ids.process(pid), text, Severity.WARNING, subject=who)
+            )
 
     def _add_first(self) -> None:
         """The processes that the target was recognised by; workers that are no descendants are among them."""
@@ -442,29 +459,27 @@ class ProcCollector:
     def _mark_ends(self, ended: Iterable[_KnownProcess], news: _News) -> None:
         """The root's end is the server's; of helpers that came and went at once only their number is kept."""
         now = self._clock()
-        groups: dict[tuple[str, Severity], list[_KnownProcess]] = {}
+        groups: dict[_Ending, list[_KnownProcess]] = {}
         ends: dict[int, int] = {}
         for process in ended:
             ends[process.pid] = self._exits.ended_ns(process.pid) or now
             if not process.is_announced:
                 self._brief[process.role] = self._brief.get(process.role, 0) + 1
                 continue
-            what, severity = self._how_it_ended(process)
-            groups.setdefault((what, severity), []).append(process)
+            groups.setdefault(self._how_it_ended(process), []).append(process)
             if not process.is_part:
                 self._exits.forget(process.pid)
-        for (what, severity), processes in groups.items():
-            news.marks += _marks(what, processes, min(ends[one.pid] for one in processes), severity)
+        for ending, processes in groups.items():
+            news.marks += _marks(ending.said, processes, min(ends[one.pid] for one in processes), ending)
 
-    def _how_it_ended(self, process: _KnownProcess) -> tuple[str, Severity]:
+    def _how_it_ended(self, process: _KnownProcess) -> _Ending:
         self._exits.note_zombie(process.pid)
         self._exits.read_log()
         exit = self._exits.of(process.pid)
         how = exit.how(process.pid, self._own())
-        what = "exited" if isinstance(how, Unknown) else f"exited: {how}"
-        if process.pid == self._target.root_pid:
-            return what, Severity.ERROR
-        return what, Severity.INFO if exit.is_regular and not process.is_part else Severity.WARNING
+        usual = Severity.INFO if exit.is_regular and not process.is_part else Severity.WARNING
+        severity = Severity.ERROR if process.pid == self._target.root_pid else usual
+        return _Ending(how, exit.is_regular, severity)
 
     def _own(self) -> dict[int, str]:
         """The roles of the server's processes by PID, of those that have ended too."""
@@ -519,7 +534,7 @@ class ProcCollector:
         more = ", ..." if len(most) > _NAMES_TOLD else ""
         what = "short-lived helper" if count == 1 else "short-lived helpers"
         text = f"{count} {what} came and went: {named}{more}"
-        news.marks.append(Mark(now, "process", ids.process(self._target.root_pid), text))
+        news.marks.append(Mark(now, MarkKind.PROCESS, ids.process(self._target.root_pid), text))
         self._brief.clear()
 
     def _read_threads(self, news: _News) -> None:
@@ -641,13 +656,19 @@ def _has_ended(stat: procfs.ProcStat) -> bool:
     return stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
 
 
-def _marks(what: str, processes: Sequence[_KnownProcess], now: int, severity: Severity) -> Iterable[Mark]:
+def _marks(said: str, processes: Sequence[_KnownProcess], now: int, ending: _Ending | None = None) -> Iterable[Mark]:
     """A mark per process; of a crowd only the number, for some servers fork for every request."""
+    severity = Severity.INFO if ending is None else ending.severity
     if len(processes) > MARKS_PER_POLL:
-        yield Mark(now, "process", processes[0].id, f"{len(processes)} processes {what}", severity)
+        yield Mark(now, MarkKind.PROCESS, processes[0].id, f"{len(processes)} processes {said}", severity)
         return
     for process in processes:
-        yield Mark(now, "process", process.id, f"{process.role} (pid {process.pid}) {what}", severity)
+        about = None if ending is None else ProcessEnd(process.pid, ending.how, ending.is_regular)
+        yield Mark(now, MarkKind.PROCESS, process.id, said, severity, _who(process.role, process.pid), about)
+
+
+def _who(role: str, pid: int) -> str:
+    return f"{role} (pid {pid})"
 
 
 def _read_host(news: _News, now: int) -> None:

@@ -39,6 +39,7 @@ from llmtop.model import (
     Fact,
     Issue,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -537,7 +538,7 @@ class PrometheusCollector:
         track_id, last = self._shown
         metrics = {reading.metric for reading in last if not v.has_label(reading.metric.name)}
         gaps = tuple(Reading(track_id, metric, now, None, "") for metric in metrics)
-        mark = Mark(now, "server", track_id, f"metrics lost: {why.reason}", Severity.WARNING)
+        mark = Mark(now, MarkKind.SERVER, track_id, f"metrics lost: {why.reason}", Severity.WARNING)
         readings = (*looks, *gaps)
         return Trace(Origin("live"), now, now, tracks=tracks, readings=readings, marks=(mark,), missing=self._missing)
 
@@ -574,7 +575,7 @@ class PrometheusCollector:
         connected, exposition = scrape.connected, scrape.exposition
         track_id = _track_id(connected.url)
         readings, unread = self._numbers(scrape, track_id)
-        marks = tuple(Mark(now, "server", track_id, said) for said in self._welcome())
+        marks = tuple(Mark(now, MarkKind.SERVER, track_id, said) for said in self._welcome())
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
         self._shown = track_id, readings

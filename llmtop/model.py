@@ -424,15 +424,80 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+class MarkKind(StrEnum):
+    """What sort of thing a mark is of, in the words of the event log."""
+
+    PROCESS = "process"
+    EXEC = "exec"
+    SERVER = "server"
+    XID = "xid"
+    GPU_LOST = "GPU lost"
+    GPU_HUNG = "GPU hangs"
+    GPU_BACK = "GPU back"
+    GPU_EVENT = "GPU event"
+    STUCK = "collector hangs"
+    TRACER = "tracer"
+    PROBES_ENDED = "probes ended"
+    PROBES_BACK = "probes back"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """That a process has ended.
+
+    Attributes:
+        how: "killed by SIGKILL", "exit code 1"; Unknown where nothing tells.
+        is_regular: It ended as a program does that was told to.
+    """
+
+    pid: int
+    how: str | Unknown
+    is_regular: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """That another process has taken the place of a server's, whose PID was this."""
+
+    old_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class XidReport:
+    """A fault that the NVIDIA driver numbers.
+
+    Attributes:
+        meaning: What the code means, whom it hit, how often.
+        action: What to do first; empty where nothing needs to be done, or the code is not known.
+    """
+
+    code: int
+    meaning: str
+    action: str
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment on the time axis: an XID, a throttle, a preemption, a process that came or went."""
+    """A moment on the time axis: an XID, a GPU that is lost, a process that came or went.
+
+    Attributes:
+        said: What happened, in words; they follow the subject, where there is one.
+        subject: Whom it happened to, where the track has gone with it or says less: "EngineCore (pid 4300)", "GPU 1:".
+        about: The same as data, of what others draw conclusions from.
+    """
 
     t_ns: int
-    kind: str
+    kind: MarkKind
     track: str
-    text: str
+    said: str
     severity: Severity = Severity.INFO
+    subject: str = ""
+    about: ProcessEnd | Restart | XidReport | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole sentence."""
+        return f"{self.subject} {self.said}" if self.subject else self.said
 
 
 @dataclass(frozen=True, slots=True)
@@ -657,6 +722,9 @@ class Target:
     """Numbers of the /dev/nvidia<N> that its processes hold open: device minors, which are mostly NVML's indices."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """What else its command line and configuration say: "quantization", "kv_cache_dtype", "command" (redacted)."""
+    config: Mapping[str, Fact] = field(default_factory=dict)
+    """The single values of the model's config.json, by their names there; "quantization_config.bits" is one of a group.
+    Empty where it cannot be read."""
     missing: tuple[Missing, ...] = ()
     """What could not be found out about it, by "target.<field>"."""
 

@@ -20,6 +20,7 @@ from llmtop.model import (
     NS_PER_S,
     Issue,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -453,7 +454,8 @@ class Session:
             old.stop.set()
             now = self._clock()
             self.recorder.retire([collector.name for collector in old.collectors], now)
-            self.recorder.mark(Mark(now, "server", ids.process(move.target.root_pid), move.said, move.severity))
+            track, title = ids.process(move.target.root_pid), move.target.title
+            self.recorder.mark(Mark(now, MarkKind.SERVER, track, move.said, move.severity, title, move.restart))
             self.target = move.target
             self._aimed = _Group(tuple(self._following.collectors(move.target)))
             self._tell_sources()
@@ -503,7 +505,7 @@ class Session:
                 if not call.is_told:
                     call.is_told = True
                     self.recorder.gap(name, now)
-                    self.recorder.mark(Mark(now, "stuck", name, said, Severity.WARNING))
+                    self.recorder.mark(Mark(now, MarkKind.STUCK, name, said, Severity.WARNING))
         return tuple(found)
 
     @contextmanager
@@ -521,7 +523,7 @@ class Session:
             if call.is_told:
                 now = self._clock()
                 text = f"the {collector.name} collector answers again after {(now - call.start_ns) / NS_PER_S:.0f} s"
-                self.recorder.mark(Mark(now, "stuck", collector.name, text))
+                self.recorder.mark(Mark(now, MarkKind.STUCK, collector.name, text))
 
     def _run(self, collector: Collector, stop: threading.Event) -> None:
         try:

@@ -17,6 +17,7 @@ from llmtop.model import (
     NS_PER_S,
     Fact,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -106,7 +107,7 @@ def poll(scene: Scene, tick: int, t_ns: int) -> Trace:
         told += _server(scene, tick, t_ns)
     if scene.has_threads:
         told += _threads(scene, tick, t_ns)
-    marks = (Mark(t_ns, "preemption", "server:8000", "preemption", Severity.WARNING),) if tick == 30 else ()
+    marks = (Mark(t_ns, MarkKind.SERVER, "server:8000", "preemption", Severity.WARNING),) if tick == 30 else ()
     kept = tuple(reading for reading in told if scene.values.get(reading.metric.name, 0.0) is not None)
     return Trace(Origin("live"), t_ns, t_ns, tracks=tracks(scene), readings=kept, marks=marks, missing=scene.missing)
 

@@ -16,6 +16,7 @@ from llmtop.model import (
     NS_PER_S,
     Fact,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -240,12 +241,12 @@ class RandomServer:
     def _marks(self, chance: Random) -> Iterator[Mark]:
         gpu = ids.gpu(chance.randrange(2))
         kinds = (
-            ("xid", gpu, "XID 79: the GPU has fallen off the bus"),
-            ("gpu-event", gpu, "a clock change"),
-            ("gpu-lost", gpu, "GPU lost"),
-            ("process", ids.process(7), "EngineCore (pid 7) ended"),
-            ("server", ids.server(8000), "metrics lost"),
-            ("preemption", ids.server(8000), "preemption"),
+            (MarkKind.XID, gpu, "XID 79: the GPU has fallen off the bus"),
+            (MarkKind.GPU_EVENT, gpu, "a clock change"),
+            (MarkKind.GPU_LOST, gpu, "GPU lost"),
+            (MarkKind.PROCESS, ids.process(7), "EngineCore (pid 7) ended"),
+            (MarkKind.SERVER, ids.server(8000), "metrics lost"),
+            (MarkKind.STUCK, ids.server(8000), "preemption"),
         )
         for second in (9, 44, 71):
             yield Mark(START_NS + second * NS_PER_S, *chance.choice(kinds), chance.choice(tuple(Severity)))

@@ -9,7 +9,7 @@ pcie_max_generation, pcie_max_width, nvlinks (how many it has), ecc ("enabled"/"
 Tracks "gpu:<index>/mig:<number>" are MIG instances; `llmtop.vocabulary` lists what they carry.
 Tracks "gpu:<index>/process:<host pid>" are processes on a GPU, with the facts pid, kind, mig (the instances it is in)
 and container_pid (its PID in its own namespace where that is another; Unknown where a host PID means nothing here).
-Marks are of the kinds "gpu-lost", "gpu-back", "gpu-hung", "xid" and "gpu-event".
+Marks are of the kinds GPU_LOST, GPU_BACK, GPU_HUNG, XID and GPU_EVENT.
 
 Read-only: no call here changes the state of a GPU.
 """
@@ -28,7 +28,7 @@ from llmtop.collectors.nvml.events import NvmlEvents
 from llmtop.collectors.nvml.gpu import NvmlGpu
 from llmtop.collectors.nvml.poll import Due, DueTimer, NvmlPoll
 from llmtop.collectors.nvml.sides import HUNG_NS, HUNG_REMEDY, NAME, OWNS, PERIOD_S
-from llmtop.model import NS_PER_S, Mark, Missing, Severity, Trace, Track, TrackId, Unknown
+from llmtop.model import NS_PER_S, Mark, MarkKind, Missing, Severity, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,16 +216,17 @@ class NvmlCollector:
         mine = NvmlPoll(news.t_ns, dict(place.alive))
         mine.gap_all(place.gpu.track.id)
         why = self._why_hung(call, news.t_ns)
-        text = f"GPU {place.gpu.index}: {why.reason}"
-        mine.marks.append(Mark(news.t_ns, "gpu-hung", place.gpu.track.id, text, Severity.ERROR))
+        gpu = place.gpu
+        hung = Mark(news.t_ns, MarkKind.GPU_HUNG, gpu.track.id, why.reason, Severity.ERROR, f"{gpu.title}:")
+        mine.marks.append(hung)
         news.add(mine)
 
     def _come_back(self, place: _Place, call: Call, news: NvmlPoll) -> None:
         """Begin afresh: what the call brought is of no certain time."""
         place.news, place.alive, place.is_closed = None, {}, False
         place.gpu.refresh()
-        text = f"GPU {place.gpu.index} answers again after {_seconds(call, news.t_ns)}"
-        news.marks.append(Mark(news.t_ns, "gpu-back", place.gpu.track.id, text))
+        said = f"answers again after {_seconds(call, news.t_ns)}"
+        news.marks.append(Mark(news.t_ns, MarkKind.GPU_BACK, place.gpu.track.id, said, subject=place.gpu.title))
 
     @staticmethod
     def _why_hung(call: Call, now_ns: int) -> Unknown:

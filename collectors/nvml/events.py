@@ -10,7 +10,7 @@ from llmtop import ids, whats
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.nvml.errors import TIMEOUT, code_of, explain
 from llmtop.collectors.xid import xid
-from llmtop.model import NS_PER_S, Mark, Missing, Severity, Unknown
+from llmtop.model import NS_PER_S, Mark, MarkKind, Missing, Severity, Unknown, XidReport
 from llmtop.text import shorten
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class _Fault:
         """The kernel writes several lines of one fault: the first says most, a later one names the process."""
         self.process = self.process or line.process
         self.detail = self.detail or line.detail
+
+    def words(self) -> str:
+        """Whom it hit, in the driver's own words, and how often."""
+        said = "; ".join(part for part in (self.process, shorten(self.detail, _DETAIL_WIDTH)) if part)
+        return f"{f' ({said})' if said else ''}{f', {self.events} times' if self.events > 1 else ''}"
 
 
 class NvmlEvents:
@@ -130,7 +135,7 @@ class NvmlEvents:
             faults.setdefault((track, code), _Fault()).events += 1
         elif event.eventType in _OTHER_EVENTS:
             words, severity = _OTHER_EVENTS[event.eventType]
-            news.marks.append(Mark(news.t_ns, "gpu-event", _of_instance(track, event), words, severity))
+            news.marks.append(Mark(news.t_ns, MarkKind.GPU_EVENT, _of_instance(track, event), words, severity))
 
     def _marks(self, t_ns: int, faults: dict[tuple[TrackId, int], _Fault]) -> Iterable[Mark]:
         for (track, code), fault in faults.items():
@@ -139,13 +144,9 @@ class NvmlEvents:
             if told_by_event != is_event and t_ns - told_ns < _SAME_NS:
                 continue  # the other source told it already
             self._told[track, code] = (t_ns, is_event)
-            yield Mark(t_ns, "xid", track, _words(code, fault), xid(code).severity)
-
-
-def _words(code: int, fault: _Fault) -> str:
-    said = "; ".join(part for part in (fault.process, shorten(fault.detail, _DETAIL_WIDTH)) if part)
-    times = f", {fault.events} times" if fault.events > 1 else ""
-    return f"{xid(code)}{f' ({said})' if said else ''}{times}"
+            said, known = fault.words(), xid(code)
+            report = XidReport(code, f"{known.meaning}{said}", known.action.value)
+            yield Mark(t_ns, MarkKind.XID, track, f"{known}{said}", known.severity, about=report)
 
 
 def _by_handle(gpus: Sequence[NvmlGpu], handle: Any) -> TrackId:

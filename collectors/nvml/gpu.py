@@ -15,7 +15,7 @@ from llmtop.collectors.nvml.gpm import GpmTrack
 from llmtop.collectors.nvml.mig import MigInstances
 from llmtop.collectors.nvml.poll import Due, NvmlPoll
 from llmtop.collectors.nvml.processes import GpuProcesses
-from llmtop.model import Mark, Missing, Severity, Track, TrackKind, Unknown
+from llmtop.model import Mark, MarkKind, Missing, Severity, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ class NvmlGpu:
     """
 
     def __init__(self, nvml: Any, index: int, clock: Clock, proc: Path) -> None:
-        self.index = index
-        self.track = Track(ids.gpu(index), TrackKind.GPU, f"GPU {index}", facts={"index": index})
+        self.index, self.title = index, f"GPU {index}"
+        self.track = Track(ids.gpu(index), TrackKind.GPU, self.title, facts={"index": index})
         self.why_down: Unknown | None = Unknown("not looked at yet")
         self.was_up = False
         self._nvml = nvml
@@ -73,7 +73,7 @@ class NvmlGpu:
             self._go_down(news, _why_not_found(error))
             return False
         if self.was_up:
-            news.marks.append(Mark(news.t_ns, "gpu-back", self.track.id, f"GPU {self.index} answers again"))
+            news.marks.append(Mark(news.t_ns, MarkKind.GPU_BACK, self.track.id, "answers again", subject=self.title))
         self.why_down, self.was_up, self._is_new = None, True, True
         return True
 
@@ -185,8 +185,8 @@ class NvmlGpu:
 
     def _go_down(self, news: NvmlPoll, why: Unknown) -> None:
         if self.why_down is None or (not self.was_up and why != self.why_down):
-            text = f"GPU {self.index}: {why.reason}"
-            news.marks.append(Mark(news.t_ns, "gpu-lost", self.track.id, text, Severity.ERROR))
+            lost = Mark(news.t_ns, MarkKind.GPU_LOST, self.track.id, why.reason, Severity.ERROR, f"{self.title}:")
+            news.marks.append(lost)
         self.why_down = why
         news.gap_all(self.track.id)
         self.close()

@@ -12,7 +12,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Collector, DoctorCheck, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
-from llmtop.model import Issue, Mark, Missing, Origin, Reading, Severity, Source, Target, Trace, Unknown
+from llmtop.model import Issue, Mark, MarkKind, Missing, Origin, Reading, Severity, Source, Target, Trace, Unknown
 from llmtop.remedies import each_once
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class TracerCollector:
     def _with_notes(self, trace: Trace) -> Trace:
         assert self._tracer is not None
         issues, self._issues = tuple(self._issues), []
-        marks = tuple(Mark(trace.end_ns, "tracer", ids.SELF, issue.message, issue.severity) for issue in issues)
+        marks = tuple(Mark(trace.end_ns, MarkKind.TRACER, ids.SELF, issue.message, issue.severity) for issue in issues)
         missing = tuple(self._as_ours(one, self._tracer.name) for one in trace.missing)
         if self._reasons:
             missing = (*missing, Missing(whats.BEST_TRACER, self._why_fallback()))

@@ -18,6 +18,7 @@ from llmtop.model import (
     NS_PER_S,
     Issue,
     Mark,
+    MarkKind,
     Missing,
     Origin,
     Reading,
@@ -272,7 +273,7 @@ class HelpedCollector:
         assert self._helper is not None
         self._helper.is_known_as(report["pid"])
         if self._has_ended:
-            news.marks.append(Mark(self._heard_ns, "probes back", ids.SELF, f"{self.words.helper} looks again"))
+            news.marks.append(Mark(self._heard_ns, MarkKind.PROBES_BACK, ids.SELF, f"{self.words.helper} looks again"))
         self._state, self._has_ended, self._early_ends = None, False, 0
 
     def _take_sample(self, report: wire.Sample, news: ProbePoll) -> None:
@@ -335,7 +336,7 @@ class HelpedCollector:
         self._retry_ns = now + RETRY_NS
         self._has_ended = True
         news.readings += self._reports.resume(now, self._processes.is_kept)
-        news.marks.append(Mark(now, "probes ended", ids.SELF, f"{how}; {again}", Severity.WARNING))
+        news.marks.append(Mark(now, MarkKind.PROBES_ENDED, ids.SELF, f"{how}; {again}", Severity.WARNING))
 
     def _close(self, helper: HelperProcess) -> None:
         """End the helper; what it had to say of its parts is over."""

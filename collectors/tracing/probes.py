@@ -13,7 +13,7 @@ from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, Known
 from llmtop.collectors.tracing.helper.protocol import WAIT
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.collectors.tracing.wire import Sample, Why, reasons
-from llmtop.model import Issue, Mark, Severity, Unknown
+from llmtop.model import Issue, Mark, MarkKind, Severity, Unknown
 from llmtop.text import clean
 
 MARKS_PER_POLL = 5
@@ -73,7 +73,7 @@ def _other_tracers(others: Iterable[list[Any]]) -> Iterator[Issue]:
 def _programs_changed(pids: list[int], now: int) -> Iterator[Mark]:
     for pid in pids[:MARKS_PER_POLL]:
         name = clean(procfs.name(pid)) or "it"
-        yield Mark(now, "exec", ids.process(pid), f"{name} (pid {pid}) runs as another program now")
+        yield Mark(now, MarkKind.EXEC, ids.process(pid), "runs as another program now", subject=f"{name} (pid {pid})")
 
 
 def why_not_here() -> Unknown | None:

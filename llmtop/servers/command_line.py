@@ -43,6 +43,7 @@ class ModelFacts:
     model: Fact
     dtype: Fact
     more: Mapping[str, Fact] = field(default_factory=dict)
+    config: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def flag(argv: Sequence[str], *names: str) -> str | None:
@@ -97,9 +98,8 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
     return ModelFacts(
         clean(alias or name),
         _dtype(engine, argv, name, config, quantization),
-        {key: clean(value) for key, value in more.items() if value}
-        | _sizes(config)
-        | _weights(folder, name, pid, proc),
+        {key: clean(value) for key, value in more.items() if value} | _weights(folder, name, pid, proc),
+        _single_values(config),
     )
 
 
@@ -154,14 +154,14 @@ def _configuration(model: str, pid: int, proc: Path) -> tuple[Path | None, Mappi
 _QUANTIZATION_KEYS = ("bits", "group_size", "zero_point", "sym")
 
 
-def _sizes(config: Mapping[str, Any]) -> dict[str, Fact]:
-    """What a configuration says in single values, as "config.<key>"; a multimodal model's is that of its text part."""
+def _single_values(config: Mapping[str, Any]) -> dict[str, Fact]:
+    """What a configuration says in single values; a multimodal model's is that of its text part."""
     text, quantization = config.get("text_config"), config.get("quantization_config")
     values: dict[str, Any] = {**config, **(text if isinstance(text, Mapping) else {})}
     if isinstance(quantization, Mapping):
         values |= {f"quantization_config.{key}": quantization.get(key) for key in _QUANTIZATION_KEYS}
     return {
-        clean(f"config.{key}"): clean(value) if isinstance(value, str) else value
+        clean(key): clean(value) if isinstance(value, str) else value
         for key, value in list(values.items())[:_CONFIG_KEYS]
         if isinstance(value, int) or (isinstance(value, str) and len(value) <= _CONFIG_TEXT)
     }

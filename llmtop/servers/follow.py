@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.errors import TargetError
-from llmtop.model import Fact, Severity, Target
+from llmtop.model import Fact, Restart, Severity, Target
 from llmtop.servers import listening
 from llmtop.servers.recognise import as_server, command_of, find_servers, find_target, is_server, told_port
 
@@ -41,13 +41,15 @@ class Move:
     """What is newly known of where a server is.
 
     Attributes:
-        said: How another server came to be watched, for the event log; empty where it is the same one, of which only
-            more is known.
+        said: How another server came to be watched, for the event log behind its name; empty where it is the same one,
+            of which only more is known.
+        restart: Whose place it has taken; None where there was no server before.
     """
 
     target: Target
     said: str = ""
     severity: Severity = Severity.WARNING
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Follower:
         if target == self._target:
             return None
         if target.root_pid != self._target.root_pid:  # a wrapper above it turned out to be the server's own
-            return Move(self._take(target), f"{target.title} begins at pid {target.root_pid}", Severity.INFO)
+            return Move(self._take(target), f"begins at pid {target.root_pid}", Severity.INFO)
         self._target = target
         self._seen = replace(self._seen, ports=self._seen.ports | set(target.ports))
         return Move(target)
@@ -188,7 +190,7 @@ class Follower:
         if not servers:
             return None
         found = self._take(replace(servers[0], pid=target.pid))
-        return Move(found, f"{found.title} (pid {found.root_pid}) has been started", Severity.INFO)
+        return Move(found, f"(pid {found.root_pid}) has been started", Severity.INFO)
 
     def _below(self) -> list[int]:
         """All processes of the command, those included that it has left behind."""
@@ -217,8 +219,9 @@ class Follower:
             return None
         new = self._take(found[0])
         if old.kind == PLAIN:
-            return Move(new, f"{new.title} (pid {new.root_pid}) has been started", Severity.INFO)
-        return Move(new, f"{new.title} has been started anew: pid {old.root_pid} is now pid {new.root_pid}")
+            return Move(new, f"(pid {new.root_pid}) has been started", Severity.INFO)
+        said = f"has been started anew: pid {old.root_pid} is now pid {new.root_pid}"
+        return Move(new, said, restart=Restart(old.root_pid))
 
     def _heirs(self) -> Sequence[Target]:
         """Servers of the same kind that began after the old one: at its port, or else by the same command.

@@ -253,8 +253,9 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.ProcessTree, pro
             "command": _shown(argv),
             **installed(engine, root, proc),
             **facts.more,
-            **told.told(engine, argv, config, root, facts.more, proc),
+            **told.told(engine, argv, config, root, facts, proc),
         },
+        config=facts.config,
         missing=(*unread, *gpus_unread),
     )
 

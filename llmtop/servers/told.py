@@ -8,6 +8,7 @@ from pathlib import Path
 from llmtop import procfs, settings
 from llmtop.model import Engine, Fact, Feature
 from llmtop.servers import command_line
+from llmtop.servers.command_line import ModelFacts
 from llmtop.text import clean
 
 _FILE_BYTES = 1 << 18
@@ -18,7 +19,7 @@ def told(
     argv: Sequence[str],
     config: Mapping[str, str],
     pid: int,
-    model: Mapping[str, Fact],
+    model: ModelFacts,
     proc: Path = procfs.PROC,
 ) -> dict[str, Fact]:
     """The facts of `settings.told` for a process.
@@ -48,13 +49,12 @@ def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
     return len(argv) <= 1 and program.startswith(("python", "pypy"))
 
 
-def _stored(model: Mapping[str, Fact]) -> tuple[str, str]:
+def _stored(model: ModelFacts) -> tuple[str, str]:
     """How a model's files say that its weights are stored; empty where they do not."""
-    quantization = model.get("quantization")
+    quantization = model.more.get("quantization")
     if isinstance(quantization, str):
         return quantization, "the model's config.json"
-    is_read = any(key.startswith("config.") for key in model)
-    return (settings.OFF, "the model's config.json") if is_read else ("", "")
+    return (settings.OFF, "the model's config.json") if model.config else ("", "")
 
 
 def with_file(argv: Sequence[str], config: Mapping[str, str]) -> tuple[str, ...]:

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from llmtop.model import Fact
 
 LLAMA_8B: dict[str, Fact] = {
-    "config.hidden_size": 4096,
-    "config.num_hidden_layers": 32,
-    "config.num_attention_heads": 32,
-    "config.num_key_value_heads": 8,
-    "config.intermediate_size": 14336,
-    "config.vocab_size": 128256,
-    "config.tie_word_embeddings": False,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
 }
 ACTIVE = 7_504_658_432
 TARGET = Target(
-    7, 7, "vllm", "vLLM", (TargetProcess(7, "Worker", "w"),), model="m", dtype="bfloat16", gpus=(0,), facts=LLAMA_8B
+    7, 7, "vllm", "vLLM", (TargetProcess(7, "Worker", "w"),), model="m", dtype="bfloat16", gpus=(0,), config=LLAMA_8B
 )
 H100: dict[str, Fact] = {"name": "NVIDIA H100 80GB HBM3", "bus_width_bits": 5120, "max_memory_mhz": 2619}
 DRAM_PEAK = 5120 / 8 * 2619e6 * 2
@@ -191,7 +191,7 @@ def results(view: EfficiencyView) -> dict[str, Quantity | Unknown]:
 
 
 def test_each_missing_part_costs_only_what_needs_it() -> None:
-    no_size = efficiency_view(trace_of(), replace(TARGET, facts={}))
+    no_size = efficiency_view(trace_of(), replace(TARGET, config={}))
     assert [name for name, one in results(no_size).items() if isinstance(one, Unknown)] == ["mfu", "mbu"]
     why = Unknown("no dtype")
     no_dtype = efficiency_view(trace_of(), replace(TARGET, dtype=why))

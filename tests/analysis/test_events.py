@@ -10,7 +10,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.events import Episode, clock_episodes, events, events_table, falls, growths
-from llmtop.model import NS_PER_S, Mark, Series, Severity
+from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, XidReport
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import START_NS, Scene, live_trace
 
@@ -51,30 +51,30 @@ def test_a_clock_limit_is_one_episode_until_it_stays_away(
 
 
 def test_marks_become_events_newest_first() -> None:
-    xid = "XID 79: the GPU has fallen off the bus; drain and restart the machine"
+    off = "the GPU has fallen off the bus"
+    xid = XidReport(79, f"{off} (pid 5)", "drain and restart the machine")
+    text = f"XID 79: {off}; drain and restart the machine (pid 5)"
     marks = (
-        Mark(START_NS + 1, "gpu-lost", "gpu:1", "GPU 1: the GPU has fallen off the bus", Severity.ERROR),
-        Mark(START_NS + 2, "xid", "gpu:1/mig:3", xid, Severity.ERROR),
-        Mark(START_NS + 3, "process", "process:4300", "EngineCore (pid 4300) exited", Severity.ERROR),
-        Mark(START_NS + 4, "gpu-back", "gpu:1", "GPU 1 answers again"),
-        Mark(START_NS + 5, "server", "server:8000", "metrics are back"),
-        Mark(START_NS + 6, "xid", "gpu", "XID 13", Severity.ERROR),
-        Mark(START_NS + 7, "unheard-of", "nowhere:1", "something"),
+        Mark(START_NS + 1, MarkKind.GPU_LOST, "gpu:1", off, Severity.ERROR, "GPU 1:"),
+        Mark(START_NS + 2, MarkKind.XID, "gpu:1/mig:3", text, Severity.ERROR, about=xid),
+        Mark(START_NS + 3, MarkKind.PROCESS, "process:4300", "exited", Severity.ERROR, "EngineCore (pid 4300)"),
+        Mark(START_NS + 4, MarkKind.GPU_BACK, "gpu:1", "answers again", subject="GPU 1"),
+        Mark(START_NS + 5, MarkKind.SERVER, "server:8000", "metrics are back"),
+        Mark(START_NS + 7, MarkKind.TRACER, "nowhere:1", "something"),
     )
+    assert [mark.text for mark in marks[:3]] == [f"GPU 1: {off}", text, "EngineCore (pid 4300) exited"]
     trace = replace(live_trace(Scene(values={"gpu.clock_reasons": 0.0}), ticks=3), marks=marks)
     shown = [(one.where, one.what, one.meaning) for one in events(trace)]
     assert shown == [
-        ("nowhere:1", "unheard-of", "something"),
-        ("GPU", "XID 13", ""),
+        ("nowhere:1", "tracer", "something"),
         ("vLLM :8000", "server", "metrics are back"),
         ("GPU 1", "GPU back", "answers again"),
         ("EngineCore (pid 4300)", "process", "exited"),
-        ("GPU 1 MIG 3", "XID 79", "the GPU has fallen off the bus"),
+        ("GPU 1 MIG 3", "XID 79", "the GPU has fallen off the bus (pid 5)"),
         ("GPU 1", "GPU lost", "the GPU has fallen off the bus"),
     ]
     by_what = {one.what: one for one in events(trace)}
     assert by_what["XID 79"].action == "drain and restart the machine"
-    assert "catalogue" in by_what["XID 13"].action
     assert "dmesg" in by_what["GPU lost"].action
     assert by_what["GPU back"].action == ""
 
@@ -91,26 +91,11 @@ def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
 def test_the_table_counts_seconds_and_keeps_the_moment() -> None:
     trace = live_trace(Scene(values={"server.preemptions": None}), ticks=40)
     table = events_table(events(trace), trace.end_ns)
-    preemption = next(i for i in range(len(table)) if table.cells(i)[3] == "preemption")
+    preemption = next(i for i in range(len(table)) if table.cells(i)[4] == "preemption")
     assert table.cells(preemption)[0] == 9
-    assert table.keys[preemption] == (START_NS + 30 * NS_PER_S, "vLLM :8000", "preemption")
+    assert table.keys[preemption] == (START_NS + 30 * NS_PER_S, "vLLM :8000", "server")
     assert len(table.filtered("power")) == 1
     assert table.sorted_by("ago", descending=True).cells(0)[3] == "power cap"
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "meaning", "action"),
-    [
-        ("XID 13: m; a (pid 5, c; Graphics SM), 3 times", "XID 13", "m (pid 5, c; Graphics SM), 3 times", "a"),
-        ("XID 45: m (pid 5; detail)", "XID 45", "m (pid 5; detail)", ""),
-        ("XID 119: the firmware (GSP) stops; reset it", "XID 119", "the firmware (GSP) stops", "reset it"),
-        ("XID 121: the link (C2C)", "XID 121", "the link (C2C)", ""),
-    ],
-)
-def test_an_xid_is_taken_apart(text: str, what: str, meaning: str, action: str) -> None:
-    trace = replace(live_trace(Scene(gpus=0), ticks=2), marks=(Mark(START_NS, "xid", "gpu:0", text, Severity.ERROR),))
-    (event,) = events(trace)
-    assert (event.what, event.meaning, event.action) == (what, meaning, action)
 
 
 def counted(*pairs: tuple[int, float | None]) -> Series:
@@ -146,5 +131,5 @@ def test_what_was_broken_when_llmtop_came_is_an_event() -> None:
     trace = SITUATIONS["endpoint fails"][0].but(answer=500).trace()
     (event,) = (one for one in events(trace) if one.where == "metrics endpoint")
     assert (event.what, event.severity) == ("endpoint failing", Severity.ERROR)
-    marked = replace(trace, marks=(Mark(event.t_ns, "server", "server:1", "metrics lost"),))
+    marked = replace(trace, marks=(Mark(event.t_ns, MarkKind.SERVER, "server:1", "metrics lost"),))
     assert not [one for one in events(marked) if one.where == "metrics endpoint"], "it is in the list already"

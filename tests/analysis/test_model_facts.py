@@ -79,8 +79,7 @@ GPT2: dict[str, Fact] = {
 
 
 def target(config: dict[str, Fact], *, model: Fact = "m", dtype: Fact = "bf16", **facts: Fact) -> Target:
-    given_facts = {f"config.{key}": value for key, value in config.items()} | facts
-    return Target(1, 1, "vllm", "vLLM", (), model=model, dtype=dtype, facts=given_facts)
+    return Target(1, 1, "vllm", "vLLM", (), model=model, dtype=dtype, facts=facts, config=config)
 
 
 def size(config: dict[str, Fact], *, model: Fact = "m", dtype: Fact = "bf16", **facts: Fact) -> ModelSize:
@@ -119,28 +118,28 @@ def test_latent_attention_without_a_part_for_places_has_none() -> None:
     assert size(DEEPSEEK_V3).parameters > size(plain).parameters
 
 
-GROUPS_OF_64: dict[str, Fact] = {"config.quantization_config.bits": 4, "config.quantization_config.group_size": 64}
+GROUPS_OF_64: dict[str, Fact] = {"quantization_config.bits": 4, "quantization_config.group_size": 64}
 
 
 @pytest.mark.parametrize(
-    ("facts", "dtype", "bytes_each"),
+    ("facts", "config", "dtype", "bytes_each"),
     [
-        ({}, "bf16", 2.0),
-        ({}, "fp32", 4.0),
-        ({}, "fp8", 1.0),
-        ({"quantization": "awq"}, "fp16", (4 + 20 / 128) / 8),
-        ({"quantization": "awq", **GROUPS_OF_64, "config.quantization_config.zero_point": False}, "fp16", 4.25 / 8),
-        ({"quantization": "gptq_marlin", **GROUPS_OF_64, "config.quantization_config.sym": True}, "fp16", 4.25 / 8),
-        ({"quantization": "gptq_marlin", **GROUPS_OF_64}, "fp16", (4 + 20 / 64) / 8),
-        ({"quantization": "gptq", "config.quantization_config.group_size": -1}, "fp16", 0.5),
-        ({"config.quantization_config.bits": 8, "quantization": "gptq"}, "fp16", (8 + 24 / 128) / 8),
-        ({"config.quantization_config.bits": 8, "quantization": "compressed-tensors"}, "fp16", 1.0),
-        ({"quantization": "mxfp4"}, "bf16", 0.53125),
-        ({"weights_bytes": 8_029_995_008}, "bf16", 1.0),
+        ({}, {}, "bf16", 2.0),
+        ({}, {}, "fp32", 4.0),
+        ({}, {}, "fp8", 1.0),
+        ({"quantization": "awq"}, {}, "fp16", (4 + 20 / 128) / 8),
+        ({"quantization": "awq"}, GROUPS_OF_64 | {"quantization_config.zero_point": False}, "fp16", 4.25 / 8),
+        ({"quantization": "gptq_marlin"}, GROUPS_OF_64 | {"quantization_config.sym": True}, "fp16", 4.25 / 8),
+        ({"quantization": "gptq_marlin"}, GROUPS_OF_64, "fp16", (4 + 20 / 64) / 8),
+        ({"quantization": "gptq"}, {"quantization_config.group_size": -1}, "fp16", 0.5),
+        ({"quantization": "gptq"}, {"quantization_config.bits": 8}, "fp16", (8 + 24 / 128) / 8),
+        ({"quantization": "compressed-tensors"}, {"quantization_config.bits": 8}, "fp16", 1.0),
+        ({"quantization": "mxfp4"}, {}, "bf16", 0.53125),
+        ({"weights_bytes": 8_029_995_008}, {}, "bf16", 1.0),
     ],
 )
-def test_bytes_of_a_weight(facts: dict[str, Fact], dtype: str, bytes_each: float) -> None:
-    assert size(LLAMA_8B, dtype=dtype, **facts).bytes_per_parameter == pytest.approx(bytes_each)
+def test_bytes_of_a_weight(facts: dict[str, Fact], config: dict[str, Fact], dtype: str, bytes_each: float) -> None:
+    assert size(LLAMA_8B | config, dtype=dtype, **facts).bytes_per_parameter == pytest.approx(bytes_each)
 
 
 @pytest.mark.parametrize(

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import RooflineView
     from llmtop.model import Fact
 
-FACTS: dict[str, Fact] = {
-    "config.hidden_size": 4096,
-    "config.num_hidden_layers": 32,
-    "config.num_attention_heads": 32,
-    "config.num_key_value_heads": 8,
-    "config.intermediate_size": 14336,
-    "config.vocab_size": 128256,
-    "config.tie_word_embeddings": False,
+CONFIG: dict[str, Fact] = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
 }
 ACTIVE = 7_504_658_432
-TARGET = Target(7, 7, "vllm", "vLLM", (), model="m", dtype="bfloat16", gpus=(0, 1), facts=FACTS)
+TARGET = Target(7, 7, "vllm", "vLLM", (), model="m", dtype="bfloat16", gpus=(0, 1), config=CONFIG)
 H100: dict[str, Fact] = {"name": "NVIDIA H100 80GB HBM3", "bus_width_bits": 5120, "max_memory_mhz": 2619}
 A100: dict[str, Fact] = {"name": "NVIDIA A100-SXM4-80GB", "bus_width_bits": 5120, "max_memory_mhz": 1593}
 DRAM_PEAK = 5120 / 8 * 2619e6 * 2
@@ -280,6 +280,6 @@ def test_a_mean_of_less_than_half_a_request_is_no_batch(running: float, now: str
 
 
 def test_without_the_models_size_there_are_no_ghosts() -> None:
-    assert not server_roofline(trace_of([DECODE, DECODE]), replace(TARGET, facts={})).ghosts
+    assert not server_roofline(trace_of([DECODE, DECODE]), replace(TARGET, config={})).ghosts
     assert not server_roofline(trace_of([DECODE, DECODE]), None).ghosts
     assert server_roofline(trace_of([]), TARGET).why_not is not None

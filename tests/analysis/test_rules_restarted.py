@@ -7,20 +7,29 @@ from dataclasses import replace
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules import restarted
-from llmtop.model import NS_PER_S, Finding, Mark, Series, Severity, Trace
+from llmtop.model import NS_PER_S, Finding, Mark, MarkKind, ProcessEnd, Restart, Series, Severity, Trace
 from llmtop.vocabulary import EndpointAnswer
 from tests.analysis.verdict_scenes import ALIVE
 
 
 def said(
-    *, ended: str = "killed by SIGKILL", ago_s: int = 40, answers_after_s: float | None = 7.0, has_end: bool = True
+    *,
+    ended: str = "killed by SIGKILL",
+    is_regular: bool = False,
+    ago_s: int = 40,
+    answers_after_s: float | None = 7.0,
+    has_end: bool = True,
 ) -> list[Finding]:
     """Of a server that ended `ago_s` before now and came anew five seconds later."""
     trace = ALIVE.trace()
     end, anew = trace.end_ns - ago_s * NS_PER_S, trace.end_ns - (ago_s - 5) * NS_PER_S
-    marks = [Mark(anew, "server", "process:9", "vLLM has been started anew: pid 5 is now pid 9", Severity.WARNING)]
+    again_said, who = "has been started anew: pid 5 is now pid 9", "APIServer (pid 5)"
+    marks = [Mark(anew, MarkKind.SERVER, "process:9", again_said, Severity.WARNING, "vLLM", Restart(5))]
     if has_end:
-        marks.insert(0, Mark(end, "process", "process:5", f"APIServer (pid 5) exited: {ended}", Severity.ERROR))
+        how = ProcessEnd(5, ended, is_regular)
+        marks.insert(0, Mark(end, MarkKind.PROCESS, "process:5", f"exited: {ended}", Severity.ERROR, who, how))
+        others = ProcessEnd(6, "exit code 3", is_regular=False)
+        marks.insert(1, Mark(end, MarkKind.PROCESS, "process:6", "exited: exit code 3", Severity.ERROR, about=others))
     again = [] if answers_after_s is None else [(anew + int(answers_after_s * NS_PER_S), float(EndpointAnswer.METRICS))]
     answers = Series.of(
         ids.endpoint(1), v.ENDPOINT_ANSWER, "GET", [(end - NS_PER_S, float(EndpointAnswer.METRICS)), *again]
@@ -39,7 +48,7 @@ def test_a_server_that_was_killed_and_came_back() -> None:
 
 
 def test_one_that_was_told_to_end_is_information() -> None:
-    assert [one.severity for one in said(ended="ended by SIGTERM")] == [Severity.INFO]
+    assert [one.severity for one in said(ended="ended by SIGTERM", is_regular=True)] == [Severity.INFO]
 
 
 def test_one_that_has_not_answered_yet_says_so() -> None:

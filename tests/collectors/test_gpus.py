@@ -15,7 +15,7 @@ from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.gpus import GpuCollector, checks
-from llmtop.model import NS_PER_S, Trace, TrackId, Unknown, What
+from llmtop.model import NS_PER_S, MarkKind, Trace, TrackId, Unknown, What
 from tests.collectors.nvml_looks import Clock, values, wait_until
 from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
@@ -81,7 +81,7 @@ def test_loading_that_hangs_is_named(fake_nvml: FakeNvml, monkeypatch: pytest.Mo
     (missing,) = trace.missing
     assert missing.what == "nvml"
     assert missing.why.reason.startswith("hung: loading libnvidia-ml.so.1 has not ended for ")
-    assert [mark.kind for mark in trace.marks] == ["stuck"]
+    assert [mark.kind for mark in trace.marks] == [MarkKind.STUCK]
     assert gpus.poll().marks == (), "said once"
 
 

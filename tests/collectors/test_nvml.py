@@ -17,7 +17,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.gpus import checks
 from llmtop.collectors.nvml import gpm as nvml_gpm
 from llmtop.collectors.nvml.collector import NvmlCollector
-from llmtop.model import Mark, Metric, Origin, Severity, Trace, TrackKind, Unknown
+from llmtop.model import Mark, MarkKind, Metric, Origin, Severity, Trace, TrackKind, Unknown
 from llmtop.session import Recorder, Session
 from tests.collectors.nvml_looks import (
     NO_TRUE_CLOCK,
@@ -238,8 +238,8 @@ def test_a_lost_gpu_keeps_its_index_and_the_others_go_on(machine: FakeNvml, cloc
         assert set(values(trace, ids.gpu(1)).values()) == {None}
         assert values(trace, ids.gpu_process(ids.gpu(1), 4242)) == {"gpu_process.memory": None}
         assert values(trace, ids.gpu(2))["gpu.dram"] == 84.3
-        text = "GPU 1: the GPU is lost: it has fallen off the bus"
-        assert trace.marks == (Mark(clock.now_ns, "gpu-lost", "gpu:1", text, Severity.ERROR),)
+        text = "the GPU is lost: it has fallen off the bus"
+        assert trace.marks == (Mark(clock.now_ns, MarkKind.GPU_LOST, "gpu:1", text, Severity.ERROR, "GPU 1:"),)
         clock.advance(0.25)
         again = collector.poll()
         assert (again.marks, values(again, ids.gpu(1))) == ((), {})
@@ -256,7 +256,7 @@ def test_a_lost_gpu_is_found_when_it_returns(machine: FakeNvml, clock: Clock) ->
         machine.set_gpu(1, lost=None)
         clock.advance(5)
         back = collector.poll()
-        assert [(mark.kind, mark.track) for mark in back.marks] == [("gpu-back", "gpu:1")]
+        assert [(mark.kind, mark.track) for mark in back.marks] == [(MarkKind.GPU_BACK, "gpu:1")]
         assert values(back, ids.gpu(1))["gpu.util"] == 97
         assert reasons(back)["gpu:1/gpm"] == "the first GPM window is not over yet"
         clock.advance(0.25)

@@ -14,7 +14,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_rate, latest
-from llmtop.model import NS_PER_S, Origin, Trace, TrackId, TrackKind, Unknown, What
+from llmtop.model import NS_PER_S, MarkKind, Origin, Trace, TrackId, TrackKind, Unknown, What
 from llmtop.session import Session
 from tests.collectors.nvml_looks import nvml_collector, wait_until
 from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, UNKNOWN
@@ -71,7 +71,7 @@ def now(trace: Trace, track: TrackId, metric: Metric) -> float | str:
     return value.reason if isinstance(value, Unknown) else value
 
 
-def kinds(trace: Trace) -> set[str]:
+def kinds(trace: Trace) -> set[MarkKind]:
     return {mark.kind for mark in trace.marks}
 
 
@@ -80,11 +80,11 @@ def test_a_gpu_is_lost_and_comes_back(machine: FakeNvml, watch: Watch) -> None:
     watch.session.start()
     watch.until_all_work(gpus=3)
     machine.set_gpu(1, lost=1)
-    lost = watch.until(lambda trace: "gpu-lost" in kinds(trace))
+    lost = watch.until(lambda trace: MarkKind.GPU_LOST in kinds(trace))
     assert now(lost, ids.gpu(1), v.GPU_POWER) == "the GPU is lost: it has fallen off the bus"
     assert [track.id for track in lost.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1", "gpu:2"]
     machine.set_gpu(1, lost=None)
-    watch.until(lambda trace: "gpu-back" in kinds(trace))
+    watch.until(lambda trace: MarkKind.GPU_BACK in kinds(trace))
     watch.until_all_work(gpus=3)
 
 
@@ -104,7 +104,7 @@ def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -
     watch.session.start()
     watch.until_all_work(gpus=2)
     machine.set(fail_everything=code)
-    dead = watch.until(lambda trace: trace.why_missing(What("nvml")) is not None and "gpu-lost" in kinds(trace))
+    dead = watch.until(lambda trace: trace.why_missing(What("nvml")) is not None and MarkKind.GPU_LOST in kinds(trace))
     why = dead.why_missing(What("nvml"))
     assert why is not None
     assert why.remedy
@@ -118,7 +118,7 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     watch.session.start()
     watch.until_all_work()
     machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1.2})
-    hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    hung = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     why = hung.why_missing(What("gpu:0"))
     assert why is not None
     assert why.reason.startswith("hung: nvmlDeviceGetPowerUsage has not returned for ")
@@ -127,7 +127,7 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     assert "gpu:0" in hung.tracks
     machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": None})
     back = watch.until(lambda trace: now(trace, ids.gpu(0), v.GPU_TEMPERATURE_MEMORY) == 50)
-    assert "GPU 0 answers again after" in [mark.text[:25] for mark in back.marks if mark.kind == "gpu-back"]
+    assert "GPU 0 answers again after" in [mark.text[:25] for mark in back.marks if mark.kind == MarkKind.GPU_BACK]
     watch.until_all_work()
 
 
@@ -140,14 +140,14 @@ def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, fun
     watch.session.start()
     watch.until_all_work(gpus=4)
     machine.set_gpu(2, **{f"hang.{function}": 3})
-    hung = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    hung = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     others = (ids.gpu(0), ids.gpu(1), ids.gpu(3))
     newest = [hung.series[track, v.GPU_DRAM.name].times[-1] for track in others]
     watch.until(lambda trace: all(trace.series[o, v.GPU_DRAM.name].times[-1] > max(newest) for o in others))
     trace = watch.until_all_work(gpus=2)
     assert trace.why_missing(What("nvml")) is None
     assert str(now(trace, ids.gpu(2), v.GPU_DRAM)).startswith("hung: nvml")
-    assert [mark.track for mark in trace.marks if mark.kind == "gpu-hung"] == ["gpu:2"]
+    assert [mark.track for mark in trace.marks if mark.kind == MarkKind.GPU_HUNG] == ["gpu:2"]
 
 
 def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> None:
@@ -155,7 +155,7 @@ def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> Non
     machine.set_gpu(1, **{"hang.nvmlDeviceGetName": 3})
     watch.session.start()
     watch.until_all_work(gpus=1)
-    trace = watch.until(lambda trace: "gpu-hung" in kinds(trace))
+    trace = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     assert [track.id for track in trace.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1"], "it has its row"
     assert now(trace, ids.gpu(0), v.GPU_DRAM) == 84.3
 

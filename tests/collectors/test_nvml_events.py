@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmtop.collectors import kernel_log
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.xid import XIDS, Action, xid
-from llmtop.model import Severity, What
+from llmtop.model import MarkKind, Severity, What, XidReport
 from tests.collectors.nvml_looks import Clock, nvml_collector, reasons
 from tests.fake_nvml.build import NOT_SUPPORTED
 
@@ -91,6 +91,10 @@ def test_an_event_and_its_messages_are_one_mark(
         "XID 13: a kernel raised an exception: bad address or instruction; restart the program "
         "(pid 505, c; Graphics SM Warp Exception on (GPC 1, TPC 3, SM 0): Misaligned Address)"
     )
+    said = "pid 505, c; Graphics SM Warp Exception on (GPC 1, TPC 3, SM 0): Misaligned Address"
+    assert mark.about == XidReport(
+        13, f"a kernel raised an exception: bad address or instruction ({said})", "restart the program"
+    )
 
 
 @pytest.mark.parametrize("first", ["event", "log"])
@@ -127,7 +131,7 @@ def test_an_xid_of_an_unknown_gpu_is_told_all_the_same(watcher: NvmlCollector, c
 def test_a_mig_instances_xid_is_on_the_gpu(machine: FakeNvml, watcher: NvmlCollector, clock: Clock) -> None:
     machine.set_gpu(0, event_type=0x2000, xid_count=1, xid_instance=3)
     (mark,) = next_marks(watcher, clock)
-    assert (mark.kind, mark.track) == ("gpu-event", "gpu:0/mig:3")
+    assert (mark.kind, mark.track) == (MarkKind.GPU_EVENT, "gpu:0/mig:3")
     assert mark.text == "poisoned data was used; every program is at risk"
 
 

@@ -16,7 +16,7 @@ from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, Witnesses
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
-from llmtop.model import Metric, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown, What
+from llmtop.model import Metric, ProcessEnd, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown, What
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Recorder
 from llmtop.vocabulary import ThreadCause
@@ -217,6 +217,7 @@ def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
     assert [(mark.severity, mark.text) for mark in trace.marks] == [
         (Severity.ERROR, f"main (pid {program.pid}) exited: killed by SIGKILL")
     ]
+    assert trace.marks[0].about == ProcessEnd(program.pid, "killed by SIGKILL", is_regular=False)
     for one in (trace, after):
         why = one.why_missing(What("proc"))
         assert why is not None

@@ -16,7 +16,7 @@ from llmtop.collectors.tracing.collector import (
     modes,
 )
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
-from llmtop.model import Issue, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown, What
+from llmtop.model import Issue, MarkKind, Metric, Missing, Origin, Reading, Severity, Target, Trace, Unknown, What
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,7 +99,7 @@ def test_one_that_cannot_run_is_passed_over_and_named() -> None:
     assert missing(first) == missing(second) == {"tracer": said}
     said = "bpftrace looks into the kernel in place of bcc (bcc cannot be imported)"
     assert first.issues == (Issue(Severity.INFO, "tracer-fallback", said),)
-    assert [(mark.kind, mark.text) for mark in first.marks] == [("tracer", said)]
+    assert [(mark.kind, mark.text) for mark in first.marks] == [(MarkKind.TRACER, said)]
     assert (second.issues, second.marks) == ((), ())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.errors import SeveralServersError, TargetError
-from llmtop.model import Target
+from llmtop.model import Restart, Target
 from llmtop.servers.follow import SEARCH_NS, Follower, Move
 from llmtop.servers.launch import Launched
 from llmtop.servers.recognise import find_target
@@ -94,6 +94,7 @@ def test_a_restart_on_the_same_port_is_followed(programs: Programs, port: int) -
     assert move.target.root_pid == new
     assert move.target.model == "another"
     assert f"pid {old} is now pid {new}" in move.said
+    assert move.restart == Restart(old)
 
 
 def test_another_kind_of_server_on_the_port_is_not_followed(programs: Programs, port: int) -> None:
@@ -234,4 +235,4 @@ def test_what_a_containers_client_has_started_is_in_a_file_system_of_its_own(
         eventually(lambda: find_target(inside).ports == (other,), "its port")
         [move] = seen(follower)
     assert move.target.root_pid == inside
-    assert move.said == f"vLLM (pid {inside}) has been started"
+    assert move.said == f"(pid {inside}) has been started"

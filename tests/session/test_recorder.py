@@ -16,6 +16,7 @@ from llmtop.model import (
     NS_PER_S,
     Issue,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
@@ -164,7 +165,7 @@ def test_ended_track_takes_its_series_with_it() -> None:
 
 def test_marks_older_than_the_window_are_left_out() -> None:
     recorder = Recorder(LIVE, window_s=5)
-    recorder.append("nvml", Trace(LIVE, 1, 1, marks=(Mark(NS_PER_S, "xid", "gpu:0", "XID 13"),)))
+    recorder.append("nvml", Trace(LIVE, 1, 1, marks=(Mark(NS_PER_S, MarkKind.XID, "gpu:0", "XID 13"),)))
     recorder.append("nvml", poll(3))
     assert len(recorder.freeze().marks) == 1
     recorder.append("nvml", poll(30))

@@ -11,11 +11,12 @@ from llmtop import ids
 from llmtop.collectors.base import Collector
 from llmtop.model import (
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Origin,
     Reading,
-    Severity,
+    Restart,
     Stack,
     Target,
     Trace,
@@ -44,8 +45,8 @@ class OfServer(FakeCollector):
         self.asked[what] = wanted
 
     def last_words(self) -> tuple[Mark, ...]:
-        text = f"APIServer (pid {self.pid}) exited: exit code 3"
-        return (Mark(time.monotonic_ns(), "process", f"process:{self.pid}", text),)
+        who = f"APIServer (pid {self.pid})"
+        return (Mark(time.monotonic_ns(), MarkKind.PROCESS, f"process:{self.pid}", "exited: exit code 3", subject=who),)
 
     def poll(self) -> Trace:
         now = time.monotonic_ns()
@@ -100,7 +101,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     session.ask(What("python"), True)
     session.start()
     until(news, lambda: session.trace().get(ENDPOINT, TOKENS) is not None)
-    session.retarget(Move(target(2), "vLLM has been started anew: pid 1 is now pid 2", Severity.WARNING))
+    session.retarget(Move(target(2), "has been started anew: pid 1 is now pid 2", restart=Restart(1)))
     before = host.polls
     until(
         news,
@@ -129,6 +130,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
         "APIServer (pid 1) exited: exit code 3",  # which came after its last poll
         "vLLM has been started anew: pid 1 is now pid 2",
     ]
+    assert [mark.about for mark in trace.marks if mark.about] == [Restart(1)]
 
 
 def test_more_that_is_known_of_the_same_server_exchanges_nothing() -> None:

@@ -9,7 +9,7 @@ from typing import Self
 
 from llmtop import ids
 from llmtop.collectors.nvml.gpm import MIN_WINDOW_NS
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, TrackId, Unknown, What
+from llmtop.model import NS_PER_S, MarkKind, Metric, Origin, Reading, Trace, TrackId, Unknown, What
 from llmtop.session import SECOND_LOOK_S, Session
 
 BEAT = Metric("test.beat", "1")
@@ -228,7 +228,7 @@ def test_a_collector_that_hangs_is_said_to_and_its_last_reading_is_over() -> Non
     assert series is not None
     assert [value for _, value in series] == [1.0, None]
     assert series.last_t_ns == trace.end_ns == clock.now_ns
-    assert [mark.kind for mark in session.trace().marks] == ["stuck"], "said once"
+    assert [mark.kind for mark in session.trace().marks] == [MarkKind.STUCK], "said once"
     collector.released.set()
     assert news.acquire(timeout=DEADLINE_S)
     session.stop()

@@ -14,6 +14,7 @@ from llmtop.model import (
     NS_PER_S,
     Fact,
     Mark,
+    MarkKind,
     Metric,
     Missing,
     Series,
@@ -24,6 +25,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
     What,
+    XidReport,
 )
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
@@ -445,13 +447,20 @@ async def test_zoomed_gpus_show_facts_and_processes(size: tuple[int, int]) -> No
 # -- the event log ---------------------------------------------------------------------------------------------
 
 NO_PREEMPTIONS = Scene(values={"server.preemptions": None})
-XID = "XID 79: the GPU has fallen off the bus; drain and restart the machine"
+XID = XidReport(79, "the GPU has fallen off the bus", "drain and restart the machine")
 
 
 def with_events(app: LiveApp) -> None:
     marks = (
-        Mark(START_NS + 60 * NS_PER_S, "xid", "gpu:0", XID, Severity.ERROR),
-        Mark(START_NS + 70 * NS_PER_S, "process", "process:4300", "EngineCore (pid 4300) exited", Severity.ERROR),
+        Mark(START_NS + 60 * NS_PER_S, MarkKind.XID, "gpu:0", "XID 79: it has gone", Severity.ERROR, about=XID),
+        Mark(
+            START_NS + 70 * NS_PER_S,
+            MarkKind.PROCESS,
+            "process:4300",
+            "exited",
+            Severity.ERROR,
+            "EngineCore (pid 4300)",
+        ),
     )
     session_of(app).now = replace(session_of(app).now, marks=marks)
 

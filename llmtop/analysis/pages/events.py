@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
-from llmtop.model import NS_PER_S, Mark, Series, Severity, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, Trace, TrackId, TrackKind, Unknown, XidReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -208,39 +207,19 @@ def _of_server(trace: Trace, track: Track) -> Iterator[Event]:
 
 # Marks
 
-_XID = re.compile(
-    r"(?P<what>XID \d+)(?:: (?P<meaning>.*?)(?:; (?P<action>.*?))?(?P<said> \(.*\))?(?P<times>, \d+ times)?)?"
-)
-"""What the collector writes: "XID 13: meaning; action (process; the driver's words), 3 times"."""
-_PROCESS = re.compile(r".* \(pid \d+\)(?= )")
-"""How what happened to one process begins: "EngineCore (pid 4300) exited"."""
-_XID_HELP = "look the code up in NVIDIA's XID catalogue"
 _ACTIONS = {
-    "gpu-lost": "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
-    "gpu-hung": "sudo dmesg | grep -iE 'nvrm|xid' says why; it goes on by itself when the driver's call returns",
-    "stuck": "it goes on by itself; of a driver that hangs, sudo dmesg says more",
-}
-_WHAT = {
-    "gpu-lost": "GPU lost",
-    "gpu-back": "GPU back",
-    "gpu-hung": "GPU hangs",
-    "stuck": "collector hangs",
-    "gpu-event": "GPU event",
+    MarkKind.GPU_LOST: "sudo dmesg | grep -iE 'nvrm|xid' says why; nvidia-smi -q shows what the driver still knows",
+    MarkKind.GPU_HUNG: "sudo dmesg | grep -iE 'nvrm|xid' says why; it goes on by itself when the driver's call returns",
+    MarkKind.STUCK: "it goes on by itself; of a driver that hangs, sudo dmesg says more",
 }
 
 
 def _of_mark(trace: Trace, mark: Mark) -> Event:
-    where = _where(trace, mark.track)
-    if mark.kind == "process" and (named := _PROCESS.match(mark.text)):
-        where = named[0]  # its track has gone with it
-    if mark.kind == "xid" and (xid := _XID.fullmatch(mark.text)):
-        meaning = "".join(xid[part] or "" for part in ("meaning", "said", "times"))
-        action = xid["action"] or ("" if meaning else _XID_HELP)
-        return Event(mark.t_ns, where, xid["what"], meaning, action, mark.severity)
-    what = _WHAT.get(mark.kind, mark.kind)
-    meaning = mark.text.removeprefix(where).lstrip(": ") if mark.text != what else ""
-    is_good = mark.severity is Severity.INFO
-    return Event(mark.t_ns, where, what, meaning, "" if is_good else _ACTIONS.get(mark.kind, ""), mark.severity)
+    where = mark.subject.removesuffix(":") or _where(trace, mark.track)
+    if isinstance(xid := mark.about, XidReport):
+        return Event(mark.t_ns, where, f"XID {xid.code}", xid.meaning, xid.action, mark.severity)
+    action = "" if mark.severity is Severity.INFO else _ACTIONS.get(mark.kind, "")
+    return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
 
 
 def _where(trace: Trace, track_id: str) -> str:

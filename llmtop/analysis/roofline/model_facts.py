@@ -1,6 +1,6 @@
 """How large a served model is: parameters, bytes per step and per cached token, by arithmetic on its config.json.
 
-What `llmtop.servers` could read of the configuration stands in `Target.facts` as "config.<key>", and the size of the
+What `llmtop.servers` could read of the configuration stands in `Target.config`, and the size of the
 weight files as "weights_bytes". The arithmetic leaves out norms and biases, less than 0.1 % of a large model; it is
 tested against the published counts of Llama, Qwen, Mixtral, gpt-oss and DeepSeek models.
 """
@@ -107,11 +107,10 @@ def model_size(target: Target | None) -> ModelSize | Unknown:
     """The size of a target's model: from its configuration, else from the size in its name ("8B", "30B-A3B")."""
     if target is None:
         return Unknown("no server is attached", "llmtop --attach PID")
-    config = {key.removeprefix("config."): value for key, value in target.facts.items() if key.startswith("config.")}
-    if not config:
+    if not target.config:
         return _size_by_name(target)
-    bits = _stored_bits(target, config)
-    return bits if isinstance(bits, Unknown) else _size_by_config(target, config, bits)
+    bits = _stored_bits(target)
+    return bits if isinstance(bits, Unknown) else _size_by_config(target, bits)
 
 
 def decode_intensity(size: ModelSize, batch: float, kv_bytes: float = 0.0) -> float:
@@ -126,7 +125,8 @@ def decode_intensity(size: ModelSize, batch: float, kv_bytes: float = 0.0) -> fl
     return 2 * size.active * batch / (size.weight_bytes_per_step(batch) + activations + kv_bytes)
 
 
-def _size_by_config(target: Target, config: Mapping[str, Fact], bits: float) -> ModelSize | Unknown:
+def _size_by_config(target: Target, bits: float) -> ModelSize | Unknown:
+    config = target.config
     odd = next((key for key in config if _NOT_ATTENTION.search(key)), None)
     if odd is not None:
         return Unknown(f"the model's layers are not all attention ({odd}): its size is not computed")
@@ -230,8 +230,9 @@ def _grouped_bits(bits: float, config: Mapping[str, Fact]) -> float:
     return bits if size < 0 else bits + (_SCALE_BITS + (0.0 if is_symmetric else bits)) / size
 
 
-def _stored_bits(target: Target, config: Mapping[str, Fact]) -> float | Unknown:
+def _stored_bits(target: Target) -> float | Unknown:
     """Bits of a stored weight, by quantization, else by dtype."""
+    config = target.config
     given = _count(config, "quantization_config.bits")
     quantization = target.facts.get("quantization")
     is_grouped = isinstance(quantization, str) and any(word in quantization.lower() for word in _GROUPED)
@@ -266,7 +267,7 @@ def _size_by_name(target: Target) -> ModelSize | Unknown:
         return _NO_CONFIG
     files = target.facts.get("weights_bytes")
     total, active = float(match[1]) * 1e9, float(match[2] or match[1]) * 1e9
-    bits = files * 8 / total if isinstance(files, int) and files > 0 and total else _stored_bits(target, {})
+    bits = files * 8 / total if isinstance(files, int) and files > 0 and total else _stored_bits(target)
     if isinstance(bits, Unknown):
         return bits
     if not 0 < active <= total:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.server.fault import for_s
-from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind
+from llmtop.model import NS_PER_S, Finding, ProcessEnd, Restart, Severity, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Mark
@@ -19,26 +18,24 @@ source = "Linux, proc(5), pidfd_open(2)"
 
 RECENT_NS = 300 * NS_PER_S
 """So long it is worth a line: caches are cold, counters and percentiles are of the new one only."""
-_ANEW = re.compile(r"pid (\d+) is now pid (\d+)")
-_REGULAR = re.compile(r"exit code 0\b|SIGTERM|SIGINT|SIGHUP")
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """The newest mark that says so; how the old one ended is told by the mark of its end."""
     for mark in reversed(trace.marks):
-        found = _ANEW.search(mark.text)
-        if found and trace.end_ns - mark.t_ns <= RECENT_NS:
-            yield _finding(trace, mark, _end_of(trace, found[1], mark.t_ns))
+        if isinstance(mark.about, Restart) and trace.end_ns - mark.t_ns <= RECENT_NS:
+            yield _finding(trace, mark, _end_of(trace, mark.about.old_pid, mark.t_ns))
             return
 
 
 def _finding(trace: Trace, anew: Mark, end: Mark | None) -> Finding:
-    how = "" if end is None else end.text.partition("exited: ")[2]
+    ended = end.about if end is not None and isinstance(end.about, ProcessEnd) else None
+    how = f"{ended.how}" if ended is not None and not isinstance(ended.how, Unknown) else ""
     lines = (f"{end.text} (/proc, pidfd)",) if end is not None else ()
     return Finding(
         rule=id,
-        severity=Severity.INFO if _REGULAR.search(how) else Severity.WARNING,
-        subject=anew.text.partition(" has been")[0],
+        severity=Severity.INFO if ended is not None and ended.is_regular else Severity.WARNING,
+        subject=anew.subject,
         message=f"restarted {for_s(anew.t_ns, trace.end_ns)} ago{_down(trace, anew, end)}"
         + (f", {how}" if how else ", how the one before ended is not known"),
         evidence=(*lines, f"{anew.text} (/proc)"),
@@ -60,6 +57,10 @@ def _down(trace: Trace, anew: Mark, end: Mark | None) -> str:
     return ", has not answered yet" if again is None else f", was down {for_s(began.t_ns, again)}{least}"
 
 
-def _end_of(trace: Trace, pid: str, before_ns: int) -> Mark | None:
-    ends = (mark for mark in trace.marks if f"(pid {pid}) exited" in mark.text and mark.t_ns <= before_ns)
+def _end_of(trace: Trace, pid: int, before_ns: int) -> Mark | None:
+    ends = (
+        mark
+        for mark in trace.marks
+        if isinstance(mark.about, ProcessEnd) and mark.about.pid == pid and mark.t_ns <= before_ns
+    )
     return max(ends, key=lambda mark: mark.t_ns, default=None)

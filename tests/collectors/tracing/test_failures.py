@@ -14,7 +14,7 @@ from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS
-from llmtop.model import Unknown
+from llmtop.model import MarkKind, Unknown
 from tests.collectors.tracing.collecting import (
     Clock,
     Watch,
@@ -89,7 +89,7 @@ def test_programs_that_a_server_starts_are_no_change_of_it() -> None:
         program.start()
         assert program._line() == "done"
         watch.until(lambda _: watch.values(ids.process(program.pid), "syscall.count|write"))
-    assert not [mark for mark in watch.marks if mark.kind == "exec"]
+    assert not [mark for mark in watch.marks if mark.kind is MarkKind.EXEC]
 
 
 CROWD = """
@@ -195,7 +195,7 @@ def test_a_helper_that_dies_is_said_and_no_counter_jumps_back(workload: Path) ->
         assert values.count(None) == 1, "the time without probes is a gap"
         counts = [value for value in values if value is not None]
         assert counts == sorted(counts), one
-    assert [mark.kind for mark in watch.marks] == ["probes ended", "probes back"]
+    assert [mark.kind for mark in watch.marks] == [MarkKind.PROBES_ENDED, MarkKind.PROBES_BACK]
     assert watch.marks[0].text == "it was ended by SIGKILL; it is started again in 30 seconds"
 
 
@@ -218,7 +218,7 @@ def test_a_helper_that_hangs_is_said_and_replaced(workload: Path) -> None:
         assert not Path(f"/proc/{helper}").exists()
         clock.forward(31)
         watch.until_ready()
-    assert [mark.kind for mark in watch.marks] == ["probes ended", "probes back"]
+    assert [mark.kind for mark in watch.marks] == [MarkKind.PROBES_ENDED, MarkKind.PROBES_BACK]
 
 
 def test_a_helper_that_always_dies_early_is_given_up(

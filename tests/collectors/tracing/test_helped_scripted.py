@@ -15,7 +15,7 @@ from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
-from llmtop.model import NS_PER_S, Issue, Mark, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
+from llmtop.model import NS_PER_S, Issue, Mark, MarkKind, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
 
 ROOT, WORKER, CHILD, STRANGER = 4_300_001, 4_300_002, 4_300_003, 4_300_009
 START_NS = 1000 * NS_PER_S
@@ -246,7 +246,7 @@ def test_a_helper_that_never_begins_to_look_is_ended_after_a_minute(stage: Stage
     assert missing(trace) == {"tracer": f"the helper ended: {how} (it is started again in 30 seconds)"}
     assert trace.marks == (
         Mark(
-            stage.now_ns, "probes ended", ids.SELF, f"{how}; it is started again in 30 seconds", Severity.WARNING
+            stage.now_ns, MarkKind.PROBES_ENDED, ids.SELF, f"{how}; it is started again in 30 seconds", Severity.WARNING
         ),
     )  # fmt: skip
     assert (stage.helper.is_killed, stage.helper.is_closed, collector.is_starting) == (True, True, False)
@@ -276,7 +276,7 @@ def test_one_that_ends_is_started_again_after_half_a_minute(stage: Stage, collec
     trace = end(stage, collector, "oh\x1b no")
     assert list(missing(trace)) == ["tracer"], "what it had to say of its parts is over"
     assert {one.value for one in trace.readings if one.track == ids.process(WORKER)} == {None}
-    assert [one.kind for one in trace.marks] == ["probes ended"]
+    assert [one.kind for one in trace.marks] == [MarkKind.PROBES_ENDED]
     stage.wait(29.999)
     collector.poll()
     assert len(stage.scripts) == 1
@@ -285,7 +285,7 @@ def test_one_that_ends_is_started_again_after_half_a_minute(stage: Stage, collec
     assert len(stage.scripts) == 2
     stage.wait(2)
     back = say(stage, collector, READY, sample(START_NS + 40 * NS_PER_S, **calls))
-    assert back.marks == (Mark(stage.now_ns, "probes back", ids.SELF, "the helper looks again"),)
+    assert back.marks == (Mark(stage.now_ns, MarkKind.PROBES_BACK, ids.SELF, "the helper looks again"),)
     counts = [one.value for one in back.readings if one.metric.name == "syscall.count|read"]
     assert counts == [5, 10]
     assert say(stage, collector, READY).marks == ()
@@ -438,8 +438,8 @@ def test_a_process_that_became_another_program_is_marked(stage: Stage, ebpf: Ebp
     stage.started[CHILD] = 13
     trace = say(stage, ebpf, sample(**TOLD | {"renewed": [ROOT, WORKER, CHILD, STRANGER], "born": [CHILD]}))
     assert trace.marks == (
-        Mark(START_NS, "exec", ids.process(ROOT), f"ro␛ot (pid {ROOT}) runs as another program now"),
-        Mark(START_NS, "exec", ids.process(WORKER), f"it (pid {WORKER}) runs as another program now"),
+        Mark(START_NS, MarkKind.EXEC, ids.process(ROOT), "runs as another program now", subject=f"ro␛ot (pid {ROOT})"),
+        Mark(START_NS, MarkKind.EXEC, ids.process(WORKER), "runs as another program now", subject=f"it (pid {WORKER})"),
     )
     trace = say(stage, ebpf, sample(**TOLD | {"renewed": [CHILD]}))
     assert [one.text for one in trace.marks] == [f"p{CHILD} (pid {CHILD}) runs as another program now"]
