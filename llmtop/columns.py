@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_Name = TypeVar("_Name", bound=str)
 LONG = 20_000
 """Rows from which on NumPy saves more than its import takes, 0.1 s."""
 _SOME = 50
@@ -192,3 +193,19 @@ def total(column: array[float]) -> float:
 
     values = np.frombuffer(column, np.float64)
     return math.fsum(values[~np.isnan(values)].tolist())
+
+
+def indexed(keys: array[int], name_of: Callable[[int], _Name]) -> tuple[tuple[_Name, ...], array[int]]:
+    """Replace keys by indices into the distinct names they stand for."""
+    names: dict[_Name, int] = {}
+    index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in first_rows(keys)}
+    return tuple(names), replaced(keys, index_by_key)
+
+
+def shifted(column: array[int], by: int) -> array[int]:
+    """Each value plus a number."""
+    if len(column) < LONG:
+        return array("q", (value + by for value in column))
+    import numpy as np
+
+    return array("q", (np.frombuffer(column, np.int64) + by).tobytes())

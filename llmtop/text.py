@@ -162,3 +162,18 @@ def range_name(text: str) -> str:
     'hook of #'
     """
     return _COUNTER.sub("#", _ADDRESS.sub("#", _OF_PYTORCH.sub("", text)))
+
+
+_LONGEST_NAME = 20_000
+"""Names of tens of kilobytes exist."""
+
+
+def base_name(name: str) -> str:
+    """The function in a demangled name, without its return type, namespaces, template and call arguments.
+
+    >>> base_name("void at::native::<unnamed>::sort<int, 4>(float *)")
+    'sort'
+    """
+    head = re.sub(r"<unnamed>|\(anonymous namespace\)", "_", name[:_LONGEST_NAME])
+    opened = re.split(r"[<(]", head, maxsplit=1)[0].strip()
+    return opened.split(" ")[-1].split("::")[-1] or name[:40]

@@ -41,6 +41,7 @@ CUDA_CALLS: Final = What("CUDA calls")
 OS_CALLS: Final = What("OS calls")
 CPU_SCHEDULING: Final = What("CPU scheduling")
 CPU_SAMPLES: Final = What("CPU samples")
+SHAPES: Final = What("shapes")
 SERIES: Final = What("series")
 # What counters tell of a kernel.
 BOUND: Final = What("bound")

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
-from llmtop.columns import are_at_most, first_rows, in_order, integers, is_long, replaced
+from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
 from llmtop.parsers.lazy import GrowingTracks
 from llmtop.text import clean
@@ -32,7 +32,6 @@ _CALLED = ("nameId", "globalTid")
 _NO_STREAM = 0xFFFFFFFF
 """Stands for the stream where a wait is of an event or of a whole context."""
 _T = TypeVar("_T")
-_Name = TypeVar("_Name", bound=str)
 
 
 class Export:
@@ -419,13 +418,6 @@ def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> lis
     return columns
 
 
-def _indexed(keys: array[int], name_of: Callable[[int], _Name]) -> tuple[tuple[_Name, ...], array[int]]:
-    """Replace keys by indices into the distinct names they stand for."""
-    names: dict[_Name, int] = {}
-    index_by_key = {key: names.setdefault(name_of(key), len(names)) for key in first_rows(keys)}
-    return tuple(names), replaced(keys, index_by_key)
-
-
 def span_table(
     kind: str,
     rows: Rows,
@@ -436,8 +428,8 @@ def span_table(
 ) -> SpanTable:
     """Make spans of rows whose third to fifth columns are the keys of name and track and the join key."""
     start, end, name, track, join = rows.columns[:5]
-    names, name_id = _indexed(name, name_of)
-    tracks, track_id = _indexed(track, track_of)
+    names, name_id = indexed(name, name_of)
+    tracks, track_id = indexed(track, track_of)
     nan = float("nan")
     amount = array("d", [nan]) * len(start)
     if bytes_at is not None:

@@ -25,6 +25,7 @@ MODULES = (
     "ncu_rep",
     "nsys",
     "folded_stacks",
+    "kineto",
 )
 """The modules beside this one whose `PARSER` reads a format. A new one is one file and one line here."""
 

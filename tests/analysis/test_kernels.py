@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound, Verdict, kernel_bound, lean
-from llmtop.analysis.kernels.names import base_name, short_names
+from llmtop.analysis.kernels.names import short_names
 from llmtop.analysis.kernels.table import (
     Grouping,
     Totals,
@@ -26,6 +26,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.model import Missing, Origin, Trace, Unknown, Value, What
 from llmtop.parsers.registry import load
+from llmtop.text import base_name
 from tests.kernel_traces import (
     COMPUTE,
     DRAM,

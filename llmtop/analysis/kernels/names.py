@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
-from llmtop.text import shorten
+from llmtop.text import base_name, shorten
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -44,17 +44,6 @@ def short_names(names: Sequence[str], functions: Sequence[str]) -> tuple[str, ..
         for place, suffix in zip(places, suffixes, strict=True):
             shorts[place] = base + suffix
     return tuple(_numbered(shorts))
-
-
-def base_name(name: str) -> str:
-    """The function in a demangled name, without its return type, namespaces, template and call arguments.
-
-    >>> base_name("void at::native::<unnamed>::sort<int, 4>(float *)")
-    'sort'
-    """
-    head = re.sub(r"<unnamed>|\(anonymous namespace\)", "_", name[:_LONGEST])
-    opened = re.split(r"[<(]", head, maxsplit=1)[0].strip()
-    return opened.split(" ")[-1].split("::")[-1] or name[:40]
 
 
 def shorten_kernel(short: str, width: int) -> str:

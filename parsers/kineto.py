@@ -1,0 +1,243 @@
+"""Traces of PyTorch's profiler (Kineto), and spans of other tools that write Chrome's trace format as JSON.
+
+`torch.profiler.profile(...).export_chrome_trace("trace.json.gz")`, vLLM's and SGLang's `/start_profile`, and what
+Perfetto and Chrome open. Times become nanoseconds since the first event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from llmtop import remedies, whats
+from llmtop.errors import FileError
+from llmtop.model import Fact, Issue, Missing, Origin, Severity, Trace, Unknown
+from llmtop.parsers.base import Content
+from llmtop.parsers.kineto_json import EventReader
+from llmtop.parsers.kineto_spans import EventSorter
+from llmtop.parsers.kineto_stacks import folded
+from llmtop.parsers.kineto_tables import Gpu, Tables
+from llmtop.text import clean
+from llmtop.units import count, duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.parsers.base import Parser
+
+_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[{\]])")
+_FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
+_VERSION_KEYS = ("torch_version", "pytorch_version", "PT_version", "torch")
+_DEEP = 3
+_EPOCH_NS = 10**18
+"""Later than 2001: times of the clock on the wall, not since a machine was started."""
+
+
+class KinetoParser:
+    """Reads PyTorch traces, whole or not, and Chrome's trace format in JSON."""
+
+    name = "kineto"
+    priority = 80  # anything that begins like JSON: whether it is a trace is known when its keys are read
+    title = "PyTorch (Kineto) traces, and Chrome's traces as JSON"
+    written_by = "`torch.profiler`, vLLM and SGLang `/start_profile`; Perfetto's and other tools' JSON"
+    extensions: tuple[str, ...] = (".pt.trace.json", ".json")
+    holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.STACKS, Content.GPU})
+
+    def sniff(self, head: bytes, path: Path) -> bool:
+        """Any JSON of an object, or of a list of them: whether it is a trace is known only when it is read."""
+        return _JSON.match(head) is not None
+
+    def parse(self, path: Path) -> Trace:
+        """Read all events that are whole.
+
+        Raises:
+            FileError: It is JSON of something else, or no event of it can be read.
+        """
+        try:
+            with path.open("rb") as file:
+                reader, events = EventReader(file), EventSorter()
+                events.take(reader)
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {error.strerror}") from error
+        if not reader.found:
+            raise FileError(f"{path} is {_what_else(reader.facts)}")
+        tables = Tables(events, _gpus(reader.facts))
+        if not (tables.spans or tables.series):
+            raise FileError(f"{path} holds no events: {_why_none(reader)}")
+        return Trace(
+            origin=_origin(path, reader.facts, events, tables),
+            start_ns=tables.start_ns,
+            end_ns=tables.end_ns,
+            tracks=tables.tracks,
+            series=tables.series,
+            spans=tables.spans,
+            stacks=folded(tables.spans),
+            kernels=tables.kernels,
+            issues=tuple(_issues(reader, events, tables)),
+            missing=tuple(_missing(events, tables)),
+        )
+
+
+PARSER: Final[Parser] = KinetoParser()
+
+
+def _what_else(facts: Mapping[str, Any]) -> str:
+    """What JSON without a list of events is, and how to go on."""
+    if "nodes" in facts and "schema" in facts:
+        return (
+            "a PyTorch execution trace, which has operators without times; open the profile of the same run: "
+            "prof.export_chrome_trace()"
+        )
+    return "JSON, but no trace: it has no list traceEvents; write one with prof.export_chrome_trace()"
+
+
+def _why_none(reader: EventReader) -> str:
+    if reader.broken or reader.left_bytes:
+        return "what there is of them is cut or damaged; copy the file again"
+    return "nothing was recorded while the profiler ran, or it is JSON of something else"
+
+
+def _gpus(facts: Mapping[str, Any]) -> dict[int, Gpu]:
+    """What the file says of GPUs, by their index."""
+    properties = facts.get("deviceProperties")
+    gpus = {}
+    for one in properties if isinstance(properties, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("id"), int):
+            told = {"sm_count": one.get("numSms"), "memory_total": one.get("totalGlobalMem")}
+            known: dict[str, Fact] = {key: value for key, value in told.items() if isinstance(value, int) and value > 0}
+            gpus[one["id"]] = Gpu(clean(str(one.get("name", "")).strip()), known)
+    return gpus
+
+
+def _origin(path: Path, facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Origin:
+    return Origin(
+        kind=KinetoParser.name,
+        path=str(path),
+        tool_version=_torch_version(facts, _DEEP),
+        gpu=_gpu_models(facts, tables),
+        facts={name: fact for name, fact in _facts(facts, events, tables) if fact},
+    )
+
+
+def _gpu_models(facts: Mapping[str, Any], tables: Tables) -> str:
+    """The models of the GPUs that worked; of those that there are where none did."""
+    gpus = _gpus(facts)
+    at_work = dict.fromkeys(tables.kernels.device)
+    names = Counter(gpu.name for index, gpu in gpus.items() if gpu.name and (index in at_work or not at_work))
+    return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in names.items())
+
+
+def _torch_version(facts: Mapping[str, Any], deep: int) -> str:
+    """PyTorch's version, which some programs add to the file under one name or another."""
+    for key in _VERSION_KEYS:
+        if isinstance(version := facts.get(key), str) and version[:1].isdigit():
+            return clean(version)
+    below = (one for one in facts.values() if isinstance(one, dict)) if deep else ()
+    return next((version for one in below if (version := _torch_version(one, deep - 1))), "")
+
+
+def _facts(facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Iterator[tuple[str, str]]:
+    """What is worth showing of the file."""
+    group = facts.get("distributedInfo")
+    group = group if isinstance(group, dict) else {}
+    if isinstance(rank := group.get("rank"), int):
+        size = group.get("world_size")
+        yield "rank", f"{rank} of {size}" if isinstance(size, int) else str(rank)
+    yield "backend", _plain(group.get("backend"))
+    yield "NCCL", _plain(group.get("nccl_version"))
+    yield "recorded with", ", ".join(flag for flag in _FLAGS if facts.get(flag) in (1, True))
+    for key, title in (("cuda_runtime_version", "CUDA runtime"), ("cuda_driver_version", "CUDA driver")):
+        yield title, _cuda_version(facts.get(key))
+    yield "HIP runtime", _hip_version(facts.get("hip_runtime_version"))
+    yield "recorded", duration(events.recorded_ns) if events.recorded_ns else ""
+    yield "first event", _moment(facts, tables.zero_ns)
+    yield "times", "to the nanosecond" if events.has_fractions else "whole microseconds"
+
+
+def _plain(value: object) -> str:
+    return clean(str(value)) if isinstance(value, str | int) else ""
+
+
+def _cuda_version(number: object) -> str:
+    """As people write it.
+
+    >>> _cuda_version(12040), _cuda_version(None)
+    ('12.4', '')
+    """
+    return f"{number // 1000}.{number % 1000 // 10}" if isinstance(number, int) and number >= 1000 else ""
+
+
+def _hip_version(number: object) -> str:
+    """As people write it.
+
+    >>> _hip_version(70051831)
+    '7.0.51831'
+    """
+    if not isinstance(number, int) or number < 10_000_000:
+        return ""
+    return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+
+def _moment(facts: Mapping[str, Any], zero_ns: int) -> str:
+    """When the first event was, in UTC; empty where the file's clock is not that on the wall."""
+    base = facts.get("baseTimeNanoseconds")
+    at_ns = zero_ns + (base if isinstance(base, int) else 0)
+    if not _EPOCH_NS < at_ns < 4 * _EPOCH_NS:
+        return ""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_ns // 1000)
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterator[Issue]:
+    """What is wrong with the file, and what that costs."""
+    if reader.left_bytes is not None:
+        whole = count(sum(map(len, tables.spans.values())))
+        rest = f"{reader.left_bytes} bytes of another are left out, and " if reader.left_bytes else ""
+        message = (
+            "the file ends before its list of events does (the program ended while it wrote, or the copy was cut "
+            f"short): the {whole} spans that are whole are shown, {rest}what was to follow is not known"
+        )
+        yield Issue(Severity.WARNING, "kineto-cut", message)
+    if reader.broken:
+        yield Issue(Severity.WARNING, "kineto-broken", "events that are no JSON were left out", reader.broken)
+    if reader.mended:
+        message = "events with quotes or backslashes that the writer did not escape were read all the same"
+        yield Issue(Severity.INFO, "kineto-mended", message, reader.mended)
+    if events.odd:
+        message = "events without a usable time, or with a beginning or an end alone, were left out"
+        yield Issue(Severity.WARNING, "kineto-times", message, events.odd)
+    if reader.lossy_facts:
+        yield Issue(Severity.INFO, "kineto-facts", "some of what stands beside the events cannot be read")
+    if not events.has_fractions:
+        message = "times in this file are whole microseconds: of anything as short as that only the order is known"
+        yield Issue(Severity.INFO, "kineto-microseconds", message)
+
+
+_PROFILE_AGAIN = "torch.profiler.profile(..., {})"
+_MARKED = "mark parts of the program: with torch.profiler.record_function(NAME)"
+
+
+def _missing(events: EventSorter, tables: Tables) -> Iterator[Missing]:
+    """What was not recorded, and the setting that records it."""
+    spans = tables.spans
+    if not len(tables.kernels):
+        activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
+        yield Missing(whats.KERNELS, Unknown("the trace has no kernels: the GPU was not recorded, or idle", activities))
+    elif "call" not in spans and "launch" not in spans:
+        activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
+        yield Missing(whats.CUDA_CALLS, Unknown("the trace has no CUDA calls: the CPU was not recorded", activities))
+    if "nvtx" not in spans:
+        yield Missing(whats.NVTX, Unknown("the program marks no ranges", _MARKED))
+    if "python" not in spans:
+        again = _PROFILE_AGAIN.format("with_stack=True")
+        yield Missing(whats.PYTHON_FRAMES, Unknown("recorded without Python's functions", again))
+    if "operator" in spans and not events.has_shapes:
+        yield Missing(whats.SHAPES, Unknown("recorded without shapes", _PROFILE_AGAIN.format("record_shapes=True")))
+    if not tables.series:
+        again = _PROFILE_AGAIN.format("profile_memory=True")
+        yield Missing(whats.SERIES, Unknown("recorded without allocations of memory", again))
+    for what in (whats.OS_CALLS, whats.CPU_SCHEDULING, whats.CPU_SAMPLES):
+        yield Missing(what, Unknown(f"PyTorch's profiler records no {what}", remedies.TIMELINE))

@@ -1,0 +1,150 @@
+"""What a trace holds, of its events sorted in: tables of spans and kernels, their tracks, series."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Final
+
+from llmtop import ids
+from llmtop.columns import in_order, indexed, lengths, shifted
+from llmtop.model import Fact, KernelTable, Metric, Series, SpanTable, Track, TrackId, TrackKind
+from llmtop.parsers.kineto_spans import WITH_BYTES, EventSorter, SpanRows
+from llmtop.text import base_name
+
+SOURCE: Final = "PyTorch profiler"
+ALLOCATED: Final = Metric("torch.allocated", "bytes", title="allocated by PyTorch")
+RESERVED: Final = Metric("torch.reserved", "bytes", title="reserved by PyTorch")
+GROWN: Final = Metric("torch.allocated_since_start", "bytes", title="allocated since the profile began")
+"""Of traces before 2022, which tell of each allocation and not of what there was before."""
+_HOST_ALONE = frozenset({"python", "overhead", "sync"})
+"""Kinds of spans that say nothing of how long the capture is: they last from before to behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What a trace says of a GPU; an empty name where it has none."""
+
+    name: str
+    facts: Mapping[str, Fact]
+
+
+class Tables:
+    """The parts of a trace, in ns since its first event.
+
+    Attributes:
+        zero_ns: When that was, on the clock of the file.
+        start_ns, end_ns: Of GPU work, calls, operators and ranges.
+    """
+
+    def __init__(self, events: EventSorter, gpus: Mapping[int, Gpu]) -> None:
+        self._events = events
+        self._gpus = gpus
+        events.finish()
+        self._places = list(events.places.all)
+        self._pid = max(events.pids, key=events.pids.__getitem__, default=self._any_pid())
+        self.tracks: dict[TrackId, Track] = {}
+        rows = {kind: of_kind for kind, of_kind in events.rows.items() if len(of_kind.starts)}
+        self.zero_ns = min((min(of_kind.starts) for of_kind in rows.values()), default=0)
+        self.kernels = NO_KERNELS
+        self.spans = {kind: self._table(events.rows.pop(kind)) for kind in rows}
+        lasting = [table for kind, table in self.spans.items() if kind not in _HOST_ALONE] or [*self.spans.values()]
+        self.start_ns = min((table.start_ns[0] for table in lasting), default=0)
+        self.end_ns = max((max(table.end_ns) for table in lasting), default=0)
+        self.series = {(one.track, one.metric.name): one for one in (*self._memory(), *self._counters()) if len(one)}
+
+    def _any_pid(self) -> int:
+        return next((first for kind, first, _ in self._places if kind == "cpu"), 0)
+
+    def _table(self, rows: SpanRows) -> SpanTable:
+        """The spans of a kind in order; of kernels their launches too."""
+        kind, texts = rows.kind, list(rows.names.by_text)
+        starts, ends, name_ids, places, joins, *more = in_order(rows.columns)
+        names, name_id = indexed(name_ids, texts.__getitem__)
+        tracks, track_id = indexed(places, self._track)
+        start_ns, end_ns = (shifted(column, -self.zero_ns) for column in (starts, ends))
+        if kind == "kernel":
+            device, stream, gx, gy, gz, bx, by, bz, registers, shared = more
+            self.kernels = KernelTable(
+                names, tuple(map(base_name, names)), name_id, (gx, gy, gz), (bx, by, bz),
+                start_ns, lengths(start_ns, end_ns), device, stream, None, registers, shared,
+            )  # fmt: skip
+        nan = float("nan")
+        amount = array("d", [nan]) * len(start_ns)
+        if kind in WITH_BYTES:
+            amount = array("d", (value if value >= 0 else nan for value in more[0]))
+        return SpanTable(kind, names, tracks, name_id, track_id, start_ns, end_ns, joins, amount)
+
+    def _track(self, number: int) -> TrackId:
+        """The track of a place, made with those above it when it is first met."""
+        kind, first, second = self._places[number]
+        if kind == "gpu":
+            return self._stream(first, second)
+        parent = self._process(first)
+        track = ids.thread(first, second)
+        default = self._events.texts.get(second, f"thread {second}")
+        return self._add(track, TrackKind.THREAD, self._events.thread_names.get((first, second), default), parent)
+
+    def _process(self, pid: int) -> TrackId:
+        name = self._events.process_names.get(pid)
+        title = self._events.texts.get(pid) or (f"{name} {pid}" if name else f"process {pid}")
+        return self._add(ids.process(pid), TrackKind.PROCESS, title)
+
+    def _stream(self, device: int, stream: int) -> TrackId:
+        """A stream, or its GPU for what is of all of its streams."""
+        gpu = self._gpu(device)
+        if stream < 0:
+            return gpu
+        track = ids.stream(gpu, self._pid, stream)
+        return self._add(track, TrackKind.STREAM, f"stream {stream}", gpu)
+
+    def _gpu(self, device: int) -> TrackId:
+        known = self._gpus.get(device, Gpu("", {}))
+        return self._add(ids.gpu(device), TrackKind.GPU, known.name or f"GPU {device}", facts=known.facts)
+
+    def _add(
+        self,
+        track: TrackId,
+        kind: TrackKind,
+        name: str,
+        parent: TrackId | None = None,
+        facts: Mapping[str, Fact] = MappingProxyType({}),
+    ) -> TrackId:
+        if track not in self.tracks:
+            self.tracks[track] = Track(track, kind, name, parent, facts)
+        return track
+
+    def _memory(self) -> Iterator[Series]:
+        """What PyTorch's allocators held after each allocation, by device."""
+        for (is_gpu, number), told in self._events.memory.items():
+            track = self._gpu(number) if is_gpu else self._process(number)
+            told.sort(key=lambda one: one[0])
+            times = [start - self.zero_ns for start, _ in told]
+            if any("Total Allocated" in args for _, args in told):
+                named = [(ALLOCATED, "Total Allocated"), *([(RESERVED, "Total Reserved")] if is_gpu else [])]
+                for metric, key in named:
+                    values = [_bytes(args.get(key)) for _, args in told]
+                    yield Series.of(track, metric, SOURCE, list(zip(times, values, strict=True)))
+            else:
+                sums = accumulate(_bytes(args.get("Bytes")) or 0.0 for _, args in told)
+                yield Series.of(track, GROWN, SOURCE, list(zip(times, sums, strict=True)))
+
+    def _counters(self) -> Iterator[Series]:
+        """Numbers that the writer drew over time, whatever they count."""
+        for ((kind, first, _), title), samples in self._events.counters.items():
+            track = self._gpu(first) if kind == "gpu" else self._process(first)
+            ordered = sorted((start - self.zero_ns, value) for start, value in samples if value is not None)
+            yield Series.of(track, Metric(f"counter.{title}", "1", title=title), "counter in the file", [*ordered])
+
+
+def _bytes(value: object) -> float | None:
+    return float(value) if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+_NOTHING: array[int] = array("q")
+NO_KERNELS: Final = KernelTable(
+    (), (), _NOTHING, (_NOTHING,) * 3, (_NOTHING,) * 3, _NOTHING, array("d"), _NOTHING, _NOTHING
+)
