@@ -141,6 +141,24 @@ def replaced(column: array[int], by_key: Mapping[int, int]) -> array[int]:
     return array("q", sorted_meanings[np.searchsorted(keys, np.frombuffer(column, np.int64))].tobytes())
 
 
+def rows_by_key(keys: array[int], wanted: array[int]) -> array[int]:
+    """Of each wanted key the row that has it, the last one of several; -1 where none has, or the key is below 0.
+
+    >>> rows_by_key(array("q", [7, -1, 5]), array("q", [5, 6, -1])).tolist()
+    [2, -1, -1]
+    """
+    if max(len(keys), len(wanted)) < LONG or not keys:
+        row_by_key = {key: row for row, key in enumerate(keys) if key >= 0}
+        return array("q", (row_by_key.get(key, -1) for key in wanted))
+    import numpy as np
+
+    values, sought = np.frombuffer(keys, np.int64), np.frombuffer(wanted, np.int64)
+    order = np.argsort(values, kind="stable")
+    at = np.searchsorted(values, sought, "right", sorter=order) - 1
+    found = (at >= 0) & (sought >= 0) & (values[order[at]] == sought)
+    return array("q", np.where(found, order[at], -1).tobytes())
+
+
 def alike(columns: Sequence[array[int]]) -> list[array[int]]:
     """The rows that have the same values in all columns, in the order of their first row."""
     if len(columns[0]) < LONG:

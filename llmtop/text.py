@@ -153,6 +153,15 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 _OF_PYTORCH = re.compile(r", (seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 
 
+def is_operator(text: str) -> bool:
+    """Whether PyTorch made this NVTX range, of one of its operators.
+
+    >>> is_operator("aten::mul, op_id = 9, seq = 4, sizes = [[8]]"), is_operator("step 12")
+    (True, False)
+    """
+    return _OF_PYTORCH.search(text) is not None
+
+
 def range_name(text: str) -> str:
     """The name that the NVTX ranges of every step share: without numbers, addresses, and what PyTorch appends.
 

@@ -20,6 +20,7 @@ MODULES = (
     "findings",
     "session",
     "idle",
+    "steps",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""

@@ -23,7 +23,9 @@ from llmtop.analysis.timeline.sums import (
     NOT_LAUNCHED,
     NOT_TRACED,
     Flags,
+    IdlePieces,
     IdleSums,
+    PieceRecorder,
     Sum,
     waiting,
 )
@@ -126,8 +128,7 @@ def idle_account(trace: Trace) -> IdleAccount:
     work = work_by_gpu(trace)
     if not work:
         return IdleAccount(())
-    start = min(trace.start_ns, *(own.starts[0] for own in work.values()))
-    end = max(trace.end_ns, *(own.reach[-1] for own in work.values()))
+    start, end = _bounds(trace, work)
     host = Host(trace, _outside(trace))
     gpus = tuple(_gpu(gpu, own, host, start, end) for gpu, own in work.items())
     names = {part.name for gpu in gpus for part in gpu.parts if part.cause is Cause.UNKNOWN}
@@ -180,17 +181,33 @@ def _largest(part: IdlePart) -> tuple[object, ...]:
     return -part.ns, part.cause, part.name, part.drained_by or "", part.is_short, part.before_graph
 
 
+@lru_cache(maxsize=1)
+def idle_pieces(trace: Trace) -> Mapping[TrackId, IdlePieces]:
+    """The idle time that `idle_account` adds up, piece by piece: what the account of a stretch of time is made of."""
+    work = work_by_gpu(trace)
+    if not work:
+        return {}
+    start, end = _bounds(trace, work)
+    host = Host(trace, _outside(trace))
+    return {gpu: _pieces(own, host, start, end) for gpu, own in work.items()}
+
+
+def _bounds(trace: Trace, work: Mapping[TrackId, GpuWork]) -> tuple[int, int]:
+    start = min(trace.start_ns, *(own.starts[0] for own in work.values()))
+    return start, max(trace.end_ns, *(own.reach[-1] for own in work.values()))
+
+
+def _pieces(work: GpuWork, host: Host, start: int, end: int) -> IdlePieces:
+    recorder = PieceRecorder()
+    _, graphs = _graph_works(work, host.graphs)
+    _add_all(IdleSums(recorder), work, host, graphs, start, end)
+    return recorder.pieces()
+
+
 def _gpu(gpu: TrackId, work: GpuWork, host: Host, start: int, end: int) -> GpuAccount:
     sums, works, graphs = IdleSums(), *_graph_works(work, host.graphs)
-    gaps = work.gaps()
-    if is_long(len(work)):
-        from llmtop.analysis.timeline.bulk import add_gaps
-
-        gaps = add_gaps(sums, work, host, graphs)
-    for i in gaps:
-        _add(sums, work, host, graphs, i)
+    _add_all(sums, work, host, graphs, start, end)
     first, last = work.starts[0], work.reach[-1]
-    _add_outer(sums, work, host, start, end)
     busy = last - first - sums.between_ns
     return GpuAccount(
         gpu, start, end, first, last, busy, len(work), works, len(graphs), _parts(sums),
@@ -198,19 +215,31 @@ def _gpu(gpu: TrackId, work: GpuWork, host: Host, start: int, end: int) -> GpuAc
     )  # fmt: skip
 
 
+def _add_all(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int], start: int, end: int) -> None:
+    """Add the gaps between works, and the time before the first and after the last."""
+    gaps = work.gaps()
+    if is_long(len(work)):
+        from llmtop.analysis.timeline.bulk import add_gaps
+
+        gaps = add_gaps(sums, work, host, graphs)
+    for i in gaps:
+        _add(sums, work, host, graphs, i)
+    _add_outer(sums, work, host, start, end)
+
+
 def _add(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int], i: int) -> None:
     """Add the gap before a work."""
     since, until = work.reach[i - 1], work.starts[i]
     launch = host.launch(work.joins[i])
     sums.count(until - since, since, None if launch is None else launch[1])
-    whole = sums.by_flags[None, until - since <= LAUNCH_GAP_NS, False]
+    whole: Flags = None, until - since <= LAUNCH_GAP_NS, False
     if _is_inside(work, i, launch, graphs):
-        whole[INSIDE].add(until - since, i)
+        sums.add(whole, INSIDE, since, until, i)
     elif launch is None:
-        whole[LOST].add(until - since, i)
+        sums.add(whole, LOST, since, until, i)
     else:
         dark = host.dark_from(work, i, launch)
-        whole[DARK].add(until - dark, i)
+        sums.add(whole, DARK, dark, until, i)
         _add_gap(sums, launch, since, dark, i)
 
 
@@ -221,10 +250,11 @@ def _add_outer(sums: IdleSums, work: GpuWork, host: Host, start: int, end: int) 
     before = opens[0].untraced_graph(start, opens[1]) if opens is not None else None
     after = closes[0].untraced_graph(closes[1], end) if closes is not None else None
     lit_until, dark_from = first if before is None else min(before, first), end if after is None else max(after, last)
-    outer = sums.by_flags[None, False, False]
-    outer[Cause.NO_WORK, BEFORE].add(lit_until - start, len(work))
-    outer[Cause.NO_WORK, AFTER].add(dark_from - last, len(work))
-    outer[DARK].add(first - lit_until + end - dark_from, len(work))
+    outer: Flags = None, False, False
+    sums.add(outer, (Cause.NO_WORK, BEFORE), start, lit_until, len(work))
+    sums.add(outer, (Cause.NO_WORK, AFTER), last, dark_from, len(work))
+    sums.add(outer, DARK, lit_until, first, len(work))
+    sums.add(outer, DARK, dark_from, end, len(work))
 
 
 def _graph_works(work: GpuWork, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
@@ -255,14 +285,15 @@ def _add_gap(sums: IdleSums, launch: Launch, since: int, until: int, gap: int) -
     thread, returned, is_graph = launch
     asked = min(max(returned, since), until)
     drained_by = thread.drained_by(since) if asked > since else None
-    added = sums.by_flags[drained_by, until - since <= LAUNCH_GAP_NS, is_graph]
+    flags = drained_by, until - since <= LAUNCH_GAP_NS, is_graph
+    added = sums.by_flags[flags]
     if asked > since:
         for label, start, end in thread.pieces(since, asked):
-            added[label].add(end - start, gap)
+            sums.add(flags, label, start, end, gap)
             if label[0] is not Cause.OWN_CODE:
                 if thread.ranges is not None and (name := thread.range_at(start)):
                     added[label].ranges[name] += end - start
             elif thread.functions:
                 added[label].functions.update(thread.functions_in(start, end))
     if until > asked:
-        added[waiting(until - asked, was_queued=asked == since)].add(until - asked, gap)
+        sums.add(flags, waiting(until - asked, was_queued=asked == since), asked, until, gap)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,6 +125,8 @@ def _count(sums: IdleSums, gaps: _Gaps) -> None:
 
 def _add_whole(sums: IdleSums, gaps: _Gaps, label: Label) -> None:
     """Add gaps that have one cause."""
+    if sums.recorder is not None:
+        sums.recorder.add_all(repeat(label, len(gaps.since)), gaps.since.tolist(), gaps.until.tolist())
     for is_short in (False, True):
         lengths = gaps.length[(gaps.length <= LAUNCH_GAP_NS) == is_short]
         if len(lengths):
@@ -248,6 +251,9 @@ def _add_parts(sums: IdleSums, gaps: _Gaps, thread: _ThreadColumns) -> None:
     told = _together([*thread.pieces(gaps, asked)])
     pieces = _together([told, _waiting(gaps, asked, thread.numbers)])
     labels = list(thread.numbers)
+    if sums.recorder is not None:
+        names = map(labels.__getitem__, pieces.labels.tolist())
+        sums.recorder.add_all(names, pieces.starts.tolist(), pieces.ends.tolist())
     places = [(_flags(code), label) for code in range(4 * len(_DRAINED)) for label in labels]
     keys = flags[pieces.gaps] * len(labels) + pieces.labels
     in_gap, ns, _, _ = _summed(keys * len(asked) + pieces.gaps, pieces.ends - pieces.starts)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.timeline.work import GPU_WORK, gpus_at_work
+from llmtop.model import Unknown
 from llmtop.text import listed
 from llmtop.units import duration
 
@@ -45,6 +47,13 @@ def capture_length(trace: Trace) -> str:
         f'"of the capture" is a share of the {duration(length)} from the first to the last {listed(ends, "or")}{each}'
     )
     return f"{said}{_outside(trace, around)}" if around else said
+
+
+def why_no_work(trace: Trace) -> Unknown | None:
+    """Why a trace has no GPU work on a timeline; None where it has some."""
+    if gpus_at_work(trace):
+        return None
+    return trace.why_missing(whats.KERNELS) or Unknown("the report has no timeline", profiling.timeline(trace))
 
 
 def _ends_after(trace: Trace, spans: SpanTable) -> bool:

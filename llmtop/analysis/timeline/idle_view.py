@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop import whats
-from llmtop.analysis.commands import profiling
 from llmtop.analysis.timeline.account import GpuAccount, IdlePart, idle_account
+from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Missing, Unknown
@@ -86,10 +85,9 @@ class IdleView:
 
 def idle_view(trace: Trace) -> IdleView:
     """Where the time of each GPU went in which it had nothing to do; live traces and reports of kernels have none."""
-    account = idle_account(trace)
-    if not account.gpus:
-        why = trace.why_missing(whats.KERNELS) or Unknown("the report has no timeline", profiling.timeline(trace))
+    if (why := why_no_work(trace)) is not None:
         return IdleView(why_not=why)
+    account = idle_account(trace)
     gpus = tuple(_view(gpu_title(gpu.gpu), (gpu,)) for gpu in account.gpus)
     total = gpus[0] if len(gpus) == 1 else _view(f"{len(gpus)} GPUs", account.gpus)
     return IdleView(gpus, total, account.unknown)

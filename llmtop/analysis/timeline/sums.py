@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
+from llmtop.columns import in_order
 
 START_NS = 20_000
 """Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
@@ -56,12 +60,63 @@ Flags: TypeAlias = tuple[Cause | None, bool, bool]
 """What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
 
 
-class IdleSums:
-    """The parts of one GPU's idle time as they are added up."""
+@dataclass(frozen=True, slots=True)
+class IdlePieces:
+    """All idle time of one GPU in columns by start: pieces that do not overlap, each with one label by its number."""
+
+    labels: tuple[Label, ...]
+    starts: array[int]
+    ends: array[int]
+    numbers: array[int]
+
+    def within(self, start: int, end: int) -> dict[Label, int]:
+        """How much of each label, in ns, lies between two moments."""
+        found: dict[Label, int] = {}
+        for i in range(max(0, bisect_right(self.starts, start) - 1), bisect_right(self.starts, end)):
+            ns = min(self.ends[i], end) - max(self.starts[i], start)
+            if ns > 0:
+                label = self.labels[self.numbers[i]]
+                found[label] = found.get(label, 0) + ns
+        return found
+
+
+class PieceRecorder:
+    """Takes pieces of idle time as they are added up, in any order."""
 
     def __init__(self) -> None:
+        self._numbers: dict[Label, int] = {}
+        self._columns = tuple(array("q") for _ in range(3))
+
+    def add(self, label: Label, start: int, end: int) -> None:
+        """Take one; nothing where it does not last."""
+        if end > start:
+            row = start, end, self._numbers.setdefault(label, len(self._numbers))
+            for column, value in zip(self._columns, row, strict=True):
+                column.append(value)
+
+    def add_all(self, labels: Iterable[Label], starts: Iterable[int], ends: Iterable[int]) -> None:
+        """Take many."""
+        for label, start, end in zip(labels, starts, ends, strict=True):
+            self.add(label, start, end)
+
+    def pieces(self) -> IdlePieces:
+        """All of them, in order."""
+        return IdlePieces(tuple(self._numbers), *in_order(self._columns))
+
+
+class IdleSums:
+    """The parts of one GPU's idle time as they are added up; the pieces themselves where a recorder takes them."""
+
+    def __init__(self, recorder: PieceRecorder | None = None) -> None:
+        self.recorder = recorder
         self.by_flags: dict[Flags, dict[Label, Sum]] = defaultdict(lambda: defaultdict(Sum))
         self.between_ns = self.short = self.short_ns = self.late_ns = self.joined_ns = 0
+
+    def add(self, flags: Flags, label: Label, start: int, end: int, gap: int) -> None:
+        """Add a piece of a gap."""
+        self.by_flags[flags][label].add(end - start, gap)
+        if self.recorder is not None:
+            self.recorder.add(label, start, end)
 
     def count(self, length: int, since: int, returned: int | None) -> None:
         """Count a gap as a whole; `returned` is when the call that launched its work did, where that is known."""

@@ -1,0 +1,314 @@
+"""The time of a timeline's GPUs step by step, by NVTX range, by stream, or by GPU, and which steps are slow and why."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from operator import sub
+from statistics import median
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop import ids, whats
+from llmtop.analysis.kernels.family import KernelFamily
+from llmtop.analysis.pages.accounts import TimeAccount, account_of, gpu_times, stream_times
+from llmtop.analysis.pages.step_phases import step_phases
+from llmtop.analysis.timeline.account import idle_account, idle_pieces
+from llmtop.analysis.timeline.capture import why_no_work
+from llmtop.analysis.timeline.causes import TITLES, Cause
+from llmtop.analysis.timeline.cover import Cover
+from llmtop.analysis.timeline.ranges import TimeWindow, begun_on, windows_by_name
+from llmtop.analysis.timeline.steps import StepPhase, find_steps
+from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
+from llmtop.model import TrackKind, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace, TrackId
+
+
+class By(StrEnum):
+    """What one row stands for."""
+
+    STEP = "step"
+    NVTX = "nvtx"
+    STREAM = "stream"
+    RANK = "rank"
+    """A GPU of a capture, with all that its process made it do."""
+
+
+Share: TypeAlias = "KernelFamily | Cause"
+"""A part of a step's time: kernels of one family, or idle time of one cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By how much a step has more of something than the median step, in ns.
+
+    Attributes:
+        name: Of idle time, the call or range that has most of it in this step; may be empty.
+    """
+
+    part: Share
+    ns: float
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it is: "GEMM kernels", "idle: synchronisation (cudaStreamSynchronize)"."""
+        if isinstance(self.part, KernelFamily):
+            return f"{self.part} kernels"
+        return f"idle: {TITLES[self.part]}{f' ({self.name})' if self.name else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimePart:
+    """One row.
+
+    Attributes:
+        name: Of the step or range in full, or of the stream or GPU; `owner` is that of the thread or process whose it
+            is.
+        times: How many stretches of time it is of.
+        start_ns: When the first began.
+        cpu_ns: How long the range itself was open on the CPU; None of what is no range.
+        longest_ns: The longest stretch.
+        phase: Of steps.
+        alone_ns: Of a stream, the time in which no other stream of its GPU is at work.
+        is_slow: Whether a step is an outlier among those of its phase; `more` is what it has more of than the median
+            one, the largest first.
+    """
+
+    name: str
+    owner: str
+    times: int
+    start_ns: int
+    cpu_ns: int | None
+    longest_ns: int
+    account: TimeAccount
+    phase: StepPhase | Unknown | None = None
+    alone_ns: int | None = None
+    is_slow: bool = False
+    more: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How long steps of one phase last, in ns.
+
+    Attributes:
+        phase: None where it is not told.
+        slow_from_ns: How long one has to be to be an outlier; None where there are too few to tell.
+        parts: What the median step has of each part, by itself.
+    """
+
+    phase: StepPhase | None
+    steps: int
+    median_ns: float
+    p95_ns: float
+    p99_ns: float
+    slow_from_ns: float | None
+    parts: Mapping[Share, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """All rows: steps by when they begin, else those with the most time first.
+
+    Attributes:
+        found: What the rows are, and how they were found.
+        sureness: Of steps that nothing marks, how well they repeat, 0 to 1.
+        spreads: Of steps by phase.
+    """
+
+    by: By
+    found: str
+    parts: tuple[TimePart, ...]
+    sureness: float | None = None
+    spreads: tuple[Spread, ...] = ()
+
+
+@lru_cache(maxsize=8)
+def breakdown(trace: Trace, by: By, *, each: bool = False) -> Breakdown | Unknown:
+    """The rows; why there are none.
+
+    Args:
+        trace: Any trace.
+        by: What a row is.
+        each: NVTX ranges by their full names, not those as one that differ by numbers or addresses only.
+    """
+    if (why := why_no_work(trace)) is not None:
+        return why
+    match by:
+        case By.STEP:
+            return _by_step(trace)
+        case By.NVTX:
+            return _by_range(trace, each=each)
+        case By.STREAM:
+            return Breakdown(by, "by stream: its time is that of its own work", tuple(_streams(trace)))
+        case By.RANK:
+            return Breakdown(by, "by GPU: its time is all of the capture", tuple(_ranks(trace)))
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+OUTLYING = 3.5
+"""Modified z-score from which on a step is an outlier: 0.6745 (x - median) / median absolute deviation (Iglewicz and
+Hoaglin, How to Detect and Handle Outliers)."""
+_LONGER = 1.1
+"""And by how much it has to be longer than the median: of steps that are all but equal the smallest noise outlies."""
+_FEWEST = 5
+"""Steps of a phase from which on one of them can be an outlier."""
+_TOLD = 5
+_NOTABLE = 0.05
+"""Of what a slow step has more in all, the share from which on a part is worth a word."""
+
+
+def _by_step(trace: Trace) -> Breakdown | Unknown:
+    steps = find_steps(trace)
+    if isinstance(steps, Unknown):
+        return steps
+    phases = step_phases(trace, steps.windows)
+    windows = zip(steps.windows, phases, strict=True)
+    parts = [replace(_part(trace, one.name, [one]), phase=phase) for one, phase in windows]
+    told = [None if isinstance(phase, Unknown) else phase for phase in phases]
+    by_phase: dict[StepPhase | None, list[TimePart]] = defaultdict(list)
+    for part, phase in zip(parts, told, strict=True):
+        by_phase[phase].append(part)
+    spreads = {phase: _spread(phase, alike) for phase, alike in by_phase.items()}
+    judged = (_judged(part, spreads[phase]) for part, phase in zip(parts, told, strict=True))
+    return Breakdown(By.STEP, steps.found, tuple(judged), steps.sureness, tuple(spreads.values()))
+
+
+def shares_of(account: TimeAccount) -> Mapping[Share, int]:
+    """All parts of its time: kernels by family, idle time by cause."""
+    shares: Counter[Share] = Counter(dict(account.families))
+    for (cause, _), ns in account.idle:
+        shares[cause] += ns
+    return shares
+
+
+def _spread(phase: StepPhase | None, parts: Sequence[TimePart]) -> Spread:
+    walls = sorted(one.account.wall_ns for one in parts)
+    shares = [shares_of(one.account) for one in parts]
+    every = dict.fromkeys(share for one in shares for share in one)
+    middles = {share: median(one.get(share, 0) for one in shares) for share in every}
+    slow = _slow_from(walls) if len(walls) >= _FEWEST else None
+    return Spread(phase, len(walls), median(walls), quantile(walls, 0.95), quantile(walls, 0.99), slow, middles)
+
+
+def quantile(ascending: Sequence[float], q: float) -> float:
+    """The value below which a share `q` of the values lies, linear between two of them.
+
+    >>> quantile([10, 20, 30], 0.5), quantile([10, 20], 0.95), quantile([7], 0.99)
+    (20.0, 19.5, 7.0)
+    """
+    place = q * (len(ascending) - 1)
+    low = int(place)
+    high = min(low + 1, len(ascending) - 1)
+    return ascending[low] + (place - low) * (ascending[high] - ascending[low])
+
+
+def _slow_from(walls: Sequence[float]) -> float:
+    """How long a step has to be to be an outlier."""
+    middle = median(walls)
+    deviation = median(abs(one - middle) for one in walls)
+    return max(middle + OUTLYING * deviation / 0.6745, middle * _LONGER)
+
+
+def _judged(part: TimePart, spread: Spread) -> TimePart:
+    """With what it has more of than the median step, if it is slow."""
+    if spread.slow_from_ns is None or part.account.wall_ns <= spread.slow_from_ns:
+        return part
+    shares = shares_of(part.account)
+    names = {cause: name for (cause, name), _ in reversed(part.account.idle)}
+    more = [
+        Difference(share, ns - spread.parts.get(share, 0), "" if isinstance(share, KernelFamily) else names[share])
+        for share, ns in shares.items()
+    ]
+    least = _NOTABLE * (part.account.wall_ns - spread.median_ns)
+    notable = sorted((one for one in more if one.ns >= least), key=lambda one: -one.ns)
+    return replace(part, is_slow=True, more=tuple(notable[:_TOLD]))
+
+
+def _part(trace: Trace, name: str, windows: Sequence[TimeWindow]) -> TimePart:
+    owners = dict.fromkeys(_owner(trace, one.thread) for one in windows)
+    return TimePart(
+        name,
+        next(iter(owners)) if len(owners) == 1 else f"{len(owners)} threads",
+        len(windows),
+        min(one.start_ns for one in windows),
+        sum(one.cpu_end_ns - one.cpu_start_ns for one in windows),
+        max(one.wall_ns for one in windows),
+        account_of(windows, gpu_times(trace), idle_pieces(trace)),
+    )
+
+
+def _owner(trace: Trace, track: TrackId) -> str:
+    """What to call the thread or the stream whose a step is."""
+    if ids.kind(track) is TrackKind.STREAM:
+        return gpu_title(ids.gpu_of(track))
+    known = trace.tracks.get(track)
+    return known.name if known is not None and known.name else track
+
+
+# -- ranges, streams, GPUs --------------------------------------------------------------------------------------------
+
+
+def _by_range(trace: Trace, *, each: bool) -> Breakdown | Unknown:
+    named = windows_by_name(trace, each=each)
+    if not named:
+        return trace.why_missing(whats.NVTX) or Unknown("the capture has no NVTX ranges", "add --trace=nvtx")
+    parts = [_part(trace, name, windows) for name, windows in named.items()]
+    found = (
+        "by NVTX range: each lasts until all that was asked for in it is done; one within another counts in both, "
+        "unless both have one name"
+    )
+    return Breakdown(By.NVTX, found, tuple(sorted(parts, key=lambda one: (-one.account.wall_ns, one.name))))
+
+
+def _ranks(trace: Trace) -> Iterator[TimePart]:
+    """All of the capture for each GPU."""
+    for gpu in idle_account(trace).gpus:
+        begun = begun_on(trace, gpu.gpu).within(gpu.start_ns, gpu.end_ns + 1)
+        window = TimeWindow(gpu.gpu, gpu.gpu, (gpu.gpu,), gpu.start_ns, gpu.end_ns, gpu.start_ns, gpu.end_ns, *begun)
+        part = _part(trace, gpu_title(gpu.gpu), [window])
+        yield replace(part, owner=", ".join(_processes(trace, gpu.gpu)), cpu_ns=None)
+
+
+def _processes(trace: Trace, gpu: TrackId) -> list[str]:
+    """The processes that had work on a GPU."""
+    streams = (
+        track
+        for kind in GPU_WORK
+        if kind in trace.spans
+        for track in trace.spans[kind].tracks
+        if ids.gpu_of(track) == gpu and ids.kind(track) is TrackKind.STREAM
+    )
+    return list(dict.fromkeys(_owner(trace, ids.process_of(track)) for track in streams))
+
+
+def _streams(trace: Trace) -> Iterator[TimePart]:
+    """Each stream's own work from its first to its last, the longest first."""
+    times = stream_times(trace)
+    for stream, own in sorted(times.items(), key=lambda one: (-one[1].busy.total, one[0])):
+        gpu, busy = ids.gpu_of(stream), own.busy
+        start, end = busy.begins[0], busy.closes[-1]
+        begun = begun_on(trace, stream).within(start, end + 1)
+        window = TimeWindow(stream, stream, (stream,), start, end, start, end, *begun)
+        others = [one.busy for track, one in times.items() if ids.gpu_of(track) == gpu and track != stream]
+        yield TimePart(
+            name=_stream_name(trace, stream),
+            owner=gpu_title(gpu),
+            times=len(busy.begins),
+            start_ns=start,
+            cpu_ns=None,
+            longest_ns=max(map(sub, busy.closes, busy.begins)),
+            account=account_of((window,), times),
+            alone_ns=Cover.union([busy, *others]).total - Cover.union(others).total,
+        )
+
+
+def _stream_name(trace: Trace, stream: TrackId) -> str:
+    known = trace.tracks.get(stream)
+    return known.name if known is not None and known.name else stream

@@ -1,0 +1,200 @@
+"""The rows of a breakdown as a table, and all that one of them says in sentences: for screens and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.pages.breakdown import Breakdown, By, Spread, TimePart, shares_of
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.timeline.causes import TITLES
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.units import binary_bytes, count, duration, percent
+
+if TYPE_CHECKING:
+    from llmtop.analysis.pages.accounts import TimeAccount
+
+_NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
+_NAMED_SHARE = 0.01
+"""Of its time, from which on a part of an account has a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PartColumn:
+    """A column with how its cells are made of a row, its number from 1 on, and the steps of its phase."""
+
+    column: Column
+    cell: Callable[[TimePart, int, Spread | None], Cell]
+
+
+def breakdown_table(view: Breakdown, start_ns: int = 0) -> RowTable:
+    """The rows, keyed by their number from 0 on; columns of which no row has anything are left out.
+
+    Args:
+        view: The rows.
+        start_ns: The capture's, from which on times are counted.
+    """
+    made = _COLUMNS[view.by]
+    rows = []
+    for i, part in enumerate(view.parts):
+        moved = replace(part, start_ns=part.start_ns - start_ns)
+        rows.append([one.cell(moved, i + 1, spread_of(view, part)) for one in made])
+    kept = [i for i in range(len(made)) if i < 2 or any(row[i] not in (None, "", 0) for row in rows)]
+    widest = tuple(max((len(str(row[i])) for row in rows), default=0) for i in kept)
+    columns = tuple(_fitted(made[i].column, longest) for i, longest in zip(kept, widest, strict=True))
+    return RowTable(columns, tuple([row[i] for i in kept] for row in rows), tuple(range(len(rows))), widest)
+
+
+def _fitted(column: Column, longest: int) -> Column:
+    """Texts have no wider a column than the longest one needs."""
+    needed = max(longest, len(column.title) + 1)
+    return column if column.is_number or column.width <= needed else replace(column, width=needed)
+
+
+def spread_of(view: Breakdown, part: TimePart) -> Spread | None:
+    """The steps of its phase."""
+    phase = None if isinstance(part.phase, Unknown) else part.phase
+    return next((one for one in view.spreads if one.phase == phase), None)
+
+
+def _share(part: TimePart, number: int, spread: Spread | None) -> Cell:
+    account = part.account
+    return account.busy_ns / account.gpu_ns if account.gpu_ns else _HIDDEN
+
+
+_HIDDEN = Unknown("it took no time of its own: all it asked for was done while earlier work still ran")
+
+
+def _over(part: TimePart, number: int, spread: Spread | None) -> Cell:
+    return None if spread is None or spread.steps < 2 else part.account.wall_ns - spread.median_ns
+
+
+def _mostly(part: TimePart, number: int, spread: Spread | None) -> Cell:
+    """What most of its idle time is."""
+    idle = {cause: ns for cause, ns in shares_of(part.account).items() if cause in TITLES}
+    return TITLES[max(idle, key=lambda cause: idle[cause])] if idle else None  # type: ignore[index]
+
+
+def _count(value: int | None) -> Cell:
+    return _NO_CALLS if value is None else value
+
+
+_NUMBER = _PartColumn(
+    Column("number", "#", "1", 5, 3, "in the order of their beginning"), lambda part, number, _: number
+)
+_NAME = _PartColumn(Column("name", "name", width=0, help="of the range, in full"), lambda part, *_: part.name)
+_SLOW = _PartColumn(
+    Column("slow", "slow", width=5, help="an outlier: over 3.5 robust deviations and 10 % longer than the median"),
+    lambda part, *_: "slow" if part.is_slow else "",
+)
+_OWNER = _PartColumn(
+    Column("owner", "of", width=14, shrink=10, help="the thread, process or GPU whose it is"),
+    lambda part, *_: part.owner,
+)
+_PHASE = _PartColumn(
+    Column("phase", "phase", width=9, shrink=5, help="prefill or decode, where ranges or kernels tell"),
+    lambda part, *_: part.phase,
+)
+_START = _PartColumn(
+    Column("start", "start", "ns", 8, 8, "since the beginning of the capture"), lambda part, *_: part.start_ns
+)
+_WALL = _PartColumn(
+    Column("wall", "wall", "ns", 8, help="until all that it asked for was done, since all before it was"),
+    lambda part, *_: part.account.wall_ns,
+)
+_OVER = _PartColumn(Column("over", "to median", "ns", 9, 4, "longer than the median step of its phase"), _over)
+_TIMES = _PartColumn(Column("times", "times", "1", 6, 4, "how often"), lambda part, *_: part.times)
+_MEAN = _PartColumn(
+    Column("mean", "mean", "ns", 8, 6, "wall time of one"), lambda part, *_: part.account.wall_ns / part.times
+)
+_LONGEST = _PartColumn(Column("longest", "longest", "ns", 8, 7, "the longest one"), lambda part, *_: part.longest_ns)
+_CPU = _PartColumn(
+    Column("cpu", "on CPU", "ns", 8, 6, "how long the range itself was open"), lambda part, *_: part.cpu_ns
+)
+_BUSY = _PartColumn(
+    Column("busy", "at work", "ns", 8, 1, "of its GPUs: with a kernel, a copy or a graph running"),
+    lambda part, *_: part.account.busy_ns,
+)
+_BUSY_SHARE = _PartColumn(Column("busy_share", "busy", "ratio", 6, 2, "share of its time"), _share)
+_IDLE = _PartColumn(Column("idle", "idle", "ns", 8, 6, "the rest of its time"), lambda part, *_: part.account.idle_ns)
+_MOSTLY = _PartColumn(Column("mostly", "idle mostly in", width=22, shrink=5, help="the cause of most of it"), _mostly)
+_KERNELS = _PartColumn(
+    Column("kernels", "kernels", "1", 7, 4, "asked for in it"), lambda part, *_: _count(part.account.kernels)
+)
+_LAUNCHES = _PartColumn(
+    Column("launches", "launches", "1", 8, 9, "calls that launch"), lambda part, *_: _count(part.account.launches)
+)
+_COPIED = _PartColumn(
+    Column("copied", "copied", "bytes", 9, 8, "bytes of the copies asked for in it"),
+    lambda part, *_: _count(part.account.copied),
+)
+_SENT = _PartColumn(
+    Column("communication", "NCCL", "ns", 8, 6, "with a kernel running that communicates with other GPUs"),
+    lambda part, *_: part.account.communication_ns,
+)
+_EXPOSED = _PartColumn(
+    Column("exposed", "exposed", "ns", 8, 5, "of that, without a kernel that computes beside it"),
+    lambda part, *_: part.account.exposed_ns,
+)
+_ALONE = _PartColumn(
+    Column("alone", "alone", "ns", 8, 4, "while no other stream of its GPU is at work"), lambda part, *_: part.alone_ns
+)
+_WORK = (_KERNELS, _LAUNCHES, _COPIED, _SENT, _EXPOSED)
+_COLUMNS: dict[By, Sequence[_PartColumn]] = {
+    By.STEP: (_NUMBER, _NAME, _SLOW, _OWNER, _PHASE, _START, _WALL, _OVER, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
+    By.NVTX: (_NAME, _TIMES, _OWNER, _WALL, _MEAN, _LONGEST, _CPU, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
+    By.STREAM: (_NAME, _OWNER, _START, _WALL, _BUSY, _BUSY_SHARE, _ALONE, *_WORK),
+    By.RANK: (_NAME, _OWNER, _WALL, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
+}
+
+
+# -- in sentences -----------------------------------------------------------------------------------------------------
+
+
+def spread_text(spread: Spread) -> str:
+    """How long steps last: "6 decode steps: median 40.7 ms, p95 99.2 ms, p99 114 ms"."""
+    what = f"{spread.phase} step" if spread.phase is not None else "step"
+    times = f"median {duration(spread.median_ns)}, p95 {duration(spread.p95_ns)}, p99 {duration(spread.p99_ns)}"
+    return f"1 {what}: {duration(spread.median_ns)}" if spread.steps == 1 else f"{count(spread.steps)} {what}s: {times}"
+
+
+def why_slow(part: TimePart, spread: Spread | None) -> str:
+    """What a slow step has more of than the median one; empty of any other."""
+    if not part.is_slow or spread is None:
+        return ""
+    more = ", ".join(f"+{duration(one.ns)} {one.title}" for one in part.more) or "no part stands out"
+    of_all = duration(part.account.wall_ns - spread.median_ns)
+    return f"slow: {of_all} longer than the median step, with {more}"
+
+
+def account_lines(part: TimePart) -> Iterator[str]:
+    """Its whole time: what adds up, then what it is made of."""
+    account = part.account
+    gpus = (
+        f" of {account.gpu_ns // account.wall_ns} GPUs" if account.wall_ns and account.gpu_ns > account.wall_ns else ""
+    )
+    yield f"{duration(account.gpu_ns)}{gpus} = at work {duration(account.busy_ns)} + idle {duration(account.idle_ns)}"
+    small = 0
+    for (cause, name), ns in account.idle:
+        if ns < _NAMED_SHARE * account.gpu_ns:
+            small += ns
+        else:
+            yield f"  idle {duration(ns):>8}  {TITLES[cause]}{f': {name}' if name else ''}"
+    if small:
+        yield f"  idle {duration(small):>8}  further causes, each below {percent(100 * _NAMED_SHARE)}"
+    if account.families:
+        yield f"  at work: {', '.join(f'{family} {duration(ns)}' for family, ns in account.families)}"
+    yield from _work_lines(account)
+
+
+def _work_lines(account: TimeAccount) -> Iterator[str]:
+    if account.kernels is None or account.launches is None or account.copied is None:
+        yield f"  {_NO_CALLS}"
+        return
+    copied = f", {binary_bytes(account.copied)} copied" if account.copied else ""
+    yield f"  asked for in it: {count(account.kernels)} kernels by {count(account.launches)} launch calls{copied}"
+    if account.communication_ns:
+        exposed = percent(100 * account.exposed_ns / account.communication_ns)
+        yield f"  communication {duration(account.communication_ns)}, {exposed} of it exposed"
