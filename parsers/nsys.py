@@ -27,7 +27,7 @@ from llmtop.model import (
     Unknown,
 )
 from llmtop.parsers.base import Content
-from llmtop.parsers.lazy import LazyMapping
+from llmtop.parsers.lazy import LazyMapping, LazySequence
 from llmtop.parsers.nsys_export import (
     DAMAGE,
     Capture,
@@ -35,17 +35,19 @@ from llmtop.parsers.nsys_export import (
     Devices,
     Export,
     LateReader,
-    Rows,
-    SqlColumns,
     aside,
     count_damaged,
     late,
     read_rows,
     span_table,
-    timed,
     unpacked,
 )
-from llmtop.parsers.nsys_host import api_calls, late_kinds, missing_of_host, more_kinds
+from llmtop.parsers.nsys_host import api_calls, has_samples, late_kinds, missing_of_host, more_kinds
+from llmtop.parsers.nsys_more import more_of_gpus
+from llmtop.parsers.nsys_nvtx import EVENTS as NVTX_EVENTS
+from llmtop.parsers.nsys_nvtx import nvtx
+from llmtop.parsers.nsys_series import series
+from llmtop.parsers.nsys_stacks import stacks
 from llmtop.text import clean, redact, shell_command
 
 if TYPE_CHECKING:
@@ -63,11 +65,23 @@ _EXPORT_FACTS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The same table; the second name up to 2023.2."""
 _EXPORT_AGAIN = "export it again: nsys export --type sqlite FILE.nsys-rep"
 
-_COPY_KINDS = {1: "copy HtoD", 2: "copy DtoH", 8: "copy DtoD", 9: "copy HtoH", 10: "copy PtoP"}
-"""ENUM_CUDA_MEMCPY_OPER; 11 to 13 are unified-memory migrations."""
+_COPY_KINDS = {
+    1: "copy HtoD",
+    2: "copy DtoH",
+    3: "copy HtoA",
+    4: "copy AtoH",
+    5: "copy AtoA",
+    6: "copy AtoD",
+    7: "copy DtoA",
+    8: "copy DtoD",
+    9: "copy HtoH",
+    10: "copy PtoP",
+    11: "migration HtoD",
+    12: "migration DtoH",
+    13: "migration DtoD",
+}
+"""ENUM_CUDA_MEMCPY_OPER; A is an array of textures, and migrations are those of unified memory."""
 _GPU_WORK = ("kernel", "memcpy", "memset", "graph")
-_PUSH_POP, _START_END = 59, 60
-"""NVTX event types that are ranges."""
 _SHOWN_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "PYTORCH_", "SGLANG_", "TORCH_", "TRTLLM_", "VLLM_")
 """A capture holds the whole environment. Only variables that change how a server runs are kept, and those redacted."""
 
@@ -142,8 +156,10 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
         start_ns=min((table.start_ns[0] for table in read.values()), default=0),
         end_ns=max((max(table.end_ns) for table in read.values()), default=0),
         tracks=capture.devices.tracks,
-        spans=_lazily(capture, read, late_kinds(export)),
+        spans=_lazily(capture, read, {**late_kinds(export), **more_of_gpus(export)}),
         more_spans=_lazily(capture, {}, more_kinds(export)),
+        series=series(capture),
+        stacks=LazySequence(partial(stacks, capture)) if has_samples(export) else (),
         kernels=kernels,
         issues=capture.issues,
         missing=tuple(_missing(export, kernels, read)),
@@ -219,7 +235,7 @@ def _early_spans(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
                 kind,
                 span_table(kind, rows, name_of, capture.devices.stream_track, bytes_at=5 if amount else None),
             )
-    yield from _nvtx(capture.export, capture.devices)
+    yield from nvtx(capture)
 
 
 def _gpu_work(of: Columns, *, key_of: Callable[[Columns], Any], amount: str) -> Sequence[Any]:
@@ -236,29 +252,6 @@ def _copy_name(key: int) -> str:
     return _COPY_KINDS.get(key >> 1, "copy") + (" (pageable)" if key & 1 else "")
 
 
-def _nvtx(export: Export, devices: Devices) -> Iterator[tuple[str, SpanTable]]:
-    """Ranges that ended; one that was open at the end of the capture has no length."""
-    table = "NVTX_EVENTS"
-    if not export.has(table, "start", "end", "eventType", "text", "globalTid"):
-        return
-    # A text is in the row or in StringIds; rows with the same text have to get one number either way.
-    text_id = "coalesce(text, textId)" if "textId" in export.columns(table) else "text"
-    where = f"eventType IN ({_PUSH_POP}, {_START_END})"
-    named = f"{timed({'end'})} AND {where}"
-    keys = [key for (key,) in export.execute(f"SELECT DISTINCT {text_id} FROM {table} WHERE {named}")]
-    texts = export.strings({key for key in keys if isinstance(key, int)})
-    number_by_key = {key: number for number, key in enumerate(keys)}
-    names = [texts.get(key, "") if isinstance(key, int) else str(key or "") for key in keys]
-    columns = [array("q") for _ in range(5)]
-    tid = SqlColumns(export.columns(table), checked=True).integer("globalTid")
-    for start, end, key, thread in export.execute(
-        f'SELECT start, "end", {text_id}, {tid} FROM {table} WHERE {named} ORDER BY start'
-    ):
-        for column, value in zip(columns, (start, end, number_by_key[key], thread, -1), strict=True):
-            column.append(value)
-    yield "nvtx", span_table("nvtx", Rows(columns), lambda key: names[key] or "(no text)", devices.thread_track)
-
-
 def _missing(export: Export, kernels: KernelTable, spans: Mapping[str, SpanTable]) -> Iterable[Missing]:
     graphs = "graphs were traced as a whole" if "graph" in spans else _why_graphs_left_nothing(spans)
     if not len(kernels):
@@ -269,7 +262,7 @@ def _missing(export: Export, kernels: KernelTable, spans: Mapping[str, SpanTable
         yield Missing(whats.KERNELS, Unknown(reason, remedy))
     elif graphs:
         yield Missing(whats.KERNELS_IN_GRAPHS, Unknown(f"{graphs}: their kernels are not listed", _BY_NODE))
-    if not export.has("NVTX_EVENTS"):
+    if not export.has(NVTX_EVENTS):
         yield Missing(whats.NVTX, Unknown("the capture has no NVTX ranges", "add --trace=nvtx"))
     yield from missing_of_host(export)
 

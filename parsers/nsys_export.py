@@ -338,13 +338,18 @@ class Rows:
 def timed(columns: Collection[str]) -> str:
     """The condition that a row has usable times; what has no end is a moment."""
     if "end" not in columns:
-        return "typeof(start) = 'integer'"
+        return f"typeof({begins(columns)}) = 'integer'"
     return "typeof(start) = 'integer' AND typeof(\"end\") = 'integer' AND \"end\" >= start"
+
+
+def begins(columns: Collection[str]) -> str:
+    """The name of the column with the starts: tables of samples call it otherwise."""
+    return "timestamp" if "timestamp" in columns and "start" not in columns else "start"
 
 
 def ends(columns: Collection[str]) -> str:
     """The name of the column with the ends: of moments that with the starts."""
-    return "end" if "end" in columns else "start"
+    return "end" if "end" in columns else begins(columns)
 
 
 Keys: TypeAlias = Callable[[Columns], Sequence[Any]]
@@ -402,7 +407,8 @@ def _fetched(export: Export, table: str, keys: Sequence[Any], where: Any) -> lis
     Raises:
         ValueError: A value is no integer.
     """
-    expressions = ("start", f'"{ends(export.columns(table))}"', *keys)
+    names = export.columns(table)
+    expressions = (begins(names), f'"{ends(names)}"', *keys)
     columns = [array("q") for _ in expressions]
     named = ", ".join(f"{expression} AS c{i}" for i, expression in enumerate(expressions))
     batch = f"SELECT rowid AS r, {named} FROM {table} WHERE rowid > ? AND ({where}) ORDER BY rowid LIMIT {_BATCH}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llmtop.parsers.nsys_export import Columns, Condition, Export, Keys, SqlColumns, ends
+from llmtop.parsers.nsys_export import Columns, Condition, Export, Keys, SqlColumns, begins, ends
 from llmtop.parsers.sqlite_pages import UnfitError, integer_columns
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def read_pages(export: Export, table: str, keys: Keys, parts: Sequence[Condition
     """
     columns: list[list[array[int]]] = []
     for of in _read(export, table, keys, parts):
-        expressions = of.integer("start"), of.integer(ends(of.names)), *keys(of)
+        expressions = of.integer(begins(of.names)), of.integer(ends(of.names)), *keys(of)
         columns = columns or [[array("q") for _ in expressions] for _ in parts]
         for part, own in zip(parts, columns, strict=True):
-            _add(own, expressions, part(of), len(of.integer("start")))
+            _add(own, expressions, part(of), len(expressions[0]))
     return columns
 
 
@@ -53,7 +53,7 @@ def _read(export: Export, table: str, keys: Keys, parts: Sequence[Condition]) ->
     columns = {name: (at, *facts) for at, (name, *facts) in enumerate(export.execute(query))}
     noted = SqlColumns(export.columns(table), checked=False)
     keys(noted), [part(noted) for part in parts]
-    wanted = sorted(noted.asked | {"start", ends(noted.names)}, key=lambda name: columns[name][0])
+    wanted = sorted(noted.asked | {begins(noted.names), ends(noted.names)}, key=lambda name: columns[name][0])
     if any(is_key or is_hidden for _, _, is_key, is_hidden in columns.values()):
         raise UnfitError("a column that records do not have")
     if not all("INT" in columns[name][1].upper() for name in wanted):  # the affinity of what is declared otherwise

@@ -169,6 +169,16 @@ class Capture:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
 
+def add_table(path: Path, table: str, columns: str, *rows: Sequence[object]) -> None:
+    """A further table of an export; names of columns beside those of numbers end with `:TEXT` or `:REAL`."""
+    declared = [(name.partition(":")[0], name.partition(":")[2] or "INTEGER") for name in columns.split()]
+    with closing(sqlite3.connect(path)) as database:
+        told = ", ".join(f'"{name}" {kind}' for name, kind in declared)
+        database.execute(f"CREATE TABLE {table} ({told})")
+        database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(declared))})", rows)
+        database.commit()
+
+
 def _insert(
     database: sqlite3.Connection, table: str, rows: Iterable[tuple[object, ...]], columns: Sequence[str]
 ) -> None:

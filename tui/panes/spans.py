@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 _MEANINGS = {
     "nvtx": "a range that the program itself marks (NVTX)",
+    "mark": "a moment that the program itself marks (NVTX)",
     "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
     "memset": "memory filled by the GPU",
     "graph": "a CUDA graph that was traced as a whole",
     "launch": "a call that launches kernels; it returns before they run",
     "call": "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
+    "region": "a call of another library: MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...",
+    "sync": "a wait for an event, a stream or a context, as the GPU saw it",
+    "page-fault": "pages of unified memory that were elsewhere when they were used",
+    "allocation": "memory that was held, from getting it to giving it back",
     "os": "a call of the C library that may block",
     "off-cpu": "a thread that had no CPU: it waited for one, or for something else",
     "overhead": "what the profiler itself cost",

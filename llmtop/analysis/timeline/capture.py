@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 _ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",)}
 """By what a capture begins and ends."""
-_AROUND = {"os": "OS calls", "off-cpu": "scheduling", "sample": "CPU samples", "overhead": "the profiler's work"}
+_AROUND = {
+    "os": "OS calls",
+    "off-cpu": "scheduling",
+    "sample": "CPU samples",
+    "overhead": "the profiler's work",
+    "sync": "waits for GPUs",
+    "region": "calls of libraries",
+    "page-fault": "page faults",
+    "allocation": "allocations",
+}
 """What there can be before and after, of the CPU side."""
 
 

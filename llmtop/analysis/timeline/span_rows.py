@@ -15,11 +15,16 @@ from llmtop.text import range_name
 
 TITLES: Mapping[str, str] = {
     "nvtx": "NVTX range",
+    "mark": "NVTX mark",
     "memcpy": "copy",
     "memset": "memset",
     "graph": "CUDA graph",
     "launch": "launch call",
     "call": "CUDA call",
+    "region": "library",
+    "sync": "GPU wait",
+    "page-fault": "page fault",
+    "allocation": "allocation",
     "os": "OS call",
     "off-cpu": "off the CPU",
     "overhead": "profiler",
@@ -50,8 +55,10 @@ class SpanRow:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """While it ran."""
-        return None if self.bytes is None or not self.total_ns else self.bytes * NS_PER_S / self.total_ns
+        """While it ran; None of what held its bytes and moved none."""
+        if self.bytes is None or not self.total_ns or self.kind == "allocation":
+            return None
+        return self.bytes * NS_PER_S / self.total_ns
 
 
 def span_cells(row: SpanRow) -> tuple[Cell, ...]:

@@ -1,0 +1,185 @@
+"""What an Nsight Systems export has beside kernels, calls and ranges: waits of GPUs, faults, memory, libraries."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from llmtop.columns import in_order
+from llmtop.model import SpanTable, TrackId
+from llmtop.parsers.nsys_export import (
+    Capture,
+    Columns,
+    Export,
+    LateReader,
+    Rows,
+    count_damaged,
+    joined,
+    read_rows,
+    span_table,
+)
+
+_SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_WAITS = {1: "wait for an event", 2: "stream waits for an event", 3: "wait for a stream", 4: "wait for a context"}
+"""ENUM_CUPTI_SYNC_TYPE: all but the second are waits of the host."""
+_CPU_FAULTS, _GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
+_ACCESSES = {1: "read", 2: "write", 3: "atomic", 4: "prefetch"}
+"""ENUM_CUDA_UNIF_MEM_ACCESS_TYPE."""
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+MEMORY_KINDS = {
+    0: "pageable memory",
+    1: "pinned memory",
+    2: "device memory",
+    3: "array",
+    4: "managed memory",
+    5: "static device memory",
+    6: "static managed memory",
+}
+"""ENUM_CUDA_MEM_KIND."""
+_ALLOCATED, _RELEASED = 0, 1
+"""ENUM_CUDA_DEV_MEM_EVENT_OPER."""
+_NAMES = ("nameId", "textId")
+_SIZES = ("size", "packedSize", "bytes")
+_READ_ELSEWHERE = (
+    "NVTX_",
+    "OSRT_",
+    "PROFILER_",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "CUDA_GRAPH",
+)
+
+
+def more_of_gpus(export: Export) -> Mapping[str, LateReader]:
+    """What there is of it, by kind of span, and how it is read."""
+    there: dict[str, tuple[bool, LateReader]] = {
+        "sync": (export.has(_SYNC, "start", "end", "syncType"), _sync),
+        "page-fault": (any(export.has(table, "start", "globalPid") for table in (_CPU_FAULTS, _GPU_FAULTS)), _faults),
+        "allocation": (export.has(MEMORY, *_OF_MEMORY), _allocations),
+        "region": (bool(_region_tables(export)), _regions),
+    }
+    return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
+
+
+def _sync(capture: Capture) -> SpanTable:
+    rows = read_rows(capture.export, _SYNC, lambda of: (of.integer("syncType"), of.stream, of.join))
+    count_damaged(capture.issues, "sync", rows)
+    return span_table("sync", rows, lambda key: _WAITS.get(key, "wait"), capture.devices.stream_track)
+
+
+def _faults(capture: Capture) -> SpanTable:
+    """Page faults of unified memory: of GPUs as long as they take, of CPUs as moments."""
+    tables = [table for table in (_GPU_FAULTS, _CPU_FAULTS) if capture.export.has(table, "start", "globalPid")]
+    rows = joined([read_rows(capture.export, table, partial(_fault, is_gpu=table == _GPU_FAULTS)) for table in tables])
+    count_damaged(capture.issues, "page-fault", rows)
+    return span_table("page-fault", rows, _fault_name, partial(_fault_track, capture))
+
+
+_OF_CPU = -2
+"""In place of the kind of access."""
+_CPU_KEY = 1 << 62
+"""Marks a `globalPid` among packed keys of streams, which are positive and below."""
+
+
+def _fault(of: Columns, *, is_gpu: bool) -> Sequence[Any]:
+    if not is_gpu:
+        return _OF_CPU, (of.pid << 24) | _CPU_KEY, -1
+    return of.integer("faultAccessType"), (of.integer("deviceId") << 32) | (of.pid << 40) | 0xFFFFFFFF, -1
+
+
+def _fault_name(key: int) -> str:
+    return "CPU page fault" if key == _OF_CPU else f"GPU page faults ({_ACCESSES.get(key, 'unknown access')})"
+
+
+def _fault_track(capture: Capture, key: int) -> TrackId:
+    if key & _CPU_KEY:
+        return capture.devices.process_track(key & ~_CPU_KEY)
+    return capture.devices.gpu_process_track(key)
+
+
+class MemoryEvent(NamedTuple):
+    """Memory that a process got on a GPU, or gave back."""
+
+    t_ns: int
+    key: int
+    """The process and the GPU, as `Columns.stream` packs them."""
+    address: int
+    bytes: int
+    kind: int
+    is_release: bool
+
+
+_OF_MEMORY = ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType")
+
+
+def memory_events(export: Export) -> list[MemoryEvent]:
+    """All allocations and releases, in the order of their times."""
+    rows = read_rows(export, MEMORY, _memory_keys)
+    starts, _, *columns = rows.columns
+    known = (_ALLOCATED, _RELEASED)
+    return [
+        MemoryEvent(start, key, address, size, kind, operation == _RELEASED)
+        for start, key, address, size, kind, operation in zip(starts, *columns, strict=True)
+        if operation in known and size >= 0
+    ]
+
+
+def _memory_keys(of: Columns) -> Sequence[Any]:
+    key = (of.integer("deviceId") << 32) | (of.pid << 40) | 0xFFFFFFFF
+    return key, of.integer("address"), of.integer("bytes"), of.integer("memKind"), of.integer("memoryOperationType")
+
+
+def _allocations(capture: Capture) -> SpanTable:
+    """From getting memory to giving it back, or to the last such event; what was never got was there from the first."""
+    events = memory_events(capture.export)
+    columns = [array("q") for _ in range(6)]
+    held: dict[tuple[int, int], MemoryEvent] = {}
+    for event in events:
+        place = event.key, event.address
+        if not event.is_release:
+            held[place] = event
+            continue
+        since = held.pop(place, None)
+        _add_allocation(columns, since or event._replace(t_ns=events[0].t_ns), event.t_ns)
+    for event in held.values():
+        _add_allocation(columns, event, events[-1].t_ns)
+    return span_table(
+        "allocation",
+        Rows(in_order(columns)),
+        lambda key: MEMORY_KINDS.get(key, "memory"),
+        capture.devices.gpu_process_track,
+        bytes_at=5,
+    )
+
+
+def _add_allocation(columns: Sequence[array[int]], since: MemoryEvent, until_ns: int) -> None:
+    for column, value in zip(columns, (since.t_ns, until_ns, since.kind, since.key, -1, since.bytes), strict=True):
+        column.append(value)
+
+
+def _region_tables(export: Export) -> dict[str, str]:
+    """Tables of calls of libraries (MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...), with the column of their names."""
+    found = {}
+    for table in sorted(export.tables):
+        name = next((one for one in _NAMES if one in export.columns(table)), None)
+        if name and not table.startswith(_READ_ELSEWHERE) and export.has(table, "start", "end", "globalTid"):
+            found[table] = name
+    return found
+
+
+def _regions(capture: Capture) -> SpanTable:
+    export = capture.export
+    parts = [read_rows(export, table, partial(_region, name)) for table, name in _region_tables(export).items()]
+    rows = joined(parts)
+    count_damaged(capture.issues, "region", rows)
+    texts = export.strings(set(rows.columns[2]))
+    return span_table(
+        "region", rows, lambda key: texts.get(key, f"call {key}"), capture.devices.thread_track, bytes_at=5
+    )
+
+
+def _region(name: str, of: Columns) -> Sequence[Any]:
+    size = next((one for one in _SIZES if one in of.names), "")
+    return of.integer(name), of.integer("globalTid"), -1, of.integer(size)
