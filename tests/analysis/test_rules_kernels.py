@@ -421,6 +421,22 @@ def test_double_precision_is_as_slow_as_on_this_gpu(
     assert finding.at_stake_ns == pytest.approx(50_000 * 0.95 * saved)
 
 
+@pytest.mark.parametrize(
+    ("capability", "fp32_lanes", "fp64_lanes"),
+    [
+        ("5.0", 128, 4), ("5.2", 128, 4), ("6.0", 64, 32), ("6.1", 128, 4), ("7.0", 64, 32), ("7.5", 64, 2),
+        ("8.0", 64, 32), ("8.6", 128, 2), ("8.9", 128, 2), ("9.0", 128, 64), ("10.0", 128, 64), ("10.3", 128, 2),
+        ("12.0", 128, 2),
+    ],
+)  # fmt: skip
+def test_double_precision_by_the_lanes_of_an_sm(capability: str, fp32_lanes: int, fp64_lanes: int) -> None:
+    """CUDA C++ Programming Guide: operations a clock of an SM; of Blackwell its data sheets (1.3 of 80 TFLOP/s)."""
+    major, minor = map(int, capability.split("."))
+    told = {CAPABILITY.format("major"): major, CAPABILITY.format("minor"): minor}
+    (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, {**FP64, **told}), gpu="NVIDIA X"))
+    assert f"FP64 has 1/{fp32_lanes // fp64_lanes} of the FP32 rate here" in finding.action
+
+
 def test_of_a_gpu_that_nobody_knows_no_rate_is_said() -> None:
     (finding,) = kernel_compute_bound.check(report(Launch("step", 50_000.0, FP64), gpu="NVIDIA X"))
     assert "rate" not in finding.action

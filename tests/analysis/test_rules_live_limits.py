@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llmtop import ids
+from llmtop import vocabulary as v
+from llmtop.analysis.rules import (
+    clocks_capped,
+    compute_bound,
+    kv_bound,
+    memory_bound_decode,
+    prefix_misses,
+    queue_growth,
+    requests_held,
+    requests_outside,
+    speculation_poor,
+)
+from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
-from tests.analysis.verdict_scenes import SITUATIONS, Scene, Thread
+from tests.analysis.limits import in_full, limits, without_numbers
+from tests.analysis.test_rules_live import Values, clocks, gpu, prefix, server, trace
+from tests.analysis.verdict_scenes import SITUATIONS, Scene, Thread, findings_of
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
+    from llmtop.model import Trace
+
 Change = Callable[[Scene, float], Scene]
-STEPS, FINE = 6, 5
-"""So many levels are tried from the least to the most, and so often the distance of two that differ is halved."""
 
 
 def scenes(name: str) -> Change:
@@ -73,24 +89,86 @@ CASES: dict[str, tuple[str, Change, float, float]] = {
 }
 
 
-def _said(scene: Scene) -> str:
-    return ", ".join(dict.fromkeys(finding.rule for finding in diagnose(scene.trace()).findings)) or "nothing"
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_limits_of_verdicts(case: str, snapshot: SnapshotAssertion) -> None:
     situation, change, least, most = CASES[case]
-    said = {
-        level: _said(change(SITUATIONS[situation][0], level))
-        for level in (least + (most - least) * step / (STEPS - 1) for step in range(STEPS))
+    scene = SITUATIONS[situation][0]
+
+    def said(level: float) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.rule for one in diagnose(change(scene, level).trace()).findings))
+
+    found = limits(said, least, most)
+    assert "\n".join(f"{where}: {', '.join(rules) or 'nothing'}" for where, rules in found) == snapshot
+
+
+DRAFTS: Values = {(ids.server(1), v.SERVER_DRAFTED): 200.0, (ids.server(1), v.SERVER_ACCEPTED): 50.0}
+OUTSIDE: Values = {(ids.endpoint(1), v.ENDPOINT_UNANSWERED): 14.0, (ids.endpoint(1), v.ENDPOINT_LONGEST_WAIT): 4.0}
+ALONE: dict[str, tuple[Rule, Values]] = {
+    "memory-bound": (memory_bound_decode, gpu(dram=84, tensor=18, sm=98) | server(kv=0.6, waiting=3)),
+    "memory-bound in bursts": (memory_bound_decode, gpu(dram=20, tensor=3, sm=25)),
+    "compute-bound": (compute_bound, gpu(dram=35, tensor=72, sm=90)),
+    "preempts": (kv_bound, server(kv=0.85, waiting=2, preemptions=0.5, requests=4.0, running=8)),
+    "preempts, and nothing waits": (kv_bound, server(kv=0.85, waiting=0, preemptions=0.5, running=8)),
+    "counts no preemptions": (kv_bound, server(kv=0.97, waiting=2, running=8)),
+    "drafts in vain": (speculation_poor, DRAFTS | server(running=20)),
+    "says that it drafts in vain": (
+        speculation_poor,
+        server(running=20) | {(ids.server(1), v.SERVER_ACCEPTANCE): 0.4},
+    ),
+    "holds requests": (requests_held, server(waiting=4) | {(ids.server(1), v.SERVER_HELD): 3.0}),
+    "keeps requests outside": (requests_outside, server(running=1, waiting=1) | OUTSIDE),
+    "a growing queue": (queue_growth, server(waiting=[2, 8, 16], running=[60, 64])),
+    "near the power limit": (clocks_capped, clocks(0x04, power=690)),
+    "hot": (clocks_capped, clocks(0x20, heat=88, memory=88)),
+    "hot memory": (clocks_capped, clocks(0x40, heat=70, memory=96)),
+}
+"""A rule, and what it speaks on."""
+
+
+def _ends(values: Values, key: Any, level: float) -> Values:
+    """With another value of one of them; of those that change it is the last."""
+    before = values[key]
+    return {**values, key: [*before[:-1], level] if isinstance(before, list) else level}
+
+
+def _of_each(rule: Rule, values: Values) -> Iterator[str]:
+    for key, value in values.items():
+        last = value[-1] if isinstance(value, list) else value
+        if key[1] is not v.GPU_CLOCK_REASONS:
+            found = limits(partial(_said_with, rule, values, key), 0.0, 2 * last or 4.0)
+            yield _line(f"{key[0]} {key[1].name}", found)
+    yield _line("looks", limits(lambda ticks: _said(rule, trace(values, ticks=round(ticks))), 1, 33))
+
+
+def _said(rule: Rule, seen: Trace) -> tuple[object, ...]:
+    return without_numbers(findings_of(rule, seen))
+
+
+def _said_of(rule: Rule, of: Callable[[float], Trace], level: float) -> tuple[object, ...]:
+    return _said(rule, of(level))
+
+
+def _said_with(rule: Rule, values: Values, key: Any, level: float) -> tuple[object, ...]:
+    return _said(rule, trace(_ends(values, key, level)))
+
+
+def _line(name: str, found: Iterable[tuple[str, tuple[object, ...]]]) -> str:
+    return f"{name}: " + ", ".join(f"{where} {'said' if said else 'silent'}" for where, said in found)
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_the_limits_of_a_rule(case: str, snapshot: SnapshotAssertion) -> None:
+    rule, values = ALONE[case]
+    said = [in_full(finding) for finding in findings_of(rule, trace(values))]
+    assert said
+    assert "\n".join([*said, *_of_each(rule, values)]) == snapshot
+
+
+def test_the_limits_of_prefix_hits(snapshot: SnapshotAssertion) -> None:
+    seen: dict[str, Callable[[float], Trace]] = {
+        "before": lambda hits: prefix([hits, hits, 0.3]),
+        "after": lambda hits: prefix([0.6, 0.6, hits]),
+        "KV usage": lambda kv: prefix([0.6, 0.1], kv),
     }
-    for low, high in pairwise(sorted(said)):
-        for _ in range(FINE):
-            if said[low] == said[high]:
-                break
-            middle = (low + high) / 2
-            said[middle] = _said(change(SITUATIONS[situation][0], middle))
-            low, high = (low, middle) if said[middle] == said[high] else (middle, high)
-    levels = sorted(said)
-    changes = [f"up to {low:.4g}: {said[low]}" for low, high in pairwise(levels) if said[low] != said[high]]
-    assert "\n".join([*changes, f"up to {levels[-1]:.4g}: {said[levels[-1]]}"]) == snapshot
+    found = (_line(name, limits(partial(_said_of, prefix_misses, of), 0.0, 1.0)) for name, of in seen.items())
+    assert "\n".join(found) == snapshot

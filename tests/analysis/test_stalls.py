@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from llmtop.analysis.kernels.stalls import REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.analysis.kernels.stalls import PALETTE, REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
+from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Unknown, Value
 from tests.kernel_traces import STALL, stall_ratios
 
@@ -107,3 +109,45 @@ def test_an_empty_tree_says_why() -> None:
         "not collected", "ncu"
     )
     assert stall_tree(()).why_not == Unknown("no kernels")
+
+
+REASONS_BY_KIND = (
+    "long_scoreboard lg_throttle tex_throttle",
+    "short_scoreboard mio_throttle",
+    "barrier membar sleeping",
+    "math_pipe_throttle wait",
+    "no_instruction imc_miss branch_resolving",
+    "gmma dispatch_stall",
+    "drain misc",
+    "not_selected",
+)
+"""Global memory, the SM's own memories, each other, arithmetic, instructions, other units, the end, no wait at all."""
+CAUSES_BY_KIND = (
+    (Cause.SYNC, Cause.COPY, Cause.ALLOCATION),
+    (Cause.LAUNCH, Cause.SLOW_LAUNCH, Cause.LATENCY),
+    (Cause.OWN_CODE, Cause.CALL),
+    (Cause.OS, Cause.DESCHEDULED),
+    (Cause.GRAPH, Cause.TURNAROUND, Cause.QUEUED),
+    (Cause.LOADING, Cause.GRAPH_BUILD, Cause.PROFILER),
+    (Cause.NO_WORK, Cause.UNKNOWN),
+)
+"""Calls that wait, launches, the program, the system, the GPU's side, what is done once, and nobody's."""
+
+
+@pytest.mark.parametrize(
+    ("palette", "kinds"),
+    [(PALETTE, [kind.split() for kind in REASONS_BY_KIND]), (IDLE_PALETTE, CAUSES_BY_KIND)],
+    ids=["stalls", "idle time"],
+)
+def test_what_is_alike_has_shades_of_one_of_eight_colours(
+    palette: Mapping[object, tuple[int, int]], kinds: Sequence[Sequence[object]]
+) -> None:
+    assert palette.keys() == {one for kind in kinds for one in kind}
+    colours = [{palette[one][0] for one in kind} for kind in kinds]
+    assert all(len(of_kind) == 1 and of_kind <= set(range(1, 9)) for of_kind in colours)
+    assert len(set().union(*colours)) == len(kinds), "another kind has another colour"
+    for kind in kinds:
+        shades = [palette[one][1] for one in kind]
+        assert shades[0] == 1
+        assert shades == sorted(set(shades))
+        assert max(shades) <= 3
