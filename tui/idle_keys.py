@@ -30,7 +30,7 @@ def bind_idle_keys(app: App[Any]) -> None:
         app.bind(key, f"idle_key('{key}')", show=False)
 
 
-def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View | type[View]]) -> str:
+def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View[Any] | type[View[Any]]]) -> str:
     """Why a key does nothing.
 
     Args:
@@ -53,7 +53,7 @@ def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View | type[
     return "\n".join(sorted(" ".join(one.split()) for one in found)) or f"{name} does nothing here; ? lists what does"
 
 
-def _keys_of(view: View | type[View]) -> Iterable[Binding]:
+def _keys_of(view: View[Any] | type[View[Any]]) -> Iterable[Binding]:
     """The keys of a view; of one of a file that is not made yet, those that its class declares for files."""
     if not isinstance(view, type):
         return bindings_of(view)

@@ -50,6 +50,17 @@ class RowTable:
         return replace(self, rows=tuple(self.rows[n] for n in places), keys=tuple(self.keys[n] for n in places))
 
 
+def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """Columns, those of text no wider than their longest one; and how long that is."""
+    widest = tuple(max((len(str(row[i])) for row in rows), default=0) for i in range(len(columns)))
+    return tuple(_no_wider(column, longest) for column, longest in zip(columns, widest, strict=True)), widest
+
+
+def _no_wider(column: Column, longest: int) -> Column:
+    needed = max(longest, len(column.title) + 1)  # and an arrow where it is sorted by
+    return column if column.is_number or column.width <= needed else replace(column, width=needed)
+
+
 def places_by(cells: Sequence[Cell], *, descending: bool) -> list[int]:
     """The places of cells in their order: numbers, then texts whatever their case; unknown ones last either way.
 

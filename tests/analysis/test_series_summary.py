@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llmtop import ids
-from llmtop.analysis.series.summary import series_rows, why_no_series
+from llmtop.analysis.pages.series import SeriesTable, series_table
+from llmtop.analysis.series.summary import SeriesRow, why_no_series
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, TrackId, Unknown
 
 GPU = ids.gpu(0)
@@ -19,25 +20,60 @@ def series(track: TrackId, metric: Metric, *values: float | None) -> Series:
     return Series.of(track, metric, "NVML", [(i * NS_PER_S, value) for i, value in enumerate(values)])
 
 
+def rows_of(trace: Trace) -> list[SeriesRow]:
+    table = series_table(trace)
+    assert isinstance(table, SeriesTable)
+    return [table.row(key) for key in table.keys]
+
+
 def test_a_gauge_is_told_by_its_values() -> None:
-    (row,) = series_rows(trace_of(series(GPU, Metric("gpu.power", "W", title="power"), 1.0, None, 4.0, 1.0)))
+    (row,) = rows_of(trace_of(series(GPU, Metric("gpu.power", "W", title="power"), 1.0, None, 4.0, 1.0)))
     assert (row.track, row.title, row.unit, row.source, row.seconds) == (GPU, "power", "W", "NVML", 3.0)
     assert (row.least, row.mean, row.most, row.last) == (1.0, 2.0, 4.0, 1.0)
 
 
 def test_a_counter_is_told_by_its_rates() -> None:
-    (row,) = series_rows(trace_of(series(GPU, Metric("gpu.bytes", "bytes", counter=True), 100.0, 110.0, 140.0)))
+    (row,) = rows_of(trace_of(series(GPU, Metric("gpu.bytes", "bytes", counter=True), 100.0, 110.0, 140.0)))
     assert row.unit == "bytes/s"
     assert (row.least, row.mean, row.most, row.last) == pytest.approx((10.0, 20.0, 30.0, 30.0))
 
 
 def test_what_has_no_value_says_why_and_is_not_zero() -> None:
-    rows = series_rows(
-        trace_of(series(GPU, Metric("a", "W"), None), series(GPU, Metric("b", "bytes", counter=True), 7.0))
-    )
+    rows = rows_of(trace_of(series(GPU, Metric("a", "W"), None), series(GPU, Metric("b", "bytes", counter=True), 7.0)))
     assert [str(row.mean) for row in rows] == [
         "no sample has a value",
         "a counter tells with its second sample how fast it grows",
     ]
     assert all(isinstance(value, Unknown) for row in rows for value in (row.least, row.most, row.last))
     assert why_no_series(Trace(Origin("made-up"))) == Unknown("this file has no series of numbers")
+
+
+def table_of(*several: Series) -> SeriesTable:
+    table = series_table(trace_of(*several))
+    assert isinstance(table, SeriesTable)
+    return table
+
+
+POWER, BYTES = Metric("power", "W", title="board power"), Metric("bytes", "bytes", counter=True)
+
+
+def test_rows_are_sorted_by_their_numbers_and_not_by_how_these_are_written() -> None:
+    watts = [series(ids.gpu(i), POWER, value) for i, value in enumerate((900.0, None, 1500.0, 80.0))]
+    table = table_of(*watts)
+    column = [one.key for one in table.columns].index("last")
+    ordered = table.sorted_by("last", descending=True)
+    assert [ordered.cells(i)[column] for i in range(3)] == ["1500 W", "900 W", "80.0 W"]
+    assert isinstance(ordered.cells(3)[column], Unknown)
+    by_gpu = ordered.sorted_by("track", descending=True)
+    assert [track for track, _ in by_gpu.keys] == [ids.gpu(i) for i in (3, 2, 1, 0)]
+
+
+def test_rows_are_found_by_what_they_are_of_their_number_or_who_read_it() -> None:
+    table = table_of(series(GPU, POWER, 1.0), series(ids.gpu(1), BYTES, 1.0, 2.0))
+    assert [table.filtered(text).keys for text in ("BOARD", "900")] == [((GPU, "power"),), ()]
+    assert len(table.filtered("nvml")) == 2
+
+
+def test_columns_that_are_fitted_are_no_wider_than_what_stands_in_them() -> None:
+    widths = {one.key: one.width for one in table_of(series(GPU, POWER, 1.0)).fitted().columns}
+    assert (widths["last"], widths["source"]) == (len("1.00 W"), len("source "))

@@ -36,7 +36,7 @@ from llmtop.analysis.rules import report_rules
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.series.summary import series_rows
+from llmtop.analysis.series.summary import series_row
 from llmtop.analysis.server.configuration import configuration
 from llmtop.analysis.server.heatmaps import run_queue_heatmap, syscall_heatmap
 from llmtop.analysis.server.history import server_history
@@ -131,7 +131,7 @@ def _of_server(trace: Trace) -> dict[str, object]:
         "events": known,
         "events_table": events_table(known, trace.end_ns),
         "correlations": correlations(trace),
-        "series": series_rows(trace),
+        "series": tuple(series_row(trace, series) for _, series in sorted(trace.series.items())),
     }
 
 

@@ -24,6 +24,7 @@ from llmtop.tui.panes import stalls
 from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
 from llmtop.tui.panes.sections import SectionRow
+from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen, active_keys
@@ -122,7 +123,7 @@ async def test_enter_gives_a_findings_details_more_room_and_takes_it_back() -> N
         await pilot.press("enter")
         await settle(pilot)
         assert pane.text.size.height > usual + 2
-        assert pane.listing.size.height >= 4
+        assert pane.table.outer_size.height >= 3
         await pilot.press("enter")
         await settle(pilot)
         assert pane.text.size.height == usual
@@ -137,11 +138,11 @@ async def test_pages_of_opened_details_are_turned_and_those_of_the_table_otherwi
         pane = app.screen.query_one(FindingsPane)
         await pilot.press("enter", "pagedown")
         await settle(pilot)
-        assert (pane.listing.table.cursor, pane.text.at > 0) == (0, True)
+        assert (pane.table.cursor, pane.text.at > 0) == (0, True)
         assert "rule: kernel-uncoalesced" in app.screen_text(), "the last line of the details"
         await pilot.press("enter", "pagedown")
         await settle(pilot)
-        assert pane.listing.table.cursor > 0
+        assert pane.table.cursor > 0
 
 
 async def test_hostile_names_are_only_text() -> None:
@@ -524,8 +525,10 @@ def titles_of(trace: Trace | None) -> list[str]:
 def test_no_file_has_two_views_of_one_digit() -> None:
     numbers = live_trace(Scene(), 5)
     traces = (load(LADDER), load(SAMPLES[-1]), load(FOLDED), replace(numbers, kernels=report().kernels))
-    for digits in ([view.number for view in views_of(trace) if view.number] for trace in traces):
+    for digits in ([digit for digit in by_digit(views_of(trace)).values() if digit] for trace in traces):
         assert len(digits) == len(set(digits))
+        assert digits == sorted(digits)
+    assert by_digit(views_of(traces[-1]))[ThreadsPane] == 0, "its digit is that of the sections, which stand before it"
     assert len(VIEWS) == len(MODULES) == len({view.title for view in VIEWS})
 
 
@@ -559,7 +562,7 @@ async def test_a_file_of_stacks_opens_on_them_and_says_what_it_has_not() -> None
         await pilot.press("right_square_bracket")
         await settle(pilot)
         assert "[1 Kernels]" in app.screen_text()
-        assert by_digit(views_of(report()))[0] is VIEWS[0]
+        assert next(iter(by_digit(views_of(report())))) is VIEWS[0]
 
 
 async def test_a_file_of_series_opens_on_them() -> None:

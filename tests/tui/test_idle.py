@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llmtop.analysis.tables import RowTable
+from llmtop.analysis.timeline.idle_view import IdleView
 from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.idle import IdlePane
-from llmtop.tui.panes.report import paragraphs_of
+from llmtop.tui.panes.report import ListPane, paragraphs_of
 from llmtop.tui.panes.spans import SpansPane
+from llmtop.tui.render.look import Look
 from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
@@ -24,40 +27,44 @@ IDLE = str(IdlePane.number)
 @pytest.mark.parametrize("name", SCENES)
 def test_the_rows_of_a_gpu_add_up_to_the_capture(name: str, tmp_path: Path) -> None:
     trace = SCENES[name].make().trace(tmp_path)
-    rows = IdlePane().analyse(trace)
+    rows = IdlePane().rows_of(trace)
     assert isinstance(rows, RowTable)
     time = [column.key for column in rows.columns].index("ns")
     for gpu in {str(row[0]) for row in rows.rows} - {"2 GPUs"}:
         assert sum(row[time] for row in rows.rows if row[0] == gpu) == trace.end_ns - trace.start_ns  # type: ignore[misc]
 
 
+def details_of(trace: Trace, column: str, cell: str) -> list[str]:
+    """What is said of the first row with a cell."""
+    pane = IdlePane()
+    view = pane.view(trace)
+    assert isinstance(view, IdleView)
+    rows = pane.rows(view, trace)
+    at = [one.key for one in rows.columns].index(column)
+    key: Any = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[at] == cell)
+    return [text for text, _ in pane.details(view, key, 80, Look())]
+
+
 def test_several_gpus_have_a_sum_before_them(tmp_path: Path) -> None:
-    rows = IdlePane().analyse(SCENES["one GPU late"].make().trace(tmp_path))
+    rows = IdlePane().rows_of(SCENES["one GPU late"].make().trace(tmp_path))
     assert isinstance(rows, RowTable)
     assert list(dict.fromkeys(row[0] for row in rows.rows)) == ["2 GPUs", "GPU 0", "GPU 1"]
 
 
 def test_the_details_say_what_the_row_means_and_what_it_rests_on(tmp_path: Path) -> None:
-    pane = IdlePane()
-    rows = pane.analyse(SCENES["Python in a range"].make().trace(tmp_path))
-    assert isinstance(rows, RowTable)
-    key = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[2] == "sample tokens")
-    text = [text for text, _ in pane.details(key)]
+    text = details_of(SCENES["Python in a range"].make().trace(tmp_path), "name", "sample tokens")
     assert text[0] == "own code: sample tokens"
     assert "CPU samples in dict_lookup: 195" in text
     assert any("the GPU ran dry" in one for one in text)
 
 
 def test_what_is_not_told_says_what_would_tell_it(tmp_path: Path) -> None:
-    pane = IdlePane()
-    rows = pane.analyse(SCENES["not traced"].make().trace(tmp_path))
-    assert isinstance(rows, RowTable)
-    key = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[1] == "not known")
-    assert any("osrt" in text for text, _ in pane.details(key))
+    text = details_of(SCENES["not traced"].make().trace(tmp_path), "cause", "not known")
+    assert any("osrt" in one for one in text)
 
 
 def test_a_report_without_a_time_line_says_how_to_get_one() -> None:
-    why = IdlePane().analyse(Trace(Origin("ncu-rep")))
+    why = IdlePane().rows_of(Trace(Origin("ncu-rep")))
     assert isinstance(why, Unknown)
     assert "nsys profile" in why.remedy
 
@@ -120,12 +127,14 @@ async def test_details_take_what_they_need_and_the_table_has_the_rest_whichever_
             await pilot.press(digit)
             await settle(pilot)
             pane = app.screen.query_one(kind)
-            rows = pane.listing.table.source
+            assert isinstance(pane, ListPane)
+            rows, look = pane.table.source, look_of(pane)
             assert rows is not None
-            needed = max(len(paragraphs_of(pane.details(rows.key(i)), 78, look_of(pane))) for i in range(len(rows)))
+            said = [pane.details(pane.of.view(trace), rows.key(i), 76, look) for i in range(len(rows))]
+            needed = max(len(paragraphs_of(one, 78, look)) for one in said)
             heights = set()
             for _ in range(len(rows)):
-                heights.add((pane.listing.size.height, pane.text.size.height))
+                heights.add((pane.table.outer_size.height + 1, pane.text.size.height))
                 await pilot.press("down")
             assert len(heights) == 1, "the table stays where it is"
             ((table, details),) = heights

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llmtop import ids
-from llmtop.model import Origin, Stack
+from llmtop.analysis.threads.shares import why_no_threads
+from llmtop.model import Origin, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import VIEWS, views_of
 from llmtop.tui.panes.roofline import RooflinePane
+from llmtop.tui.panes.series import SeriesPane
 from llmtop.tui.panes.stacks import StacksPane
+from llmtop.tui.panes.syscalls import SyscallsPane
+from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys, keys_elsewhere
 from tests.live_traces import Scene, live_trace
@@ -26,7 +30,7 @@ PYTHON = "Python's functions (py-spy), on or off"
 
 def test_what_is_live_and_of_files_is_one_view() -> None:
     both = {view.kind for view in LIVE_VIEWS} & set(VIEWS)
-    assert both >= {RooflinePane, StacksPane}
+    assert both >= {RooflinePane, StacksPane, ThreadsPane, SyscallsPane, SeriesPane}
     files_alone = [kind for kind in VIEWS if kind not in both]
     assert not {kind.title for kind in files_alone} & {view.kind.title for view in LIVE_VIEWS}
 
@@ -44,6 +48,96 @@ async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:
         assert "by thread · last 10 s" in text
         assert "EngineCore" in text
     assert {RooflinePane, StacksPane} <= set(views_of(RECORDING))
+
+
+def body_of(text: str) -> list[str]:
+    """The rows of the first table on a screen, without what stands in its border."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("╭"))
+    last = next(i for i, line in enumerate(lines) if line.startswith("╰"))
+    return [line.strip("│▃▅▂ ").rstrip() for line in lines[first + 1 : last] if line.strip("│▃▅▂ ")]
+
+
+async def test_threads_of_a_file_are_the_rows_that_those_of_a_server_open_into() -> None:
+    app = ExploreApp([read(RECORDING)])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("4")
+        await settle(pilot)
+        recorded = app.screen_text()
+        assert "[4 Threads]" in recorded
+        assert "on-CPU" in recorded
+        await pilot.press("enter")
+        await settle(pilot)
+        details = app.screen_text()
+        assert "EngineCore" in details.splitlines()[0]
+        assert "as it was when opened" in details
+        await pilot.press("escape", "slash", *"zmq", "enter")
+        assert [row.split()[0] for row in body_of(app.screen_text())] == ["thread", "ZMQbg/IO/0"]
+        assert app.issues == []
+    live = fixed_app()
+    async with running(live, (120, 40)) as pilot:
+        assert body_of(await press(pilot, "4", "z")) == body_of(recorded)
+        assert (await press(pilot, "enter")).splitlines()[0] == details.splitlines()[0]
+
+
+async def test_a_file_of_threads_alone_opens_on_them() -> None:
+    whole = live_trace(Scene(), 30)
+    series = {key: one for key, one in whole.series.items() if key[0].startswith("thread:")}
+    tracks = {key: one for key, one in whole.tracks.items() if key.startswith("thread:")}
+    trace = Trace(Origin("made-up"), whole.start_ns, whole.end_ns, tracks=tracks, series=series)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        text = app.screen_text()
+        assert "[4 Threads] 5 Findings  6 Session  9 Series" in text
+        assert "EngineCore" in text
+        await pilot.press("9", "8")
+        await settle(pilot)
+        assert "[9 Series]" in app.screen_text()
+        assert "Stacks: this file has no stacks" in " ".join(app.screen_text().split())
+    assert why_no_threads(replace(trace, series={})) == Unknown("of its threads this trace tells no time on a CPU")
+    assert ThreadsPane not in views_of(replace(trace, series={}))
+
+
+async def test_series_of_a_server_are_the_table_that_a_file_has() -> None:
+    app = ExploreApp([read(RECORDING)])
+    async with app.run_test(size=(160, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("9")
+        await settle(pilot)
+        recorded = [row.split()[:2] for row in body_of(app.screen_text())]
+    live = fixed_app()
+    async with running(live, (160, 38), keys=["9"]) as pilot:
+        text = live.screen_text()
+        assert "9 Series" in text
+        assert "1 Roofline" not in text
+        assert [row.split()[:2] for row in body_of(text)] == recorded[: len(body_of(text))]
+        text = await press(pilot, "slash", *"temperature", "enter")
+        assert "°C" in text
+        assert "samples: " in text, "the course of the number under the cursor"
+        assert "5 s ago" in await press(pilot, "left")
+        await press(pilot, "escape")
+        assert "temperature" in live.screen_text(), "Esc clears the filter first"
+        assert "1 Roofline" in await press(pilot, "escape", "escape")
+
+
+async def test_series_alone_on_a_small_screen_are_reached_with_tab() -> None:
+    live = fixed_app()
+    async with running(live, (40, 12)) as pilot:
+        assert "9 Series" in await press(pilot, "shift+tab")
+        assert "1/" in await press(pilot, "down", "up")
+        assert "1 Roofline" in await press(pilot, "tab")
+
+
+async def test_a_sort_and_a_filter_are_of_the_rows_that_they_were_set_for() -> None:
+    live = fixed_app()
+    async with running(live, (120, 40), keys=["4", "z", *["greater_than_sign"] * 4, "slash", "e", "enter"]) as pilot:
+        assert live.live.table.table.sort is not None
+        assert live.live.table.table.filter_text == "e"
+        assert "EngineCore" in await press(pilot, "3")
+        assert live.live.table.table.sort is None
+        assert live.live.table.table.filter_text == ""
 
 
 async def test_stacks_of_a_file_are_searched_as_those_of_a_server() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from rich.style import Style
 from textual.color import Color
@@ -19,7 +19,7 @@ from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
-from llmtop.tui.panes.view import Context, View
+from llmtop.tui.panes.view import Context, V, View
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
 from llmtop.tui.textual_private import put_title, title_of
@@ -27,9 +27,8 @@ from llmtop.tui.textual_private import put_title, title_of
 if TYPE_CHECKING:
     from rich.segment import Segment
 
+    from llmtop.analysis.views import TableView
     from llmtop.model import Trace, TrackKind
-
-V = TypeVar("V")
 
 CALM_NS = NS_PER_S * 9 // 10
 """For panes that are drawn once a second at most; a tenth less, because frames jitter."""
@@ -194,7 +193,7 @@ class Beat:
         return self._drawn_ns.get(pace_ns) == t_ns
 
 
-class Pane(DiffedWidget, View, Generic[V], can_focus=True):
+class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
     """A part of a screen that draws one view of the newest trace.
 
     A subclass gives `number`, `title`, `view` and `draw`; the last two are pure. Only what changed between two
@@ -206,10 +205,6 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
     ages_of: ClassVar[TrackKind | None] = None
     """Whose numbers it shows: where they are older than two intervals, their age stands beside the title."""
 
-    least_ns: ClassVar[int] = 0
-    """How much newer than what is shown a trace must be to be drawn. What is summed over many seconds need not follow
-    each frame; a pane that knows nothing yet always does, and one whose `beat` is on."""
-
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._trace: Trace | None = None
@@ -217,15 +212,14 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
         self._is_unpainted = False
         self._view: V | Unknown = Unknown("nothing has been read yet")
         self._age = ""
-        self.is_zoomed = False
-        """Whether it has the screen to itself, and so may show more."""
         self._failure = ""
         self.beat = Beat()
         """That of all panes that are shown together."""
 
-    def view(self, trace: Trace) -> V | Unknown:
-        """What to draw of a trace, or why there is nothing to draw."""
-        raise NotImplementedError
+    def rows_of(self, trace: Trace) -> TableView | Unknown:
+        if trace is not self._trace or self._stale or isinstance(self._view, Unknown):
+            return super().rows_of(trace)
+        return self.rows(self._view, trace)
 
     def draw(self, view: V, width: int, height: int, look: Look) -> list[Strip]:
         """The view as at most `height` lines of `width` cells."""
@@ -241,9 +235,8 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
             return Unknown("the pane has failed")
         if isinstance(self._view, Unknown):
             return self._view
-        rows = Unknown("nothing has been read yet") if self._trace is None else self.table(self._trace)
-        title = f"{self.number} {self.title}" if self.number else self.title
-        return Contents(title, self.text_lines(), None if isinstance(rows, Unknown) else rows)
+        rows = Unknown("nothing has been read yet") if self._trace is None else self.rows_of(self._trace)
+        return Contents(self.heading, self.text_lines(), None if isinstance(rows, Unknown) else rows)
 
     def text_lines(self) -> list[str]:
         """Its text: what is drawn of it; all lines, where they are a text that may be longer than the screen."""
@@ -264,7 +257,7 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
             self._renew()
 
     def _is_new_enough(self, trace: Trace) -> bool:
-        """Whether what is shown may stay for this frame."""
+        """Whether what is shown may stay for this frame: never of a pane that knows nothing yet."""
         is_starting = trace.end_ns - trace.start_ns < STARTING_NS
         if self._trace is None or self._stale or is_starting or isinstance(self._view, Unknown):
             return False
@@ -347,8 +340,7 @@ class Pane(DiffedWidget, View, Generic[V], can_focus=True):
 
     def _name_border(self, subtitle: Content | str, look: Look) -> None:
         """Number and title in the border, then the subtitle."""
-        head = f"{self.number} {self.title}" if self.number else self.title
-        head += f"  {self._age}" if self._age else ""
+        head = f"{self.heading}  {self._age}" if self._age else self.heading
         full = Content(f"{head}  ") + subtitle if subtitle else Content(head)
         # Textual would end a long title in a character that ASCII terminals lack.
         room = self.size.width - _BORDER_LEAD

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.views import Column
-from llmtop.model import Finding, Trace, Unknown
+from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.panes.report import ListPane, table_of
 from llmtop.tui.render.findings import draw_findings, finding_text
@@ -17,40 +16,37 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.tables import RowTable
+    from llmtop.tui.panes.view import Paragraphs
     from llmtop.tui.render.look import Look
 
 _NO_FINDINGS = Unknown(
     "no rule found anything: either all is well, or what the rules need was not collected",
     "the Session pane lists what is missing",
 )
+_COLUMNS = (
+    Column("severity", "severity", width=9),
+    Column("subject", "subject", width=28, shrink=2),
+    Column("message", "finding", width=0),
+    Column("rule", "rule", width=26, shrink=3),
+)
 
 
-class FindingsPane(ListPane):
+class FindingsPane(ListPane[Diagnosis]):
     """Findings, the gravest first, with evidence and what to do."""
 
     number = 5
     title = "Findings"
-    COLUMNS = (
-        Column("severity", "severity", width=9),
-        Column("subject", "subject", width=28, shrink=2),
-        Column("message", "finding", width=0),
-        Column("rule", "rule", width=26, shrink=3),
-    )
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._findings: dict[Hashable, Finding] = {}
+    def view(self, trace: Trace) -> Diagnosis | Unknown:
+        diagnosed = diagnose(trace)
+        return diagnosed if diagnosed.findings else _NO_FINDINGS
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
-        self._findings = dict(enumerate(diagnose(trace).findings))
-        if not self._findings:
-            return _NO_FINDINGS
-        rows = {key: (f.severity.value, f.subject, f.message, f.rule) for key, f in self._findings.items()}
-        return table_of(self.COLUMNS, rows)
+    def rows(self, view: Diagnosis, trace: Trace) -> RowTable:
+        rows = enumerate((f.severity.value, f.subject, f.message, f.rule) for f in view.findings)
+        return table_of(_COLUMNS, dict(rows))
 
-    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        finding = self._findings[key]
-        trace = self._trace
+    def details(self, view: Diagnosis, key: int, width: int, look: Look) -> Paragraphs:
+        finding, trace = view.findings[key], self._trace
         return finding_text(finding, "" if trace is None else profiling.directory_for(trace, finding.next_command))
 
 

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 
 from llmtop.analysis.gpus.models import short_gpu_name
-from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpu_rows, gpus_view
+from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpus_view
 from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.view import Place
@@ -59,9 +59,8 @@ class GpuPane(Pane[GpusView]):
         super().__init__(id=id)
         self.selection = Selection()
 
-    def table(self, trace: Trace) -> TableView | Unknown:
-        rows = gpu_rows(trace, self.context.target)
-        return rows if isinstance(rows, Unknown) else gpu_processes_table(rows)
+    def rows(self, view: GpusView, trace: Trace) -> TableView:
+        return gpu_processes_table(view.rows)
 
     def view(self, trace: Trace) -> GpusView | Unknown:
         return gpus_view(trace, self.context.target, self._view if isinstance(self._view, GpusView) else None)
@@ -78,13 +77,13 @@ class GpuPane(Pane[GpusView]):
         return Content("  ".join([name, *sorted(sources)]))
 
     @property
-    def rows(self) -> tuple[GpuRow, ...]:
+    def gpus(self) -> tuple[GpuRow, ...]:
         """The GPUs in the order in which they are listed."""
         return () if isinstance(self._view, Unknown) else ordered(self._view.rows, self.selection)
 
     def on_focus(self) -> None:
-        if self.selection.selected is None and self.rows:
-            self.selection = replace(self.selection, selected=self.rows[0].track)
+        if self.selection.selected is None and self.gpus:
+            self.selection = replace(self.selection, selected=self.gpus[0].track)
         self.redraw()
 
     def on_blur(self) -> None:
@@ -93,12 +92,12 @@ class GpuPane(Pane[GpusView]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """One GPU cannot be selected, sorted or pinned: its keys are not offered."""
         if action in ("move", "sort", "reverse", "pin"):
-            return len(self.rows) > 1
+            return len(self.gpus) > 1
         return super().check_action(action, parameters)
 
     def action_move(self, step: int) -> None:
         """Select another GPU."""
-        tracks = [row.track for row in self.rows]
+        tracks = [row.track for row in self.gpus]
         at = tracks.index(self.selection.selected) + step if self.selection.selected in tracks else 0
         self._select(replace(self.selection, selected=tracks[max(0, min(at, len(tracks) - 1))]))
 

@@ -10,22 +10,37 @@ from textual.binding import Binding, BindingType
 
 from llmtop.analysis.kernels.absent import not_of_kernels
 from llmtop.analysis.timeline.causes import MEANINGS
-from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, idle_view, picture
+from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.report import DRAWN, ListPane, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
+    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.render.look import Look
 
 
 _AT_WORK = "with a kernel, a copy or a graph running; those that overlap count once. From left to right:"
+_COLUMNS = (
+    Column("gpu", "GPU", width=6, help="which GPU; all together add up their times"),
+    Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
+    Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
+    Column("ns", "time", "ns", width=8, help="all of it"),
+    Column("share", "capture", "ratio", width=7, help="share of the capture's time"),
+    Column("idle", "idle", "ratio", width=6, shrink=2, help="share of the idle time"),
+    Column("gaps", "gaps", "1", width=6, shrink=4, help="in how many gaps"),
+    Column("longest", "longest", "ns", width=8, shrink=3, help="the most of it in one gap"),
+)
+_OF_ONE_GPU = (replace(_COLUMNS[0], shrink=5), *_COLUMNS[1:])
+"""Which GPU is the same in every row, so that anything else says more."""
+_BUSY = "busy", ""
+"""In the place of a cause and a name: the row of a GPU's work."""
 
 
-class IdlePane(ListPane):
+class IdlePane(ListPane[IdleView]):
     """The idle account; the rows of a GPU add up to the capture."""
 
     number = 7
@@ -33,21 +48,6 @@ class IdlePane(ListPane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "meanings", "meanings", tooltip="What each cause means"),
     ]
-    COLUMNS = (
-        Column("gpu", "GPU", width=6, help="which GPU; all together add up their times"),
-        Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
-        Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
-        Column("ns", "time", "ns", width=8, help="all of it"),
-        Column("share", "capture", "ratio", width=7, help="share of the capture's time"),
-        Column("idle", "idle", "ratio", width=6, shrink=2, help="share of the idle time"),
-        Column("gaps", "gaps", "1", width=6, shrink=4, help="in how many gaps"),
-        Column("longest", "longest", "ns", width=8, shrink=3, help="the most of it in one gap"),
-    )
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._said: dict[Hashable, tuple[tuple[str, str], ...]] = {}
-        self._gpus: dict[Hashable, IdleOfGpu] = {}
 
     def action_meanings(self) -> None:
         """List all causes with what they mean."""
@@ -57,34 +57,33 @@ class IdlePane(ListPane):
     def why_not(cls, trace: Trace) -> Unknown | None:
         return None if trace.spans else not_of_kernels(trace)
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
+    def view(self, trace: Trace) -> IdleView | Unknown:
         view = idle_view(trace)
-        if view.why_not is not None:
-            return view.why_not
-        reasons = {missing.what: str(missing.why) for missing in view.unknown}
+        return view.why_not or view
+
+    def rows(self, view: IdleView, trace: Trace) -> RowTable:
         rows: dict[Hashable, tuple[Cell, ...]] = {}
-        together = () if view.total is None or len(view.gpus) < 2 else (view.total,)
-        for gpu in (*together, *view.gpus):
-            key: Hashable = (gpu.title, "busy", "")
-            rows[key] = (gpu.title, "at work", "", gpu.busy_ns, _share(gpu.busy_ns, gpu), None, None, None)
-            self._said[key] = ((_summary(gpu), "title"), (_AT_WORK, "text"))
-            self._gpus[key] = gpu
+        for gpu in _gpus(view):
+            share = _share(gpu.busy_ns, gpu)
+            rows[gpu.title, *_BUSY] = gpu.title, "at work", "", gpu.busy_ns, share, None, None, None
             for row in gpu.rows:
-                key = (gpu.title, row.cause, row.name)
-                share = _share(row.ns, gpu)
-                rows[key] = (gpu.title, row.title, row.name, row.ns, share, row.share, row.gaps, row.longest_ns)
-                self._said[key] = tuple(_details(row, reasons.get(row.name, "")))
-        return table_of(self.COLUMNS if together else _OF_ONE_GPU, rows)
+                times = row.ns, _share(row.ns, gpu), row.share, row.gaps, row.longest_ns
+                rows[gpu.title, row.cause, row.name] = gpu.title, row.title, row.name, *times
+        return table_of(_OF_ONE_GPU if len(view.gpus) == 1 else _COLUMNS, rows)
 
-    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        gpu = self._gpus.get(key)
-        if gpu is None:
-            return self._said[key]
-        return (*self._said[key], (picture(gpu, f" {look_of(self).glyphs.spark}"), DRAWN))
+    def details(self, view: IdleView, key: tuple[str, str, str], width: int, look: Look) -> Paragraphs:
+        title, cause, name = key
+        gpu = next(one for one in _gpus(view) if one.title == title)
+        if (cause, name) == _BUSY:
+            return (_summary(gpu), "title"), (_AT_WORK, "text"), (picture(gpu, f" {look.glyphs.spark}"), DRAWN)
+        row = next(one for one in gpu.rows if (one.cause, one.name) == (cause, name))
+        reason = next((str(missing.why) for missing in view.unknown if missing.what == name), "")
+        return tuple(_details(row, reason))
 
 
-_OF_ONE_GPU = (replace(IdlePane.COLUMNS[0], shrink=5), *IdlePane.COLUMNS[1:])
-"""Which GPU is the same in every row, so that anything else says more."""
+def _gpus(view: IdleView) -> tuple[IdleOfGpu, ...]:
+    """All together, where they are several, and each."""
+    return view.gpus if view.total is None or len(view.gpus) < 2 else (view.total, *view.gpus)
 
 
 def _share(ns: int, gpu: IdleOfGpu) -> float:

@@ -20,7 +20,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, PagedPane
+from llmtop.tui.panes.report import NO_ROWS_YET, KernelWanted, PagedPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import View
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
+_NO_KERNELS = Unknown("no kernels")
 _NEXT = {
     Grouping.SHAPE: Grouping.NAME,
     Grouping.NAME: Grouping.LAUNCH,
@@ -73,7 +74,7 @@ class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
         return max(1, rows - self.size.height // ROWS + 1)
 
 
-class KernelsPane(Vertical, View):
+class KernelsPane(Vertical, View[KernelRows]):
     """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
     number = 1
@@ -113,12 +114,18 @@ class KernelsPane(Vertical, View):
         self.screen.set_focus(self.listing.table if shown is self.listing else self.histograms)
         hidden.display = False
 
+    def view(self, trace: Trace) -> KernelRows | Unknown:
+        return no_kernels(trace) or kernel_table(trace, self.grouping)
+
+    def rows(self, view: KernelRows, trace: Trace) -> KernelRows:
+        return view
+
     def show(self, trace: Trace) -> None:
         """Take the trace; rows are decoded when they are seen."""
         self._trace = trace
         self.histograms.show(trace)
-        why = no_kernels(trace) or Unknown("no kernels")
-        self.listing.show_table(kernel_table(trace, self.grouping), why)
+        rows = self.rows_of(trace)
+        self.listing.show_table(NO_ROWS_YET if isinstance(rows, Unknown) else rows, no_kernels(trace) or _NO_KERNELS)
 
     def action_group(self) -> None:
         """Group in the next way."""

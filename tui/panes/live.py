@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from llmtop.tui.panes.base import Pane
-    from llmtop.tui.panes.view import Place
+    from llmtop.tui.panes.view import Place, View
 
 MODULES = (
     "roofline",
@@ -18,6 +17,7 @@ MODULES = (
     "syscalls",
     "log",
     "lanes",
+    "series",
 )
 """The modules beside this one whose `VIEW` has a `Place`, in the order of Tab. A new one is one file and one line."""
 
@@ -26,12 +26,12 @@ class LiveView(NamedTuple):
     """A view and its place; the style sheet knows it by its `name`."""
 
     name: str
-    kind: type[Pane[Any]]
+    kind: type[View[Any]]
     place: Place
 
 
 def _load(name: str) -> LiveView:
-    kind: type[Pane[Any]] = import_module(f"llmtop.tui.panes.{name}").VIEW
+    kind: type[View[Any]] = import_module(f"llmtop.tui.panes.{name}").VIEW
     if kind.place is None:
         raise TypeError(f"{kind.__name__} has no place on the live screen")
     return LiveView(name, kind, kind.place)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
 
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.message import Message
 
-from llmtop.analysis.tables import RowTable
+from llmtop.analysis.tables import RowTable, fitted
 from llmtop.model import Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
+from llmtop.tui.faults import FaultBorder
 from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
-from llmtop.tui.panes.view import RECORDED, View
+from llmtop.tui.panes.view import NO_ROWS, RECORDED, V, View
 from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.look import Look
 
@@ -25,16 +26,21 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.strip import Strip
+    from textual.widget import Widget
 
-    from llmtop.analysis.views import Column
+    from llmtop.analysis.views import Column, TableView
     from llmtop.model import Trace
+    from llmtop.tui.panes.view import Paragraphs
 
-V = TypeVar("V")
+NO_ROWS_YET: Final = RowTable((), (), ())
 _ASKED = 40
 """Rows whose details are asked for how long they are."""
 _BORDER = 2
 _TABLE_LINES = _BORDER + 2
 """What a table has besides its rows: its header, and the line below."""
+_RARELY = 20
+"""Rows are made anew so many times more rarely than they take: thousands that are sorted by what each must be worked
+out for cost a part of a second."""
 _MOST_DETAILS = 12
 """Lines that details take from a table that could use them."""
 DRAWN = "drawn"
@@ -125,24 +131,24 @@ class MeaningsPane(LinesPane[None]):
         self._view = None
 
 
-class TextPane(LinesPane["tuple[tuple[str, str], ...]"]):
+class TextPane(LinesPane["Paragraphs"]):
     """Paragraphs of (text, role), wrapped to the width."""
 
     def show_fault(self, said: str) -> None:
         self._view = ((said, "bad"),)
         super().show_fault(said)
 
-    def show_text(self, paragraphs: tuple[tuple[str, str], ...]) -> None:
+    def show_text(self, paragraphs: Paragraphs) -> None:
         """Take a text in place of the last one."""
         self.at = 0
         self._view = paragraphs
         self.redraw()
 
-    def lines(self, view: tuple[tuple[str, str], ...], width: int, look: Look) -> list[Strip]:
+    def lines(self, view: Paragraphs, width: int, look: Look) -> list[Strip]:
         return paragraphs_of(view, width, look)
 
 
-def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Look) -> list[Strip]:
+def paragraphs_of(paragraphs: Paragraphs, width: int, look: Look) -> list[Strip]:
     """Wrapped lines of (text, role) paragraphs; an empty text is an empty line, and a `DRAWN` one stays as it is."""
     return [
         strip
@@ -155,34 +161,49 @@ def paragraphs_of(paragraphs: tuple[tuple[str, str], ...], width: int, look: Loo
     ]
 
 
-class ListPane(Vertical, View):
-    """A table over the details of the row under its cursor.
+class ListPane(TablePane, View[V], Generic[V]):
+    """Rows over the details of the one under the cursor: of this view, or of another one that opens into them.
 
-    A subclass gives `analyse`, which may be slow, and `details`.
+    A subclass gives `view`, which may be slow where no other trace follows, and `rows`.
     """
 
     DEFAULT_CSS = """
-    ListPane TablePane { height: 1fr; }
     ListPane TextPane { max-height: 12; }  /* until it is known what details need: see _share_room */
     ListPane.-low TextPane, ListPane.-empty TextPane { display: none; }
     ListPane.-open TextPane { display: block; max-height: 100%; }
     """
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page_details(-1)", "details", show=False, priority=True, tooltip="A page of open details"),
         Binding("pagedown", "page_details(1)", "details", show=False, priority=True, tooltip="A page of open details"),
     ]
+    heading = View.heading
+    context = RECORDED
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.listing = TablePane(f"{self.number} {self.title}" if self.number else self.title)
+        super().__init__(self.title, id=id, sum_up=self._summed)
+        self.of: View[Any] = self
+        """Whose rows these are."""
         self.text = TextPane()
         self.text.can_focus = False
         self._trace: Trace | None = None
+        self._view: Any = ANALYSING
+        self._took_ns = 0
 
     def compose(self) -> ComposeResult:
-        yield self.listing
+        yield from super().compose()
         yield self.text
+
+    def open(self, view: View[Any]) -> Self:
+        """Have the rows of another view from the next trace on, as they come."""
+        if view is not self.of:
+            self.of, self._trace, self._took_ns, self.table.sort = view, None, 0, None
+            self.number, self.title = view.number, view.title
+            self.drop_filter()
+        return self
+
+    @property
+    def wanting_keys(self) -> Widget:
+        return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Pages are the table's, unless the details have been given the room."""
@@ -196,34 +217,45 @@ class ListPane(Vertical, View):
 
     def contents(self) -> Contents | Unknown:
         """The rows, and the details of the one under the cursor."""
-        rows = self.listing.contents()
+        rows = super().contents()
         return rows if isinstance(rows, Unknown) else replace(rows, lines=self.text.text_lines())
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
-        """The rows, or why there are none; runs on a thread."""
-        raise NotImplementedError
-
-    def details(self, key: Any) -> tuple[tuple[str, str], ...]:
-        """What to say of a row, by its key."""
-        raise NotImplementedError
-
     def show(self, trace: Trace) -> None:
-        """Take the trace; the work starts at once, as a list is made when it is first seen."""
-        self._trace = trace
-        self.listing.show_table(RowTable(self.COLUMNS, (), ()), ANALYSING)
-        analyse_on_thread(self, trace, self.analyse)
+        """Take the trace: one that no other follows at once, as such a list is made when it is first seen."""
+        if self.context.is_still:
+            self._trace, self._view = trace, ANALYSING
+            self.show_table(NO_ROWS_YET, ANALYSING)
+            analyse_on_thread(self, trace, self._made_of)
+        elif self.display and not self._is_new_enough(trace):
+            begun_ns = time.thread_time_ns()
+            self._trace = trace
+            self._take(self._made_of(trace))
+            self._took_ns = time.thread_time_ns() - begun_ns
 
-    def show_fault(self, said: str) -> None:
-        self.listing.show_fault(said)
+    def _is_new_enough(self, trace: Trace) -> bool:
+        """Whether what is shown may stay for this frame."""
+        pace_ns = max(self.least_ns, _RARELY * self._took_ns)
+        return self._trace is not None and 0 < trace.end_ns - self._trace.end_ns < pace_ns
+
+    def _made_of(self, trace: Trace) -> tuple[Any, TableView | Unknown]:
+        """The view and its rows, or why there are none."""
+        view = self.of.view(trace)
+        return view, view if isinstance(view, Unknown) else self.of.rows(view, trace)
 
     def on_analysed(self, message: Analysed) -> None:
-        rows = message.result
-        if isinstance(rows, Exception):
-            self.fail(rows)
-        elif isinstance(rows, Unknown):
-            self.listing.show_table(RowTable(self.COLUMNS, (), ()), rows)
+        if isinstance(message.result, Exception):
+            self.fail(message.result)
         else:
-            self.listing.show_table(rows)
+            self._take(message.result)
+
+    def _take(self, made: tuple[Any, TableView | Unknown]) -> None:
+        self._view, rows = made
+        was = self.table.total
+        if isinstance(rows, Unknown):
+            self.show_table(NO_ROWS_YET, rows)
+        else:
+            self.show_table(rows, NO_ROWS if self.of.place is None else self.of.place.no_rows)
+        if self.context.is_still or self.table.total != was:  # what goes on has details of one length
             self._share_room()
 
     def on_resize(self) -> None:
@@ -235,13 +267,13 @@ class ListPane(Vertical, View):
 
         The same for every row, as the table must not move with its cursor.
         """
-        source, width = self.listing.table.source, self.size.width - _BORDER
+        source, width = self.table.source, self.size.width - _BORDER
         if self.has_class("-open") or source is None or not len(source) or width < 1:
             self._give_details(None)
             return
         with self.text.border():
             keys = [source.key(i) for i in range(min(len(source), _ASKED))]
-            needed = max(len(paragraphs_of(self.details(key), width, look_of(self))) for key in keys) + _BORDER
+            needed = max(len(paragraphs_of(self._said(key), width, look_of(self))) for key in keys) + _BORDER
             left = self.size.height - len(source) - _TABLE_LINES
             self._give_details(min(needed, max(left, min(_MOST_DETAILS, self.size.height * 2 // 5))))
 
@@ -249,26 +281,42 @@ class ListPane(Vertical, View):
         """So many, or what the style sheet says."""
         self.text.styles.height = self.text.styles.max_height = lines
 
+    def _summed(self, rows: TableView) -> str:
+        return "" if isinstance(self._view, Unknown) else self.of.summed(self._view, rows)
+
+    def _said(self, key: object) -> Paragraphs:
+        """What is said of a row."""
+        return self.of.details(self._view, key, self.size.width - 2 * _BORDER, look_of(self))
+
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         rows = event.table.rows
+        is_empty = rows is None or not len(rows)
         if rows is not None and len(rows):
             with self.text.border():
-                self.text.show_text(self.details(rows.key(event.table.cursor)))
-        self.set_class(rows is None or not len(rows), "-empty")
+                said = self._said(rows.key(event.table.cursor))
+                self.text.show_text(said)
+                is_empty = not said
+        self.set_class(is_empty, "-empty")
 
     def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
-        """Give the details more room, or take it back."""
-        self.toggle_class("-open")
-        self._share_room()
+        """Open the row, or give its details more room, or take that back; a fault in that leaves the rows."""
+        with self.screen.border() if isinstance(self.screen, FaultBorder) else self.border():
+            self._open_row(event.table)
+
+    def _open_row(self, table: VirtualTable) -> None:
+        if table.rows is None or self._trace is None:
+            return
+        opened = self.of.opened(self._view, self._trace, table.rows.key(table.cursor))
+        if isinstance(opened, Unknown):
+            self.notify(str(opened), markup=False)
+        elif opened is not None:
+            self.app.push_screen(opened)
+        elif not self.has_class("-empty"):
+            self.toggle_class("-open")
+            self._share_room()
 
 
 def table_of(columns: tuple[Column, ...], rows: dict[Hashable, tuple[Any, ...]]) -> RowTable:
     """A table of rows by key; columns of text are no wider than their longest one."""
-    widest = tuple(max((len(str(row[i])) for row in rows.values()), default=0) for i in range(len(columns)))
-    fitted = tuple(_no_wider(column, longest) for column, longest in zip(columns, widest, strict=True))
-    return RowTable(fitted, tuple(rows.values()), tuple(rows), widest)
-
-
-def _no_wider(column: Column, longest: int) -> Column:
-    needed = max(longest, len(column.title) + 1)  # and an arrow where it is sorted by
-    return column if column.is_number or column.width <= needed else replace(column, width=needed)
+    narrowed, widest = fitted(columns, tuple(rows.values()))
+    return RowTable(narrowed, tuple(rows.values()), tuple(rows), widest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,16 +10,26 @@ from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.table import Grouping, kernels_of
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
-from llmtop.tui.panes.table import VirtualTable
+from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.screens.kernel import KernelScreen
 from llmtop.units import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmtop.analysis.tables import RowTable
+    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.render.look import Look
 
 
+_COLUMNS = (
+    Column("severity", "says", width=12, help="ok, optimization, warning, error; collected: no advice"),
+    Column("speedup", "speedup", "%", width=8, shrink=2, help="the rule's estimate; local ones are of a part"),
+    Column("share", "time", "%", width=6, shrink=3, help="the kernel's share of all kernels' time"),
+    Column("section", "section", width=26, shrink=4),
+    Column("kernel", "kernel", width=24, shrink=1),
+    Column("message", "message", width=0, help="the beginning; all of it is below"),
+)
 _OF_TIMELINES = Unknown("a timeline has spans in place of sections")
 
 
@@ -71,45 +80,30 @@ def _section_rows(trace: Trace) -> Iterator[SectionRow]:
                 yield SectionRow(section, *common, "collected", "collected; no rule had anything to say of it")
 
 
-class SectionsPane(ListPane):
+class SectionsPane(ListPane["tuple[SectionRow, ...]"]):
     """Every collected section of every kernel, advice first."""
 
     number = 4
     title = "Sections"
-    COLUMNS = (
-        Column("severity", "says", width=12, help="ok, optimization, warning, error; collected: no advice"),
-        Column("speedup", "speedup", "%", width=8, shrink=2, help="the rule's estimate; local ones are of a part"),
-        Column("share", "time", "%", width=6, shrink=3, help="the kernel's share of all kernels' time"),
-        Column("section", "section", width=26, shrink=4),
-        Column("kernel", "kernel", width=24, shrink=1),
-        Column("message", "message", width=0, help="the beginning; all of it is below"),
-    )
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._rows: dict[Hashable, SectionRow] = {}
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
         return _OF_TIMELINES if trace.spans else not_of_kernels(trace)
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
+    def view(self, trace: Trace) -> tuple[SectionRow, ...] | Unknown:
         if why := no_kernels(trace):
             return why
-        rows = sorted(section_rows(trace), key=_urgency)
-        self._rows = dict(enumerate(rows))
-        if not rows:
-            return Unknown("this capture has no sections", profiling.of_heaviest(trace))
-        return table_of(self.COLUMNS, {key: _cells(row) for key, row in self._rows.items()})
+        rows = tuple(sorted(section_rows(trace), key=_urgency))
+        return rows or Unknown("this capture has no sections", profiling.of_heaviest(trace))
 
-    def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
-        event.prevent_default()  # the base's answer: here a row has a kernel behind it
-        rows = event.table.rows
-        if rows is not None:
-            self.post_message(KernelWanted(self._rows[rows.key(event.table.cursor)].launch))
+    def rows(self, view: tuple[SectionRow, ...], trace: Trace) -> RowTable:
+        return table_of(_COLUMNS, dict(enumerate(map(_cells, view))))
 
-    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        row = self._rows[key]
+    def opened(self, view: tuple[SectionRow, ...], trace: Trace, key: int) -> KernelScreen:
+        return KernelScreen(trace, view[key].launch)
+
+    def details(self, view: tuple[SectionRow, ...], key: int, width: int, look: Look) -> Paragraphs:
+        row = view[key]
         paragraphs = [(f"{row.section}  {row.kernel}  (launch {row.launch})", "title"), (row.message, "text")]
         if row.rule is not None:
             paragraphs.append((f"rule {row.rule.id}: {row.rule.name}", "dim"))

@@ -15,6 +15,8 @@ from llmtop.units import binary_bytes, count, duration, percent, si
 
 if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
+    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.render.look import Look
 
 _MEANINGS = {
     "nvtx": "a range that the program itself marks (NVTX)",
@@ -33,11 +35,23 @@ _MEANINGS = {
     "overhead": "what the profiler itself cost",
 }
 
-
 _NO_TIMELINE = Unknown("this file has no timeline")
+_KERNELS_ALONE = Unknown("the capture has kernels and nothing else", "collect more: the Session view has the command")
+_COLUMNS = (
+    Column("kind", "kind", width=11, shrink=1, help="NVTX range, copy, CUDA call, OS call ...: / finds it"),
+    Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
+    Column("count", "count", "1", width=7, help="how many"),
+    Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
+    Column("mean", "mean", "ns", width=8, shrink=2, help="of one"),
+    Column("longest", "longest", "ns", width=8, shrink=3, help="the longest one"),
+    Column("gpu", "GPU time", "ns", width=8, shrink=1, help="of what the range's thread launched in it"),
+    Column("launches", "launched", "1", width=8, shrink=5, help="kernels, copies and graphs launched in it"),
+    Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
+    Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),
+)
 
 
-class SpansPane(ListPane):
+class SpansPane(ListPane["dict[Hashable, SpanRow]"]):
     """All kinds of spans by name, NVTX ranges first; the filter finds kinds too."""
 
     number = 4
@@ -46,22 +60,9 @@ class SpansPane(ListPane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "each", "each range", tooltip="NVTX ranges by their full names, or without numbers again"),
     ]
-    COLUMNS = (
-        Column("kind", "kind", width=11, shrink=1, help="NVTX range, copy, CUDA call, OS call ...: / finds it"),
-        Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
-        Column("count", "count", "1", width=7, help="how many"),
-        Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
-        Column("mean", "mean", "ns", width=8, shrink=2, help="of one"),
-        Column("longest", "longest", "ns", width=8, shrink=3, help="the longest one"),
-        Column("gpu", "GPU time", "ns", width=8, shrink=1, help="of what the range's thread launched in it"),
-        Column("launches", "launched", "1", width=8, shrink=5, help="kernels, copies and graphs launched in it"),
-        Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
-        Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),
-    )
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: dict[Hashable, SpanRow] = {}
         self.each = False
 
     def action_each(self) -> None:
@@ -74,15 +75,14 @@ class SpansPane(ListPane):
     def why_not(cls, trace: Trace) -> Unknown | None:
         return None if trace.spans else _NO_TIMELINE
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
-        rows = span_rows(trace, each=self.each)
-        if not rows:
-            return Unknown("the capture has kernels and nothing else", "collect more: the Session view has the command")
-        self._rows = {(row.kind, row.name): row for row in rows}
-        return table_of(self.COLUMNS, {key: span_cells(row) for key, row in self._rows.items()})
+    def view(self, trace: Trace) -> dict[Hashable, SpanRow] | Unknown:
+        return {(row.kind, row.name): row for row in span_rows(trace, each=self.each)} or _KERNELS_ALONE
 
-    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        return tuple(_details(self._rows[key]))
+    def rows(self, view: dict[Hashable, SpanRow], trace: Trace) -> RowTable:
+        return table_of(_COLUMNS, {key: span_cells(row) for key, row in view.items()})
+
+    def details(self, view: dict[Hashable, SpanRow], key: Hashable, width: int, look: Look) -> Paragraphs:
+        return tuple(_details(view[key]))
 
 
 def _details(row: SpanRow) -> Iterator[tuple[str, str]]:

@@ -113,7 +113,7 @@ class StacksPane(PagedPane[FlameView]):
         # What sorts a server's threads is loaded with the first of them: a file never needs it.
         from llmtop.analysis.threads.stall_flame import stall_flame
 
-        if self.context.target is None and not self.context.is_still:
+        if not self.context.is_of_a_server:
             return NO_TARGET
         shown = self._frozen or trace
         moments = (shown,) if self._baseline is None else (self._baseline, shown)

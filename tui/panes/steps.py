@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -13,18 +13,19 @@ from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import ListPane
-from llmtop.tui.panes.table import TablePane
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
     from llmtop.analysis.views import TableView
+    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.render.look import Look
 
 _NEXT = {By.STEP: By.NVTX, By.NVTX: By.STREAM, By.STREAM: By.RANK, By.RANK: By.STEP}
 _TITLES = {By.STEP: "Steps", By.NVTX: "Steps: NVTX ranges", By.STREAM: "Steps: streams", By.RANK: "Steps: GPUs"}
 
 
-class StepsPane(ListPane):
+class StepsPane(ListPane[Breakdown]):
     """The time of steps; the account of the one under the cursor is below, and Enter gives it the room."""
 
     title = "Steps"
@@ -35,9 +36,7 @@ class StepsPane(ListPane):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.listing = TablePane(self.title, sum_up=self._sum_up)
         self.by = By.STEP
-        self._view: Breakdown | None = None
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -46,28 +45,28 @@ class StepsPane(ListPane):
     def action_by(self) -> None:
         """Make rows of the next kind."""
         self.by = _NEXT[self.by]
-        self.listing.table.border_title = _TITLES[self.by]
+        self.table.border_title = _TITLES[self.by]
         if self._trace is not None:
             self.show(self._trace)
 
-    def analyse(self, trace: Trace) -> RowTable | Unknown:
+    def view(self, trace: Trace) -> Breakdown | Unknown:
         found = breakdown(trace, self.by)
         if isinstance(found, Unknown):
-            self._view = None
             return Unknown(found.reason, f"b: by something else; {found.remedy}".removesuffix("; "))
-        self._view = found
-        return breakdown_table(found, trace.start_ns)
+        return found
 
-    def _sum_up(self, rows: TableView) -> str:
-        if self._view is None or self.by is not By.STEP:
+    def rows(self, view: Breakdown, trace: Trace) -> RowTable:
+        return breakdown_table(view, trace.start_ns)
+
+    def summed(self, view: Breakdown, rows: TableView) -> str:
+        if view.by is not By.STEP:
             return ""
-        slow = sum(one.is_slow for one in self._view.parts)
-        spreads = sorted(self._view.spreads, key=lambda one: -one.steps)
+        slow = sum(one.is_slow for one in view.parts)
+        spreads = sorted(view.spreads, key=lambda one: -one.steps)
         return "; ".join([*([f"{slow} slow"] if slow else []), *map(spread_text, spreads)])
 
-    def details(self, key: Hashable) -> tuple[tuple[str, str], ...]:
-        view = self._view
-        return () if view is None or not isinstance(key, int) else tuple(_details(view, view.parts[key], key))
+    def details(self, view: Breakdown, key: int, width: int, look: Look) -> Paragraphs:
+        return tuple(_details(view, view.parts[key], key))
 
 
 def _details(view: Breakdown, part: TimePart, row: int) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ class SyscallsPane(Pane[SyscallsView]):
     """System calls, the longest in total first; zoomed it is a table (`analysis.syscalls.syscalls_table`)."""
 
     title = "System calls"
+    is_of_reports = False
     place = Place(
         8,
         "middle",
@@ -47,12 +48,11 @@ class SyscallsPane(Pane[SyscallsView]):
         view = syscalls_view(trace)
         return view if isinstance(view, Unknown) else None
 
-    def table(self, trace: Trace) -> TableView | Unknown:
-        view = syscalls_view(trace)
-        return view if isinstance(view, Unknown) else syscalls_table(view)
+    def rows(self, view: SyscallsView, trace: Trace) -> TableView:
+        return syscalls_table(view)
 
     def view(self, trace: Trace) -> SyscallsView | Unknown:
-        return syscalls_view(trace) if self.context.target else NO_TARGET
+        return syscalls_view(trace) if self.context.is_of_a_server else NO_TARGET
 
     def draw(self, view: SyscallsView, width: int, height: int, look: Look) -> list[Strip]:
         return draw_syscalls(view, width, height, look)

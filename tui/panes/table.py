@@ -142,7 +142,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     def _order(self, source: TableView) -> None:
         key = self._rows.key(self.cursor) if self._rows is not None and self.cursor < len(self._rows) else None
         rows = source.filtered(self.filter_text) if self.filter_text else source
-        if self.sort is not None:
+        if self.sort is not None and any(column.key == self.sort.column for column in rows.columns):
             rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
         self._rows, self._made = rows, {}
         found = (i for i in range(len(rows)) if rows.key(i) == key) if key is not None else iter(())
@@ -377,7 +377,12 @@ class TablePane(Vertical, FaultBorder):
         yield self._input
 
     def on_mount(self) -> None:
-        self.table.border_title = Content(self.title)
+        self.table.border_title = Content(self.heading)
+
+    @property
+    def heading(self) -> str:
+        """What stands in the border."""
+        return self.title
 
     def show_fault(self, said: str) -> None:
         self.table.show_fault(said)
@@ -407,10 +412,14 @@ class TablePane(Vertical, FaultBorder):
 
     def action_clear_filter(self) -> None:
         """Show all rows again."""
+        self.drop_filter()
+        self.table.focus()
+
+    def drop_filter(self) -> None:
+        """Have none."""
         self._input.value = ""
         self.table.filter("")
         self.remove_class("-filtering")
-        self.table.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

@@ -1,4 +1,4 @@
-"""The server's threads."""
+"""A server's threads, live and of a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from textual.content import Content
 from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.heatmaps import run_queue_heatmap
 from llmtop.analysis.threads.details import thread_details
-from llmtop.analysis.threads.shares import ThreadsView, threads_view
-from llmtop.analysis.threads.table import threads_of, threads_table
+from llmtop.analysis.threads.shares import ThreadsView, threads_view, why_no_threads
+from llmtop.analysis.threads.table import Key, threads_of, threads_table
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane, in_roles, look_of
 from llmtop.tui.panes.heatmap import HeatSource
@@ -38,24 +38,26 @@ def _run_queue(trace: Trace, _: str | None, window_ns: int, columns: int, known:
 class ThreadsPane(Pane[ThreadsView]):
     """Each thread's time: on a CPU, waiting for one, blocked and on what."""
 
+    number = 4
     title = "Threads"
+    is_of_reports = False
     place = Place(4, "middle", suits=with_a_server, heatmap=HeatSource("from ready to run to on a CPU", _run_queue))
     ages_of = TrackKind.THREAD
     least_ns = SLOW_NS
 
-    def table(self, trace: Trace) -> TableView | Unknown:
-        view = threads_view(trace)
-        return view if isinstance(view, Unknown) else threads_table(trace, view)
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return why_no_threads(trace)
 
-    def opened(self, trace: Trace, key: object) -> Screen[None] | Unknown | None:
-        view = threads_view(trace)
-        if isinstance(view, Unknown) or not isinstance(key, tuple):
-            return None
+    def rows(self, view: ThreadsView, trace: Trace) -> TableView:
+        return threads_table(trace, view)
+
+    def opened(self, view: ThreadsView, trace: Trace, key: Key) -> Screen[None] | Unknown:
         details = thread_details(trace, threads_of(view, key))
         return details if isinstance(details, Unknown) else ThreadScreen(details)
 
     def view(self, trace: Trace) -> ThreadsView | Unknown:
-        return threads_view(trace) if self.context.target else NO_TARGET
+        return threads_view(trace) if self.context.is_of_a_server else NO_TARGET
 
     def draw(self, view: ThreadsView, width: int, height: int, look: Look) -> list[Strip]:
         return draw_threads(view, width, height, look)

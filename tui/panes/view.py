@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
@@ -12,13 +12,20 @@ from llmtop.tui.textual_private import leave_out_keys
 
 if TYPE_CHECKING:
     from textual.screen import Screen
+    from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
     from llmtop.model import Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.tui.panes.heatmap import HeatSource
+    from llmtop.tui.render.look import Look
+
+V = TypeVar("V")
+Paragraphs: TypeAlias = "tuple[tuple[str, str], ...]"
+"""Texts with the roles that they are drawn in."""
 
 NO_ROWS = Unknown("this pane has no rows")
+LAST_DIGIT: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,11 @@ class Context:
     target: Target | None = None
     launched: Launched | None = None
     is_still: bool = False
+
+    @property
+    def is_of_a_server(self) -> bool:
+        """Whether there is a server, or may have been one: a file tells by itself what it is of."""
+        return self.target is not None or self.is_still
 
 
 RECORDED = Context(is_still=True)
@@ -56,7 +68,7 @@ class Place:
     """Where a view stands on the live screen, when it is of use there, and what it opens into.
 
     Attributes:
-        number: Its digit.
+        number: Its digit; a higher number is none, and Tab gets there.
         container: "top", "right", "middle" or "body".
         title: What it is called there; as in the explorer where empty.
         least: Columns and rows of the screen from which it stands beside the others.
@@ -66,7 +78,7 @@ class Place:
         waits: It has its place only once the trace has had something for it (`View.why_not`): what comes and goes with
             the probes must not move the others.
         needs_gpu: On a machine without a GPU it folds into a line with the others, beside a server's own panes.
-        rows_title: What stands above the rows that it opens into (`View.table`); its own title where empty.
+        rows_title: What stands above the rows that it opens into (`View.rows`); its own title where empty.
         keeps_pane: Whether it stays above its rows.
         no_rows: Why there are none.
         heatmap: The latencies that it opens into instead, with the key h.
@@ -87,11 +99,13 @@ class Place:
     heatmap: HeatSource | None = None
 
 
-class View(FaultBorder):
+class View(FaultBorder, Generic[V]):
     """A part of what is known: one thing to look at, in a file of its own, whatever the trace comes from.
 
     Registered in `recorded.MODULES` it is a tab of the explorer, in `live.MODULES` a pane of the live screen; both is
-    fine. Its keys are its `BINDINGS`; those that do nothing for what is shown, `check_action` takes away.
+    fine. `view` is what it makes of a trace, and all else is of that alone: what a `Pane` draws, the rows that are
+    searched, sorted, copied and written, what is said of one of them, what Enter on it opens. So far it is pure.
+    Its keys are its `BINDINGS`; those that do nothing for what is shown, `check_action` takes away.
     It stands behind Textual's own class among the bases, as `FaultBorder` does.
     """
 
@@ -112,7 +126,14 @@ class View(FaultBorder):
     of_live: ClassVar[frozenset[str]] = frozenset()
     """The same for traces that go on."""
 
+    least_ns: ClassVar[int] = 0
+    """How much newer than what is shown a trace must be to be shown. What is summed over many seconds need not follow
+    each frame."""
+
     context: Context = RECORDED
+
+    is_zoomed = False
+    """Whether it has the screen to itself, and so may show more."""
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -131,10 +152,44 @@ class View(FaultBorder):
         """Take a trace."""
         raise NotImplementedError
 
-    def table(self, trace: Trace) -> TableView | Unknown:
-        """What it opens into when it is zoomed; why there are none keeps the pane itself."""
+    @property
+    def heading(self) -> str:
+        """Its digit, where it has one, and its title."""
+        return f"{self.number} {self.title}" if 0 < self.number <= LAST_DIGIT else self.title
+
+    @property
+    def wanting_keys(self) -> Widget:
+        """The part of it that keys are for."""
+        return self
+
+    def view(self, trace: Trace) -> V | Unknown:
+        """What to show of a trace, or why there is nothing to show."""
+        raise NotImplementedError
+
+    @classmethod
+    def has_rows(cls) -> bool:
+        """Whether there are rows in it, or it opens into some."""
+        return cls.rows is not View.rows
+
+    def rows(self, view: V, trace: Trace) -> TableView | Unknown:
+        """Its rows; of a view that is drawn those that it opens into: why there are none keeps the drawing."""
         return NO_ROWS
 
-    def opened(self, trace: Trace, key: object) -> Screen[None] | Unknown | None:
-        """What Enter on a row opens, by the row's key; None for nothing."""
+    def rows_of(self, trace: Trace) -> TableView | Unknown:
+        """Its rows of a trace."""
+        if not self.has_rows():
+            return NO_ROWS
+        view = self.view(trace)
+        return view if isinstance(view, Unknown) else self.rows(view, trace)
+
+    def details(self, view: V, key: Any, width: int, look: Look) -> Paragraphs:
+        """What is said of a row below all of them, by the row's key; nothing where its cells are all there is."""
+        return ()
+
+    def summed(self, view: V, rows: TableView) -> str:
+        """What is said of all rows together, or of those that a filter leaves."""
+        return ""
+
+    def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Unknown | None:
+        """What Enter on a row opens, by the row's key; None for nothing but more of its details."""
         return None

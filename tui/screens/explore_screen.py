@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
@@ -17,8 +17,9 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.faults import FaultBorder
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
+from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
-from llmtop.tui.panes.report import KernelWanted, TextPane
+from llmtop.tui.panes.report import KernelWanted, ListPane, TextPane
 from llmtop.tui.panes.view import RECORDED, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
@@ -36,9 +37,9 @@ class ReportView(Vertical, FaultBorder):
     def __init__(self, loading: Loading) -> None:
         super().__init__()
         self.report = loading
-        self.wanted: type[View] | None = None
+        self.wanted: type[View[Any]] | None = None
         """The view that was asked for, of this file or of another; None for the one that it opens on."""
-        self._views: dict[type[View], View] = {}
+        self._views: dict[type[View[Any]], View[Any]] = {}
         self._notice = TextPane()
 
     def compose(self) -> ComposeResult:
@@ -64,12 +65,12 @@ class ReportView(Vertical, FaultBorder):
             self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size})", "text"),))
 
     @property
-    def active(self) -> type[View]:
+    def active(self) -> type[View[Any]]:
         """The view that is shown: the one that was asked for, where the file has it."""
         views = views_of(self.report.trace)
         return self.wanted if self.wanted in views else views[0]
 
-    def show_view(self, wanted: type[View] | None) -> None:
+    def show_view(self, wanted: type[View[Any]] | None) -> None:
         """Bring a view to the front and give it the focus."""
         self.wanted = wanted
         self.renew()
@@ -82,7 +83,7 @@ class ReportView(Vertical, FaultBorder):
         view = self._views.get(kind)
         if view is None:
             with self.border():
-                view = self._views[kind] = kind().within(RECORDED)
+                view = self._views[kind] = _in_full(kind().within(RECORDED), by_digit(views_of(trace))[kind])
                 self.mount(view)
                 self.call_after_refresh(_give, view, trace)
                 self.call_after_refresh(self._focus)
@@ -98,7 +99,13 @@ class ReportView(Vertical, FaultBorder):
             target.focus()
 
 
-def _give(view: View, trace: Trace) -> None:
+def _in_full(view: View[Any], digit: int) -> View[Any]:
+    """As it is shown of a file, which has all of the screen: one that opens into rows is these."""
+    view.number = digit
+    return ListPane().open(view) if view.has_rows() and isinstance(view, Pane) else view
+
+
+def _give(view: View[Any], trace: Trace) -> None:
     """Give a view its trace: Textual would call it on behalf of the screen."""
     with view.border():
         view.show(trace)
@@ -122,7 +129,7 @@ class ExploreScreen(FullScreen):
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
         """Textual's, with the names of the views that the file on the screen has, and no digits of others."""
-        titles = {str(view.number): view.title for view in self.views}
+        titles = {str(digit): view.title for view, digit in self.views.items() if digit}
         return {
             key: one._replace(binding=replace(one.binding, description=titles[key])) if is_digit else one
             for key, one in super().active_bindings.items()
@@ -130,11 +137,11 @@ class ExploreScreen(FullScreen):
         }
 
     @property
-    def views(self) -> tuple[type[View], ...]:
-        """Those of the file on the screen, as their tabs stand."""
+    def views(self) -> dict[type[View[Any]], int]:
+        """Those of the file on the screen with their digits, as their tabs stand."""
         return by_digit(views_of(self.loadings[self.active].trace))
 
-    def all_views(self) -> Iterable[type[View]]:
+    def all_views(self) -> Iterable[type[View[Any]]]:
         """Those that are not made yet too."""
         return self.views
 
@@ -192,10 +199,10 @@ class ExploreScreen(FullScreen):
     def _draw_bars(self) -> None:
         self._head.show_items(self._head_items())
         views = self.views
-        active = views.index(self.reports[self.active].active)
-        titles = [f"{view.number or ''} {view.title}".strip() for view in views]
+        active = list(views).index(self.reports[self.active].active)
+        titles = [f"{digit or ''} {view.title}".strip() for view, digit in views.items()]
         if sum(width_of(title) + 2 for title in titles) >= self.size.width:  # only the active one is written out
-            titles = [titles[i] if i == active else str(view.number or view.title) for i, view in enumerate(views)]
+            titles = [titles[i] if i == active else str(views[view] or view.title) for i, view in enumerate(views)]
         self._tabs.show_items(tab_items(((title, f"screen.view({i})") for i, title in enumerate(titles)), active))
 
     def _head_items(self) -> list[Item]:
@@ -214,7 +221,7 @@ class ExploreScreen(FullScreen):
     def action_digit(self, digit: int) -> None:
         """Show the view of a digit; of one that the file has nothing for, why."""
         trace = self.loadings[self.active].trace
-        found = next((view for view in self.views if view.number == digit), None)
+        found = next((view for view, own in self.views.items() if own == digit), None)
         if found is not None:
             self.show_view(found)
         elif trace is not None:
@@ -223,16 +230,16 @@ class ExploreScreen(FullScreen):
 
     def action_view(self, index: int) -> None:
         """Show a view of the file, by the place of its tab."""
-        self.show_view(self.views[index])
+        self.show_view(list(self.views)[index])
 
-    def show_view(self, view: type[View] | None) -> None:
+    def show_view(self, view: type[View[Any]] | None) -> None:
         """Show a view of the file; None, and one that it does not have, is the one that it opens on."""
         self.reports[self.active].show_view(view)
         self._draw_bars()
 
     def action_step_view(self, step: int) -> None:
         """Show the view beside this one."""
-        views = self.views
+        views = list(self.views)
         self.show_view(views[(views.index(self.reports[self.active].active) + step) % len(views)])
 
     def action_file(self, index: int) -> None:

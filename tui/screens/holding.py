@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -44,7 +44,7 @@ class HoldingScreen(FaultBorder):
         # The outermost: a table with the details of its rows rather than the table.
         return holders[-1].contents() if holders else Unknown("nothing here has the focus", "Tab gives it to a pane")
 
-    def all_views(self) -> Iterable[View | type[View]]:
+    def all_views(self) -> Iterable[View[Any] | type[View[Any]]]:
         """All that it can show."""
         return self.screen.query("*").results(View)
 

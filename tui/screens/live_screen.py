@@ -23,11 +23,12 @@ from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.roofline import RooflinePane
 from llmtop.tui.panes.stacks import StacksPane
-from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.tui.panes.table import TablePane
 from llmtop.tui.panes.time_axis import TimeAxisPane
-from llmtop.tui.panes.view import NO_ROWS, Context
+from llmtop.tui.panes.view import LAST_DIGIT, NO_ROWS, Context, View
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_layout import (
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from llmtop.tui.panes.view import Place
     from llmtop.tui.render.lines import Part
 
-P = TypeVar("P", bound="Pane[Any]")
+P = TypeVar("P", bound="View[Any]")
 
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
@@ -84,6 +85,7 @@ class LiveScreen(FullScreen):
                 str(place.number), f"pane({place.number})", "pane", show=False, tooltip="Focus a pane by its number"
             )
             for place in sorted((view.place for view in LIVE_VIEWS), key=lambda place: place.number)
+            if place.number <= LAST_DIGIT
         ),
     ]
 
@@ -93,17 +95,17 @@ class LiveScreen(FullScreen):
         self.watched = Context(target, launched)
         self.header = HeaderLine().within(self.watched)
         self.findings = FindingsLine(id="findings")
-        self.table = TablePane("", id="table")
+        self.table: ListPane[Any] = ListPane(id="table").within(self.watched)
         self.events = EventsPane()
         self.heatmap = HeatmapPane()
         existing = [view for view in LIVE_VIEWS if view.place.exists(self.watched)]
         made = {place.number: kind(id=name).within(self.watched) for name, kind, place in existing}
-        self.panes: dict[int, Pane[Any]] = dict(sorted(made.items()))
+        self.panes: dict[int, View[Any]] = dict(sorted(made.items()))
         self.places = {view.place.number: view.place for view in LIVE_VIEWS}
         needing = (pane for number, pane in self.panes.items() if self.places[number].needs_gpu)
-        self.folded = FoldedLine([f"{pane.number} {pane.title}" for pane in needing])
+        self.folded = FoldedLine([pane.heading for pane in needing])
         self.beat = Beat()
-        self._parts: tuple[Pane[Any], ...] = (
+        self._parts: tuple[View[Any], ...] = (
             self.header,
             *self.panes.values(),
             self.heatmap,
@@ -112,7 +114,8 @@ class LiveScreen(FullScreen):
         )
         """All that shows the same moment."""
         for pane in self._parts:
-            pane.beat = self.beat
+            if isinstance(pane, Pane):
+                pane.beat = self.beat
         self.time = TimeCursor()
         self.where = Focus()
         self._shown: Trace | None = None
@@ -139,7 +142,7 @@ class LiveScreen(FullScreen):
         yield self.findings
         yield KeyBar(id="keys")
 
-    def _standing_in(self, container: str) -> Iterator[Pane[Any]]:
+    def _standing_in(self, container: str) -> Iterator[View[Any]]:
         places = (place for place in self.places.values() if place.container == container)
         return (self.panes[place.number] for place in places if place.number in self.panes)
 
@@ -149,7 +152,7 @@ class LiveScreen(FullScreen):
 
     def on_mount(self) -> None:
         self._arrange()
-        self.panes[self.where.number].focus()
+        self.panes[self.where.number].wanting_keys.focus()
 
     # -- frames ------------------------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class LiveScreen(FullScreen):
 
     def send_frame(self) -> bool:
         """Send what has changed with the moment just shown, as `FullScreen.send_at_once` has it."""
-        has_rows = self.table.display or self.events.display  # these are told of their rows by messages
+        has_rows = any(one.display for one in self.query(TablePane))  # these are told of their rows by messages
         return not has_rows and self.send_at_once(self._parts)
 
     def refresh_diagnosis(self, above: DiagnosisScreen) -> None:
@@ -228,19 +231,18 @@ class LiveScreen(FullScreen):
         if self.where.is_log_open:
             with self.events.border():
                 self.events.show(self._newest())
-        elif self.table.display:
+        elif self.table.display and self._shown is not None:
             with self.table.border():
-                rows = self._rows()
-                if not isinstance(rows, Unknown):
-                    self.table.show_table(rows, self._place.no_rows)
+                self.table.open(self.panes[self.where.number]).show(self._shown)
 
     @property
     def _place(self) -> Place:
         return self.places[self.where.number]
 
     def _rows(self) -> TableView | Unknown:
-        """The rows of the pane in focus; an empty table would hide why there are none."""
-        return NO_ROWS if self._shown is None else self.panes[self.where.number].table(self._shown)
+        """The rows that the pane in focus opens into; an empty table would hide why there are none."""
+        pane = self.panes[self.where.number]
+        return NO_ROWS if self._shown is None or isinstance(pane, ListPane) else pane.rows_of(self._shown)
 
     @property
     def _has_rows(self) -> bool:
@@ -256,8 +258,9 @@ class LiveScreen(FullScreen):
         self._arrange()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        if isinstance(event.widget, Pane) and event.widget.number:
-            self.where = replace(self.where, number=event.widget.number)
+        around = [one for one in event.widget.ancestors_with_self if isinstance(one, View)]
+        if around and around[0] in self.panes.values():
+            self.where = replace(self.where, number=around[0].number)
 
     @property
     def _room(self) -> Room:
@@ -349,6 +352,9 @@ class LiveScreen(FullScreen):
         self._arrange()
         self._fill_rows()
         own = self.panes[focus.number]
+        if isinstance(own, ListPane) and self._shown is not None:
+            with own.border():
+                own.show(self._shown)
         self.table.table.border_title = self._place.rows_title or own.border_title
         # Not by focus(), which waits its turn behind the keys that are already typed: they would go elsewhere.
         self.set_focus(self._wanting_keys())
@@ -360,18 +366,7 @@ class LiveScreen(FullScreen):
         if self.heatmap.display:
             return self.heatmap
         is_table = self.table.display and not self._place.keeps_pane
-        return self.table.table if is_table else self.panes[self.where.number]
-
-    def on_virtual_table_chosen(self, message: VirtualTable.Chosen) -> None:
-        """Open what the pane in focus knows of a row."""
-        rows = message.table.rows
-        if self._shown is None or rows is None or message.table is not self.table.table:
-            return
-        details = self.panes[self.where.number].opened(self._shown, rows.key(message.table.cursor))
-        if isinstance(details, Unknown):
-            self.notify(str(details), markup=False)
-        elif details is not None:
-            self.app.push_screen(details)
+        return (self.table if is_table else self.panes[self.where.number]).wanting_keys
 
     def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
         """The cursor of a pane with a time axis has moved: the other panes jump there."""
@@ -408,7 +403,7 @@ class LiveScreen(FullScreen):
 
     def action_live(self) -> None:
         """Clear a filter; or else close the log; or else back to now; or else out of a zoomed pane."""
-        tables = (self.table, self.events)
+        tables = self.query(TablePane)
         filtering = next((one for one in tables if one.display and one.has_class("-filtering")), None)
         if filtering is not None:
             filtering.action_clear_filter()

@@ -41,19 +41,15 @@ def why_no_series(trace: Trace) -> Unknown | None:
     return None if trace.series else trace.why_missing(whats.SERIES) or _NO_SERIES
 
 
-def series_rows(trace: Trace) -> tuple[SeriesRow, ...]:
-    """All series, by track and metric."""
-    return tuple(_row(trace, series) for _, series in sorted(trace.series.items()))
-
-
-def _row(trace: Trace, series: Series) -> SeriesRow:
-    metric, track = series.metric, trace.tracks.get(series.track)
+def series_row(trace: Trace, series: Series) -> SeriesRow:
+    """What a series holds."""
+    metric, (track, title) = series.metric, names_of(trace, series)
     samples = tuple(rate_samples(series) if metric.counter else series)
     known = [value for _, value in samples if value is not None]
     why = _ONE_SAMPLE if metric.counter and len(series) < 2 else _NO_VALUE
     return SeriesRow(
-        series.track if track is None else track.name,
-        metric.title or metric.name,
+        track,
+        title,
         f"{metric.unit}/s" if metric.counter else metric.unit,
         series.source,
         (series.times[-1] - series.times[0]) / NS_PER_S if len(series) else 0.0,
@@ -63,3 +59,9 @@ def _row(trace: Trace, series: Series) -> SeriesRow:
         max(known, default=why),
         known[-1] if known else why,
     )
+
+
+def names_of(trace: Trace, series: Series) -> tuple[str, str]:
+    """What a series is of, and which number."""
+    track = trace.tracks.get(series.track)
+    return series.track if track is None else track.name, series.metric.title or series.metric.name

@@ -38,6 +38,7 @@ SAMPLED = "sampled at each poll"
 EXACT = "measured at each sleep"
 _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
+_NO_CLOCKS = Unknown("of its threads this trace tells no time on a CPU")
 _MOSTLY = 0.5
 _HARDLY = 0.03
 HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
@@ -152,6 +153,14 @@ class ThreadsView:
     window_s: float
     source: str
     causes: str = SAMPLED
+
+
+def why_no_threads(trace: Trace) -> Unknown | None:
+    """Why a trace does not tell where threads spend their time; None where it does of some."""
+    tracks = trace.tracks_of(TrackKind.THREAD)
+    if any(trace.get(track.id, v.THREAD_ON_CPU) is not None for track in tracks):
+        return None
+    return _NO_CLOCKS if tracks else why_kind_missing(trace, TrackKind.THREAD)
 
 
 def threads_view(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadsView | Unknown:

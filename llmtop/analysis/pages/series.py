@@ -1,0 +1,106 @@
+"""All series of a trace as rows, worked out when they are seen: a server of many threads has thousands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from llmtop.analysis.series.summary import SeriesRow, names_of, series_row, why_no_series
+from llmtop.analysis.tables import fitted, places_by
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.units import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from llmtop.model import Trace, TrackId
+
+SeriesKey: TypeAlias = "tuple[TrackId, str]"
+"""A series by its track and its metric."""
+_COLUMNS = (
+    Column("track", "of", width=24, shrink=1, help="the GPU, the server, the thread"),
+    Column("title", "number", width=0),
+    Column("last", "last", width=14, help="the newest; of a counter it is how fast it grew"),
+    Column("least", "least", width=14, shrink=3),
+    Column("mean", "mean", width=14, shrink=2),
+    Column("most", "most", width=14, shrink=3),
+    Column("source", "source", width=16, shrink=4, help="who read it"),
+)
+_NEWEST = 2
+"""Samples that a counter's newest rate is made of."""
+_VALUES: dict[str, Callable[[SeriesRow], float | Unknown]] = {
+    "last": lambda row: row.last,
+    "least": lambda row: row.least,
+    "mean": lambda row: row.mean,
+    "most": lambda row: row.most,
+}
+_AS_WIDE_AS_MAY_BE = tuple(" " * column.width for column in _COLUMNS if column.key in _VALUES)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesTable:
+    """An implementation of `views.TableView`: by track and metric, unless it is sorted."""
+
+    trace: Trace
+    keys: tuple[SeriesKey, ...]
+    columns: tuple[Column, ...]
+    widest: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def row(self, key: SeriesKey) -> SeriesRow:
+        """What the series of a key holds."""
+        return series_row(self.trace, self.trace.series[key])
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        """One cell per column: numbers with their units, which differ by row."""
+        found = self.row(self.keys[row])
+        values = (value_of(found) for value_of in _VALUES.values())
+        told = (value if isinstance(value, Unknown) else quantity(value, found.unit) for value in values)
+        return found.track, found.title, *told, found.source
+
+    def key(self, row: int) -> SeriesKey:
+        """Its track and its metric."""
+        return self.keys[row]
+
+    def sorted_by(self, column: str, *, descending: bool) -> SeriesTable:
+        """In another order: numbers by their values in their base units, whatever these are."""
+        cells = [self._ordered_by(key, column) for key in self.keys]
+        return replace(self, keys=tuple(self.keys[i] for i in places_by(cells, descending=descending)))
+
+    def _ordered_by(self, key: SeriesKey, column: str) -> Cell:
+        if column not in _VALUES:
+            return self._texts(key)[column]
+        if column == "last":  # of all that a series holds it takes the end
+            last = series_row(self.trace, self.trace.series[key].newest(_NEWEST)).last
+            if not isinstance(last, Unknown):
+                return last
+        return _VALUES[column](self.row(key))
+
+    def filtered(self, text: str) -> SeriesTable:
+        """Those of a track, a number or a source whose name contains `text`, ignoring case."""
+        wanted = text.casefold()
+        found = (key for key in self.keys if any(wanted in one.casefold() for one in self._texts(key).values()))
+        return replace(self, keys=tuple(found))
+
+    def _texts(self, key: SeriesKey) -> dict[str, str]:
+        series = self.trace.series[key]
+        track, title = names_of(self.trace, series)
+        return {"track": track, "title": title, "source": series.source}
+
+    def fitted(self) -> SeriesTable:
+        """With columns of numbers too no wider than their longest cell: all of them are worked out for that."""
+        columns, widest = fitted(self.columns, [self.cells(i) for i in range(len(self))])
+        return replace(self, columns=columns, widest=widest)
+
+
+def series_table(trace: Trace) -> SeriesTable | Unknown:
+    """All series of a trace, or why there are none."""
+    if why := why_no_series(trace):
+        return why
+    keys = tuple(sorted(trace.series))
+    names = ((*names_of(trace, trace.series[key]), trace.series[key].source) for key in keys)
+    columns, widest = fitted(_COLUMNS, [(track, title, *_AS_WIDE_AS_MAY_BE, source) for track, title, source in names])
+    return SeriesTable(trace, keys, columns, widest)
