@@ -112,6 +112,7 @@ class Tree:
         known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         before = known.get(kind, {"files": {}, "tests": {}})
         found = [file for place in TESTS for file in sources(self.folder, place) if "/test_" in f"/{file}"]
+        found += with_examples(self.folder)
         files = {file: hashlib.sha256((self.folder / file).read_bytes()).hexdigest()[:16] for file in found}
         changed = [file for file, digest in files.items() if before["files"].get(file) != digest]
         kept = {
@@ -203,6 +204,12 @@ def sources(tree: Path, place: str) -> list[str]:
     """The Python files at a place, but generated ones."""
     found = [tree / place] if (tree / place).is_file() else sorted((tree / place).rglob("*.py"))
     return [str(path.relative_to(tree)) for path in found if not path.name.endswith("_pb2.py")]
+
+
+def with_examples(tree: Path) -> list[str]:
+    """The files whose docstrings have examples, by the paths by which the suite runs them."""
+    every = [file for place in PLACES for file in sources(tree, place) if ">>> " in (tree / file).read_text()]
+    return [f"llmtop/{file.removeprefix('llmtop/')}" for file in every]
 
 
 def drawn(tree: Path, place: str, sample: int, seed: int) -> list[Mutant]:

@@ -191,6 +191,20 @@ def test_one_that_slept_before_is_counted_while_nothing_changes(monkeypatch: pyt
     assert sleeps.read(Printout(14 * S, {}))["waits"] == []
 
 
+@pytest.mark.parametrize(("tids", "pids"), [((TID,), ()), ((), (PID,))])
+def test_one_that_slept_before_and_has_ended_is_not_counted_on(
+    monkeypatch: pytest.MonkeyPatch, tids: tuple[int, ...], pids: tuple[int, ...]
+) -> None:
+    """Another may have its id by now, and be asleep in the same place."""
+    monkeypatch.setattr(system, "threads", lambda pid: [TID])
+    monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: Sleeper(pid, (TID, FUTEX, 1), 0, t_ns))
+    sleeps = Sleeps(AddressNames())
+    sleeps.seed([PID], 10 * S)
+    assert len(sleeps.read(Printout(11 * S, {}))["waits"]) == 1
+    sleeps.forget(tids, pids)
+    assert sleeps.read(Printout(12 * S, {}))["waits"] == []
+
+
 @pytest.mark.usefixtures("no_proc")
 def test_stacks_share_the_exact_time_out() -> None:
     sleeps = Sleeps(AddressNames())

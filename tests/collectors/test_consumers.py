@@ -46,7 +46,7 @@ class Machine:
         ticks, children = int(seconds * HERTZ), int(ended * HERTZ)
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
-        fields = f"S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 {children} 0 20 0 1 0 {start} 0 0"
+        fields = f"S {parent} 1 1 0 -1 0 0 0 0 0 {ticks - 1} 1 {children - 2} 2 20 0 1 0 {start} 0 0"
         (folder / "stat").write_text(f"{pid} ({name}) {fields}")
         (folder / "cgroup").write_text(f"0::/{group}\n")
 

@@ -256,3 +256,21 @@ def test_one_process_is_looked_at_twice_a_second_at_most(clock: Clock) -> None:
         for _ in range(40):
             after(clock, made, 0.125)
     assert len(looks.pids) == 10, "in 5 s"
+
+
+def test_a_process_that_did_not_run_python_is_asked_again_in_a_minute(clock: Clock, child: int) -> None:
+    """A shell may become an interpreter, by exec; to ask is to read its maps."""
+    asked: list[tuple[float, int]] = []
+
+    def is_python(pid: int) -> bool:
+        asked.append(((clock.now - start) / NS_PER_S, pid))
+        return False
+
+    start = clock.now
+    made = PySpyCollector(target_of(ME, child), clock=clock, inspect=Looks(), is_python=is_python)
+    made.ask(whats.PYTHON_FRAMES, True)
+    with made:
+        for _ in range(130):
+            after(clock, made, 1.0)
+    assert {pid for _, pid in asked} == {ME, child}
+    assert [at for at, pid in asked if pid == child] == [1.0, 61.0, 121.0]

@@ -90,3 +90,8 @@ def test_one_that_is_bound_ends_with_who_started_it(how: str) -> None:
     else:
         assert system.start_time(pid)
         os.kill(pid, signal.SIGKILL)
+
+
+def test_one_that_reads_its_input_without_being_given_any_is_not_waited_for() -> None:
+    with closing(Child(["cat"])) as cat:
+        assert eventually(lambda: not cat.lines() and cat.is_at_end)

@@ -61,3 +61,13 @@ def test_a_crash_in_native_code_is_told_from_other_ends(does: str, has_crashed: 
     assert eventually(lambda: helper.last_words() == says)
     assert helper.has_crashed is has_crashed
     helper.close()
+
+
+def test_of_a_long_complaint_the_end_is_told() -> None:
+    """There stands what was wrong, behind paths and types."""
+    helper = HelperProcess([], program=(sys.executable, "-S", "-c", "import sys; sys.exit('a' * 50 + 'b' * 399 + 'c')"))
+    while not helper.is_at_end:
+        select.select([helper], [], [], 30)
+        helper.reports()
+    assert eventually(lambda: helper.last_words() == "b" * 399 + "c")
+    helper.close()

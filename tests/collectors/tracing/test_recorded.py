@@ -89,6 +89,16 @@ def test_sleeps_that_are_over_and_those_that_go_on_are_one_sum(
     assert scheduler.read(14 * S, (), ())["waits"] == [], "what is told never shrinks, and is told once"
 
 
+def test_files_that_are_kept_open_of_a_process_go_with_it(
+    scheduler: SchedulerProbes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+    monkeypatch.setattr(scheduler._sleepers_now, "forget", closed.append)
+    scheduler.read(S, (), ())
+    scheduler.read(2 * S, (), [PID])
+    assert closed == [PID]
+
+
 @pytest.mark.parametrize(
     "value", [thread(since=9 * S, state=RUNS), thread(since=9 * S, state=PREEMPTED), thread(since=0)]
 )
@@ -172,6 +182,14 @@ def test_sleepers_have_the_stack_they_went_to_sleep_with(module: RecordedModule,
     assert owed == {1: S, 2: S, 3: S, 4: S}, "what was slept while nobody looked is not put down to a stack"
 
 
+def test_a_kernel_that_does_not_tell_where_tasks_have_their_id_is_not_guessed_at(
+    module: RecordedModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "place_of_id", lambda: None)
+    SchedulerProbes(module.module, Named(), BY_FIELDS)
+    assert module["settings"].get(2) == (0,)
+
+
 def test_what_was_slept_when_the_probes_come_off_counts(module: RecordedModule, scheduler: SchedulerProbes) -> None:
     scheduler.set_on(True)
     module["threads"].put((TID,), thread(since=9 * S, runnable=11 * S, descriptor=6, queued=slots(s2=1)))
@@ -236,9 +254,12 @@ def test_ids_of_stacks_mean_nothing_once_their_map_was_emptied(
     for number in (1, 2):
         module["stacks"].put((number,), stack(0x10))
         module["stack_times"].put((TID, READ, ASLEEP, number, -1, PID, 1), (S,))
+    emptied_at: list[object] = []
+    monkeypatch.setattr(module["stacks"], "clear", lambda: emptied_at.append(dict(module["settings"].rows)))
     scheduler.read(S, (), ())
-    assert module["stacks"].rows == {}
+    assert emptied_at == [{(0,): (0,), (1,): (1,), (2,): (1256,)}], "none is taken meanwhile"
     assert (module["settings"].get(0), module["settings"].get(1)) == ((4,), (2,))
+    module["stacks"].rows.clear()
     module["stacks"].put((1,), stack(0x10))
     module["stack_times"].put((TID, READ, ASLEEP, 1, -1, PID, 2), (S,))
     scheduler.read(2 * S, (), ())

@@ -159,9 +159,7 @@ class ProcessLibraries:
 
     def advance(self, now: Counted, threads: Mapping[int, LaunchingThread]) -> None:
         """Add to the sums, and to those of its threads, what is estimated of the time until now."""
-        before, self.known = self.known, now
-        if before is None:
-            return
+        before, self.known = self.known or now, now
         self.spinning = self._spinning(before, now)
         work_s = work_ns(now.cpu_ns - before.cpu_ns, self.spinning * (now.sync_ns - before.sync_ns)) / 1e9
         estimates, grown = self.estimate.per_work_s(), growth(before.threads, now.threads)
