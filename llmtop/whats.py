@@ -41,7 +41,10 @@ CUDA_CALLS: Final = What("CUDA calls")
 OS_CALLS: Final = What("OS calls")
 CPU_SCHEDULING: Final = What("CPU scheduling")
 CPU_SAMPLES: Final = What("CPU samples")
+# What traces of PyTorch hold where its profiler was told to record it.
 SHAPES: Final = What("shapes")
+ALLOCATIONS: Final = What("allocations")
+PYTHON_CALLS: Final = What("Python calls")
 SERIES: Final = What("series")
 # What counters tell of a kernel.
 BOUND: Final = What("bound")

@@ -41,7 +41,7 @@ class KinetoParser:
 
     name = "kineto"
     priority = 80  # anything that begins like JSON: whether it is a trace is known when its keys are read
-    title = "PyTorch (Kineto) traces, and Chrome's traces as JSON"
+    title = "PyTorch (Kineto) and Chrome traces"
     written_by = "`torch.profiler`, vLLM and SGLang `/start_profile`; Perfetto's and other tools' JSON"
     extensions: tuple[str, ...] = (".pt.trace.json", ".json")
     holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.STACKS, Content.GPU})
@@ -233,11 +233,11 @@ def _missing(events: EventSorter, tables: Tables) -> Iterator[Missing]:
         yield Missing(whats.NVTX, Unknown("the program marks no ranges", _MARKED))
     if "python" not in spans:
         again = _PROFILE_AGAIN.format("with_stack=True")
-        yield Missing(whats.PYTHON_FRAMES, Unknown("recorded without Python's functions", again))
+        yield Missing(whats.PYTHON_CALLS, Unknown("recorded without Python's functions", again))
     if "operator" in spans and not events.has_shapes:
         yield Missing(whats.SHAPES, Unknown("recorded without shapes", _PROFILE_AGAIN.format("record_shapes=True")))
     if not tables.series:
         again = _PROFILE_AGAIN.format("profile_memory=True")
-        yield Missing(whats.SERIES, Unknown("recorded without allocations of memory", again))
+        yield Missing(whats.ALLOCATIONS, Unknown("recorded without allocations of memory", again))
     for what in (whats.OS_CALLS, whats.CPU_SCHEDULING, whats.CPU_SAMPLES):
         yield Missing(what, Unknown(f"PyTorch's profiler records no {what}", remedies.TIMELINE))

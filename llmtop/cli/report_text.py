@@ -12,7 +12,7 @@ from llmtop.analysis.kernels.bounds import LEANS, Bound
 from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
-from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.analysis.kernels.nvtx_ranges import in_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
@@ -424,7 +424,7 @@ def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     for group in groups:
         for what, reason in group.parts:
             yield from _wrapped(f"{what}: {reason}", style, "  ", "    ")
-        yield f"    $ {group.command}"
+        yield f"    {typed(group)}"
     for issue in trace.issues:
         times = f" ({issue.count})" if issue.count > 1 else ""
         yield from _wrapped(f"{issue.severity}: {issue.message}{times}", style, "  ", "    ")

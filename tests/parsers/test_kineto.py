@@ -239,7 +239,7 @@ def test_facts_of_the_shipped_trace() -> None:
     assert trace.tracks[ids.gpu(0)].facts == {"sm_count": 132, "memory_total": 85017493504}
     assert [track.name for track in trace.tracks_of(TrackKind.STREAM)] == ["stream 7"]
     assert trace.why_missing(whats.SHAPES) is None
-    assert str(trace.why_missing(whats.PYTHON_FRAMES)) == (
+    assert str(trace.why_missing(whats.PYTHON_CALLS)) == (
         "recorded without Python's functions (torch.profiler.profile(..., with_stack=True))"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.kernels.lacking import Lacking, lacking
+from llmtop.analysis.kernels.lacking import Lacking, lacking, typed
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
@@ -77,7 +77,7 @@ def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
         ]
         for what, reason in group.parts:
             strips += prose(f"{what}: {reason}", width, look)
-        strips += prose(f"$ {group.command}", width, look, "accent")
+        strips += prose(typed(group), width, look, "accent")
     return strips
 
 

@@ -24,6 +24,8 @@ _MEANINGS = {
     "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
     "memset": "memory filled by the GPU",
     "graph": "a CUDA graph that was traced as a whole",
+    "operator": "an operator of PyTorch, with those that it calls",
+    "python": "a function of Python, with all that it calls",
     "launch": "a call that launches kernels; it returns before they run",
     "call": "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
     "region": "a call of another library: MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...",

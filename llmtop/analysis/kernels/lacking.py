@@ -1,4 +1,4 @@
-"""What a capture does not hold, with the one command for each of the two tools that would collect all of it."""
+"""What a capture does not hold, with the one command for each tool that would collect all of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Missing, Trace, What
 
 COUNTERS = "counters of kernels"
+PYTORCH = "PyTorch's profiler"
 _SECTIONS: Mapping[What, tuple[str, ...]] = {
     whats.BOUND: (c.SPEED_OF_LIGHT,),
     whats.ROOFLINE: (c.ROOFLINE, TENSOR_ROOFLINE),
@@ -27,6 +28,12 @@ _SECTIONS: Mapping[What, tuple[str, ...]] = {
     whats.L2_HIT_RATE: (c.MEMORY,),
 }
 """What brings each part of `KernelFacts`."""
+_OF_PYTORCH: Mapping[What, str] = {
+    whats.PYTHON_CALLS: "with_stack=True",
+    whats.SHAPES: "record_shapes=True",
+    whats.ALLOCATIONS: "profile_memory=True",
+}
+"""What brings each part of a trace of PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +51,18 @@ class Lacking:
     command: str
 
 
+def typed(group: Lacking) -> str:
+    """The command of a group as it is shown: behind a prompt where a shell takes it, and not the program."""
+    return group.command if group.title == PYTORCH else f"$ {group.command}"
+
+
 def lacking(trace: Trace) -> tuple[Lacking, ...]:
     """Of the timeline and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
 
     Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
     place in the roofline.
     """
-    return (*_of_time(trace), *_of_kernels(trace))
+    return (*_of_pytorch(trace), *_of_time(trace), *_of_kernels(trace))
 
 
 def missing_of_launch(trace: Trace, launch: int) -> str:
@@ -60,11 +72,19 @@ def missing_of_launch(trace: Trace, launch: int) -> str:
     return profiling.of_launch(trace, launch, wanted) if wanted else ""
 
 
+def _of_pytorch(trace: Trace) -> Iterator[Lacking]:
+    """What PyTorch's profiler would have recorded, had it been told so."""
+    parts = [(missing.what, missing.why.reason) for missing in trace.missing if missing.what in _OF_PYTORCH]
+    if parts:
+        settings = ", ".join(_OF_PYTORCH[what] for what, _ in parts)
+        yield Lacking(PYTORCH, _merged(parts), f"torch.profiler.profile(..., {settings})")
+
+
 def _of_time(trace: Trace) -> Iterator[Lacking]:
     parts = [
         (missing.what, missing.why.reason)
         for missing in trace.missing
-        if not _is_of_kernels(missing) and missing.why.remedy != WITHOUT_RANGE
+        if not (_is_of_kernels(missing) or missing.what in _OF_PYTORCH) and missing.why.remedy != WITHOUT_RANGE
     ]
     if parts:
         of_threads, _ = profiling.of_threads(trace)

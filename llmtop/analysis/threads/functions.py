@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llmtop.model import Stack, Trace
-from llmtop.units import number
+from llmtop.units import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Functions:
     @property
     def title(self) -> str:
         """How much there is of it."""
-        return f"{number(self.weight)} {self.unit} in {self.stacks} {'stack' if self.stacks == 1 else 'stacks'}"
+        return f"{quantity(self.weight, self.unit)} in {self.stacks} {'stack' if self.stacks == 1 else 'stacks'}"
 
 
 def functions(trace: Trace) -> tuple[Functions, ...]:

@@ -9,7 +9,7 @@ from llmtop import whats
 from llmtop.analysis.threads.flames import FlameView
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
-from llmtop.units import number
+from llmtop.units import quantity
 
 _NONE = Unknown("this file has no stacks")
 
@@ -61,7 +61,7 @@ def stack_flame(trace: Trace) -> FlameView | Unknown:
     tree = stack_tree(trace)
     if isinstance(tree, Unknown) or tree.why_not is not None:
         return tree if isinstance(tree, Unknown) else tree.why_not or _NONE
-    return FlameView(tree, (f"{number(tree.root.total)} {tree.unit}",), has_states=False)
+    return FlameView(tree, (quantity(tree.root.total, tree.unit),), has_states=False)
 
 
 def _frozen(made: list[_Frame]) -> StackNode:

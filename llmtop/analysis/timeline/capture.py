@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from llmtop.model import SpanTable, Trace
 
-_ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",)}
+_ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",), "operator": ("operator",)}
 """By what a capture begins and ends."""
 _AROUND = {
     "os": "OS calls",

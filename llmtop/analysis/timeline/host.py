@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain, compress, islice
 from operator import le
 from types import MappingProxyType
@@ -82,6 +82,7 @@ class HostThread:
         layers: What it did, the most telling first: the profiler's cost, calls that wait, OS calls, being off the
             CPU, quick calls.
         ranges: The innermost NVTX ranges.
+        code: What it ran outside of all this: the innermost of its ranges, Python functions and operators.
         outside: What to call time in which it did none of this.
         sampled_ns, functions: When it was sampled, and where it stood.
         untraced_ns: When it launched graphs whose work the capture does not have.
@@ -91,6 +92,7 @@ class HostThread:
     waits: Layer | None = None
     layers: list[Layer] = field(default_factory=list)
     ranges: Layer | None = None
+    code: Layer | None = None
     sampled_ns: Sequence[int] = ()
     functions: Sequence[str] = ()
     untraced_ns: Sequence[int] = ()
@@ -103,8 +105,8 @@ class HostThread:
             free = layer.cut(free, pieces)
             if not free:
                 return pieces
-        if self.ranges is not None:
-            free = self.ranges.cut(free, pieces)
+        if self.code is not None:
+            free = self.code.cut(free, pieces)
         for since, until in free:
             pieces.append((self.outside, since, until))
         return pieces
@@ -139,7 +141,7 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
     gpus = gpu_by_join(trace)
     launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus)
     overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
-    off_cpu, ranges = _layers(trace, "off-cpu", _off_cpu), _layers(trace, "nvtx", _range)
+    off_cpu, code = _layers(trace, "off-cpu", _off_cpu), [_layers(trace, kind, of) for kind, of in _CODE.items()]
     samples, untraced = _layers(trace, "sample", _sample), _untraced_graphs(trace)
     threads = {}
     for track in dict.fromkeys((*launches, *calls)):
@@ -150,7 +152,7 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
             outside,
             waits,
             [_flat(layer) for layer in (*told, _timed(_merged(launches.get(track, _EMPTY), quick))) if layer],
-            _flat(ranges[track]) if track in ranges else None,
+            *_ranges([layers.get(track, _EMPTY) for layers in code]),
             sampled.starts,
             [name for _, name in sampled.labels],
             untraced.get(track, ()),
@@ -267,6 +269,14 @@ def _innermost(layer: Layer) -> Iterator[tuple[int, int, Label]]:
         since = start
 
 
+def _ranges(layers: Sequence[Layer]) -> tuple[Layer | None, Layer | None]:
+    """The innermost NVTX ranges, and the innermost of all code that is marked; layers as in `_CODE`."""
+    ranges = _flat(layers[0]) if layers[0] else None
+    if not any(layers[1:]):
+        return ranges, ranges
+    return ranges, _flat(reduce(_merged, layers))
+
+
 def _launch(name: str) -> Label:
     return Cause.LAUNCH, name
 
@@ -293,3 +303,7 @@ def _range(name: str) -> Label:
 
 def _sample(name: str) -> Label:
     return Cause.OWN_CODE, name
+
+
+_CODE: Mapping[str, Callable[[str], Label]] = {"nvtx": _range, "python": _sample, "operator": _sample}
+"""Kinds of spans that say what a thread runs, the outer ones first."""

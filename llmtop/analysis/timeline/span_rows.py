@@ -19,6 +19,8 @@ TITLES: Mapping[str, str] = {
     "memcpy": "copy",
     "memset": "memset",
     "graph": "CUDA graph",
+    "operator": "operator",
+    "python": "Python call",
     "launch": "launch call",
     "call": "CUDA call",
     "region": "library",

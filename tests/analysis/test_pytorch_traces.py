@@ -1,0 +1,96 @@
+"""What is made of a PyTorch trace: operators among the causes of idle time and the spans, and how to record more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.threads.functions import functions
+from llmtop.analysis.timeline.account import idle_account
+from llmtop.analysis.timeline.capture import capture_length
+from llmtop.analysis.timeline.span_rows import span_rows
+from llmtop.model import Trace
+from llmtop.parsers.registry import load
+from tests.parsers.kineto_files import few_events, kernel_pair, span, written
+
+US = 1000
+
+
+def trace_of(folder: Path, events: list[dict[str, Any]]) -> Trace:
+    path = folder / "trace.json"
+    path.write_bytes(written(events))
+    return load(path)
+
+
+def idle(trace: Trace) -> dict[tuple[str, str], int]:
+    (gpu,) = idle_account(trace).gpus
+    return {(part.cause.value, part.name): part.ns for part in gpu.parts if part.cause != "no-work"}
+
+
+def test_idle_time_outside_calls_is_of_the_operator_or_range_that_runs(tmp_path: Path) -> None:
+    assert idle(trace_of(tmp_path, few_events())) == {
+        ("own-code", "aten::mm"): (25 + 35) * US,
+        ("own-code", "ProfilerStep#"): 10 * US,
+        ("launch", "cudaLaunchKernel"): 8 * US,
+        ("launch-latency", ""): 2 * US,
+        ("copy", "cudaMemcpyAsync"): 10 * US,
+    }
+
+
+def test_the_innermost_of_python_and_operators_counts(tmp_path: Path) -> None:
+    events = [
+        span("python_function", "model.py(3): forward", 1000, 200),
+        span("cpu_op", "aten::linear", 1040, 30),
+        span("python_function", "model.py(9): helper", 1050, 5),
+        *kernel_pair(1, 1005),
+        *kernel_pair(2, 1100),
+    ]
+    assert idle(trace_of(tmp_path, events)) == {
+        ("own-code", "model.py(3): forward"): (1100 - 1020 - 30) * US,
+        ("own-code", "aten::linear"): 25 * US,
+        ("own-code", "model.py(9): helper"): 5 * US,
+        ("launch", "cudaLaunchKernel"): 8 * US,
+        ("launch-latency", ""): 2 * US,
+    }
+
+
+def test_operators_are_rows_of_the_spans(tmp_path: Path) -> None:
+    events = [*few_events(), span("python_function", "model.py(3): forward", 1000, 150)]
+    rows = [(row.kind, row.name, row.count, row.total_ns) for row in span_rows(trace_of(tmp_path, events))]
+    assert rows == [
+        ("nvtx", "ProfilerStep#", 1, 200 * US),
+        ("memcpy", "copy DtoH (pageable)", 1, 4 * US),
+        ("operator", "aten::mm", 1, 100 * US),
+        ("python", "model.py(3): forward", 1, 150 * US),
+        ("launch", "cudaLaunchKernel", 2, 16 * US),
+        ("call", "cudaMemcpyAsync", 1, 20 * US),
+    ]
+
+
+def test_stacks_say_their_time_in_readable_units(tmp_path: Path) -> None:
+    (one,) = functions(trace_of(tmp_path, few_events()))
+    assert one.title == "120 µs in 3 stacks"
+    assert next((share.name, share.own) for share in one.shares) == ("aten::mm", 84 * US)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "torch.profiler.profile(..., with_stack=True, profile_memory=True)"),
+        ([span("python_function", "f", 1, 2)], "torch.profiler.profile(..., profile_memory=True)"),
+    ],
+)
+def test_what_pytorch_would_have_recorded_is_told_with_its_settings(
+    more: list[dict[str, Any]], said: str, tmp_path: Path
+) -> None:
+    (first, *others) = lacking(trace_of(tmp_path, [*few_events(), *more]))
+    assert typed(first) == said
+    assert all(typed(one).startswith("$ ") for one in others)
+
+
+def test_a_capture_of_a_cpu_is_as_long_as_its_operators(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, [span("cpu_op", "a", 10, 5), span("cpu_op", "b", 20, 4)])
+    assert capture_length(trace) == '"of the capture" is a share of the 14.0 µs from the first to the last operator'
