@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
+BY = ("step", "nvtx", "stream", "rank")
+"""The values of `analysis.pages.breakdown.By`, which is not loaded for them."""
 _FALLBACK_SIZE = (100, 24)
 
 
@@ -28,7 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a report or a profile: docs/formats.md lists them",
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument("--nvtx", metavar="RANGE", help="only the kernels that were launched in this NVTX range")
+    parser.add_argument(
+        "--range",
+        "--nvtx",
+        metavar="NAME|START:END",
+        help="only the kernels launched in this NVTX range, or only this time of the capture, as in 2.5s:3.1s",
+    )
+    parser.add_argument(
+        "--by", choices=BY, help="add a table of a timeline's time; --format csv gives that table alone"
+    )
     parser.add_argument(
         "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
     )
@@ -46,52 +56,76 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output is not None and _is_same(args.output, args.path):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
-    trace = load(args.path) if args.nvtx is None else _in_range(load(args.path), args.nvtx)
+    trace = load(args.path) if args.range is None else _in_range(load(args.path), args.range, args.by)
     if args.output is None:
-        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range):
+        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=args.by):
             sys.stdout.write(part)
     else:
-        _write(args.output, report(trace, args.format, each_range=args.each_range))
+        _write(args.output, report(trace, args.format, each_range=args.each_range, by=args.by))
     return 0
 
 
-def _in_range(trace: Trace, name: str) -> Trace:
+def _in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
+    """The trace of a range of time, or of the NVTX ranges of a name."""
     from llmtop.analysis.kernels.nvtx_ranges import only_range
+    from llmtop.analysis.pages.cut import moments, only_time
     from llmtop.model import Unknown
 
-    chosen = only_range(trace, name)
+    between = moments(wanted)
+    if between is None and by is not None:
+        raise UsageError("--by is of time, and --range with a name leaves kernels alone: --range START:END leaves both")
+    chosen = only_range(trace, wanted) if between is None else only_time(trace, *between)
     if isinstance(chosen, Unknown):
         raise FileError(f"{trace.origin.path}: {chosen}")
     return chosen
 
 
-def report(trace: Trace, kind: str, *, to_terminal: bool = False, each_range: bool = False) -> Iterator[str]:
-    """The report in one of `FORMATS`, in parts; with `each_range` NVTX ranges by their full names."""
+def report(
+    trace: Trace, kind: str, *, to_terminal: bool = False, each_range: bool = False, by: str | None = None
+) -> Iterator[str]:
+    """The report in one of `FORMATS`, in parts.
+
+    Args:
+        trace: What it is of.
+        kind: The format.
+        to_terminal: Whether it may have what terminals show.
+        each_range: NVTX ranges by their full names.
+        by: One of `BY`: with the table of it; as CSV that table alone.
+    """
     match kind:
         case "json":
             from llmtop.cli.report_json import report_json
 
-            return report_json(trace, each_range=each_range)
+            return report_json(trace, each_range=each_range, by=by)
         case "csv":
-            from llmtop.cli.report_csv import report_csv
-
-            return report_csv(trace)
+            return _csv(trace, by, each_range=each_range)
         case "md":
             from llmtop.cli.report_md import report_md
 
-            return report_md(trace)
+            return report_md(trace, each_range=each_range, by=by)
         case "html":
             from llmtop.cli.report_html import report_html
 
-            return report_html(trace, each_range=each_range)
+            return report_html(trace, each_range=each_range, by=by)
         case _:
             from llmtop.cli.report_text import TextStyle, report_text
 
             width = shutil.get_terminal_size(_FALLBACK_SIZE).columns
             if not to_terminal:
-                return report_text(trace, TextStyle(width, each_range=each_range))
-            style = TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw(), each_range=each_range)
+                return report_text(trace, TextStyle(width, each_range=each_range, by=by))
+            style = TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw(), each_range=each_range, by=by)
             return report_text(trace, style)
+
+
+def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
+    if by is None:
+        from llmtop.cli.report_csv import report_csv
+
+        return report_csv(trace)
+    from llmtop.analysis.pages.breakdown import By
+    from llmtop.cli.report_by import report_by_csv
+
+    return report_by_csv(trace, By(by), each_range=each_range)
 
 
 def _is_same(output: Path, path: Path) -> bool:

@@ -26,6 +26,7 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
+from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.threads.functions import functions
@@ -36,6 +37,7 @@ from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idl
 from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
+from llmtop.cli.report_by import PART_TITLES, part_table, said_of
 from llmtop.cli.report_page import SCRIPT, STYLE
 from llmtop.cli.report_rows import cell_text, counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
@@ -46,6 +48,7 @@ _KERNELS = 500
 _FIRST = 3
 _BARS = 12
 _IDLE_ROWS = 100
+_PARTS = 2000
 _VISIBLE = 0.003
 """Of a bar: what is narrower is not in its legend."""
 _HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -53,7 +56,7 @@ _POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_
 """Should a name get past the escaping after all, the browser still loads nothing and runs nothing but `SCRIPT`."""
 
 
-def report_html(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
+def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
     """The page, in parts; with `each_range` NVTX ranges by their full names."""
     totals, diagnosis = summary(trace), diagnose(trace)
     title = escape(PurePath(trace.origin.path).name or trace.origin.kind)
@@ -65,6 +68,8 @@ def report_html(trace: Trace, *, each_range: bool = False) -> Iterator[str]:
     yield from _head(trace, totals)
     yield "</header>\n<main>\n"
     yield from _verdict(trace, diagnosis)
+    if by is not None:
+        yield from _by(trace, By(by), each_range=each_range)
     if why := no_kernels(trace):
         yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
     else:
@@ -412,6 +417,18 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     yield from _table(_SPAN_COLUMNS, map(span_cells, rows[:_KERNELS]))
     if len(rows) > _KERNELS:
         yield f"<p class='why'>{len(rows) - _KERNELS} more are not shown.</p>\n"
+    yield "</section>\n"
+
+
+def _by(trace: Trace, by: By, *, each_range: bool) -> Iterator[str]:
+    yield f"<section><h2>{escape(PART_TITLES[by])}</h2>\n"
+    for said in said_of(trace, by, each_range=each_range):
+        yield f"<p class='why'>{escape(said)}</p>\n"
+    table = part_table(trace, by, each_range=each_range)
+    if not isinstance(table, Unknown):
+        yield from _table(table.columns, (table.cells(i) for i in range(min(_PARTS, len(table)))))
+        if len(table) > _PARTS:
+            yield f"<p class='why'>{len(table) - _PARTS} more are not shown (--format csv lists all).</p>\n"
     yield "</section>\n"
 
 

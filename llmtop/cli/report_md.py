@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
+from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -21,26 +22,30 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
+from llmtop.cli.report_by import PART_TITLES, part_table, part_texts, said_of
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
-from llmtop.model import Trace
+from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 50
 _IDLE_ROWS = 10
+_PARTS = 100
 _FUNCTIONS = 50
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
 """What Markdown, its HTML, and the sites that render it could take for more than text: names come from outside."""
 
 
-def report_md(trace: Trace) -> Iterator[str]:
+def report_md(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
     """The report, line by line."""
-    for line in _lines(trace):
+    for line in _lines(trace, None if by is None else By(by), each_range=each_range):
         yield line + "\n"
 
 
-def _lines(trace: Trace) -> Iterator[str]:
+def _lines(trace: Trace, by: By | None, *, each_range: bool) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
+    if by is not None:
+        yield from _by(trace, by, each_range=each_range)
     if why := no_kernels(trace):
         yield from (f"No kernels: {_escaped(str(why))}", "")
     else:
@@ -99,6 +104,23 @@ def _kernels(trace: Trace) -> Iterator[str]:
         yield _row([_escaped(text) for text in texts])
     if len(table) > _KERNELS:
         yield f"\n{len(table) - _KERNELS} more are not shown."
+    yield ""
+
+
+def _by(trace: Trace, by: By, *, each_range: bool) -> Iterator[str]:
+    yield f"## {PART_TITLES[by]}"
+    yield ""
+    table = part_table(trace, by, each_range=each_range)
+    if not isinstance(table, Unknown):
+        yield _row([_escaped(column.title) for column in table.columns])
+        yield _row(["---:" if column.is_number else "---" for column in table.columns])
+        for texts in part_texts(table, _PARTS):
+            yield _row([_escaped(text) for text in texts])
+        if len(table) > _PARTS:
+            yield f"\n{len(table) - _PARTS} more are not shown."
+        yield ""
+    for said in said_of(trace, by, each_range=each_range):
+        yield f"- {_escaped(said)}"
     yield ""
 
 

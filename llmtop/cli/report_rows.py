@@ -14,7 +14,7 @@ UNKNOWN = "–"
 
 def kernel_rows(table: KernelRows, count: int) -> list[list[str]]:
     """The cells of the first rows; what is not known is a dash."""
-    return [_texts(table.cells(row), table.columns) for row in range(min(count, len(table)))]
+    return [cell_texts(table.cells(row), table.columns) for row in range(min(count, len(table)))]
 
 
 def total_row(table: KernelRows) -> list[str]:
@@ -26,10 +26,11 @@ def total_row(table: KernelRows) -> list[str]:
         "calls": totals.launches,
         "duration": totals.total_ns or Unknown("no launch has a time"),
     }
-    return _texts([sums.get(column.key) for column in table.columns], table.columns)
+    return cell_texts([sums.get(column.key) for column in table.columns], table.columns)
 
 
-def _texts(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
+def cell_texts(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
+    """The cells of a row as people read them."""
     return [cell_text(cell, column) for cell, column in zip(cells, columns, strict=True)]
 
 

@@ -24,6 +24,7 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
+from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -33,6 +34,7 @@ from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, 
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Column
+from llmtop.cli.report_by import PART_TITLES, part_table, part_texts, said_of
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.text import shorten
@@ -42,6 +44,7 @@ _KERNELS = 20
 _FUNCTIONS = 20
 _STALLED = 10
 _RANGES = 10
+_PARTS = 40
 _CLASS_WIDTH = 10
 _CLASS_REST = 36
 """What the other columns of that table take."""
@@ -82,12 +85,14 @@ class TextStyle:
         bold: Headings may be bold.
         ascii_only: Only ASCII can be written.
         each_range: NVTX ranges stand by their full names.
+        by: What there is a table of time by; None for none.
     """
 
     width: int = 100
     bold: bool = False
     ascii_only: bool = False
     each_range: bool = False
+    by: str | None = None
 
 
 def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -99,6 +104,8 @@ def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
 def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals, style)
+    if style.by is not None:
+        yield from _by(trace, By(style.by), style)
     if why := no_kernels(trace):
         yield from _wrapped(f"No kernels: {why}", style, "  ")
     else:
@@ -218,6 +225,24 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
     yield _row([column.title for column in table.columns], table.columns, shown, widths)
     for texts in (*rows, total_row(table)):
         yield _row(texts, table.columns, shown, widths)
+
+
+def _by(trace: Trace, by: By, style: TextStyle) -> Iterator[str]:
+    yield from _heading(PART_TITLES[by], style)
+    table = part_table(trace, by, each_range=style.each_range)
+    if not isinstance(table, Unknown):
+        rows = part_texts(table, _PARTS)
+        titles = [column.title for column in table.columns]
+        widths = [max(map(len, texts)) for texts in zip(titles, *rows, strict=True)]
+        name = next(i for i, column in enumerate(table.columns) if column.key == "name")
+        whole, widths[name] = widths[name], min(widths[name], _NARROWEST_NAME)
+        shown = _fitting(table.columns, widths, style.width)
+        widths[name] = min(whole, widths[name] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown)))
+        yield from (_row(texts, table.columns, shown, widths) for texts in (titles, *rows))
+        if len(table) > _PARTS:
+            yield f"  and {len(table) - _PARTS} more (--format csv lists all)"
+    for said in said_of(trace, by, each_range=style.each_range):
+        yield from _wrapped(said, style, "  ", "    ")
 
 
 def _widths(table: KernelRows, rows: Sequence[Sequence[str]]) -> list[int]:

@@ -183,9 +183,9 @@ def test_of_a_timeline_that_begins_midway_no_launch_has_a_number(how: str, tmp_p
     assert profiling.of_launch(trace, 2, ["SpeedOfLight"]).startswith("ncu --kernel-name gemm --launch-count 1 ")
     said = profiling.where_to_run(trace)
     assert "may have another template or grid and belong to a warm-up" in said
-    assert "--nvtx RANGE" not in said
+    assert "--range NAME" not in said
     ranges = replace(trace, spans={**trace.spans, "nvtx": trace.spans["launch"]})
-    assert "--nvtx RANGE" in profiling.where_to_run(ranges)
+    assert "--range NAME" in profiling.where_to_run(ranges)
 
 
 def test_a_report_that_ends_at_the_number_it_was_given_says_so() -> None:

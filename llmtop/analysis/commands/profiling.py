@@ -48,7 +48,7 @@ _MIDWAY = (
     "program's first launch of a function of that name, which may have another template or grid and belong to a "
     "warm-up. To have ncu begin where this does, call cudaProfilerStart there and add --profile-from-start off"
 )
-_IN_RANGE = "; or make this report of an NVTX range (--nvtx RANGE): its commands count from where that range begins"
+_IN_RANGE = "; or make this report of an NVTX range (--range NAME): its commands count from where that range begins"
 _FROM_START = Option("profile-from-start", "off")
 """Of a timeline nobody can tell how many launches of a kernel came before it."""
 _SERVER_STARTS_S = 120

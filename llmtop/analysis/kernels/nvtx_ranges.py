@@ -193,13 +193,17 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
 
 
 _NAMED = 8
-WITHOUT_RANGE = "the report without --nvtx has it"
+WITHOUT_RANGE = "the report without --range has it"
+WINDOW_FACT = "window"
+"""The time that a trace was cut to, since the capture began: "10.0 ms to 20.0 ms"."""
 
 
 def in_range(trace: Trace) -> str:
-    """That a trace has the kernels of one range alone, as `only_range` makes it; else empty."""
-    wanted = trace.origin.facts.get(RANGE_FACT)
-    return f'only the kernels launched in the NVTX range "{wanted}"' if wanted else ""
+    """What alone is looked at, as `only_range` and `only_time` make it; else empty."""
+    if (wanted := trace.origin.facts.get(RANGE_FACT)) is not None:
+        return f'only the kernels launched in the NVTX range "{wanted}"'
+    window = trace.origin.facts.get(WINDOW_FACT)
+    return "" if window is None else f"only the capture's time from {window}"
 
 
 def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace, TrackId
 
 FEWEST = 3
-"""Times that something has to recur before it is taken for a step."""
+"""Times that something has to recur before it is taken for a step; ranges that say prefill or decode need not."""
 COVERED = 0.5
 """Of the works that a thread asked for, the share that its steps have to hold."""
 _NEAR = 0.1
@@ -173,7 +173,9 @@ def _recurring(trace: Trace, by_thread: Mapping[TrackId, Sequence[Range]]) -> St
 def _best(trace: Trace, ranges: Sequence[Range], by_thread: Mapping[TrackId, Sequence[Range]]) -> _StepCandidate | None:
     """Most of the work counts first, in tenths; then how regular they are, and of ranges as good the outer ones."""
     asked = demands(trace).of(ranges[0].thread, by_thread.keys()).asked
-    candidates = [_candidate(title, alike, asked) for title, alike in _alike(ranges).items() if len(alike) >= FEWEST]
+    named = _alike(ranges).items()
+    enough_of = ((title, alike) for title, alike in named if len(alike) >= FEWEST or phase_of_name(alike[0].name))
+    candidates = [_candidate(title, alike, asked) for title, alike in enough_of]
     enough = [one for one in candidates if one.covered >= COVERED and one.works >= _FEWEST_WORKS]
     return max(
         enough, key=lambda one: (round(10 * one.covered), round(10 * one.regular), -len(one.ranges)), default=None
@@ -206,8 +208,10 @@ def _regularity(starts: Sequence[int]) -> float:
     """1 less the middle deviation of the times between, as a share of the middle one.
 
     >>> _regularity([0, 10, 20, 30, 90]), _regularity([0, 10])
-    (1.0, 1.0)
+    (1.0, 0.0)
     """
+    if len(starts) < FEWEST:
+        return 0.0
     between = [after - before for before, after in pairwise(starts)]
     middle = median(between)
     return max(0.0, 1 - median(abs(one - middle) for one in between) / middle) if middle else 0.0

@@ -1,0 +1,169 @@
+"""The table that `llmtop report --by` adds: as plain cells, as a JSON object, and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels.family import KernelFamily
+from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
+from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
+from llmtop.analysis.tables import RowTable, csv_line
+from llmtop.cli.documents import fact
+from llmtop.cli.report_rows import cell_texts
+from llmtop.errors import FileError
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.cli.documents import Json
+    from llmtop.model import Trace
+
+PART_TITLES = {
+    By.STEP: "Steps",
+    By.NVTX: "Time by NVTX range",
+    By.STREAM: "Time by stream",
+    By.RANK: "Time by GPU",
+}
+_SLOW = 10
+_NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
+
+
+def part_table(trace: Trace, by: By, *, each_range: bool) -> RowTable | Unknown:
+    """Its rows, as a table that shows them."""
+    found = breakdown(trace, by, each=each_range)
+    return found if isinstance(found, Unknown) else breakdown_table(found, trace.start_ns)
+
+
+def part_texts(table: RowTable, most: int) -> list[list[str]]:
+    """The first rows as people read them."""
+    return [cell_texts(table.cells(i), table.columns) for i in range(min(most, len(table)))]
+
+
+def said_of(trace: Trace, by: By, *, each_range: bool) -> list[str]:
+    """What stands with the table: how its rows were found, how long steps last, which are slow and why."""
+    found = breakdown(trace, by, each=each_range)
+    if isinstance(found, Unknown):
+        return [str(found)]
+    slow = [(i, one) for i, one in enumerate(found.parts, 1) if one.is_slow]
+    slow.sort(key=lambda one: -one[1].account.wall_ns)
+    more = [f"{len(slow) - _SLOW} more are slow"] if len(slow) > _SLOW else []
+    return [
+        f"found {found.found}",
+        *map(spread_text, found.spreads),
+        *(f"{one.name} ({i}): {why_slow(one, spread_of(found, one))}" for i, one in slow[:_SLOW]),
+        *more,
+    ]
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def part_document(trace: Trace, by: By, *, each_range: bool) -> Json:
+    """The object under "by"."""
+    found = breakdown(trace, by, each=each_range)
+    if isinstance(found, Unknown):
+        return fact(found)
+    return {
+        "by": str(found.by),
+        "found": found.found,
+        "sureness": found.sureness,
+        "spreads": [_spread(one) for one in found.spreads],
+        "rows": [_row(one) for one in found.parts],
+    }
+
+
+def _spread(spread: Spread) -> Json:
+    return {
+        "phase": None if spread.phase is None else str(spread.phase),
+        "steps": spread.steps,
+        "median_ns": spread.median_ns,
+        "p95_ns": spread.p95_ns,
+        "p99_ns": spread.p99_ns,
+        "slow_from_ns": spread.slow_from_ns,
+    }
+
+
+def _row(part: TimePart) -> Json:
+    account = part.account
+    return {
+        **_plain(part),
+        "kernels": _asked(account.kernels),
+        "launches": _asked(account.launches),
+        "copied_bytes": _asked(account.copied),
+        "phase": fact(part.phase)
+        if isinstance(part.phase, Unknown)
+        else None
+        if part.phase is None
+        else str(part.phase),
+        "idle": [{"cause": str(cause), "name": name, "ns": ns} for (cause, name), ns in account.idle],
+        "families": [{"family": str(family), "ns": ns} for family, ns in account.families],
+        "more": [_difference(one) for one in part.more],
+    }
+
+
+def _plain(part: TimePart) -> dict[str, Json]:
+    """What is the same in JSON and CSV."""
+    account = part.account
+    return {
+        "name": part.name,
+        "owner": part.owner,
+        "times": part.times,
+        "start_ns": part.start_ns,
+        "wall_ns": account.wall_ns,
+        "longest_ns": part.longest_ns,
+        "cpu_ns": part.cpu_ns,
+        "gpu_ns": account.gpu_ns,
+        "busy_ns": account.busy_ns,
+        "idle_ns": account.idle_ns,
+        "communication_ns": account.communication_ns,
+        "exposed_ns": account.exposed_ns,
+        "alone_ns": part.alone_ns,
+        "slow": part.is_slow,
+    }
+
+
+def _asked(value: int | None) -> Json:
+    return fact(_NO_CALLS if value is None else value)
+
+
+def _difference(one: Difference) -> Json:
+    what = "kernels" if isinstance(one.part, KernelFamily) else "idle"
+    return {"what": what, "of": str(one.part), "name": one.name, "ns": one.ns}
+
+
+# -- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def report_by_csv(trace: Trace, by: By, *, each_range: bool = False) -> Iterator[str]:
+    """The table line by line, with a column for each family of kernels and each cause of idle time.
+
+    Raises:
+        FileError: There is no such table.
+    """
+    found = breakdown(trace, by, each=each_range)
+    if isinstance(found, Unknown):
+        raise FileError(f"{trace.origin.path}: {found}")
+    return _csv(found)
+
+
+def _csv(view: Breakdown) -> Iterator[str]:
+    shares = list(dict.fromkeys(share for part in view.parts for share in shares_of(part.account)))
+    shares.sort(key=lambda share: (not isinstance(share, KernelFamily), share))
+    titles = [f"{'kernels' if isinstance(share, KernelFamily) else 'idle'}_{share}_ns" for share in shares]
+    yield csv_line(("number", *(_plain(view.parts[0]) if view.parts else ()), *_COUNTED, *titles, "missing"))
+    for number, part in enumerate(view.parts, 1):
+        counts = part.account.kernels, part.account.launches, part.account.copied
+        own = shares_of(part.account)
+        phase = "" if part.phase is None or isinstance(part.phase, Unknown) else str(part.phase)
+        missing = [f"phase: {part.phase}"] if isinstance(part.phase, Unknown) else []
+        missing += [f"kernels, launches, copied_bytes: {_NO_CALLS}"] if None in counts else []
+        plain = (_cell(value) for value in _plain(part).values())
+        amounts = (own.get(share, 0) for share in shares)
+        yield csv_line((number, *plain, *map(_cell, counts), phase, *amounts, "; ".join(missing)))
+
+
+_COUNTED = ("kernels", "launches", "copied_bytes", "phase")
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else int(value) if isinstance(value, bool) else value

@@ -1,0 +1,214 @@
+"""`llmtop report --by` and `--range START:END`, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from llmtop import ids
+from llmtop.analysis.pages.breakdown import By
+from llmtop.analysis.pages.cut import moments, only_time
+from llmtop.analysis.timeline.account import idle_account
+from llmtop.cli import main
+from llmtop.cli.report import BY, report
+from llmtop.model import Metric, Series, SpanTable, Stack, Trace, Unknown
+from llmtop.parsers.registry import load
+from tests.cli.test_report_timeline import words
+from tests.kernel_traces import LADDER, ROOT, TIMELINE, Launch
+from tests.kernel_traces import report as made
+from tests.nsys_capture import MS, US, Capture
+
+SCHEMA = json.loads(
+    next(part for part in re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "json-report.md").read_text(), re.DOTALL))
+)
+DECODE = "77.6 ms longer than the median step, with +38.9 ms idle: code loaded or compiled (cuLibraryLoadData)"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def command(*arguments: str | Path, code: int = 0) -> str:
+        assert main(["report", *map(str, arguments)]) == code
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    return command
+
+
+def document(trace: Trace, by: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads("".join(report(trace, "json", by=by)))
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def test_what_can_be_asked_for_is_what_there_is() -> None:
+    assert tuple(By) == BY
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_steps_and_why_one_is_slow_stand_in_every_format(kind: str) -> None:
+    trace = load(TIMELINE)
+    said = " ".join("".join(report(trace, kind, by="step")).replace("\\", "").split())
+    said = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", said)
+    assert "6 decode steps: median 40.7 ms, p95 99.0 ms, p99 114 ms" in said
+    assert DECODE in said
+    assert DECODE not in words(trace, kind), "without --by there is no such table"
+
+
+@pytest.mark.parametrize("by", BY)
+def test_rows_of_the_document_add_up_and_follow_the_schema(by: str) -> None:
+    found = document(load(TIMELINE), by)["by"]
+    assert found["by"] == by
+    for row in found["rows"]:
+        assert row["busy_ns"] + row["idle_ns"] == row["gpu_ns"]
+        assert by == "stream" or sum(part["ns"] for part in row["idle"]) == row["idle_ns"]
+    assert document(load(TIMELINE), None)["by"] is None
+
+
+def test_the_document_says_what_a_slow_step_has_more_of() -> None:
+    found = document(load(TIMELINE), "step")["by"]
+    (slow,) = [row for row in found["rows"] if row["slow"]]
+    assert slow["more"][0] == {"what": "idle", "of": "code-loading", "name": "cuLibraryLoadData", "ns": 38882631.5}
+    assert [(one["phase"], one["steps"]) for one in found["spreads"]] == [("prefill", 1), ("decode", 6)]
+    assert {row["phase"] for row in found["rows"]} == {"prefill", "decode"}
+
+
+def test_what_has_no_steps_is_unknown_in_the_document_and_no_table_of_csv(run: Callable[..., str]) -> None:
+    trace = made(Launch("gemm", 1000.0))
+    assert "timeline" in document(trace, "step")["by"]["unknown"]
+    assert "no timeline" in run(LADDER, "--by", "step", "--format", "csv", code=1)
+    assert "no timeline" in run(LADDER, "--by", "step")
+
+
+def test_the_table_of_csv_has_a_column_for_each_family_and_cause(run: Callable[..., str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(TIMELINE, "--by", "step", "--format", "csv"))))
+    assert [row["name"] for row in rows] == ["prefill", *["decode"] * 6]
+    assert [row["slow"] for row in rows] == ["0", "1", *["0"] * 5]
+    for row in rows:
+        idle = sum(int(row[key]) for key in row if key.startswith("idle_") and key != "idle_ns")
+        assert idle == int(row["idle_ns"])
+        assert int(row["kernels_GEMM_ns"]) > 0
+        assert (row["phase"], row["missing"]) == (row["name"], "")
+
+
+def test_where_no_phase_is_told_csv_says_why(tmp_path: Path) -> None:
+    capture = Capture()
+    for i in range(12):
+        capture.kernel(
+            i * MS, i * MS + 100 * US, capture.call("cudaLaunchKernel", i * MS - 9 * US, i * MS), "ab"[i % 2]
+        )
+    (first, *_) = csv.DictReader(io.StringIO("".join(report(capture.trace(tmp_path), "csv", by="step"))))
+    assert first["phase"] == ""
+    assert first["missing"].startswith("phase: no range says prefill or decode")
+
+
+# -- a part of the time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("2.5s:3.1s", (2_500_000_000, 3_100_000_000)),
+        ("1us:2µs", (1000, 2000)),
+        ("5ns:", (5, None)),
+        (":.5ms", (0, 500_000)),
+        (":", None),
+        ("1:2", None),
+        ("llm:decode", None),
+        ("step 2s", None),
+    ],
+)
+def test_moments_are_told_from_names(text: str, ns: tuple[int, int | None] | None) -> None:
+    assert moments(text) == ns
+
+
+def cut(trace: Trace, since: int, until: int | None) -> Trace:
+    found = only_time(trace, since, until)
+    assert isinstance(found, Trace)
+    return found
+
+
+def test_the_time_of_gpus_is_that_of_the_part_to_the_nanosecond() -> None:
+    trace = load(TIMELINE)
+    whole = trace.spans["kernel"]
+    since, until = 20 * MS, 200 * MS
+    start, end = trace.start_ns + since, trace.start_ns + until
+    part = cut(trace, since, until)
+    (gpu,) = idle_account(part).gpus
+    assert (gpu.start_ns, gpu.end_ns) == (start, end)
+    busy = bytearray(until - since)
+    for kind in ("kernel", "memset"):
+        for a, b in zip(trace.spans[kind].start_ns, trace.spans[kind].end_ns, strict=True):
+            if a < end and b > start:
+                since_a, until_b = max(a, start) - start, min(b, end) - start
+                busy[since_a:until_b] = b"\1" * (until_b - since_a)
+    assert gpu.busy_ns == busy.count(1)
+    assert sum(one.ns for one in gpu.parts) == gpu.idle_ns == until - since - gpu.busy_ns
+    assert part.kernels is not None
+    assert len(part.kernels) == sum(a < end and b > start for a, b in zip(whole.start_ns, whole.end_ns, strict=True))
+    assert sum(part.kernels.duration_ns) == sum(
+        max(0, min(b, end) - max(a, start)) for a, b in zip(whole.start_ns, whole.end_ns, strict=True)
+    )
+
+
+def test_spans_are_cut_at_the_edges_and_stay_in_order_and_calls_of_work_within_stay(tmp_path: Path) -> None:
+    capture = Capture()
+    capture.call("cudaDeviceSynchronize", 2 * MS, 30 * MS)
+    early = capture.call("cudaLaunchKernel", 4 * MS, 5 * MS)
+    capture.kernel(12 * MS, 14 * MS, early)
+    capture.kernel(0, MS, capture.call("cudaLaunchKernel", -US, 0))
+    capture.kernel(19 * MS, 24 * MS, capture.call("cudaLaunchKernel", 15 * MS, 16 * MS))
+    capture.nvtx("step", 0, 30 * MS)
+    trace = capture.trace(tmp_path)
+    part = cut(trace, 10 * MS, 20 * MS)
+    zero = trace.start_ns
+    assert spans_of(part, "kernel", zero) == [(12 * MS + US, 14 * MS + US), (19 * MS + US, 20 * MS)]
+    assert spans_of(part, "nvtx", zero) == [(10 * MS, 20 * MS)]
+    assert spans_of(part, "call", zero) == [(10 * MS, 20 * MS)]
+    assert spans_of(part, "launch", zero) == [(4 * MS + US, 5 * MS + US), (15 * MS + US, 16 * MS + US)]
+    (gpu,) = idle_account(part).gpus
+    assert not [one for one in gpu.parts if one.name == "its launch is not in the capture"]
+
+
+def spans_of(trace: Trace, kind: str, zero: int) -> list[tuple[int, int]]:
+    table: SpanTable = trace.spans[kind]
+    assert list(table.start_ns) == sorted(table.start_ns)
+    return [(start - zero, end - zero) for start, end in zip(table.start_ns, table.end_ns, strict=True)]
+
+
+def test_series_are_cut_and_stacks_of_the_whole_are_left_out() -> None:
+    trace = load(TIMELINE)
+    metric = Metric("gpu.sm", "%")
+    samples: list[tuple[int, float | None]] = [(trace.start_ns + i * MS, float(i)) for i in range(100)]
+    series = {(ids.gpu(0), metric.name): Series.of(ids.gpu(0), metric, "test", samples)}
+    part = cut(replace(trace, series=series, stacks=(Stack(("main",), 1.0, "samples"),)), 10 * MS, 20 * MS)
+    assert list(part.series[ids.gpu(0), metric.name].values) == [float(i) for i in range(10, 21)]
+    assert part.stacks == ()
+    assert any(one.what == "stacks" for one in part.missing)
+
+
+def test_a_part_that_is_no_time_or_beyond_the_end_says_how_long_the_capture_is(run: Callable[..., str]) -> None:
+    assert "the capture is 345 ms long" in run(TIMELINE, "--range", "2s:3s", code=1)
+    assert "that is no time" in run(TIMELINE, "--range", "20ms:10ms", code=1)
+    assert "no timeline" in run(LADDER, "--range", "1ms:2ms", code=1)
+    assert isinstance(only_time(load(TIMELINE), 5, 5), Unknown)
+
+
+def test_a_name_is_still_a_range_under_both_options(run: Callable[..., str]) -> None:
+    by_name = run(TIMELINE, "--range", "prefill", "--format", "csv")
+    assert by_name == run(TIMELINE, "--nvtx", "prefill", "--format", "csv")
+    assert len(by_name.splitlines()) > 10
+    assert "--range START:END" in run(TIMELINE, "--range", "prefill", "--by", "step", code=2)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_a_report_of_a_part_says_of_which(kind: str) -> None:
+    assert "only the capture's time from 20.0 ms to 200 ms" in words(cut(load(TIMELINE), 20 * MS, 200 * MS), kind)
