@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,7 @@ from llmtop.model import (
     Trace,
     Unknown,
 )
+from llmtop.parsers import nsys_report
 from llmtop.parsers.base import Content
 from llmtop.parsers.lazy import LazyMapping, LazySequence
 from llmtop.parsers.nsys_export import (
@@ -87,18 +90,18 @@ _SHOWN_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "PYTORCH_", "SGLANG_", "TORCH_", "
 
 
 class NsysSqliteParser:
-    """Reads an SQLite export of an Nsight Systems capture."""
+    """Reads an SQLite export of an Nsight Systems capture, and of a report what nsys exports of it."""
 
     name = "nsys-sqlite"
     priority = 30
-    title = "Nsight Systems SQLite exports"
-    written_by = "`nsys export --type sqlite`"
-    extensions: tuple[str, ...] = (".sqlite",)
+    title = "Nsight Systems captures"
+    written_by = "`nsys export --type sqlite`; `nsys profile`, where an nsys is there that reads them"
+    extensions: tuple[str, ...] = (".sqlite", ".nsys-rep", ".qdrep")
     holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.GPU, Content.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
-        """Any SQLite database: whether it is an export is known only when it is open."""
-        return head.startswith(MAGIC)
+        """A report, or any SQLite database: whether that is an export is known only when it is open."""
+        return head.startswith((MAGIC, nsys_report.MAGIC))
 
     def parse(self, path: Path) -> Trace:
         """Read kernels, launches, copies, graphs and NVTX ranges.
@@ -106,13 +109,38 @@ class NsysSqliteParser:
         Raises:
             FileError: It is truncated, corrupted, or a database of something else.
         """
-        _check_length(path)
-        try:
-            # SQLite works without the interpreter's lock: kernels and all else are read side by side.
-            others = aside(partial(_read_spans, path))
-            return _read(Export(path), path, others)
-        except DAMAGE as error:
-            raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
+        with path.open("rb") as file:
+            is_report = file.read(len(nsys_report.MAGIC)) == nsys_report.MAGIC
+        return _of_report(path) if is_report else _parsed(path)
+
+
+def _of_report(path: Path) -> Trace:
+    """What the export beside a report says, or one that is made of it now."""
+    if (beside := nsys_report.beside(path)) is not None:
+        with suppress(FileError):
+            return _exported(_parsed(beside), path, beside)
+    export = nsys_report.exported(path)
+    try:
+        return _exported(_parsed(export), path, export)
+    except FileError as error:
+        export.unlink(missing_ok=True)
+        raise FileError(f"{path}: nsys has made an export of it that cannot be read: {error}") from error
+
+
+def _exported(trace: Trace, report: Path, export: Path) -> Trace:
+    """The trace of an export as that of its report."""
+    facts = {**trace.origin.facts, "export": clean(str(export))}
+    return replace(trace, origin=replace(trace.origin, path=str(report), facts=facts))
+
+
+def _parsed(path: Path) -> Trace:
+    _check_length(path)
+    try:
+        # SQLite works without the interpreter's lock: kernels and all else are read side by side.
+        others = aside(partial(_read_spans, path))
+        return _read(Export(path), path, others)
+    except DAMAGE as error:
+        raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
 
 PARSER: Final[Parser] = NsysSqliteParser()

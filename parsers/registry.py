@@ -49,10 +49,6 @@ _STREAM = b"NVIDIA Nsight Systems Stream"
 _STREAM_WITHIN = 64
 _UNFINISHED = "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"
 _HINTS = (
-    (
-        b"NVIDIA Tegra Profiler Report",
-        "an Nsight Systems report, which only nsys can read: run `nsys export --type sqlite` on it and open the result",
-    ),
     (b"QDSTRM", _UNFINISHED),
     (b"\x7fELF", "a program or a GPU core dump, not a report"),
 )

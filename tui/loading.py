@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmtop.errors import FileError
 from llmtop.model import Trace
+from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from llmtop.units import binary_bytes
@@ -21,6 +22,7 @@ class Loading:
 
     path: Path
     future: Future[Trace]
+    progress: ReadingProgress = field(default_factory=ReadingProgress)
 
     @property
     def error(self) -> BaseException | None:
@@ -58,6 +60,7 @@ def start_loading(paths: Sequence[Path], read: Callable[[Path], Trace] = load) -
 
 def _load_all(loadings: Sequence[Loading], read: Callable[[Path], Trace]) -> None:
     for loading in loadings:
+        CURRENT.set(loading.progress)
         try:
             trace = read(loading.path)
         except Exception as error:  # the border of the thread: the tab shows it

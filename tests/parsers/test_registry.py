@@ -120,10 +120,9 @@ def test_path_that_cannot_be(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("r.ncu-rep", b"<html>not found", "named like Nsight Compute reports but does not start like them"),
-        ("r.sqlite", b"garbage", "named like Nsight Systems SQLite exports but does not start like them"),
+        ("r.sqlite", b"garbage", "named like Nsight Systems captures but does not start like them"),
         ("r", b"garbage", "of no format that llmtop knows"),
         ("r", bytes(5000), "all zeros"),
-        ("r.nsys-rep", b"NVIDIA Tegra Profiler Report 1.\n\x0b", "run `nsys export --type sqlite` on it"),
         ("r.qdstrm", b"QDSTRM\0\0", "an unfinished Nsight Systems capture"),
         ("core", b"\x7fELF\x02", "a program or a GPU core dump"),
     ],

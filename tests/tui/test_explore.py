@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from array import array
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,6 +18,7 @@ from llmtop import ids
 from llmtop.analysis.kernels.stalls import REASONS, StallBar
 from llmtop.errors import FileError
 from llmtop.model import Origin, RuleResult, Trace
+from llmtop.parsers.progress import current
 from llmtop.parsers.registry import load
 from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.loading import Loading, start_loading
@@ -447,7 +449,7 @@ def test_it_opens_in_a_terminal_and_leaves_it_as_it_was(terminal: TerminalFactor
 def test_each_bad_path_has_a_line_of_its_own(terminal: TerminalFactory, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("notes")
     argv = [sys.executable, "-m", "llmtop", "open", "missing.ncu-rep", "notes.txt"]
-    program = terminal(argv, columns=250, lines=30, cwd=tmp_path)
+    program = terminal(argv, columns=320, lines=30, cwd=tmp_path)
     assert program.wait_exit() == 1
     said = [line.strip() for line in program.screen_text().splitlines() if line.strip()]
     assert [line.split(" ")[:2] for line in said] == [["llmtop:", "missing.ncu-rep"], ["llmtop:", "notes.txt"]]
@@ -591,3 +593,25 @@ def test_a_remark_of_a_rule_has_no_speedup() -> None:
     rule = RuleResult("Id", "Name", "Section", (("optimization", "do"), ("warning", "see")), (("global", 20.0),))
     advice, remark = (SectionRow("Section", "k", 0, 1.0, says, "text", rule) for says in ("optimization", "warning"))
     assert (advice.worth, remark.worth) == (("global", 20.0), None)
+
+
+async def test_a_file_that_is_long_in_coming_says_how_far_it_is_and_can_be_given_up() -> None:
+    """As reports that nsys has to export first do."""
+
+    def read(path: Path) -> Trace:
+        progress = current()
+        progress.text = "nsys exports it, 42 %: Esc stops it"
+        while not progress.wait(0.05):
+            continue
+        raise FileError(f"{path}: stopped")
+
+    loadings = start_loading([Path("run.nsys-rep")], read)
+    app = ExploreApp(loadings)
+    async with app.run_test(size=(120, 40)) as pilot:
+        deadline = time.monotonic() + 30
+        while "reading run.nsys-rep (size unknown): nsys exports it, 42 %: Esc stops it" not in app.screen_text():
+            assert time.monotonic() < deadline
+            await pilot.pause(0.05)
+        await pilot.press("escape")
+        with pytest.raises(FileError, match="stopped"):
+            loadings[0].future.result(timeout=30)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 
+_PROGRESS_S = 0.25
+
+
 class ReportView(Vertical, FaultBorder):
     """One file: its views, each made when it is first looked at."""
 
@@ -62,7 +65,14 @@ class ReportView(Vertical, FaultBorder):
         elif self.report.error is not None:
             self._notice.show_text(((self.report.failure, "bad"),))
         else:
-            self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size})", "text"),))
+            told = f": {clean(text)}" if (text := self.report.progress.text) else ""
+            self._notice.show_text(((f"reading {clean(self.report.path.name)} ({self.report.size}){told}", "text"),))
+            self.set_timer(_PROGRESS_S, self.tell_progress)
+
+    def tell_progress(self) -> None:
+        """Say how far the file is read, until it is."""
+        if not self.report.future.done():
+            self.renew()
 
     @property
     def active(self) -> type[View[Any]]:
@@ -122,6 +132,7 @@ class ExploreScreen(FullScreen):
         ),
         Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
         Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
+        Binding("escape", "stop_reading", "stop", show=False, tooltip="Give up a file that nsys exports first"),
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
         Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
     ]
@@ -241,6 +252,17 @@ class ExploreScreen(FullScreen):
         """Show the view beside this one."""
         views = list(self.views)
         self.show_view(views[(views.index(self.reports[self.active].active) + step) % len(views)])
+
+    def action_stop_reading(self) -> None:
+        """Give up the file on the screen, where reading it is long."""
+        self.loadings[self.active].progress.stop()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is something to stop only while a file tells how far it is."""
+        if action == "stop_reading":
+            loading = self.loadings[self.active]
+            return bool(loading.progress.text) and not loading.future.done()
+        return super().check_action(action, parameters)
 
     def action_file(self, index: int) -> None:
         """Show another file, in the same view."""

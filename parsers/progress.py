@@ -1,0 +1,40 @@
+"""How far the reading of a file is, told to whoever waits for it; and whether anybody still does."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from threading import Event
+
+
+class ReadingProgress:
+    """Of one file: written by the thread that reads it, read by the one that draws.
+
+    Attributes:
+        text: What is done and how far that is: "nsys exports it, 42 %"; empty while there is nothing to tell.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """Ask the reader to give up: whoever tells of progress looks whether it is asked to."""
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Rest so long, or until nobody waits any more; whether that is so."""
+        return self._stopped.wait(seconds)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._stopped.is_set()
+
+
+CURRENT: ContextVar[ReadingProgress] = ContextVar("llmtop_reading")
+"""Of the file that this thread reads; none where nobody looks."""
+
+
+def current() -> ReadingProgress:
+    """Where to tell how far the reading is, and to look whether it is to go on."""
+    return CURRENT.get(None) or ReadingProgress()
