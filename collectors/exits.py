@@ -68,6 +68,8 @@ class Exit:
     is_killed: bool = False
     is_oom: bool = False
     words: str = ""
+    is_failure: bool = False
+    """It ended by itself, with an exit code that is not 0."""
     sent: Sent | None = None
     """The signal that ended it, or that it ended after; None where nobody listened, and where the text says enough."""
 
@@ -214,7 +216,8 @@ class Exits:
         oom = " for want of memory (OOM)" if is_oom else ""
         is_killed = killed == signal.SIGKILL and not is_oom
         is_regular, sent = status == 0 or killed in _REGULAR, None if is_oom else self._sent(pid, status & 0x7F)
-        return Exit(_status_text(status) + oom, is_regular, is_killed, is_oom, words, sent)
+        is_failure = not killed and not is_regular
+        return Exit(_status_text(status) + oom, is_regular, is_killed, is_oom, words, is_failure, sent)
 
     def _sent(self, pid: int, number: int) -> Sent | None:
         """The signal that killed it; of one that has exited by itself the last that told it to, shortly before."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llmtop import whats
 from llmtop.collectors import children
 from llmtop.collectors.base import DoctorCheck
-from llmtop.collectors.nvml.sides import HUNG_NS, HUNG_REMEDY, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S
+from llmtop.collectors.nvml.sides import HUNG_NS, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S, hung
 from llmtop.model import (
     NS_PER_S,
     Mark,
@@ -142,8 +142,8 @@ class GpuCollector:
             return None
         seconds = f"{(now_ns - since_ns) / NS_PER_S:.0f} s"
         if not self._is_loaded:
-            return Unknown(f"hung: loading {LIBRARY} has not ended for {seconds}", HUNG_REMEDY)
-        return Unknown(f"hung: NVML's process has not answered for {seconds}", HUNG_REMEDY)
+            return hung(f"loading {LIBRARY} has not ended for {seconds}")
+        return hung(f"NVML's process has not answered for {seconds}")
 
     # The process
 

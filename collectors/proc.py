@@ -514,7 +514,7 @@ class ProcCollector:
         }
         if exit.sent is not None:
             facts |= {"sender": exit.sent.origin(self._own()), "sent_ns": exit.sent.t_ns}
-        facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom") if getattr(exit, key)}
+        facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom", "is_failure") if getattr(exit, key)}
         if is_zombie and stat is not None:
             facts |= {"is_zombie": 1, "parent": stat.parent}
         if ended.was_over:

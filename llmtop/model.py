@@ -25,6 +25,18 @@ What = NewType("What", str)
 """What is missing: made and read by `llmtop.whats`."""
 
 
+class UnknownKind(StrEnum):
+    """What sort of reason it is, of those by which something is decided."""
+
+    OTHER = "other"
+    HUNG = "hung"
+    """A call into the driver does not return."""
+    UNUSED = "unused"
+    """It is there, and the server does not use it."""
+    NOT_COUNTED = "not counted"
+    """Nsight Compute has it, where it is asked for another section."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """Stands where a value would: why it is not known, and what would make it so.
@@ -32,10 +44,14 @@ class Unknown:
     Attributes:
         reason: Half a sentence, without a full stop: "GPM needs Hopper or newer".
         remedy: What the user can do, as a command where there is one; empty when nothing helps.
+        general: The reason without what it says of this one alone, for a line about many; empty where it says nothing
+            of that sort.
     """
 
     reason: str
     remedy: str = ""
+    kind: UnknownKind = UnknownKind.OTHER
+    general: str = ""
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
@@ -563,6 +579,11 @@ class Origin:
     tool_version: str = ""
     gpu: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def is_ncu(self) -> bool:
+        """Whether Nsight Compute made it, in whichever of its formats."""
+        return self.kind.startswith("ncu")
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,11 +260,24 @@ STACKS_WINDOW_NS = 30 * NS_PER_S
 """Live stacks are sums over so long: what was long ago is not where the server waits."""
 
 
+class OffCpu(StrEnum):
+    """Why a thread of a capture was not on a CPU: the names of its spans."""
+
+    RUNNABLE = "runnable"
+    BLOCKED = "blocked"
+    UNINTERRUPTIBLE = "blocked, uninterruptible"
+
+
 class PythonState(StrEnum):
     """What a thread was doing when its interpreter was looked at: the states of stacks that count samples of it."""
 
     RUNNING = "python running"
     WAITING = "python waiting"
+
+    @property
+    def of_thread(self) -> str:
+        """Without whose state it is: "running"."""
+        return self.value.removeprefix("python ")
 
 
 # On tracks "process:<pid>"; SYSCALL_* are labelled with the system call's name, LIBRARY_* with the function's.

@@ -29,6 +29,7 @@ from llmtop.parsers.nsys_export import (
     read_rows,
     span_table,
 )
+from llmtop.vocabulary import OffCpu
 
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
@@ -43,7 +44,7 @@ _BRIEF_NS = 1000
 _VERSION = re.compile(r"_v\d+$")
 _DRIVER_WORK = {2: "JIT compilation", 6: "module loading", 7: "lazy function loading", 8: "command buffer full"}
 """ENUM_CUPTI_OVERHEAD_TYPE: what the driver does of itself. The other types are the profiler's cost."""
-_OFF_CPU = {1: "runnable", 2: "blocked", 3: "blocked, uninterruptible", 6: "runnable"}
+_OFF_CPU = {1: OffCpu.RUNNABLE, 2: OffCpu.BLOCKED, 3: OffCpu.UNINTERRUPTIBLE, 6: OffCpu.RUNNABLE}
 """ENUM_SAMPLING_THREAD_STATE at the moment a thread was taken off the CPU; 0 where the export does not tell."""
 OfThreads: TypeAlias = Callable[[Export], Condition]
 

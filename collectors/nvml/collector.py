@@ -27,7 +27,7 @@ from llmtop.collectors.nvml.errors import explain
 from llmtop.collectors.nvml.events import NvmlEvents
 from llmtop.collectors.nvml.gpu import NvmlGpu
 from llmtop.collectors.nvml.poll import Due, DueTimer, NvmlPoll
-from llmtop.collectors.nvml.sides import HUNG_NS, HUNG_REMEDY, NAME, OWNS, PERIOD_S
+from llmtop.collectors.nvml.sides import HUNG_NS, NAME, OWNS, PERIOD_S, hung
 from llmtop.model import NS_PER_S, Mark, MarkKind, Missing, Severity, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class NvmlCollector:
 
     @staticmethod
     def _why_hung(call: Call, now_ns: int) -> Unknown:
-        return Unknown(f"hung: {call.function()} has not returned for {_seconds(call, now_ns)}", HUNG_REMEDY)
+        return hung(f"{call.function()} has not returned for {_seconds(call, now_ns)}")
 
     # Calls of no GPU
 

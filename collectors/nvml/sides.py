@@ -6,7 +6,7 @@ import struct
 
 from llmtop import vocabulary as v
 from llmtop import whats
-from llmtop.model import NS_PER_S, Source, TrackKind
+from llmtop.model import NS_PER_S, Source, TrackKind, Unknown, UnknownKind
 
 NAME = "nvml"
 """Of the collector, on both sides."""
@@ -20,9 +20,14 @@ PERIOD_S = 0.12
 """A GPM window needs 100 ms, and polls jitter."""
 HUNG_NS = 2 * NS_PER_S
 """From here on a call is said to hang."""
-HUNG_REMEDY = (
+_HUNG_REMEDY = (
     "dmesg | grep -iE 'nvrm|xid'; it goes on by itself when the call returns; a GPU that stays so needs a reset"
 )
 LIBRARY = "libnvidia-ml.so.1"
 LENGTH = struct.Struct("<I")
 """Before each pickle, of its bytes."""
+
+
+def hung(what: str) -> Unknown:
+    """Why nothing is known, of a call into the driver that does not return."""
+    return Unknown(f"hung: {what}", _HUNG_REMEDY, UnknownKind.HUNG)

@@ -38,6 +38,7 @@ from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_vie
 from llmtop.analysis.views import Quality
 from llmtop.cli.documents import fact, finding_document
 from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.vocabulary import PythonState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -407,13 +408,12 @@ def _of_time(trace: Trace) -> list[Stack]:
 
 
 def _python_stack(stack: Stack) -> dict[str, Json]:
-    state = stack.state.removeprefix("python ")
     return {
         "pid": ids.pid(stack.track),
         "tid": ids.tid(stack.track),
         "frames": list(stack.frames),
         "looks": round(stack.weight),
-        "state": state,
+        "state": PythonState(stack.state).of_thread,
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import whats
 from llmtop.errors import FileError
-from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown
+from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown, UnknownKind
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent, ReportFile, read_blocks
 from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, launch_ranges, text, value_of
@@ -194,9 +194,8 @@ def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     timeline = Unknown("Nsight Compute runs kernels one by one, so a report has no timeline", TIMELINE)
     missing = [Missing(whats.TIMELINE, timeline)]
     if lacking := sum(1 for duration in kernels.duration_ns if math.isnan(duration)):
-        why = Unknown(
-            f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}", "add --section SpeedOfLight"
-        )
+        reason = f"{lacking} of {len(kernels)} kernels have no value of {_DURATIONS[0]}"
+        why = Unknown(reason, "add --section SpeedOfLight", UnknownKind.NOT_COUNTED)
         missing.append(Missing(whats.told(_DURATIONS[0]), why))
     return tuple(missing)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.gpus.stragglers import in_words, stragglers
 from llmtop.analysis.rules import straggler
 from llmtop.analysis.series.readings import server_gpus
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, Track, TrackId, TrackKind
@@ -35,7 +35,8 @@ def trace_of(values: dict[Metric, list[list[float]]], *, process: bool = True) -
 
 def departing(values: dict[Metric, list[list[float]]]) -> dict[TrackId, str]:
     trace = trace_of(values)
-    return dict(stragglers(trace, trace.tracks_of(TrackKind.GPU)))
+    found = stragglers(trace, trace.tracks_of(TrackKind.GPU))
+    return {track: in_words(departures) for track, departures in found.items()}
 
 
 def steady(*levels: float) -> list[list[float]]:

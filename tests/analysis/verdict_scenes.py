@@ -241,6 +241,8 @@ class Scene:
         }
         if how in ("exit code 0", "killed by SIGTERM"):
             facts["is_regular"] = 1
+        elif how.startswith("exit code"):
+            facts["is_failure"] = 1
         if how == "killed by SIGKILL":
             facts["is_killed"] = 1
         return Track(ids.ended(pid, 1), TrackKind.ENDED, role, facts=facts)

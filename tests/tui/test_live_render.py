@@ -30,6 +30,7 @@ from llmtop.model import (
     Track,
     TrackKind,
     Unknown,
+    UnknownKind,
     What,
 )
 from llmtop.tui.panes.base import in_roles
@@ -314,7 +315,7 @@ def test_promises_that_are_kept_leave_the_room_to_others() -> None:
 
 
 def test_the_header_says_how_many_gpus_hang_or_are_lost() -> None:
-    hung = Unknown("hung: nvmlDeviceGetMemoryInfo has not returned for 9 s")
+    hung = Unknown("hung: nvmlDeviceGetMemoryInfo has not returned for 9 s", kind=UnknownKind.HUNG)
     lost = Unknown("the GPU is lost: it has fallen off the bus")
     trace = live_trace(replace(STEADY, gpus=3))
     for missing, said in (

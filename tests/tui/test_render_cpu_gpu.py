@@ -27,7 +27,7 @@ IDLE = IdleCauses(
     ids.gpu(0),
     "GPU 0",
     (
-        IdleCause("working", "EngineCore", "EngineCore worked on the CPU", 26.4, 0.71, 0.44),
+        IdleCause("working", "EngineCore", "worked on the CPU", 26.4, 0.71, 0.44),
         IdleCause("no_request", "", "there was no request", 10.8, 0.29, 0.18),
     ),
     60.0,
@@ -38,7 +38,8 @@ IDLE = IdleCauses(
     ("an estimate",),
 )
 FOUND = Correlations(
-    "GPU 0 idle, SM activity (GPM)",
+    "GPU 0",
+    "SM activity (GPM)",
     120.0,
     1.0,
     (

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import precision_of
-from llmtop.analysis.pages.header import HUNG, Header, header
+from llmtop.analysis.pages.header import Header, header
 from llmtop.analysis.series.ages import age_text
-from llmtop.analysis.series.readings import UNUSED
 from llmtop.analysis.server.view import ServerView
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 from llmtop.text import clean, shorten
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.lines import Part, line, width_of
@@ -89,9 +88,9 @@ def _identity(view: Header, look: Look) -> list[Field]:
 
 
 def _no_gpu(why: Unknown) -> Part:
-    if why.reason.startswith(HUNG):
+    if why.kind is UnknownKind.HUNG:
         return "GPU hangs", "bad"
-    return ("uses no GPU", "text") if why.reason.startswith(UNUSED) else ("no GPU", "warn")
+    return ("uses no GPU", "text") if why.kind is UnknownKind.UNUSED else ("no GPU", "warn")
 
 
 def _load(view: Header) -> list[Field]:

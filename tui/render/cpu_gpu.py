@@ -80,10 +80,13 @@ def _correlations(found: Correlations | Unknown, width: int, height: int, look: 
         return prose(f"what moves with it: {found}", width, look, "dim")
     if height < 3:
         return [line([(found.sentence, "text")], width, look)]
-    what, _, read = found.against.partition(", ")
-    name = pad(f"with {what}", _series_width(width), look)
+    name = pad(f"with {found.gpu} idle", _series_width(width), look)
     numbers = f" {'r':>5} {'lag':>7} {'p':>6}"
-    head = line([(name, "title"), (numbers, "header"), (f"  last {found.window_s:.0f} s, {read}", "dim")], width, look)
+    head = line(
+        [(name, "title"), (numbers, "header"), (f"  last {found.window_s:.0f} s, {found.idle_source}", "dim")],
+        width,
+        look,
+    )
     return [head, *(_correlation(title, row, width, look) for title, row in _ranked(found.rows)[: height - 1])]
 
 

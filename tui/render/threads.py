@@ -6,7 +6,15 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.threads.shares import RoleTotal, Shares, ThreadRow, ThreadsView, is_asleep, leading_rows
+from llmtop.analysis.threads.shares import (
+    RoleTotal,
+    Shares,
+    ThreadRow,
+    ThreadsView,
+    is_asleep,
+    leading_rows,
+    thread_label,
+)
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, cut, line, pad, stacked_bar, width_of
 from llmtop.units import binary_bytes, seen
@@ -161,7 +169,7 @@ def _cells(parts: Sequence[Part]) -> int:
 
 def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
     name_width = min(30, max(16, width // 5))
-    name: Part = (pad(_label(row), name_width, look) + " ", "text")
+    name: Part = (pad(thread_label(row), name_width, look) + " ", "text")
     room = width - name_width - 1 - _NUMBERS - 1
     shares = row.shares
     if not isinstance(shares, Shares):
@@ -174,13 +182,6 @@ def _thread(row: ThreadRow, width: int, look: Look) -> Strip:
     if cause_width:
         parts.append((" " + pad(_cause(shares, cause_width, look), cause_width, look), "dim"))
     return line(parts, width, look)
-
-
-def _label(row: ThreadRow) -> str:
-    """The role is what people know a process by; the thread's own name tells it from its siblings."""
-    if row.role and row.tid == row.pid:
-        return row.role
-    return row.name if not row.role or row.name.startswith(row.role[:8]) else f"{row.role}/{row.name}"
 
 
 def _numbers(shares: Shares) -> list[Part]:

@@ -77,7 +77,7 @@ def program(trace: Trace) -> str:
     command = trace.origin.facts.get("command", "")
     if not isinstance(command, str) or not command:
         return PROGRAM
-    return (_ncu(trace).program or PROGRAM) if _is_ncu(trace) else command
+    return (_ncu(trace).program or PROGRAM) if trace.origin.is_ncu else command
 
 
 def directory(trace: Trace) -> str:
@@ -98,7 +98,7 @@ def where_to_run(trace: Trace) -> str:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):
         parts.append(f"commands are to run in {where}, as the program did")
-    if trace.kernels is not None and len(trace.kernels) and not _is_ncu(trace) and not begins_where_told(trace):
+    if trace.kernels is not None and len(trace.kernels) and not trace.origin.is_ncu and not begins_where_told(trace):
         midway = f"{_MIDWAY}{_IN_RANGE if 'nvtx' in trace.spans else ''}"
         parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
@@ -163,7 +163,7 @@ def of_launch_as_run(trace: Trace, launch: int) -> str:
 def _place(trace: Trace, table: KernelTable, launch: int) -> tuple[str, int]:
     """The function of a launch, and how many launches of it come before, as far as that can be known."""
     function = table.functions[table.name_id[launch]]
-    if not _is_ncu(trace) and _is_midway(trace):
+    if not trace.origin.is_ncu and _is_midway(trace):
         return function, 0
     return function, sum(table.functions[name] == function for name in table.name_id[:launch])
 
@@ -175,7 +175,7 @@ def is_cut_off(trace: Trace) -> bool:
 
 def empties_caches(trace: Trace) -> bool:
     """Whether caches were emptied before each pass: Nsight Compute does so unless it is told not to."""
-    return _is_ncu(trace) and _WARM not in _ncu(trace).options
+    return trace.origin.is_ncu and _WARM not in _ncu(trace).options
 
 
 def of_report(trace: Trace, sections: Iterable[str]) -> str:
@@ -205,7 +205,7 @@ def absent(trace: Trace, launch: int, sections: Iterable[str]) -> tuple[str, ...
 
 def _is_known(trace: Trace, section: str) -> bool:
     """Whether the version that made a report has the section: it refuses what it does not know."""
-    version = _VERSION.match(trace.origin.tool_version) if _is_ncu(trace) else None
+    version = _VERSION.match(trace.origin.tool_version) if trace.origin.is_ncu else None
     return version is None or (int(version[1]), int(version[2])) >= _SINCE.get(section, (0, 0))
 
 
@@ -228,7 +228,7 @@ def explained(trace: Trace, finding: Finding) -> Finding:
     """A finding that names no command with why: its rule's reason, or that the report has all that it rests on."""
     if finding.next_command or finding.no_command:
         return finding
-    what = "counters" if _is_ncu(trace) else "times and names"
+    what = "counters" if trace.origin.is_ncu else "times and names"
     return replace(finding, no_command=f"this capture has all {what} that this rests on")
 
 
@@ -263,17 +263,13 @@ def _collect(
 def _ncu(trace: Trace) -> NcuCommand:
     """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
     command = trace.origin.facts.get("command", "")
-    known = parse(command) if _is_ncu(trace) and isinstance(command, str) else None
-    if known is not None or _is_ncu(trace):
+    known = parse(command) if trace.origin.is_ncu and isinstance(command, str) else None
+    if known is not None or trace.origin.is_ncu:
         return known or UNKNOWN_PROGRAM
     begins = (_FROM_START,) if begins_where_told(trace) else ()
     include = trace.origin.facts.get(INCLUDE_FACT)
     ranges = (Option("nvtx"), Option("nvtx-include", include)) if isinstance(include, str) else ()
     return NcuCommand((*begins, *ranges), "")
-
-
-def _is_ncu(trace: Trace) -> bool:
-    return trace.origin.kind.startswith("ncu")
 
 
 def _of_root(trace: Trace, name: str) -> str:

@@ -61,18 +61,31 @@ _MEASURES = (
 )
 
 
-def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, str]:
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """That one number of a GPU stands apart: "SM clock 1400 MHz, its 3 peers' 1980 MHz"."""
+
+    metric: Metric
+    text: str
+
+
+def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, Sequence[Departure]]:
     """Why GPUs depart from the others, by track; empty when they keep step, or when there is nothing to compare.
 
     Args:
         trace: What the recorder holds.
         gpus: The GPUs of one server: others have no reason to keep step.
     """
-    reasons: dict[TrackId, list[str]] = {}
+    departures: dict[TrackId, list[Departure]] = {}
     for measure in _MEASURES:
         for track, reason in _departing(trace, gpus, measure).items():
-            reasons.setdefault(track, []).append(reason)
-    return {track: "; ".join(several) for track, several in reasons.items()}
+            departures.setdefault(track, []).append(Departure(measure.metric, reason))
+    return departures
+
+
+def in_words(departures: Sequence[Departure]) -> str:
+    """All of a GPU's in one line."""
+    return "; ".join(one.text for one in departures)
 
 
 def _departing(trace: Trace, gpus: Sequence[Track], measure: _Measure) -> dict[TrackId, str]:

@@ -12,7 +12,7 @@ from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE
 from llmtop.analysis.kernels.table import kernels_of
-from llmtop.model import Missing, Trace, What
+from llmtop.model import Missing, Trace, UnknownKind, What
 
 COUNTERS = "counters of kernels"
 PYTORCH = "PyTorch's profiler"
@@ -98,7 +98,7 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
     facts = [kernels.facts(launch) for launch in launches if not kernels.has_failed(launch)]
     lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
     count = Counter(missing.what for missing in lacks)
-    reasons = {missing.what: missing.why.reason.split(";")[0] for missing in reversed(lacks)}
+    reasons = {missing.what: missing.why.general or missing.why.reason for missing in reversed(lacks)}
     parts = [(str(missing.what), missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
     parts += [
         (what if count[what] == len(facts) else f"{what} of {count[what]} of {len(facts)} kernels", reasons[what])
@@ -118,7 +118,7 @@ def _collect(trace: Trace, parts: Collection[What]) -> str:
 
 
 def _is_of_kernels(missing: Missing) -> bool:
-    return missing.why.remedy.startswith("add --section ")
+    return missing.why.kind is UnknownKind.NOT_COUNTED
 
 
 def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

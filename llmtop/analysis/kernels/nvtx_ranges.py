@@ -220,7 +220,7 @@ def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
 
 def _begun(trace: Trace, origin: Origin) -> Origin:
     """With where the capture began, which its calls told."""
-    if origin.kind.startswith("ncu") or not begins_where_told(trace):
+    if origin.is_ncu or not begins_where_told(trace):
         return origin
     return replace(origin, facts={**origin.facts, START_FACT: "cudaProfilerStart"})
 
@@ -228,11 +228,11 @@ def _begun(trace: Trace, origin: Origin) -> Origin:
 def _origin(origin: Origin, wanted: str, names: set[str]) -> Origin:
     """The report, of this range alone: what chooses a launch for a command counts those of the range."""
     only: dict[str, Fact] = {RANGE_FACT: wanted}
-    if not origin.kind.startswith("ncu") and len(names) == 1:
+    if not origin.is_ncu and len(names) == 1:
         only |= {INCLUDE_FACT: f"{names.pop()}/"}
     origin = replace(origin, facts={**origin.facts, **only})
     command = origin.facts.get("command", "")
-    if not origin.kind.startswith("ncu") or not isinstance(command, str) or not command:
+    if not origin.is_ncu or not isinstance(command, str) or not command:
         return origin
     profiler, _, rest = command.partition(" ")
     nvtx = "" if "--nvtx " in rest else "--nvtx "

@@ -309,8 +309,9 @@ def _refusals(
     if not scalar and not tensor:
         yield Refusal(label, _no_counters(metrics))
     elif not tensor and (busy := _hidden_tensor_percent(metrics, scalar)) is not None:
-        reason = f"tensor operations were not counted; the tensor pipe is {percent(busy)} busy"
-        yield Refusal(label, Unknown(reason, c.add_section(TENSOR_ROOFLINE)))
+        general = "tensor operations were not counted"
+        reason = f"{general}; the tensor pipe is {percent(busy)} busy"
+        yield Refusal(label, Unknown(reason, c.add_section(TENSOR_ROOFLINE), general=general))
     elif not any(rate.level == "DRAM" for rate in traffic):
         yield Refusal(label, c.not_collected("DRAM bytes", c.ROOFLINE))
 
@@ -318,10 +319,10 @@ def _refusals(
 def _no_counters(metrics: Counters) -> Unknown:
     """What is known without FLOP counters: the percentages of SpeedOfLight, if any."""
     compute, memory = number(metrics, c.COMPUTE_PERCENT), first(metrics, c.MEMORY_PERCENT)
-    reason = "no FLOP counters were collected"
+    reason = general = "no FLOP counters were collected"
     if compute is not None and memory is not None:
         reason += f"; of peak: compute {percent(compute)}, memory {percent(memory)}"
-    return Unknown(reason, c.add_section(c.ROOFLINE, TENSOR_ROOFLINE))
+    return Unknown(reason, c.add_section(c.ROOFLINE, TENSOR_ROOFLINE), general=general)
 
 
 def _hidden_tensor_percent(metrics: Counters, scalar: tuple[Rate, ...]) -> float | None:

@@ -16,13 +16,13 @@ from llmtop.analysis.series.grid import counter_steps, gauge_steps, on_grid, pro
 from llmtop.analysis.series.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
 from llmtop.analysis.series.readings import gpu_tracks, server_track, source
 from llmtop.analysis.threads.cells import (
-    BLOCKED,
     CUDA_SYNC,
     ON_CPU,
     POLLING,
     RUN_QUEUE,
     THROTTLED,
     WORKING,
+    cause_of,
     thread_cells,
 )
 from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
@@ -97,14 +97,20 @@ class Correlations:
     """All series of the window against the GPU's idle share, the surest first; Unknown says why one cannot be judged.
 
     Attributes:
-        against: "GPU 0 idle, SM activity (GPM)".
+        gpu: What the GPU is called: "GPU 0"; `idle_source` says what its idle share was read from.
         rows: (title, correlation) pairs.
     """
 
-    against: str
+    gpu: str
+    idle_source: str
     window_s: float
     step_s: float
     rows: tuple[tuple[str, Correlation | Unknown], ...]
+
+    @property
+    def against(self) -> str:
+        """What all series are held against: "GPU 0 idle, SM activity (GPM)"."""
+        return f"{self.gpu} idle, {self.idle_source}"
 
     @property
     def significant(self) -> tuple[Correlation, ...]:
@@ -163,8 +169,8 @@ def _correlations(trace: Trace, gpu: TrackId | None, window_ns: int) -> Correlat
             else _told(candidate, found, idle)
         )
         rows.append((candidate.title, told))
-    against = f"{idle.title} idle, {idle.source}"
-    return Correlations(against, idle.grid.cells * idle.grid.step_s, idle.grid.step_s, _corrected(rows))
+    window_s = idle.grid.cells * idle.grid.step_s
+    return Correlations(idle.title, idle.source, window_s, idle.grid.step_s, _corrected(rows))
 
 
 def _told(candidate: _Candidate, found: Lagged, idle: IdleCells) -> Correlation:
@@ -230,9 +236,9 @@ def _of_thread(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate]
     for kind, cells in _kinds(did).items():
         known = [share for share in cells if share is not None]
         if sum(known) >= _LEAST_SHARE * len(known):
-            cause = kind.removeprefix(BLOCKED)
-            title = _THREAD_TITLES.get(kind) or f"{cause} sleep"
-            yield _Candidate(f"{title} of {name}", where + (how if kind != cause else ""), cells, step_ns)
+            cause = cause_of(kind)
+            title = _THREAD_TITLES[kind] if cause is None else f"{cause} sleep"
+            yield _Candidate(f"{title} of {name}", where + (how if cause is not None else ""), cells, step_ns)
     launches = trace.get(track, v.THREAD_LAUNCHES)
     if launches is not None:
         yield _probed(f"launches of {name}", launches, library_watch(trace, ids.process(row.pid)), grid)

@@ -9,7 +9,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
 from llmtop.analysis.gpus.models import clock_reasons
-from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.gpus.stragglers import in_words, stragglers
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, told_why_lost, why_kind_missing
 from llmtop.analysis.tables import RowTable
@@ -167,7 +167,7 @@ def _with_slow_parts(trace: Trace, target: Target | None, rows: Sequence[GpuRow]
             row,
             health=health(trace, trace.tracks[row.track]),
             processes=gpu_processes(trace, row.track, target),
-            straggler=departing.get(row.track, ""),
+            straggler=in_words(departing.get(row.track, ())),
         )
         for row in rows
     )

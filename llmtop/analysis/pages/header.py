@@ -13,15 +13,13 @@ from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, tar
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerView, server_load
-from llmtop.model import NS_PER_S, Fact, Trace, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Trace, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from llmtop.model import Metric, Target
 
-HUNG = "hung:"
-"""How the reason of a GPU begins whose driver call does not return."""
 SELF_WINDOW_NS = 10 * NS_PER_S
 
 
@@ -64,7 +62,7 @@ class Header:
 def header(trace: Trace, target: Target | None) -> Header:
     """The header's facts; without a target only GPUs and llmtop's own cost are known."""
     why_silent = [trace.why_missing(whats.track(gpu.id)) for gpu in target_gpus(trace, target)]
-    hung = [why for why in why_silent if why is not None and why.reason.startswith(HUNG)]
+    hung = [why for why in why_silent if why is not None and why.kind is UnknownKind.HUNG]
     # Of a program that is no known server nobody knows what it loads.
     is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
     return Header(
@@ -99,7 +97,7 @@ def _kept(verdicts: Iterable[JudgedObjective]) -> Iterator[tuple[str, bool]]:
     """One that is missed is known though others are not."""
     by_name: dict[str, list[bool | Unknown]] = {}
     for one in verdicts:
-        by_name.setdefault(one.objective.title.partition(" ")[0], []).append(one.is_met)
+        by_name.setdefault(one.objective.latency, []).append(one.is_met)
     for name, several in by_name.items():
         if False in several or all(one is True for one in several):
             yield name, False not in several

@@ -162,5 +162,6 @@ def _unknowns(judged: list[Entry]) -> tuple[tuple[Missing, int], ...]:
 
 
 def _general(missing: Missing) -> Missing:
-    """Without what a reason says of one kernel alone, which follows a semicolon."""
-    return Missing(missing.what, Unknown(missing.why.reason.split(";")[0], missing.why.remedy))
+    """Without what a reason says of one kernel alone."""
+    why = missing.why
+    return Missing(missing.what, Unknown(why.general, why.remedy)) if why.general else missing

@@ -76,7 +76,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             subject=bound.name,
             message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
             + _says_prompts(trace)
-            + (f", {load.text.partition(' (')[0]}" if load is not None else ""),
+            + (f", {load.brief}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
             action=_action(trace, bound),
             next_command=commands.profile(trace, bound.row.pid),

@@ -118,7 +118,7 @@ def _finding(trace: Trace, thread: ServerThread | None) -> Finding:
     load, activity = requests(trace), gpu_activity(trace)
     signals = [signal for signal in (load, activity) if signal is not None]
     gpu = "" if activity is None else f"GPU {activity.value:.0f} % busy, "
-    count = "" if load is None else load.text.partition(" (")[0]
+    count = "" if load is None else load.brief
     at_gil = None if thread is None else found_at_gil(trace, [thread])
     beside = () if thread is None else tuple(_others(trace, thread))
     spent = () if thread is None else (says_spent(trace, thread), *([at_gil.text] if at_gil else []), *beside)

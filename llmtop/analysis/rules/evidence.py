@@ -58,7 +58,12 @@ def says(trace: Trace, track: TrackId, metric: Metric, value: float, unit: str =
         span = span_s(trace, track, metric, WINDOW_NS)
         said.append(f"mean of {span:.0f} s; now {quantity(now, metric.unit).removesuffix(' requests')}")
     where = ", ".join(part for part in said if part)
-    return f"{title or metric.title} {shown}" + (f" ({where})" if where else "")
+    return says_value(metric, value, unit, title) + (f" ({where})" if where else "")
+
+
+def says_value(metric: Metric, value: float, unit: str = "", title: str = "") -> str:
+    """The same without its source, for a message: "DRAM 84 %"."""
+    return f"{title or metric.title} {quantity(value, unit or metric.unit)}"
 
 
 def metrics_command(server: Track, pattern: str) -> str:

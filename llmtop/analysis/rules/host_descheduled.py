@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.vocabulary import OffCpu
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace
@@ -30,11 +31,13 @@ _EITHER = (
     "system call that goes around the C library; llmtop --attach tells which while it runs",
 )
 
+_OFF_CPU = {OffCpu.RUNNABLE.value: _RUNNABLE, OffCpu.BLOCKED.value: _BLOCKED, OffCpu.UNINTERRUPTIBLE.value: _BLOCKED}
+
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding, with what took it off, as far as the capture tells."""
     lost = idle.stake(trace, lambda part: part.cause is Cause.DESCHEDULED)
     if lost is not None:
         state = lost.together[0].name
-        message, action = _RUNNABLE if state == "runnable" else _BLOCKED if state.startswith("blocked") else _EITHER
+        message, action = _OFF_CPU.get(state, _EITHER)
         yield idle.finding(trace, lost, rule=id, message=message, action=action)

@@ -129,11 +129,13 @@ def finding(
     general: Iterable[str] = (),
     next_command: str = "",
     no_command: str = "",
-    basis: str = "all of this idle time",
+    basis: str | None = "all of this idle time",
     source: str = SOURCE,
     severity: Severity | None = None,
 ) -> Finding:
     """A finding on idle time: a warning by its share of the capture, unless it came but once.
+
+    Without a `basis` nothing can be won, and nothing is at stake.
 
     `evidence` is of the GPU that loses most, `general` of none. Where the rule names no command and gives no reason
     for that, it is the one that collects what threads do, if the capture lacks any of this.
@@ -150,13 +152,13 @@ def finding(
             *general,
             *(f"{whose}{one}" for one in (*evidence, *_evidence(lost.worst))),
             *_of_others(lost),
-            stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}"),
+            *((stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}"),) if basis else ()),
         ),
         action=action,
         next_command=next_command,
         no_command=no_command,
         source=source,
-        at_stake_ns=lost.worst.ns,
+        at_stake_ns=lost.worst.ns if basis else None,
     )
 
 

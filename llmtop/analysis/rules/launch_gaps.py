@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.programs import Program, Words, program_of
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.analysis.timeline.work import gpu_title
+from llmtop.analysis.timeline.host import is_for_another
 from llmtop.model import Severity
 from llmtop.units import count, percent
 
@@ -78,5 +78,4 @@ def _action(trace: Trace, lost: idle.Loss) -> str:
 
 def _elsewhere_ns(lost: idle.Loss) -> int:
     """The time that went into launches for other GPUs."""
-    own = f" on {gpu_title(lost.gpu.gpu)}"
-    return sum(part.ns for part in lost.parts if " on GPU " in part.name and not part.name.endswith(own))
+    return sum(part.ns for part in lost.parts if is_for_another(part.name, lost.gpu.gpu))

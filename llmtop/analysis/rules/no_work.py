@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.programs import Words
@@ -73,14 +72,13 @@ def _at_the_edges(trace: Trace) -> Iterator[Finding]:
         return
     if any(idle.largest(loss.gpu) is None for loss in lost.named):
         where = " and ".join(part.name for part in lost.together)
-        found = idle.finding(
+        yield idle.finding(
             trace,
             lost,
             rule=id,
             message=f"{where}: the program's start or end is in the capture",
             action=_EDGES,
             no_command=_MARKED.of(trace),
+            basis=None,
             severity=Severity.INFO,
         )
-        evidence = tuple(line for line in found.evidence if not line.startswith("at stake"))
-        yield replace(found, evidence=evidence, at_stake_ns=None)

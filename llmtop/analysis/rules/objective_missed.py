@@ -51,7 +51,7 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
     made_of, action = (_first_token if is_first else _gaps)(trace, server.id, verdicts, _window_ns(trace, late))
     since = f" in the last {NEWEST_NS // NS_PER_S} s" if is_new else ""
     said = ", ".join(f"p{one.objective.percent} {_seen(one)} ({_limit(one)})" for one in late)
-    name = verdicts[0].objective.title.partition(" ")[0]
+    name = verdicts[0].objective.latency
     return Finding(
         rule=id,
         severity=Severity.WARNING if any(one.objective.percent > 50 for one in late) else Severity.INFO,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says, says_value
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
 from llmtop.analysis.threads.idle_causes import idle_causes
@@ -58,10 +58,17 @@ class Signal:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class RequestCount(Signal):
+    """How many requests run, or wait; `brief` is without the source: "running 3 requests"."""
+
+    brief: str
+
+
 # -- the server's own numbers ------------------------------------------------------------------------------------
 
 
-def requests(trace: Trace) -> Signal | None:
+def requests(trace: Trace) -> RequestCount | None:
     """At least one request runs or waits, on average over the window."""
     return next((signal for signal in _loads(trace) if signal.value >= 1), None)
 
@@ -181,13 +188,17 @@ def slower(trace: Trace) -> Signal | None:
 
 
 @lru_cache(maxsize=4)
-def _loads(trace: Trace) -> tuple[Signal, ...]:
+def _loads(trace: Trace) -> tuple[RequestCount, ...]:
     """Waiting and running requests, as far as they are known; kept, for one rule after the other asks."""
     server = server_track(trace)
     if server is None:
         return ()
     counts = ((metric, recent_mean(trace, server.id, metric)) for metric in (v.SERVER_WAITING, v.SERVER_RUNNING))
-    return tuple(Signal(n, says(trace, server.id, metric, n)) for metric, n in counts if n is not None)
+    return tuple(
+        RequestCount(n, says(trace, server.id, metric, n), says_value(metric, n))
+        for metric, n in counts
+        if n is not None
+    )
 
 
 def launches(trace: Trace) -> Signal | None:

@@ -10,7 +10,7 @@ from statistics import median
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.gpus.stragglers import stragglers
+from llmtop.analysis.gpus.stragglers import Departure, in_words, stragglers
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
@@ -57,8 +57,10 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         if elsewhere is not None:
             own = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
             told.update(own)
-            yield _late(trace, late, peers, elsewhere, [f"{gpu_names([gpu])}: {departing[gpu]}" for gpu in own])
-    yield from (_departs(gpu, reason) for gpu, reason in departing.items() if gpu not in told)
+            yield _late(
+                trace, late, peers, elsewhere, [f"{gpu_names([gpu])}: {in_words(departing[gpu])}" for gpu in own]
+            )
+    yield from (_departs(gpu, departures) for gpu, departures in departing.items() if gpu not in told)
 
 
 def _late(trace: Trace, late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[str]) -> Finding:
@@ -76,14 +78,15 @@ def _late(trace: Trace, late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpu
     )
 
 
-def _departs(gpu: TrackId, reason: str) -> Finding:
+def _departs(gpu: TrackId, departures: Sequence[Departure]) -> Finding:
+    is_slow = any(one.metric is v.GPU_SM_CLOCK for one in departures)
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=gpu_names([gpu]),
-        message=f"{gpu_names([gpu])} departs from its peers: {reason}",
-        evidence=tuple(reason.split("; ")),
-        action=_COOL if v.GPU_SM_CLOCK.title in reason else _BALANCE,
+        message=f"{gpu_names([gpu])} departs from its peers: {in_words(departures)}",
+        evidence=tuple(one.text for one in departures),
+        action=_COOL if is_slow else _BALANCE,
         next_command=f"nvidia-smi -i {ids.gpu_index(gpu)} -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER",
         source=source,
     )

@@ -17,7 +17,7 @@ from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import increase, step_increase
 from llmtop.analysis.series.readings import counter_rate, source
 from llmtop.analysis.threads.probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
-from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, threads_view
+from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, thread_label, threads_view
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import percent, quantity
 
@@ -84,11 +84,8 @@ class ServerThread:
 
     @property
     def name(self) -> str:
-        """Its process' role, which is what people know it by; its own name too where it is not the main thread."""
-        role, name = self.row.role, self.row.name
-        if not role or name.startswith(role[:8]):
-            return name
-        return role if self.row.pid == self.row.tid else f"{role}/{name}"
+        """What people call it."""
+        return thread_label(self.row)
 
     @property
     def awake(self) -> float:

@@ -11,7 +11,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import TOO_FEW, Increase, RateHistory, increase
-from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ FRESH_NS = 15 * NS_PER_S
 
 _WORKING_PERCENT = 5.0
 """Below this nothing but housekeeping runs on a GPU: ranks that wait for another spin on their SMs."""
-UNUSED = "the server does not use"
-"""How the reason begins of a GPU that is there, and not the server's."""
 _SLOW_PAGE_MS = 300.0
 """The shortest look that a snapshot takes: within it two pages of a server that answers at once have come."""
 _PAGES = 4
@@ -62,7 +60,7 @@ def why_no_gpu(trace: Trace) -> Unknown | None:
     if server_track(trace) is None or own_gpus(trace):
         return None
     of_machine = "this machine's GPU" if len(tracks) == 1 else f"this machine's {len(tracks)} GPUs"
-    return Unknown(f"{UNUSED} {of_machine}: no process of it has one open")
+    return Unknown(f"the server does not use {of_machine}: no process of it has one open", kind=UnknownKind.UNUSED)
 
 
 def why_absent(trace: Trace, track: TrackId, metric: Metric) -> Unknown:

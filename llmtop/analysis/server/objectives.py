@@ -42,9 +42,14 @@ class Objective:
     limit_s: float
 
     @property
+    def latency(self) -> str:
+        """Of what, as people say it: "TTFT"."""
+        return _LATENCIES[self.key][0]
+
+    @property
     def title(self) -> str:
-        """As people say it: "TTFT p99"."""
-        return f"{_LATENCIES[self.key][0]} p{self.percent}"
+        """With the quantile: "TTFT p99"."""
+        return f"{self.latency} p{self.percent}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,9 +176,8 @@ def _is_before(part: Track, root: Track) -> bool:
     ahead_ns = _ended_ns(root) - _ended_ns(part)
     if ahead_ns > _ONE_LOOK_NS:
         return ahead_ns <= TAKEN_ALONG_NS
-    gave_up = not root.facts.get("is_regular") and _in_words(root).startswith("exit code")
     was_shot = part.facts.get("sender") == "outside" and ahead_ns > 0
-    return ahead_ns >= -_ONE_LOOK_NS and bool(gave_up or was_shot or part.facts.get("is_oom"))
+    return ahead_ns >= -_ONE_LOOK_NS and bool(root.facts.get("is_failure") or was_shot or part.facts.get("is_oom"))
 
 
 def _part_gone(trace: Trace, tracks: list[Track], living: tuple[ServerPart, ...]) -> Fault:

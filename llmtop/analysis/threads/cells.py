@@ -34,7 +34,7 @@ POLLING = "polling"
 RUN_QUEUE = "run_queue"
 THROTTLED = "throttled"
 CUDA_SYNC = "cuda_sync"
-BLOCKED = "blocked:"
+_BLOCKED = "blocked:"
 NOT_SAMPLED = "not sampled"
 _LEAST_COVERED = 0.5
 """Measured sleeps that make up less than this of a cell's blocked time do not speak for the rest of it."""
@@ -43,7 +43,21 @@ _CLOSE = 0.02
 """Of a cell: clocks and probes are read at different moments."""
 
 Doing: TypeAlias = "Mapping[str, float]"
-"""Shares of a cell by what was done (WORKING ... BLOCKED + cause); they sum to 1."""
+"""Shares of a cell by what was done (WORKING ... `sleeping_in(cause)`); they sum to 1."""
+
+
+def sleeping_in(cause: str) -> str:
+    """The name of sleeping in one cause of `ThreadCause`."""
+    return f"{_BLOCKED}{cause}"
+
+
+def cause_of(kind: str) -> str | None:
+    """The cause of a sleep; None of what is no sleep.
+
+    >>> cause_of(sleeping_in("futex")), cause_of(WORKING)
+    ('futex', None)
+    """
+    return kind.removeprefix(_BLOCKED) if kind.startswith(_BLOCKED) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +153,7 @@ def _doing(
         THROTTLED: throttled,
         CUDA_SYNC: spinning + asleep_in_sync,
     }
-    doing |= {f"{BLOCKED}{cause}": share for cause, share in blocked.items()}
+    doing |= {sleeping_in(cause): share for cause, share in blocked.items()}
     return {what: share for what, share in doing.items() if share > 0}
 
 

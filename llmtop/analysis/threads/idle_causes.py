@@ -15,7 +15,6 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import gauge_steps, on_grid
 from llmtop.analysis.series.readings import server_track, source
 from llmtop.analysis.threads.cells import (
-    BLOCKED,
     CUDA_SYNC,
     ON_CPU,
     POLLING,
@@ -23,6 +22,7 @@ from llmtop.analysis.threads.cells import (
     THROTTLED,
     WORKING,
     ThreadCells,
+    cause_of,
     thread_cells,
 )
 from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
@@ -63,17 +63,22 @@ class IdleCause:
         cause: "no_request", "throttled", "run_queue", "working", "on_cpu", "polling", "cuda_sync",
             "blocked:<cause>" or "unknown".
         thread: The thread it is about: "EngineCore"; empty where it is about none.
-        title: In words: "EngineCore worked on the CPU".
+        words: What the thread did: "worked on the CPU"; or, without a thread, what was so.
         idle_s: Seconds of the GPU's time.
         of_idle: Share of all idle time, 0 to 1; `of_window` likewise of the time that was looked at.
     """
 
     cause: str
     thread: str
-    title: str
+    words: str
     idle_s: float
     of_idle: float
     of_window: float
+
+    @property
+    def title(self) -> str:
+        """With who it was: "EngineCore worked on the CPU"."""
+        return f"{self.thread} {self.words}" if self.thread else self.words
 
     @property
     def is_demand(self) -> bool:
@@ -123,7 +128,7 @@ class IdleCauses:
             return head
         parts, who = [], ""
         for i, row in enumerate(told):
-            words = row.title.removeprefix(f"{row.thread} ") if who and row.thread == who else row.title
+            words = row.words if who and row.thread == who else row.title
             parts.append(f"{row.of_idle * 100:.0f} %{' of it' if i == 0 else ''} {words}")
             who = row.thread
         return f"{head}: {', '.join(parts)}"
@@ -186,7 +191,8 @@ def _split(i: int, threads: Sequence[ThreadCells], names: Sequence[str]) -> Mapp
 
 
 def _waits_for_others(what: str) -> bool:
-    return what == POLLING or (what.startswith(BLOCKED) and what.removeprefix(BLOCKED) not in _OF_THE_GPU)
+    cause = cause_of(what)
+    return what == POLLING or (cause is not None and cause not in _OF_THE_GPU)
 
 
 def _is_without_request(trace: Trace, grid: Grid) -> list[bool | None]:
@@ -211,7 +217,7 @@ def _result(
 ) -> IdleCauses:
     idle_s, observed_s = sum(seconds.values()), observed * idle.grid.step_s
     rows = (
-        IdleCause(cause, who, _title(cause, who), s, s / idle_s, s / observed_s)
+        IdleCause(cause, who, _words(cause), s, s / idle_s, s / observed_s)
         for (cause, who), s in seconds.items()
         if s > 0
     )
@@ -228,12 +234,12 @@ def _result(
     )
 
 
-def _title(cause: str, who: str) -> str:
+def _words(cause: str) -> str:
     if cause == NO_REQUEST:
         return "there was no request"
     if cause == UNKNOWN:
         return "what the thread did is not known"
-    return f"{who} {_WORDS[cause]}" if cause in _WORDS else f"{who} was blocked ({cause.removeprefix(BLOCKED)})"
+    return _WORDS.get(cause) or f"was blocked ({cause_of(cause)})"
 
 
 def _sources(trace: Trace, drivers: Sequence[ThreadRow]) -> tuple[str, ...]:

@@ -255,11 +255,15 @@ def process_threads(trace: Trace, pid: int, window_ns: int = WINDOW_NS) -> tuple
     return () if isinstance(view, Unknown) else tuple(row for row in view.rows if row.pid == pid)
 
 
+_ROLE_IN_NAME = 8
+"""Letters of a role with which the name of a thread may begin: the kernel keeps 15 of a name."""
+
+
 def thread_label(row: ThreadRow) -> str:
     """What people call a thread: the role of its process; of one beside the main thread, with its own name."""
-    if not row.role:
-        return row.name
-    return row.role if row.tid == row.pid else f"{row.role}/{row.name}"
+    if row.role and row.tid == row.pid:
+        return row.role
+    return row.name if not row.role or row.name.startswith(row.role[:_ROLE_IN_NAME]) else f"{row.role}/{row.name}"
 
 
 def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:

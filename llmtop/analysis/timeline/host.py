@@ -204,7 +204,20 @@ def _layers(
 @lru_cache(maxsize=1024)
 def _at(label: Label, gpu: TrackId | None) -> Label:
     """The label of a call that gives work to this GPU."""
-    return label if gpu is None else (label[0], f"{label[1]} on {gpu_title(gpu)}")
+    return label if gpu is None else (label[0], f"{label[1]}{_ON}{gpu_title(gpu)}")
+
+
+def is_for_another(name: str, gpu: TrackId) -> bool:
+    """Whether a call of this name, as `_at` makes it, gives work to another GPU than this one.
+
+    >>> is_for_another("cudaLaunchKernel on GPU 1", TrackId("gpu:0")), is_for_another("pread", TrackId("gpu:0"))
+    (True, False)
+    """
+    _, is_named, title = name.rpartition(_ON)
+    return bool(is_named) and title != gpu_title(gpu)
+
+
+_ON = " on "
 
 
 def _only(layer: Layer, chosen: Sequence[bool]) -> Layer:
