@@ -84,7 +84,7 @@ def test_an_exit_code_is_told() -> None:
         program.stdin.close()
         eventually(lambda: (stat := procfs.stat(program.pid)) is not None and stat.state == "Z", "the zombie")
         watch.note_zombie(program.pid)
-        assert watch.of(program.pid) == Exit("exit code 3")
+        assert watch.of(program.pid) == Exit("exit code 3", is_failure=True)
     watch.close()
 
 

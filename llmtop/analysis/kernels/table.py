@@ -802,7 +802,8 @@ def _why_no_dot(roofline: KernelRoofline) -> Unknown:
         return Unknown("it has no DRAM traffic, so its intensity has no bound: see its L2 and L1 points")
     dram = roofline.dram
     level = "" if dram is None else f"; it moves data at {percent(100 * dram.fraction)} of the DRAM peak"
-    return Unknown(f"no floating-point operations{level}")
+    general = "no floating-point operations"
+    return Unknown(f"{general}{level}", general=general)
 
 
 def _common_roofs(placed: Sequence[_Placed], points: Sequence[RooflinePoint]) -> tuple[Roof, ...]:

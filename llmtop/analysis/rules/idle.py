@@ -135,12 +135,10 @@ def finding(
 ) -> Finding:
     """A finding on idle time: a warning by its share of the capture, unless it came but once.
 
-    Without a `basis` nothing can be won, and nothing is at stake.
-
-    `evidence` is of the GPU that loses most, `general` of none. Where the rule names no command and gives no reason
-    for that, it is the one that collects what threads do, if the capture lacks any of this.
+    `evidence` is of the GPU that loses most, `general` of none; without a `basis` nothing is at stake. Without a
+    command or a reason for that, it is the one that collects what threads do, if the capture lacks any of this.
     """
-    usual, whose = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns), _whose(lost)
+    usual = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)
     if not next_command and not no_command:
         next_command, no_command = profiling.of_threads(trace)
     return Finding(
@@ -150,9 +148,9 @@ def finding(
         message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
         evidence=(
             *general,
-            *(f"{whose}{one}" for one in (*evidence, *_evidence(lost.worst))),
+            *(f"{_whose(lost)}{one}" for one in (*evidence, *_evidence(lost.worst))),
             *_of_others(lost),
-            *((stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}"),) if basis else ()),
+            *_stake(trace, lost, basis),
         ),
         action=action,
         next_command=next_command,
@@ -160,6 +158,11 @@ def finding(
         source=source,
         at_stake_ns=lost.worst.ns if basis else None,
     )
+
+
+def _stake(trace: Trace, lost: Stake, basis: str | None) -> Iterator[str]:
+    if basis is not None:
+        yield stakes.in_words(trace, lost.worst.ns, f"{basis}{_of_whom(lost)}")
 
 
 def _whose(lost: Stake) -> str:
