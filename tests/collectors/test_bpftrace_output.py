@@ -141,7 +141,10 @@ def test_buckets_of_256_ns_are_slots(buckets: list[dict[str, int]], slots: dict[
     assert Printout(1, {"queue": {"7": buckets}}).histograms("queue", 1) == {(7,): slots}
 
 
-@pytest.mark.parametrize("buckets", [[], [{"max": -1, "count": 1}], [{"min": 1}], [{"min": -1, "count": 1}], [3], 3])
+@pytest.mark.parametrize(
+    "buckets",
+    [[], [{"max": -1, "count": 1}], [{"min": 1}], [{"min": -1, "count": 1}], [{"min": 1, "count": -1}], [3], 3],
+)
 def test_buckets_that_are_none_are_left_out(buckets: Any) -> None:
     assert Printout(1, {"queue": {"7": buckets}}).histograms("queue", 1) == {}
 

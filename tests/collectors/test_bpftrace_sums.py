@@ -273,6 +273,11 @@ def test_wakers_are_told_the_busiest_first_and_queues_by_process() -> None:
     assert told["wakes"] == [(PID, TID, 7, 9), (PID, TID, 0, 5), (PID, TID, 9, 2)]
     assert told["queue"] == [(PID, {3: 4})]
     assert sleeps.switches == 4
+    sleeps.begin_again(2 * S)
+    told = sleeps.read(Printout(3 * S, {"wakes": {f"{PID},{TID},7": 1}, "queue": {f"{PID}": [bucket(3, 1)]}}))
+    assert told["wakes"] == [(PID, TID, 7, 10)], "what the next run counts is added"
+    assert told["queue"] == [(PID, {3: 5})]
+    assert sleeps.switches == 5
 
 
 @pytest.mark.usefixtures("no_proc")

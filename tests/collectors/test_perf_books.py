@@ -92,6 +92,7 @@ def test_why_a_perf_ended_that_should_not_have(does: str, reason: str, lasting: 
         assert perf.wait(wait_plainly, 0.2 if "sleep" in does else 20) is ("sleep" not in does)
         error = failed(perf, "perf record")
     assert error.why.reason.startswith(reason)
+    assert str(error) == error.why.reason
     assert error.lasting is lasting
 
 

@@ -230,3 +230,19 @@ def test_how_often_threads_ran_is_the_kernels_count(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("llmtop.procfs.read_bytes", said.get)
     assert threads_module.schedstats(ThreadTable({SERVER: SERVER, TID: SERVER, 1: SERVER})) == {SERVER: (1000, 7)}
     assert threads_module.times_run({1: (0, 5), 2: (0, 1)}, {1: (9, 12), 3: (0, 100)}) == 7
+
+
+def test_the_busiest_are_those_that_ran_the_most_since_the_last_but_one_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is new has run all that it ran since then; how often a thread came to a CPU says nothing of it."""
+    ran = {TID: (5000, 1), TID + 1: (9000, 900), TID + 2: (100, 3)}
+    monkeypatch.setattr(threads_module, "schedstats", lambda family: dict(ran))
+    found = ServerThreads([SERVER])
+    found.family = ThreadTable(dict.fromkeys(ran, SERVER))
+    assert found.measure() is None
+    assert found.busiest(2) == [TID + 1, TID]
+    ran |= {TID: (5700, 2), TID + 1: (9500, 1900), TID + 3: (600, 1)}
+    found.family = ThreadTable(dict.fromkeys(ran, SERVER))
+    assert found.measure() is not None
+    assert found.busiest(3) == [TID, TID + 3, TID + 1]

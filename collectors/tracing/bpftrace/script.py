@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from llmtop.collectors.tracing.helper.governor import HERTZ
-from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
+from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS, call_numbers
 
 STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
 """A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
@@ -32,22 +33,10 @@ _SAFE_PATH = re.compile(r"[\w./+@=-]+\Z", re.ASCII)
 _SAFE_SYMBOL = re.compile(r"\w+\Z", re.ASCII)
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """System calls of a machine; `polls` have their timeout in milliseconds in that argument, ppoll points to one."""
-
-    sched_yield: int
-    polls: tuple[tuple[int, int], ...]
-    ppoll: int
-    futex: int
-    on_files: tuple[tuple[int, int], ...]
-    """First and last of those whose first argument is a file that tells what is waited for: ioctl, read, write."""
-
-
-_MACHINES = {
-    "x86_64": _Numbers(24, ((7, 2), (232, 3), (281, 3)), 271, 202, ((0, 1), (16, 20))),
-    "aarch64": _Numbers(124, ((22, 3),), 73, 98, ((29, 29), (63, 68))),
-}
+_TIMEOUTS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+"""In which argument polls have their timeout in milliseconds; ppoll points to one."""
+_ON_FILES = ("ioctl", "read", "write", "pread64", "pwrite64", "readv", "writev")
+"""System calls whose first argument is a file that tells what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -153,24 +142,39 @@ tracepoint:sched:sched_process_exit {
 
 
 def _call_probes(plan: RunPlan, machine: str) -> list[str]:
-    numbers, traps = _MACHINES[machine], TRAPS.get(machine, {})
+    numbers, traps = call_numbers(machine), TRAPS.get(machine, {})
     own = f" /{' && '.join(f'args->id != {number}' for number in traps.values())}/" if traps else ""
-    files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in numbers.on_files)
+    ranges = _ranges(numbers[name] for name in _ON_FILES)
+    files = " || ".join(f"($call >= {first} && $call <= {last})" for first, last in ranges)
     if plan.calls == "counted":
         counted = _COUNTED.replace("COUNT", _added(plan, "@calls[(uint64)pid, $call]"))
         return [counted.replace("FILES", files).replace(" OWN", own)]
     if plan.calls == "off":
         return []
     polls = " ".join(
-        f"if ($call == {number} && (args->args[{place}] & 0xffffffff) == 0) {{ $spins = (uint64)1; }}"
-        for number, place in numbers.polls
+        f"if ($call == {numbers[name]} && (args->args[{place}] & 0xffffffff) == 0) {{ $spins = (uint64)1; }}"
+        for name, place in _TIMEOUTS.items()
+        if name in numbers
     )
     timed = _TIMED.replace("FILES", files).replace(" OWN", own).replace("POLLS", polls)
-    timed = timed.replace("YIELD", str(numbers.sched_yield)).replace("PPOLL", str(numbers.ppoll))
-    timed = timed.replace("FUTEX", str(numbers.futex))
+    timed = timed.replace("YIELD", str(numbers["sched_yield"])).replace("PPOLL", str(numbers["ppoll"]))
+    timed = timed.replace("FUTEX", str(numbers["futex"]))
     apart = f"\n    {_added(plan, '@calls[(uint64)pid, $call]')}" if plan.loses_first else ""
     timed = timed.replace("ERROR", _added(plan, "@errors[(uint64)pid, $call]"))
     return [timed.replace("TIMEOUT", _added(plan, "@switch_timeouts[(uint64)pid]")).replace("COUNT", apart)]
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of those that follow each other.
+
+    >>> _ranges([16, 1, 0, 17, 20])
+    [(0, 1), (16, 17), (20, 20)]
+    """
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        follows = bool(found) and number == found[-1][1] + 1
+        found[-1:] = [(found[-1][0], number)] if follows else [*found[-1:], (number, number)]
+    return found
 
 
 def _added(plan: RunPlan, counter: str, amount: str = "(uint64)1") -> str:

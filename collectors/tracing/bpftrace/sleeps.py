@@ -147,7 +147,6 @@ class Sleeps:
         slept = Counter(self._seeded)
         for key, ns in self._slept.items():
             slept[_place(key)] += ns
-            self._ledger.owners[key[1]] = key[0]
         for sleeper in self.sleepers.values():
             slept[sleeper.place] += max(0, now - sleeper.since_ns)
             self._ledger.note(sleeper.place, sleeper.pid, sleeper.descriptor)

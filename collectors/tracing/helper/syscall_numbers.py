@@ -81,11 +81,8 @@ removexattrat open_tree_attr
 """
 WITHOUT_WAIT = 0x8000
 """Set in the id of a poll that was told not to wait, as in programs/calls.c."""
-SPIN_CALLS = {
-    "x86_64": {"SCHED_YIELD": 24, "POLL": 7, "PPOLL": 271, "EPOLL_WAIT": 232, "EPOLL_PWAIT": 281},
-    "aarch64": {"SCHED_YIELD": 124, "PPOLL": 73, "EPOLL_PWAIT": 22},
-}
-"""Calls that may only pass the time."""
+SPIN_CALLS = ("sched_yield", "poll", "ppoll", "epoll_wait", "epoll_pwait")
+"""Calls that may only pass the time; not every machine has each."""
 TRAPS = {"x86_64": {"URETPROBE": 335, "UPROBE": 336}}
 """How uprobes enter the kernel from 6.11 and 6.18 on (arch/x86/entry/syscalls): llmtop's or another tracer's doing, no
 calls of the program's."""
@@ -104,6 +101,15 @@ def syscall_names(machine: str = platform.machine()) -> dict[int, str]:
     return {number: name for part in (names, common) for number, name in part if name != "-"}
 
 
+def call_numbers(machine: str = platform.machine()) -> dict[str, int]:
+    """Numbers by name.
+
+    >>> call_numbers("x86_64")["futex"], call_numbers("aarch64")["ppoll"], call_numbers("aarch64").get("poll")
+    (202, 73, None)
+    """
+    return {name: number for number, name in syscall_names(machine).items()}
+
+
 def spin_kind(call: int) -> str:
     """What kind of call that only passes the time this is; empty for all others.
 
@@ -112,7 +118,7 @@ def spin_kind(call: int) -> str:
     """
     if call & WITHOUT_WAIT:
         return "poll"
-    return "sched_yield" if call == SPIN_CALLS[platform.machine()]["SCHED_YIELD"] else ""
+    return "sched_yield" if syscall_names().get(call) == "sched_yield" else ""
 
 
 def call_name(call: int) -> str:

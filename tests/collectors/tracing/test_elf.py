@@ -169,3 +169,16 @@ def test_a_damaged_file_is_refused_or_read_never_worse(library: Library, damaged
 )
 def test_names_of_cpp_are_those_of_its_source(name: bytes, shown: bytes) -> None:
     assert demangled(name) == shown
+
+
+def test_what_the_demangler_hands_out_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int] = []
+    free = elf._free
+
+    def noted(address: int) -> None:
+        given_back.append(address)
+        free(address)
+
+    monkeypatch.setattr(elf, "_free", noted)
+    assert [demangled(name) for name in (b"_Z3foov", b"_Z?", b"plain")] == [b"foo()", b"_Z?", b"plain"]
+    assert len(given_back) == 1, "a name that it does not know takes no memory"

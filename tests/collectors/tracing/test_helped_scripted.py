@@ -10,9 +10,11 @@ import pytest
 
 from llmtop import ids, procfs
 from llmtop.collectors import children
+from llmtop.collectors.base import Probes
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
+from llmtop.collectors.tracing.collector import TRACERS, Tracer
 from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import NS_PER_S, Issue, Mark, MarkKind, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
@@ -504,3 +506,10 @@ def test_bpftrace_itself_is_llmtops_own_cost(stage: Stage, monkeypatch: pytest.M
         say(stage, one, ready(), sample(**TOLD, child=50), sample(**TOLD, child=50), sample(**TOLD, child=60))
         say(stage, one, {"kind": "attaching"})
     assert noted == [("forget", 0), ("note", 50), ("forget", 50), ("note", 60), ("forget", 60)]
+
+
+@pytest.mark.parametrize("tracer", TRACERS, ids=lambda one: one.name)
+def test_light_probes_are_light_with_every_tracer(stage: Stage, tracer: Tracer) -> None:
+    for probes, flags in ((Probes.FULL, ["--stacks"]), (Probes.LIGHT, ["--light"])):
+        with tracer.make(target(), probes):
+            assert [one for one in stage.helper.arguments if one in ("--stacks", "--light")] == flags

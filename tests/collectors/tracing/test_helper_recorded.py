@@ -132,7 +132,8 @@ def helper(budget: float = 1.0, **others: Any) -> BccHelper:
     return one
 
 
-def test_a_report_has_all_parts(programs: Programs, clock: Clock) -> None:
+def test_a_report_has_all_parts(programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Library, "notes", {"cuMemcpy": "refused"})
     one = helper(stacks=True)
     calls, scheduler, samples = (programs.modules[name] for name in ("calls", "scheduler", "samples"))
     calls["calls"].put((PID, READ), (3, 1, 900, 2, *slots(s2=3)))
@@ -145,6 +146,7 @@ def test_a_report_has_all_parts(programs: Programs, clock: Clock) -> None:
         programs.modules[name]["lost"].put((0,), (lost,))
     clock.sleep(0.25)
     told = one.look()
+    assert told["unprobed"] == {"cuMemcpy": "refused"}
     assert (told["kind"], told["t"], told["elapsed"]) == ("sample", clock.now_ns, 250 * MS)
     assert told["observed"] == {"calls": 250 * MS, "timed": 250 * MS, "scheduler": 250 * MS}
     assert sorted(told["calls"])[0] == (PID, READ, 3, 1, 900, {2: 3})
@@ -247,6 +249,8 @@ def test_it_says_what_it_does_that_it_looks_and_what_it_sees(
     monkeypatch.setattr(system, "other_tracers", list)
     monkeypatch.setattr(system, "see_tracepoints", lambda: None)
     line = Line(clock, 16)
+    ticks: list[float] = []
+    monkeypatch.setattr(BccHelper, "tick", lambda helper: ticks.append(round(clock.now_ns / S - 50, 2)))
     options = {"budget": 1.0, "stacks": False, "light": False, "pids": [PID], "interval": 1.0}
     helper_module._look(argparse.Namespace(**options), line)
     kinds = [one["kind"] for one in line.said]
@@ -255,6 +259,7 @@ def test_it_says_what_it_does_that_it_looks_and_what_it_sees(
     assert line.said[2]["processes"] == [PID]
     times = [one["t"] / S - 50 for one in line.said[3:]]
     assert times == pytest.approx([0.4, 1.4, 2.4])
+    assert ticks[:6] == [0.05, 0.1, 0.2, 0.4, 0.6, 0.8], "what probes have come to cost is looked at between reports"
 
 
 # -- threads followed for a part of the time ---------------------------------------------------------------------

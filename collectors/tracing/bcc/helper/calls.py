@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 from ... import wire
 from ...helper.kernel import attach_raw_tracepoint, close_all
-from ...helper.syscall_numbers import SPIN_CALLS, TRAPS, spin_kind
+from ...helper.syscall_numbers import SPIN_CALLS, TRAPS, call_numbers, spin_kind
 from ...helper.system import UnavailableError
 from .programs import RAW_TRACEPOINT, SLOTS, Module, ProgramText
 
-_NUMBERS = SPIN_CALLS[platform.machine()] | TRAPS.get(platform.machine(), {})
+_NUMBERS = {name.upper(): call_numbers()[name] for name in SPIN_CALLS if name in call_numbers()} | TRAPS.get(
+    platform.machine(), {}
+)
 SOURCE = ProgramText("calls", tuple(f"-DNR_{name}={number}" for name, number in _NUMBERS.items()))
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
