@@ -101,6 +101,64 @@ def test_the_limits_of_verdicts(case: str, snapshot: SnapshotAssertion) -> None:
     assert "\n".join(f"{where}: {', '.join(rules) or 'nothing'}" for where, rules in found) == snapshot
 
 
+def api_server(name: str) -> Change:
+    def change(scene: Scene, level: float) -> Scene:
+        changed: dict[str, Any] = {name: level}
+        chosen = next(one for one in scene.threads if not _is_engine(one))
+        return scene.but(threads=[replace(one, **changed) if one is chosen else one for one in scene.threads])
+
+    return change
+
+
+def whole(name: str) -> Change:
+    return lambda scene, level: scene.but(**{name: round(level)})
+
+
+EACH: dict[str, tuple[Change, float, tuple[str, ...]]] = {
+    "GPUs": (gpus, 100.0, ("cpu-bound", "api-bound", "polling", "asleep on the disk", "idle", "collective hangs")),
+    "DRAM": (scenes("dram"), 100.0, ("well", "cpu-bound", "collective hangs")),
+    "tensor cores": (scenes("tensor"), 100.0, ("well", "cpu-bound")),
+    "running": (scenes("running"), 16.0, ("cpu-bound", "polling", "engine deadlocked", "held before the engine")),
+    "waiting": (scenes("waiting"), 64.0, ("saturated", "polling", "held before the engine", "kv-bound")),
+    "throttled": (scenes("throttled"), 1.0, ("starved", "throttled", "a herd for the gil")),
+    "silent": (whole("silent_for"), 24.0, ("starved", "saturated", "engine hung in the kernel", "endpoint slow")),
+    "looked at": (whole("seconds"), 90.0, ("starved", "saturated", "gil", "polling", "engine deadlocked", "straggler")),
+    "engine on CPU": (engine("on_cpu"), 1.0, ("starved", "gil", "api-bound", "memory in swap space")),
+    "engine queued": (engine("run_queue"), 1.0, ("throttled", "gil", "api-bound", "polling", "asleep on the disk")),
+    "engine in CUDA": (engine("sync"), 1.0, ("cpu-bound", "gil")),
+    "engine yields": (engine("yields"), 500_000.0, ("cpu-bound", "polling")),
+    "API server on CPU": (api_server("on_cpu"), 1.0, ("api-bound", "starved", "held before the engine", "idle")),
+    "API server queued": (api_server("run_queue"), 1.0, ("api-bound", "gil", "asleep on the disk", "idle")),
+    "preemptions": (scenes("preemptions"), 1.0, ("saturated", "kv-bound and starved", "asleep on the disk")),
+    "finished": (scenes("finished"), 40.0, ("saturated", "kv-bound and starved", "engine deadlocked")),
+    "queued": (scenes("queued_s"), 4.0, ("a short queue, soon served",)),
+    "answer": (scenes("answer_s"), 4.0, ("alive", "held before the engine")),
+    "tokens": (scenes("tokens"), 2000.0, ("engine deadlocked", "collective hangs")),
+    "ITL": (scenes("itl"), 0.2, ("well", "starved", "throttled")),
+    "KV": (scenes("kv"), 1.0, ("saturated", "kv-bound", "kv-bound, gpu busy")),
+    "pressure": (scenes("pressure"), 40.0, ("starved", "the api server is short of a cpu")),
+}
+"""What changes, up to where, and in which situations."""
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_the_limits_of_what_is_said(case: str, snapshot: SnapshotAssertion) -> None:
+    change, most, situations = EACH[case]
+    lines = []
+    for situation in situations:
+        scene = SITUATIONS[situation][0]
+        found = limits(partial(_all_said, change, scene), 0.0, most)
+        lines += [
+            situation,
+            *(f"  {where}: {', '.join(str(one[0]) for one in said) or 'nothing'}" for where, said in found),
+        ]
+    assert "\n".join(lines) == snapshot
+
+
+def _all_said(change: Change, scene: Scene, level: float) -> tuple[tuple[object, ...], ...]:
+    return without_numbers(diagnose(change(scene, level).trace()).findings)
+
+
 DRAFTS: Values = {(ids.server(1), v.SERVER_DRAFTED): 200.0, (ids.server(1), v.SERVER_ACCEPTED): 50.0}
 OUTSIDE: Values = {(ids.endpoint(1), v.ENDPOINT_UNANSWERED): 14.0, (ids.endpoint(1), v.ENDPOINT_LONGEST_WAIT): 4.0}
 ALONE: dict[str, tuple[Rule, Values]] = {
