@@ -159,6 +159,66 @@ def rows_by_key(keys: array[int], wanted: array[int]) -> array[int]:
     return array("q", np.where(found, order[at], -1).tobytes())
 
 
+def picked(column: array[int], rows: array[int]) -> array[int]:
+    """The values at these rows, in their order."""
+    if len(rows) < LONG:
+        return array("q", map(column.__getitem__, rows))
+    import numpy as np
+
+    return array("q", np.frombuffer(column, np.int64)[np.frombuffer(rows, np.int64)].tobytes())
+
+
+def places_of(column: array[int], value: int) -> Sequence[int]:
+    """The rows that have this value, rising."""
+    if len(column) < LONG:
+        return [row for row, one in enumerate(column) if one == value]
+    import numpy as np
+
+    rows: list[int] = np.flatnonzero(np.frombuffer(column, np.int64) == value).tolist()
+    return rows
+
+
+def differences(column: array[int], other: array[int]) -> array[int]:
+    """By how much each value is above that of the other column."""
+    if len(column) < LONG:
+        return array("q", map(sub, column, other))
+    import numpy as np
+
+    return array("q", (np.frombuffer(column, np.int64) - np.frombuffer(other, np.int64)).tobytes())
+
+
+def sums_before(column: array[int]) -> array[int]:
+    """The values added up, before each row and after the last one."""
+    if len(column) < LONG:
+        return array("q", accumulate(column, initial=0))
+    import numpy as np
+
+    return array("q", np.append(0, np.cumsum(np.frombuffer(column, np.int64))).tobytes())
+
+
+def steps_above(column: array[int], other: array[int]) -> array[int]:
+    """The rows from the second one on whose value is above that of the other column in the row before."""
+    if len(column) < LONG:
+        return array(
+            "q", (row for row, (one, before) in enumerate(zip(column[1:], other, strict=False), 1) if one > before)
+        )
+    import numpy as np
+
+    is_above = np.frombuffer(column, np.int64)[1:] > np.frombuffer(other, np.int64)[:-1]
+    return array("q", (np.flatnonzero(is_above) + 1).tobytes())
+
+
+def largest_by_block(column: array[int] | array[float], size: int) -> array[int] | array[float]:
+    """The largest value of each so many rows."""
+    kind = column.typecode
+    if len(column) < LONG:
+        return array(kind, (max(column[row : row + size]) for row in range(0, len(column), size)))
+    import numpy as np
+
+    values = np.frombuffer(column, np.int64 if kind == "q" else np.float64)
+    return array(kind, np.maximum.reduceat(values, np.arange(0, len(values), size)).tobytes())
+
+
 def alike(columns: Sequence[array[int]]) -> list[array[int]]:
     """The rows that have the same values in all columns, in the order of their first row."""
     if len(columns[0]) < LONG:

@@ -15,6 +15,8 @@ _NAMES = {
     "plus": "+",
     "minus": "-",
     "equals_sign": "=",
+    "comma": ",",
+    "full_stop": ".",
 }
 
 

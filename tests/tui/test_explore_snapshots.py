@@ -14,6 +14,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.render.bars import draw_stall_bars
 from llmtop.tui.render.roofline import draw_roofline
 from llmtop.tui.screens.explore_screen import ExploreApp
+from tests.timeline_traces import scene
 from tests.tui.report_traces import report
 from tests.tui.test_explore import read, settle
 
@@ -111,6 +112,18 @@ def test_kernels_at_80x24(snap_compare: Any) -> None:
 
     app = ExploreApp([read(report(details=False))])
     assert snap_compare(app, terminal_size=(80, 24), run_before=ready)
+
+
+def test_timeline_at_120x40(snap_compare: Any) -> None:
+    async def ready(pilot: Pilot[Any]) -> None:
+        await settle(pilot)
+        await pilot.press("2")
+        await settle(pilot)
+        await settle(pilot)
+        await pilot.press("full_stop", "m", "full_stop", "m")
+        await settle(pilot)
+
+    assert snap_compare(ExploreApp([read(scene())]), terminal_size=(120, 40), run_before=ready)
 
 
 def test_roofline_at_120x40(snap_compare: Any) -> None:

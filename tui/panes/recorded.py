@@ -25,6 +25,7 @@ MODULES = (
     "session",
     "idle",
     "steps",
+    "timeline",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _FLAME_HEIGHT = 7
 """Rows of an icicle of three levels; what is left is for what the reasons cost and mean."""
 
+_OF_TIMELINES = Unknown("a timeline has no stall counters", "ncu collects them: Session has its command")
+
 
 class Shape(Enum):
     """How the stalls are drawn."""
@@ -90,7 +92,7 @@ class StallsPane(PagedPane[StallsView]):
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
-        return not_of_kernels(trace)
+        return _OF_TIMELINES if trace.spans else not_of_kernels(trace)
 
     def view(self, trace: Trace) -> StallsView | Unknown:
         if why := no_kernels(trace):

@@ -23,6 +23,10 @@ class Glyphs:
         shades: Three fills that tell things of one colour apart; empty where fills have to tell all of them.
         dots: Marks of a plot by size, smallest first; `now`, `estimate` and `upper_bound` are the special ones.
         edge: Where a frame of a flame graph begins.
+        partial: A cell of which one span takes a part, by eighths, the least first.
+        merged: A cell that several spans share, by the eighths of it in which there is any; the last one is full.
+        idle: A cell in which a GPU had nothing to do.
+        opened, closed: Before a row that has others below it.
         unknown: Stands in a table where a value is not known.
         good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
     """
@@ -51,6 +55,11 @@ class Glyphs:
     separator: str
     edge: str
     arrow: str
+    partial: str
+    merged: str
+    idle: str
+    opened: str
+    closed: str
 
 
 UNICODE = Glyphs(
@@ -78,6 +87,11 @@ UNICODE = Glyphs(
     separator="·",
     edge="▏",
     arrow="→",
+    partial="▏▎▍▌▋▊▉",
+    merged="▁▂▃▄▅▆▇▓",
+    idle="░",
+    opened="▾",
+    closed="▸",
 )
 MONO = replace(UNICODE, fills="█▓▒░▚▞▙▟", shades="")
 """For terminals without colours."""
@@ -107,6 +121,11 @@ ASCII = Glyphs(
     separator="-",
     edge="|",
     arrow="->",
+    partial="----===",
+    merged="...:::*%",
+    idle=",",
+    opened="v",
+    closed=">",
 )
 
 STALLS = tuple(f"stall{i}" for i in range(1, 9))

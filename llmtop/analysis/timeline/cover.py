@@ -6,10 +6,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, compress, count, islice
-from operator import gt, sub
 
-from llmtop.columns import in_order, reaches
+from llmtop.columns import differences, in_order, picked, reaches, shifted, steps_above, sums_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +29,11 @@ class Cover:
             return cls((), (), (0,))
         starts, ends = in_order([starts, ends])
         reach = reaches(ends)
-        rows = array("q", compress(count(1), map(gt, islice(starts, 1, None), reach)))
-        begins = array("q", chain(starts[:1], map(starts.__getitem__, rows)))
-        closes = array("q", chain((reach[i - 1] for i in rows), reach[-1:]))
-        return cls(begins, closes, array("q", accumulate(map(sub, closes, begins), initial=0)))
+        news = steps_above(starts, reach)
+        if len(news) < len(starts) - 1:
+            last = array("q", [*shifted(news, -1), len(starts) - 1])
+            starts, reach = picked(starts, array("q", [0, *news])), picked(reach, last)
+        return cls(starts, reach, sums_before(differences(reach, starts)))
 
     @classmethod
     def union(cls, covers: Iterable[Cover]) -> Cover:
@@ -53,6 +52,18 @@ class Cover:
     def within(self, start: int, end: int) -> int:
         """How much of the time between two moments is covered, in ns."""
         return self._until(end) - self._until(start)
+
+    def free_at(self, t_ns: int, first_ns: int, last_ns: int) -> tuple[int, int]:
+        """From when to when nothing is covered around a moment, within these bounds; nothing where it is covered.
+
+        >>> cover = Cover.of(array("q", [0, 20]), array("q", [10, 30]))
+        >>> cover.free_at(15, -5, 40), cover.free_at(-3, -5, 40), cover.free_at(30, -5, 40), cover.free_at(5, -5, 40)
+        ((10, 20), (-5, 0), (30, 40), (5, 5))
+        """
+        following = bisect_right(self.closes, t_ns)
+        since = self.closes[following - 1] if following else first_ns
+        until = self.begins[following] if following < len(self.begins) else last_ns
+        return (since, until) if until > t_ns else (t_ns, t_ns)
 
     def _until(self, t_ns: int) -> int:
         i = bisect_right(self.begins, t_ns)

@@ -1,0 +1,286 @@
+"""The rows of a timeline: GPUs with their streams, processes with their threads, and what else each has over time."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from llmtop import ids
+from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
+from llmtop.columns import alike, first_rows, picked
+from llmtop.model import TrackKind
+
+if TYPE_CHECKING:
+    from llmtop.model import Series, SpanTable, Trace, TrackId
+
+CALLS: Final = ("launch", "call")
+KINDS: Final[Mapping[str, str]] = {
+    "kernel": "kernel",
+    "memcpy": "copy",
+    "memset": "memset",
+    "graph": "CUDA graph",
+    "sync": "GPU synchronisation",
+    "launch": "launch call",
+    "call": "CUDA call",
+    "nvtx": "NVTX range",
+    "operator": "operator",
+    "python": "Python function",
+    "region": "span",
+    "os": "OS call",
+    "off-cpu": "off the CPU",
+    "sample": "CPU sample",
+    "overhead": "profiler",
+}
+"""The kinds of spans in the order in which a thread's stand below it, and what to call one."""
+TrackRows: TypeAlias = "array[int] | range"
+"""Rows of a table; a range where they are all of them."""
+_GROUPS = {
+    "sync": "synchronisation",
+    "nvtx": "NVTX",
+    "operator": "operators",
+    "python": "Python",
+    "region": "spans",
+    "os": "OS calls",
+    "off-cpu": "off the CPU",
+    "sample": "CPU samples",
+    "overhead": "profiler",
+}
+_BACKGROUND = frozenset({"os", "off-cpu", "sample", "overhead"})
+"""What any thread does: one with nothing else takes no part in the GPU's work."""
+_WEIGHTS = {"launch": 1e12, "call": 1e6, **dict.fromkeys(_BACKGROUND, 1e-9)}
+_LITTLE, _BARELY = 0.005, 0.1
+"""Streams and threads with less than this share of what the busiest one has are folded away, but for a few; all those
+that do nothing but what stands in the background."""
+_FEW = 4
+_MOST_DOMAINS = 8
+_DOMAIN = re.compile(r"([A-Za-z_][\w.-]*):(?=[^:\s])")
+"""What an NVTX domain's ranges begin with; not C++'s `aten::mm`, nor a colon in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One row, and those that stand below it where it is open.
+
+    Attributes:
+        key: What it is, whatever its place: a track's id and what of it.
+        kinds: Of the spans on its line; () of one that only holds others.
+        tracks: Whose spans these are.
+        names: Of NVTX ranges of one domain the names, by their number in the table; None for all.
+        is_stacked: Whether spans within each other stand on lines of their own where it is open.
+        series: What its line is a graph of, in place of spans.
+        note: Said in place of a line.
+        use: What it is ordered by, the most first.
+        is_open: Whether it is so until somebody closes it.
+    """
+
+    key: str
+    title: str
+    kinds: tuple[str, ...] = ()
+    tracks: tuple[TrackId, ...] = ()
+    names: frozenset[int] | None = None
+    is_stacked: bool = True
+    series: Series | None = None
+    note: str = ""
+    use: float = 0.0
+    is_open: bool = True
+    below: tuple[TimelineRow, ...] = ()
+
+    @property
+    def gpu(self) -> TrackId | None:
+        """Of the row of a whole GPU its id."""
+        is_whole = self.kinds[:1] and self.kinds[0] in GPU_WORK and not self.key.count("/")
+        return ids.gpu_of(self.key) if is_whole else None
+
+
+@dataclass
+class _Uses:
+    """How much of each kind each track has: its rows, how many they are, and their time together."""
+
+    parts: Mapping[str, Mapping[TrackId, TrackRows]]
+    spans: dict[str, Counter[TrackId]] = field(default_factory=lambda: defaultdict(Counter))
+    ns: dict[str, Counter[TrackId]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def kinds(self, tracks: Iterable[TrackId], kinds: Iterable[str]) -> tuple[str, ...]:
+        """Those kinds that any of the tracks has."""
+        own = tuple(tracks)
+        return tuple(kind for kind in kinds if any(self.spans[kind][track] for track in own))
+
+    def work_ns(self, track: TrackId) -> int:
+        """Of a stream, how long it had work."""
+        return sum(self.ns[kind][track] for kind in GPU_WORK)
+
+    def of_thread(self, track: TrackId) -> float:
+        """Launches first, then other calls, then what else it does; least what happens in the background."""
+        return sum(counted[track] * _WEIGHTS.get(kind, 1.0) for kind, counted in self.spans.items())
+
+
+def rows_by_track(spans: SpanTable) -> dict[TrackId, TrackRows]:
+    """The rows of each track's spans."""
+    numbers = first_rows(spans.track_id)
+    if len(numbers) == 1:
+        return {spans.tracks[number]: range(len(spans)) for number in numbers}
+    return {spans.tracks[spans.track_id[rows[0]]]: rows for rows in alike([spans.track_id])} if numbers else {}
+
+
+def timeline_rows(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> tuple[TimelineRow, ...]:
+    """All rows, those with the most use first: GPUs by their work, processes and threads by their launches.
+
+    Args:
+        trace: With spans or series.
+        parts: The rows of each kind's spans by track (`rows_by_track`).
+    """
+    uses = _uses(trace, parts)
+    series: dict[TrackId, list[TimelineRow]] = defaultdict(list)
+    for (track, name), samples in trace.series.items():
+        if len(samples):
+            title = samples.metric.title or name
+            series[track].append(TimelineRow(f"{track}/series/{name}", title, series=samples))
+    rows = [*_gpu_rows(trace, uses, series), *_process_rows(trace, uses, series)]
+    rest = [row for own in series.values() for row in own]  # what has a row of its own has taken its series
+    return (*rows, TimelineRow("host", "host", below=tuple(rest))) if rest else tuple(rows)
+
+
+def _uses(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> _Uses:
+    uses = _Uses(parts)
+    for kind, by_track in parts.items():
+        spans = trace.spans[kind]
+        for track, rows in by_track.items():
+            uses.spans[kind][track] = len(rows)
+            if kind in GPU_WORK:
+                whole = len(rows) == len(spans)
+                ends = sum(spans.end_ns if whole else map(spans.end_ns.__getitem__, rows))
+                uses.ns[kind][track] = ends - sum(spans.start_ns if whole else map(spans.start_ns.__getitem__, rows))
+    return uses
+
+
+# -- GPUs ------------------------------------------------------------------------------------------------------
+
+
+def _gpu_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]]) -> Iterator[TimelineRow]:
+    streams: dict[TrackId, list[TrackId]] = defaultdict(list)
+    on_gpu = {track for kind in (*GPU_WORK, "sync") for track in uses.spans[kind]}
+    idle = [track.id for track in trace.tracks_of(TrackKind.STREAM) if track.id not in on_gpu]
+    for track in (*on_gpu, *idle):
+        streams[ids.gpu_of(track)].append(track)
+    for track in list(series):
+        if ids.kind(track) in (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS, TrackKind.STREAM):
+            streams[ids.gpu_of(track)] += []
+    rows = [_gpu_row(trace, uses, gpu, own, series) for gpu, own in streams.items()]
+    for place, row in enumerate(sorted(rows, key=_by_use)):
+        yield row if place == 0 else replace(row, is_open=False)
+
+
+def _gpu_row(
+    trace: Trace, uses: _Uses, gpu: TrackId, streams: list[TrackId], series: dict[TrackId, list[TimelineRow]]
+) -> TimelineRow:
+    below = [_stream_row(trace, uses, track, streams) for track in streams]
+    working = [row for row in below if row.use]
+    title, kinds = gpu_title(gpu), uses.kinds(streams, GPU_WORK)
+    if len(working) == 1 and len(working[0].tracks) == 1:
+        title = f"{title} {trace.tracks[working[0].tracks[0]].name}" if working[0].tracks[0] in trace.tracks else title
+        below = [row for row in below if row is not working[0]]
+    folded = _folded(sorted(below, key=_by_use), "stream", gpu)
+    waits = uses.kinds(streams, ("sync",))
+    if waits:
+        folded.append(TimelineRow(f"{gpu}/sync", _GROUPS["sync"], waits, tuple(streams), is_open=False))
+    for track in [track for track in series if ids.gpu_of(track) == gpu]:
+        folded += series.pop(track)
+    use = sum(map(uses.work_ns, streams))
+    return TimelineRow(
+        gpu, title, kinds, tuple(streams), is_stacked=False, use=use, below=tuple(folded), note="" if use else "no work"
+    )
+
+
+def _stream_row(trace: Trace, uses: _Uses, track: TrackId, all_streams: list[TrackId]) -> TimelineRow:
+    name = trace.tracks[track].name if track in trace.tracks else str(track)
+    if len({ids.pid(one) for one in all_streams if ids.kind(one) is TrackKind.STREAM}) > 1:
+        name = f"{name} ({ids.pid(track)})"
+    use = uses.work_ns(track)
+    kinds = uses.kinds((track,), GPU_WORK)
+    return TimelineRow(str(track), name, kinds, (track,), use=use, is_open=False, note="" if use else "no work")
+
+
+# -- processes -------------------------------------------------------------------------------------------------
+
+
+def _process_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]]) -> Iterator[TimelineRow]:
+    on_gpu = {*GPU_WORK, "sync"}
+    threads: dict[TrackId, list[TrackId]] = defaultdict(list)
+    known = {track for kind, counted in uses.spans.items() if kind not in on_gpu for track in counted}
+    idle = [track.id for track in trace.tracks_of(TrackKind.THREAD) if track.id not in known]
+    for track in (*sorted(known), *idle):
+        threads[_process_of(track)].append(track)
+    for track in list(series):
+        if ids.kind(track) in (TrackKind.PROCESS, TrackKind.THREAD):
+            threads[_process_of(track)] += []
+    for process, own in sorted(threads.items(), key=lambda pair: -sum(map(uses.of_thread, pair[1]))):
+        below = sorted((_thread_row(trace, uses, track) for track in own), key=_by_use)
+        graphs = [row for track in (process, *own) for row in series.pop(track, [])]
+        name = trace.tracks[process].name if process in trace.tracks else str(process) or "no process"
+        number = f"{len(own)} thread{'s' * (len(own) != 1)}"
+        launches = sum(uses.spans["launch"][track] for track in own)
+        note = f"{number}, {launches:,} launches" if launches else number
+        yield TimelineRow(
+            str(process) or "process", name, note=note, below=(*_folded(below, "thread", process), *graphs)
+        )
+
+
+def _process_of(track: TrackId) -> TrackId:
+    return ids.process_of(track) if ids.kind(track) is TrackKind.THREAD else track
+
+
+def _thread_row(trace: Trace, uses: _Uses, track: TrackId) -> TimelineRow:
+    name = trace.tracks[track].name if track in trace.tracks else str(track) or "no thread"
+    below = tuple(_thread_groups(trace, uses, track))
+    kinds, use = uses.kinds((track,), CALLS), uses.of_thread(track)
+    if not kinds and len(below) == 1:
+        return replace(below[0], title=f"{name} {below[0].title}", use=use)
+    note = "" if kinds or below else "nothing recorded"
+    return TimelineRow(str(track), name, kinds, (track,), note=note, use=use, below=below)
+
+
+def _thread_groups(trace: Trace, uses: _Uses, track: TrackId) -> Iterator[TimelineRow]:
+    for kind in uses.kinds((track,), _GROUPS):
+        is_shown = kind not in _BACKGROUND and kind != "python"
+        row = TimelineRow(f"{track}/{kind}", _GROUPS[kind], (kind,), (track,), is_open=is_shown)
+        if kind != "nvtx":
+            yield row
+            continue
+        for domain, names in _domains(trace.spans[kind], uses.parts[kind][track]).items():
+            title = f"NVTX {domain}".strip()
+            yield replace(row, key=f"{row.key}/{domain}" if domain else row.key, title=title, names=names)
+
+
+def _domains(spans: SpanTable, rows: TrackRows) -> dict[str, frozenset[int] | None]:
+    """The names of each domain that these rows are of, "" for the default one; it stands first."""
+    domains: dict[str, set[int]] = defaultdict(set)
+    for name in first_rows(picked(spans.name_id, rows) if isinstance(rows, array) else spans.name_id):
+        found = _DOMAIN.match(spans.names[name])
+        domains[found[1] if found else ""].add(name)
+    if len(domains) == 1 or len(domains) > _MOST_DOMAINS:
+        return {next(iter(domains)) if len(domains) == 1 else "": None}
+    return {domain: frozenset(domains[domain]) for domain in sorted(domains)}
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+
+
+def _by_use(row: TimelineRow) -> tuple[float, int, str]:
+    return -row.use, len(row.key), row.key
+
+
+def _folded(rows: list[TimelineRow], what: str, of: str) -> list[TimelineRow]:
+    """Rows by use, those without any or with little of it in one that is closed and counts them."""
+    most = max((row.use for row in rows), default=0.0)
+    is_kept = [row.use >= _LITTLE * most > 0 or (i < _FEW and row.use > _BARELY) for i, row in enumerate(rows)]
+    kept, little = list(compress(rows, is_kept)), [row for row, stays in zip(rows, is_kept, strict=True) if not stays]
+    if len(little) < 2 and not (kept and little):
+        return rows
+    how = "with little or no work" if what == "stream" else "that do little or nothing for the GPU"
+    title = f"+{len(little)} {what}{'s' * (len(little) > 1)}"
+    return [*kept, TimelineRow(f"{of}/more", title, note=how, is_open=False, below=tuple(little))]

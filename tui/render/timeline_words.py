@@ -1,0 +1,103 @@
+"""What the spans of a timeline are called inside their bars, and the colours of their kinds."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.analysis.timeline.causes import PALETTE, TITLES, Cause, cause_of_call, cause_of_os_call
+from llmtop.analysis.timeline.rows import KINDS
+from llmtop.text import base_name
+from llmtop.tui.render.lines import width_of
+from llmtop.tui.render.look import STALLS, Look
+
+_COPY = ("stall5", "copy")
+_FAMILIES = {
+    KernelFamily.GEMM: ("stall6", "GEMM"),
+    KernelFamily.GEMV: ("stall6", "GEMM"),
+    KernelFamily.CONVOLUTION: ("stall6", "GEMM"),
+    KernelFamily.ATTENTION: ("stall2", "attention"),
+    KernelFamily.NORM: ("stall4", "norm"),
+    KernelFamily.ELEMENTWISE: ("stall3", "elementwise"),
+    KernelFamily.CONVERSION: ("stall3", "elementwise"),
+    KernelFamily.COPY: _COPY,
+    KernelFamily.COMMUNICATION: ("stall1", "communication"),
+    KernelFamily.REDUCTION: ("stall7", "reduction"),
+    KernelFamily.ROUTING: ("series4", "MoE routing"),
+    KernelFamily.OTHER: ("stall8", "other kernel"),
+}
+"""Matrix products of all shapes share a colour, and so does what reads, changes a little and writes back."""
+_KINDS = {
+    "memcpy": _COPY,
+    "memset": _COPY,
+    "graph": ("series6", "CUDA graph"),
+    "nvtx": ("band", "NVTX"),
+    "operator": ("series2", "operator"),
+    "python": ("accent", "Python"),
+    "region": ("series4", "span"),
+    "sample": ("trail", "CPU sample"),
+}
+_LEAST_LABEL = 3
+_BREAK = re.compile(r"[\s_./:(<,-]+")
+
+
+@lru_cache(maxsize=65536)
+def colour_of(kind: str, name: str) -> tuple[str, str]:
+    """The role of a span's colour, and what all that have it are called.
+
+    >>> colour_of("kernel", "nvjet_tst_128x64_64x6_1x2_h_bz_coopA_TNN"), colour_of("call", "cudaStreamSynchronize")
+    (('stall6', 'GEMM'), ('stall1', 'synchronisation'))
+    """
+    if kind == "kernel":
+        return _FAMILIES[kernel_kind(name).family]
+    known = _KINDS.get(kind)
+    return known if known is not None else (cause_role(cause := _cause(kind, name)), TITLES[cause])
+
+
+def cause_role(cause: Cause) -> str:
+    """The role of a cause of idle time: one colour, wherever it is drawn."""
+    return STALLS[PALETTE[cause][0] - 1]
+
+
+def _cause(kind: str, name: str) -> Cause:
+    """What a thread does in such a span, as the account of idle time has it."""
+    match kind:
+        case "launch":
+            return Cause.LAUNCH
+        case "os":
+            return cause_of_os_call(name)
+        case "off-cpu":
+            return Cause.DESCHEDULED
+        case "overhead":
+            return Cause.PROFILER
+        case "sync":
+            return Cause.SYNC
+    return cause_of_call(name)
+
+
+@lru_cache(maxsize=65536)
+def label_of(kind: str, name: str) -> str:
+    """What stands in a bar: of a kernel what it computes or its function's name, of others the name.
+
+    >>> label_of("kernel", "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)")
+    'elementwise add fp32 vec4'
+    """
+    if kind == "kernel":
+        return kernel_kind(name).title or base_name(name)
+    return name or KINDS[kind]
+
+
+@lru_cache(maxsize=65536)
+def fitted(label: str, room: int, look: Look) -> str:
+    """A label in so many cells: whole, or its first words and an ellipsis, or nothing.
+
+    >>> look = Look()
+    >>> fitted("GEMM 128x64 bf16", 16, look), fitted("GEMM 128x64 bf16", 13, look), fitted("elementwise", 7, look)
+    ('GEMM 128x64 bf16', 'GEMM 128x64…', '')
+    """
+    if width_of(label) <= room:
+        return label if room >= _LEAST_LABEL else ""
+    ends = [found.start() for found in _BREAK.finditer(label[: 4 * room])]
+    heads = [label[:end] for end in ends if end >= _LEAST_LABEL and width_of(label[:end]) < room]
+    return heads[-1] + look.glyphs.ellipsis if heads else ""
