@@ -82,6 +82,7 @@ def test_what_has_ended_is_dropped_and_nothing_else() -> None:
         ("echo 'Problems finding threads of monitor' >&2; exit 1", "perf record failed: Problems finding", False),
         ("echo 'event syntax error' >&2; exit 1", "perf record failed: event syntax error", True),
         ("exit 3", "perf record ended: exit code 3", False),
+        (f"echo {'x' * 299}yz >&2; exit 1", f"perf record failed: {'x' * 299}y", True),
         ("kill -SEGV $$", "perf record ended: by SIGSEGV", False),
         ("exec sleep 60", "perf record does not answer", False),
     ],
@@ -92,6 +93,7 @@ def test_why_a_perf_ended_that_should_not_have(does: str, reason: str, lasting: 
         assert perf.wait(wait_plainly, 0.2 if "sleep" in does else 20) is ("sleep" not in does)
         error = failed(perf, "perf record")
     assert error.why.reason.startswith(reason)
+    assert len(error.why.reason) <= len("perf record failed: ") + 300
     assert str(error) == error.why.reason
     assert error.lasting is lasting
 

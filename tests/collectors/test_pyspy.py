@@ -122,6 +122,7 @@ def test_stacks_count_how_often_they_were_seen_in_the_window(clock: Clock) -> No
         trace = after(clock, made, 1)
     track = ids.thread(ME, 11)
     stacks = {(stack.track, stack.state): stack for stack in trace.stacks}
+    assert made.poll().stacks == (), "there is nothing new"
     seen = stacks[track, "python running"]
     assert (seen.weight, seen.unit, seen.frames) == (5, "samples", RUNNING.frames)
     assert stacks[ids.thread(ME, 12), "python waiting"].weight == 5

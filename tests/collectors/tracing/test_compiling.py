@@ -206,7 +206,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     monkeypatch.setattr(subprocess, "Popen", Child)
     monkeypatch.setattr("llmtop.collectors.tracing.helper.child.in_memory", io.BytesIO)
     monkeypatch.setattr(resource, "setrlimit", lambda *one: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(4))}.__getitem__)
     monkeypatch.setattr(compiled, "known", lambda request: UNIT if request.name == "lifecycle" else None)
     monkeypatch.setattr(compiled, "keep", lambda request, unit: kept.append(request.name))
     monkeypatch.setattr(programs, "Module", lambda unit, shared: (unit["maps"], id(shared)))
@@ -246,7 +246,7 @@ def test_what_is_not_known_is_compiled_in_lanes_the_first_ones_first(children: l
 def test_as_many_compile_at_once_as_there_are_cpus_for(
     children: list[Child], monkeypatch: pytest.MonkeyPatch, cpus: int, lanes: list[int]
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(cpus))}.__getitem__)
     Programs().ask(*(ProgramText(name) for name in ("calls", "samples", "scheduler")))
     assert [len(child.names) for child in children] == lanes
 
