@@ -16,8 +16,8 @@ NS_PER_HIT = {
     "library": 2200.0,
     "stepped_library": 12000.0,
 }
-"""Measured with benchmarks/ebpf_overhead.py, calls on an AMD EPYC and the rest on a 2.5 GHz Xeon: two to three times
-what our own programs cost."""
+"""Measured with benchmarks/ebpf_overhead.py, calls on an AMD EPYC and the rest on a 2.5 GHz Xeon: calls cost two
+to three times what they do by our own programs, the rest up to twice."""
 LADDER = (
     Effort(4),
     Effort(32),

@@ -303,3 +303,13 @@ def test_maps_that_the_kernel_refuses_are_a_reason(children: list[Child], monkey
     asked.ask(ProgramText("lifecycle"))
     with pytest.raises(UnavailableError, match=r"the kernel refuses the maps of lifecycle: .*Operation not permitted"):
         asked.module(ProgramText("lifecycle"))
+
+
+def test_every_place_that_names_a_map_is_found_among_other_instructions() -> None:
+    """One with a number of 64 bits takes two places (BPF_LD | BPF_IMM | BPF_DW); only some of these hold a map."""
+    plain, wide = bytes((0xB7, 0, 0, 0, 1, 0, 0, 0)), (0x18).to_bytes(1, "little")
+    of_map = wide + b"\x11\0\0" + (5).to_bytes(4, "little") + bytes(8)
+    of_number = wide + b"\x01\0\0" + (5).to_bytes(4, "little") + bytes((0x18, 0x11, 0, 0, 5, 0, 0, 0))
+    code = bytearray(plain + of_map + of_map + plain + of_number + of_map)
+    found = list(compiler._references(code, {5: "calls"}))
+    assert found == [[8 + 4, "calls"], [24 + 4, "calls"], [64 + 4, "calls"]]

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.bpftrace.budget import LADDER as BPFTRACE_LADDER
+from llmtop.collectors.tracing.bpftrace.budget import NS_PER_HIT as BPFTRACE_NS_PER_HIT
 from llmtop.collectors.tracing.helper.governor import (
     LADDER,
     LIGHT,
+    NS_PER_HIT,
     Effort,
     EventLoad,
     Governor,
@@ -285,3 +287,11 @@ def test_every_ladder_ends_where_nothing_costs_anything(ladder: tuple[Effort, ..
     costs = [cost(busy, effort) for effort in ladder]
     assert costs[-1] == (0.0, 0.0)
     assert all(own < before[0] for before, (own, _) in pairwise(costs))
+
+
+def test_bpftrace_costs_more_than_our_own_programs() -> None:
+    """Two to three times as much for system calls, and up to twice for the rest."""
+    assert BPFTRACE_NS_PER_HIT.keys() == NS_PER_HIT.keys()
+    times = {hit: BPFTRACE_NS_PER_HIT[hit] / ns for hit, ns in NS_PER_HIT.items()}
+    assert {hit for hit, ratio in times.items() if 2 < ratio < 3} == {hit for hit in times if "call" in hit}
+    assert {hit for hit, ratio in times.items() if 1 < ratio < 2} == {hit for hit in times if "call" not in hit}
