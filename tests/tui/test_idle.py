@@ -13,7 +13,8 @@ from llmtop.model import Origin, Trace, Unknown
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.idle import IdlePane
-from llmtop.tui.panes.report import ListPane, paragraphs_of
+from llmtop.tui.panes.lines import paragraphs_of
+from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.spans import SpansPane
 from llmtop.tui.render.look import Look
 from llmtop.tui.screens.explore_screen import ExploreApp

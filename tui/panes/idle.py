@@ -13,7 +13,8 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import DRAWN, ListPane, table_of
+from llmtop.tui.panes.lines import DRAWN
+from llmtop.tui.panes.report import ListPane, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 

@@ -20,7 +20,8 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import NO_ROWS_YET, KernelWanted, PagedPane
+from llmtop.tui.panes.lines import PagedPane
+from llmtop.tui.panes.report import NO_ROWS_YET, KernelWanted
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import View
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
 
@@ -15,17 +14,15 @@ from llmtop.model import Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder
-from llmtop.tui.panes.base import Pane, look_of
+from llmtop.tui.panes.base import look_of
+from llmtop.tui.panes.lines import TextPane, paragraphs_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import NO_ROWS, RECORDED, V, View
-from llmtop.tui.render.lines import line, prose
-from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from textual.app import ComposeResult
-    from textual.strip import Strip
     from textual.widget import Widget
 
     from llmtop.analysis.views import Column, TableView
@@ -43,8 +40,6 @@ _RARELY = 20
 out for cost a part of a second."""
 _MOST_DETAILS = 12
 """Lines that details take from a table that could use them."""
-DRAWN = "drawn"
-"""In the place of a role: the text is a drawing, whose cells keep their places and whose blanks say something."""
 
 
 class KernelWanted(Message):
@@ -53,112 +48,6 @@ class KernelWanted(Message):
     def __init__(self, launch: int) -> None:
         super().__init__()
         self.launch = launch
-
-
-class PagedPane(Pane[V], Generic[V]):
-    """A pane of more lines than fit, with a cursor or a page that keys move; of a file, unless it is told otherwise."""
-
-    context = RECORDED
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("down,j", "move(1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("pageup", "page(-1)", "page", show=False, tooltip="A page up or down"),
-        Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
-        Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
-        Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
-    ]
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.at = 0
-
-    @abstractmethod
-    def count(self) -> int:
-        """Places that `at` can take."""
-
-    def _go(self, at: int) -> None:
-        self.at = max(0, min(at, self.count() - 1))
-        self.redraw()
-
-    def action_move(self, step: int) -> None:
-        """Move by one."""
-        self._go(self.at + step)
-
-    def action_page(self, step: int) -> None:
-        """Move by what fits."""
-        self._go(self.at + step * max(1, self.size.height - 2))
-
-    def action_edge(self, side: int) -> None:
-        """Move to the beginning or the end."""
-        self._go(0 if side < 0 else self.count() - 1)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.action_move(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.action_move(-1)
-
-
-class LinesPane(PagedPane[V], Generic[V]):
-    """A text of more lines than fit; moves by lines."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines: list[Strip] = []
-
-    @abstractmethod
-    def lines(self, view: V, width: int, look: Look) -> list[Strip]:
-        """All of them."""
-
-    def text_lines(self) -> list[str]:
-        return [strip.text for strip in self._lines]
-
-    def draw(self, view: V, width: int, height: int, look: Look) -> list[Strip]:
-        self._lines = self.lines(view, width, look)
-        self.at = min(self.at, self.count() - 1)
-        return self._lines[self.at : self.at + height]
-
-    def count(self) -> int:
-        return max(1, len(self._lines) - self.size.height + 1)
-
-
-class MeaningsPane(LinesPane[None]):
-    """Lines that are the same for every file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._view = None
-
-
-class TextPane(LinesPane["Paragraphs"]):
-    """Paragraphs of (text, role), wrapped to the width."""
-
-    def show_fault(self, said: str) -> None:
-        self._view = ((said, "bad"),)
-        super().show_fault(said)
-
-    def show_text(self, paragraphs: Paragraphs) -> None:
-        """Take a text in place of the last one."""
-        self.at = 0
-        self._view = paragraphs
-        self.redraw()
-
-    def lines(self, view: Paragraphs, width: int, look: Look) -> list[Strip]:
-        return paragraphs_of(view, width, look)
-
-
-def paragraphs_of(paragraphs: Paragraphs, width: int, look: Look) -> list[Strip]:
-    """Wrapped lines of (text, role) paragraphs; an empty text is an empty line, and a `DRAWN` one stays as it is."""
-    return [
-        strip
-        for text, role in paragraphs
-        for strip in (
-            [line([(text, "value")], width, look)]
-            if role == DRAWN
-            else prose(text, width, look, role) or [line([("", "text")], width, look)]
-        )
-    ]
 
 
 class ListPane(TablePane, View[V], Generic[V]):

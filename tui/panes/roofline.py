@@ -10,7 +10,7 @@ from textual.content import Content
 from llmtop.analysis.pages.roofline import has_trail, roofline, why_no_roofline
 from llmtop.analysis.views import RooflineView
 from llmtop.tui.panes.base import CALM_NS
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.roofline import draw_roofline
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from llmtop.analysis.pages.series import SeriesKey, SeriesTable, series_table
 from llmtop.analysis.series.summary import why_no_series
 from llmtop.tui.panes.base import SLOW_NS
-from llmtop.tui.panes.report import DRAWN, ListPane
+from llmtop.tui.panes.lines import DRAWN
+from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.lines import spark
 from llmtop.units import count, quantity

@@ -10,7 +10,7 @@ from llmtop.analysis.kernels.lacking import Lacking, lacking, typed
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
-from llmtop.tui.panes.report import LinesPane
+from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.render.lines import columns, line, pad, prose
 
 if TYPE_CHECKING:

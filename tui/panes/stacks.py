@@ -16,7 +16,7 @@ from llmtop.analysis.threads.flames import FlameView, Order, TreeContent
 from llmtop.analysis.threads.stack_tree import stack_flame, why_no_stacks
 from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS
-from llmtop.tui.panes.report import PagedPane
+from llmtop.tui.panes.lines import SearchedPane
 from llmtop.tui.panes.view import Place, with_a_server
 from llmtop.tui.render.flame import (
     FrameWords,
@@ -34,7 +34,6 @@ from llmtop.tui.render.flame import (
 from llmtop.units import percent
 
 if TYPE_CHECKING:
-    from textual import events
     from textual.strip import Strip
 
     from llmtop.analysis.views import StackNode
@@ -50,7 +49,7 @@ _ROOM_FOR_FLAME = 4
 """A process, a thread, its states, and the line that says what the selected frame is."""
 
 
-class StacksPane(PagedPane[FlameView]):
+class StacksPane(SearchedPane[FlameView]):
     """A frame is as wide as what was seen in it and below. Arrows move, Enter zooms, `/` searches.
 
     Of a server's threads it tells what they were in, in several orders (`f`), alone or against another moment.
@@ -95,8 +94,6 @@ class StacksPane(PagedPane[FlameView]):
         super().__init__(id=id)
         self.wanted = TreeContent(python=False)
         self.shows_resting = False
-        self.search = ""
-        self._is_searching = False
         self._selected: Names = ()
         self._zoom: Names = ()
         self._frozen: Trace | None = None
@@ -156,16 +153,10 @@ class StacksPane(PagedPane[FlameView]):
         if not self.search and not self._is_searching:
             return Content(" · ".join(view.notes))
         share = found_share(view.tree.root, self.search) if self.search else 0.0
-        cursor, whole = "_" if self._is_searching else "", "the time" if view.has_states else "all"
-        return Content(f"/{self.search}{cursor} {percent(100 * share)} of {whole}")
+        return self.said_search(f"{percent(100 * share)} of {'the time' if view.has_states else 'all'}")
 
     def count(self) -> int:
         return 1
-
-    @property
-    def is_searching(self) -> bool:
-        """Whether keys are text now."""
-        return self._is_searching
 
     def _marked(self, node: StackNode) -> str:
         return _FOUND if self.search.casefold() in node.name.casefold() else _NOT_FOUND
@@ -266,30 +257,6 @@ class StacksPane(PagedPane[FlameView]):
         """Make the view anew from the same trace."""
         if self._trace is not None:
             self.show(self._trace)
-
-    def action_search(self) -> None:
-        """Take what is typed, until Enter or Escape, as a part of names to mark."""
-        self._is_searching, self.search = True, ""
-        self.redraw()
-
-    async def on_key(self, event: events.Key) -> None:
-        """While searching, keys are text."""
-        if not self._is_searching:
-            return
-        event.stop()
-        event.prevent_default()
-        if event.key in ("enter", "escape"):
-            self._is_searching = False
-            self.search = self.search if event.key == "enter" else ""
-        elif event.key == "backspace":
-            self.search = self.search[:-1]
-        elif event.is_printable and event.character:
-            self.search += event.character
-        self.redraw()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No key of the pane does anything else while text is typed."""
-        return not self._is_searching
 
 
 VIEW: Final = StacksPane

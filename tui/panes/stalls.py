@@ -14,7 +14,8 @@ from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import stall_bars
 from llmtop.analysis.views import StackNode, StackTree
 from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import KernelWanted, PagedPane
+from llmtop.tui.panes.lines import PagedPane
+from llmtop.tui.panes.report import KernelWanted
 from llmtop.tui.render.bars import bar_rows, draw_stall_bars, reason_lines, reason_role
 from llmtop.tui.render.flame import Path, draw_flame, step_aside, step_down
 from llmtop.tui.screens.reasons import ReasonsScreen

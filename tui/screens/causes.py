@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.timeline.causes import MEANINGS, TITLES
-from llmtop.tui.panes.report import MeaningsPane
+from llmtop.tui.panes.lines import MeaningsPane
 from llmtop.tui.panes.session import fact_lines
 from llmtop.tui.screens.base import Dialog
 

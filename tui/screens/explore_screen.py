@@ -18,8 +18,9 @@ from llmtop.tui.faults import FaultBorder
 from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.lines import TextPane
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
-from llmtop.tui.panes.report import KernelWanted, ListPane, TextPane
+from llmtop.tui.panes.report import KernelWanted, ListPane
 from llmtop.tui.panes.view import RECORDED, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen

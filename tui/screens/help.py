@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.table import Table
-from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Static
 
 from llmtop.tui.key_names import key_name
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import Pane, look_of
+from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.panes.table import TablePane, VirtualTable
+from llmtop.tui.render.keys import draw_keys
 from llmtop.tui.screens.base import Dialog
 from llmtop.tui.textual_private import bindings_of
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.screen import Screen
+    from textual.strip import Strip
     from textual.widget import Widget
+
+    from llmtop.tui.render.look import Look
 
 KeyLine = tuple[str, str]
 """Keys, and what they do."""
 
+_BORDER = 2
 _NO_TERMINALS = "super+"
 """No terminal that is known sends such a key."""
 _OUR_WORDS = {
@@ -89,8 +90,23 @@ def _bindings_of(widgets: Iterable[Widget]) -> Iterable[Binding]:
     return (one for widget in widgets for one in bindings_of(widget))
 
 
-_WIDEST = 60
-"""Columns of the texts; longer ones go on in the next line."""
+class HelpPane(LinesPane["dict[str, list[KeyLine]]"]):
+    """Parts of keys by their titles."""
+
+    title = "Keys"
+    hint = "↑ ↓ scroll, / search, Esc closes"
+
+    def __init__(self, parts: dict[str, list[KeyLine]]) -> None:
+        super().__init__(id="help")
+        self._view = parts
+
+    def lines(self, view: dict[str, list[KeyLine]], width: int, look: Look) -> list[Strip]:
+        return draw_keys(view, width, look)
+
+    def on_resize(self) -> None:
+        """As high as its text, where the screen is."""
+        if isinstance(self._view, dict):
+            self.styles.height = len(self.lines(self._view, self.size.width, look_of(self))) + _BORDER
 
 
 class HelpScreen(Dialog):
@@ -104,21 +120,7 @@ class HelpScreen(Dialog):
 
     def __init__(self, below: Screen[object]) -> None:
         super().__init__()
-        self._here = active_keys(below)
-        self._more = columns_here(below) | keys_elsewhere(below)
+        self._parts = {"": active_keys(below)} | columns_here(below) | keys_elsewhere(below)
 
     def compose(self) -> ComposeResult:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(max_width=_WIDEST)
-        for keys, what in self._here:
-            table.add_row(keys, Text(what))
-        for title, lines in self._more.items():
-            table.add_row("", "")
-            table.add_row("", Text(title, "bold"))
-            for left, what in lines:
-                table.add_row(left, Text(what))
-        with VerticalScroll(id="help") as box:
-            box.border_title = Content("Keys")
-            box.border_subtitle = Content("↑ ↓ scroll, Esc closes")
-            yield Static(table)
+        yield HelpPane(self._parts)

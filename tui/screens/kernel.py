@@ -17,11 +17,13 @@ from llmtop.model import Trace, Unknown, Value
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Pane
-from llmtop.tui.panes.report import LinesPane, table_of
+from llmtop.tui.panes.lines import LinesPane
+from llmtop.tui.panes.report import table_of
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.roofline import draw_roofline
 from llmtop.tui.screens.base import Dialog
+from llmtop.tui.textual_private import leave_out_keys
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
@@ -92,6 +94,11 @@ class LaunchPane(LinesPane[LaunchView]):
     """What a launch is, what limits it, what to do: lines that scroll."""
 
     title = "Kernel"
+    tells_place = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        leave_out_keys(self, ("search", "match", "end_search"))  # n is the next launch there, / finds a metric
 
     def take(self, view: LaunchView | Unknown) -> None:
         """Show a launch from its first line on."""

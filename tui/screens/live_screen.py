@@ -22,6 +22,7 @@ from llmtop.tui.panes.folded import FoldedLine
 from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lanes import LanesPane
+from llmtop.tui.panes.lines import SearchedPane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.roofline import RooflinePane
@@ -416,8 +417,8 @@ class LiveScreen(FullScreen):
             self.action_zoom()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While the flame takes text, Escape is its own; few panes have a heatmap."""
-        if action == "live" and isinstance(self.focused, StacksPane) and self.focused.is_searching:
+        """While a pane takes text, Escape is its own; few panes have a heatmap."""
+        if action == "live" and isinstance(self.focused, SearchedPane) and self.focused.is_searching:
             return False
         if action == "heatmap":
             return self._place.heatmap is not None and not self.where.is_log_open

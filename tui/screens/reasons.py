@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from llmtop.tui.panes.report import MeaningsPane
+from llmtop.tui.panes.lines import MeaningsPane
 from llmtop.tui.render.bars import meaning_lines
 from llmtop.tui.screens.base import Dialog
 

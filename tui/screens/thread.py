@@ -1,38 +1,41 @@
-"""Details of a thread, over the live screen."""
+"""Details of a thread, over the screen below."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Static
 
-from llmtop.tui.contents import Contents
-from llmtop.tui.panes.base import look_of
+from llmtop.tui.panes.lines import LinesPane
+from llmtop.tui.render.lines import line
 from llmtop.tui.render.thread_details import draw_details
 from llmtop.tui.screens.base import Dialog
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.strip import Strip
 
     from llmtop.analysis.threads.details import ThreadDetails
-    from llmtop.tui.render.lines import Part
+    from llmtop.tui.render.look import Look
 
-_BORDER = 4
-"""Cells of the border and of the scrollbar."""
+
+class ThreadDetailsPane(LinesPane["ThreadDetails"]):
+    """A still picture of the moment it was opened: text that moves cannot be read."""
+
+    hint = "as it was when opened · / search, Esc closes"
+
+    def __init__(self, details: ThreadDetails) -> None:
+        super().__init__(id="details")
+        self.title = details.title
+        self._view = details
+
+    def lines(self, view: ThreadDetails, width: int, look: Look) -> list[Strip]:
+        return [line(parts, width, look) for parts in draw_details(view, width, look)]
 
 
 class ThreadScreen(Dialog):
-    """A still picture of the moment it was opened: text that moves cannot be read."""
+    """All of the screen for the details."""
 
-    DEFAULT_CSS = """
-    ThreadScreen #details { background: $background; border: round $primary; height: 1fr; scrollbar-size: 1 1; }
-    App.-ascii ThreadScreen #details { border: ascii $primary; scrollbar-size: 0 0; }
-    ThreadScreen Static { width: 1fr; height: auto; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,backspace,enter", "dismiss", "back", tooltip="Back to the list")
     ]
@@ -42,30 +45,4 @@ class ThreadScreen(Dialog):
         self._details = details
 
     def compose(self) -> ComposeResult:
-        """A text to scroll."""
-        with VerticalScroll(id="details") as box:
-            box.border_title = Content(self._details.title)
-            box.border_subtitle = Content("as it was when opened · Esc closes")
-            yield Static(id="text")
-
-    def contents(self) -> Contents:
-        """All of the text, below the screen's edge too."""
-        return Contents(
-            self._details.title, [part for parts in self._wrapped() for part in ("".join(t for t, _ in parts),)]
-        )
-
-    def show_fault(self, said: str) -> None:
-        self.query_one("#text", Static).update(Text(said))
-
-    def on_mount(self) -> None:
-        """Keys scroll."""
-        self.query_one("#details").focus()
-
-    def on_resize(self) -> None:
-        """Wrap anew."""
-        look = look_of(self)
-        styled = (Text.assemble(*((text, look.style(role)) for text, role in parts)) for parts in self._wrapped())
-        self.query_one("#text", Static).update(Text("\n").join(styled))
-
-    def _wrapped(self) -> list[list[Part]]:
-        return draw_details(self._details, max(20, self.size.width - _BORDER), look_of(self))
+        yield ThreadDetailsPane(self._details)
