@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.absent import no_kernels
+from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.pages.report import Entry, entries
 from llmtop.analysis.tables import csv_line
 from llmtop.analysis.threads.functions import functions
@@ -18,8 +19,10 @@ _COLUMNS = (
     "name", "demangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "calls", "duration_ns",
     "time_share", "bound", "intensity_flop_per_byte", "flops_per_s", "bytes_per_s", "precision", "roof_fraction",
     "occupancy_percent", "registers_per_thread", "waves", "top_stall", "top_stall_share", "missing",
-    "title", "family",
+    "title", "family", "launch_latency_ns", "queue_ns",
 )  # fmt: skip
+
+_NO_LAUNCH = (Unknown("a report of kernels has no launches"),) * 2
 
 
 def report_csv(trace: Trace) -> Iterator[str]:
@@ -28,8 +31,9 @@ def report_csv(trace: Trace) -> Iterator[str]:
         yield from _functions(trace)
         return
     yield csv_line(_COLUMNS)
+    kernels = kernels_of(trace)
     for entry in entries(trace):
-        yield csv_line(_cells(entry))
+        yield csv_line((*_cells(entry), *map(_known, kernels.launched(entry.row) or _NO_LAUNCH)))
 
 
 def _functions(trace: Trace) -> Iterator[str]:

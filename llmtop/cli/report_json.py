@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.communication import Communication, communication
 from llmtop.analysis.kernels.family_shares import FamilyShare, family_shares
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE, RangeShare, range_shares
-from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.kernels.table import Kernels, kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
 from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
@@ -37,10 +37,13 @@ _TEMPLATES = 64
 def report_json(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
     """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
     totals = summary(trace)
-    metrics = _Metrics(kernels_of(trace).unit)
+    kernels = kernels_of(trace)
+    metrics = _Metrics(kernels.unit)
     yield f'{{"schema": {_dumps(SCHEMA)},\n"source": {_dumps(_source(trace))},\n"kernels": ['
     for i, entry in enumerate(entries(trace)):
-        yield (",\n" if i else "\n") + f'{_dumps(_kernel(entry))[:-1]}, "metrics": {metrics.written(entry.metrics)}}}'
+        yield (
+            ",\n" if i else "\n"
+        ) + f'{_dumps(_kernel(entry, kernels))[:-1]}, "metrics": {metrics.written(entry.metrics)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
         "families": [_family(share) for share in family_shares(trace)],
@@ -106,7 +109,8 @@ def _source(trace: Trace) -> Json:
     }
 
 
-def _kernel(entry: Entry) -> Json:
+def _kernel(entry: Entry, kernels: Kernels) -> Json:
+    launch = kernels.launched(entry.row)
     total = entry.row.total_ns
     stalls = entry.facts.stalls
     return {
@@ -118,6 +122,7 @@ def _kernel(entry: Entry) -> Json:
         "block": list(entry.block),
         "calls": entry.row.calls,
         "duration_ns": _fact(total if total == total else Unknown("duration not collected")),
+        "launch": None if launch is None else _launch(*launch),
         "bound": str(entry.facts.bound_name),
         "class": str(entry.facts.class_name),
         "dram": None if isinstance(entry.facts.traffic, Unknown) else _traffic(entry.facts.traffic),
@@ -125,6 +130,10 @@ def _kernel(entry: Entry) -> Json:
         "stalls": {} if isinstance(stalls, Unknown) else dict(stalls.shares),
         "missing": [missing.document for missing in entry.missing],
     }
+
+
+def _launch(latency: float | Unknown, queue: float | Unknown) -> Json:
+    return {"latency_ns": _fact(latency), "queue_ns": _fact(queue)}
 
 
 def _traffic(traffic: Traffic) -> Json:

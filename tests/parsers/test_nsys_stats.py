@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sqlite3
 import subprocess
 from collections import Counter, defaultdict
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.timeline.account import idle_account
+from llmtop.model import Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.nvidia_tools import tools
@@ -69,6 +73,37 @@ def sums_of_llmtop(export: Path) -> Sums:
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda path: path.name)
 def test_kernel_sums_equal_nsys_stats(export: Path, plain: Path, nsys: Path) -> None:
     assert sums_of_llmtop(export) == sums_of_nsys(nsys, plain)
+
+
+@pytest.mark.parametrize("export", EXPORTS, ids=lambda path: path.name)
+def test_launch_latency_and_queue_time_equal_nsys_stats(export: Path, plain: Path, nsys: Path) -> None:
+    with closing(sqlite3.connect(plain)) as database:
+        kernels = [row[1] for row in database.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+    if "globalPid" not in kernels:
+        pytest.skip("nsys joins no calls to kernels in an export without process ids")
+    rows: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
+    for row in table_of(nsys, "stats -r cuda_kern_exec_sum", plain, "PID,"):
+        rows[clean(row["Kernel Name"]), int(row["DevId"])].append(row)
+    of, launches = kernels_of(load(export)), defaultdict(list)
+    for i, gpu in enumerate(of.table.device):
+        launches[of.table.name(i), gpu].append(i)
+    compared = 0
+    for key, own in launches.items():
+        found, times = rows[key], of.launch_times
+        queued = sum(not math.isnan(times.queue[i]) for i in own)
+        known = [i for i in own if not math.isnan(times.latency[i])]
+        assert (len(known), queued) == tuple(sum(int(row[count]) for row in found) for count in ("Count", "QCount"))
+        if len(found) == 1:  # of one thread and one call nsys has the median of all launches of the name
+            compared += 1
+            assert _rounded(times.median_queue(own)) == found[0]["QMed (ns)"]
+            if queued == len(own):  # then all of it is the latency and the kernel
+                total = median(times.latency[i] + of.table.duration_ns[i] for i in own)
+                assert f"{total:.1f}" == found[0]["TMed (ns)"]
+    assert compared >= 1
+
+
+def _rounded(median: float | Unknown) -> str:
+    return "" if isinstance(median, Unknown) else f"{median:.1f}"
 
 
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda path: path.name)

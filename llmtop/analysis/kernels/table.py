@@ -22,6 +22,7 @@ from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traffic, kernel_bound, lean
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
+from llmtop.analysis.kernels.launch_times import LaunchTimes, launch_times
 from llmtop.analysis.kernels.names import short_names
 from llmtop.analysis.kernels.nvtx_ranges import Path, launch_ranges, launches_in, merged_ranges
 from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
@@ -237,9 +238,21 @@ class Kernels:
         return merged_ranges(self.trace)
 
     @cached_property
+    def launch_times(self) -> LaunchTimes:
+        """How long each launch took to begin; looks at all of them."""
+        return launch_times(self.trace)
+
+    @cached_property
     def total_ns(self) -> float:
         """The time of all launches that have one; kernels that ran side by side count twice."""
         return total(self.table.duration_ns)
+
+    def launched(self, row: Row) -> tuple[float | Unknown, float | Unknown] | None:
+        """Median launch latency and queue time of a row's launches, in ns; None of a report without a timeline."""
+        if self.table.details is not None:
+            return None
+        times = self.launch_times
+        return times.median_latency(row.launches), times.median_queue(row.launches)
 
     def short_name(self, i: int) -> str:
         """What to call launch i."""
@@ -402,6 +415,14 @@ class _ColumnField:
 
 def _name(kernels: Kernels, row: Row) -> Cell:
     return kernels.short_name(row.launches[0])
+
+
+def _latency(kernels: Kernels, row: Row) -> Cell:
+    return kernels.launch_times.median_latency(row.launches)
+
+
+def _queue(kernels: Kernels, row: Row) -> Cell:
+    return kernels.launch_times.median_queue(row.launches)
 
 
 def _shaped_name(kernels: Kernels, row: Row) -> Cell:
@@ -607,6 +628,14 @@ _SHAPE = (
     _ColumnField(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
     _ColumnField(Column("block", "block", "", 9, 6, "threads of a block"), _block),
 )
+_LAUNCHED = (
+    _ColumnField(
+        Column("latency", "latency", "ns", 8, 10, "median from the start of its launch call to its own"), _latency
+    ),
+    _ColumnField(
+        Column("queue", "queued", "ns", 8, 11, "median from the end of its launch call, if it began later"), _queue
+    ),
+)
 _ORDER = _ColumnField(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
@@ -618,9 +647,9 @@ _COUNTED = {
     Grouping.EACH_RANGE: (_EACH_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
 }
 _TIMED = {
-    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY, _IN_RANGE),
-    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY),
-    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, _FAMILY),
+    Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY, *_LAUNCHED, _IN_RANGE),
+    Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY, *_LAUNCHED),
+    Grouping.NAME: (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, _FAMILY, *_LAUNCHED),
     Grouping.RANGE: _COUNTED[Grouping.RANGE],
     Grouping.EACH_RANGE: _COUNTED[Grouping.EACH_RANGE],
 }
