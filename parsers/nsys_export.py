@@ -322,6 +322,15 @@ class SqlColumns(Columns):
         return Sql(f"({column} IN ({', '.join(map(str, values))}))")
 
 
+TRACING_BEGAN_OR_ENDED = (31, 32, 33, 34, 35, 36, 45, 46, 47, 79, 80, 84, 85, 87, 88, 90, 91)
+"""ENUM_NSYS_EVENT_CLASS of rows that tell when a library was traced, and are no calls of it."""
+
+
+def unless_of_tracing(of: Columns, condition: Any) -> Any:
+    """The condition, for rows that are calls."""
+    return of.choose(of.among(of.integer("eventClass"), TRACING_BEGAN_OR_ENDED), 0, condition)
+
+
 def unpacked(key: int) -> tuple[int, int, int]:
     """Process, device and stream of a packed key."""
     return (key >> 40) & 0xFFFFFF, (key >> 32) & 0xFF, key & 0xFFFFFFFF

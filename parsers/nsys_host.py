@@ -28,6 +28,7 @@ from llmtop.parsers.nsys_export import (
     read_parts,
     read_rows,
     span_table,
+    unless_of_tracing,
 )
 from llmtop.vocabulary import OffCpu
 
@@ -128,7 +129,8 @@ def _brief_calls(capture: Capture) -> SpanTable:
 
 
 def _os_calls(capture: Capture, *, kind: str, of_threads: OfThreads) -> SpanTable:
-    rows = read_rows(capture.export, _OS_CALLS, _call, of_threads(capture.export))
+    threads = of_threads(capture.export)
+    rows = read_rows(capture.export, _OS_CALLS, _call, lambda of: unless_of_tracing(of, threads(of)))
     return _named_spans(capture, kind, rows)
 
 

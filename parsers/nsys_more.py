@@ -19,6 +19,7 @@ from llmtop.parsers.nsys_export import (
     joined,
     read_rows,
     span_table,
+    unless_of_tracing,
 )
 
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -171,8 +172,9 @@ def _region_tables(export: Export) -> dict[str, str]:
 
 def _regions(capture: Capture) -> SpanTable:
     export = capture.export
-    parts = [read_rows(export, table, partial(_region, name)) for table, name in _region_tables(export).items()]
-    rows = joined(parts)
+    calls = partial(unless_of_tracing, condition=1)
+    tables = _region_tables(export).items()
+    rows = joined([read_rows(export, table, partial(_region, name), calls) for table, name in tables])
     count_damaged(capture.issues, "region", rows)
     texts = export.strings(set(rows.columns[2]))
     return span_table(
