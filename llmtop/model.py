@@ -270,7 +270,8 @@ class SpanTable:
     or a context as the GPU saw them), page-fault (of unified memory), allocation (from getting memory to giving it
     back). Kinds on the tracks of threads: launch and call (CUDA), nvtx (ranges that the program marks), mark (moments
     that it marks, without length), operator and python (PyTorch's), os, off-cpu, sample, overhead, and region for all
-    else that has a start, an end and a name.
+    else that has a start, an end and a name. Kind captured is of the calls that put a kernel into a CUDA graph, one for
+    each kernel that the graph then ran: `correlation` is the row of the kernel in `Trace.kernels`.
 
     Attributes:
         names: Distinct names, clean; `name_id` indexes them.

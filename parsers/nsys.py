@@ -45,6 +45,7 @@ from llmtop.parsers.nsys_export import (
     span_table,
     unpacked,
 )
+from llmtop.parsers.nsys_graphs import captured, has_nodes
 from llmtop.parsers.nsys_host import api_calls, has_samples, late_kinds, missing_of_host, more_kinds
 from llmtop.parsers.nsys_more import more_of_gpus
 from llmtop.parsers.nsys_nvtx import EVENTS as NVTX_EVENTS
@@ -184,7 +185,7 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
         start_ns=min((table.start_ns[0] for table in read.values()), default=0),
         end_ns=max((max(table.end_ns) for table in read.values()), default=0),
         tracks=capture.devices.tracks,
-        spans=_lazily(capture, read, {**late_kinds(export), **more_of_gpus(export)}),
+        spans=_lazily(capture, read, _late_kinds(export, read.get("kernel"))),
         more_spans=_lazily(capture, {}, more_kinds(export)),
         series=series(capture),
         stacks=LazySequence(partial(stacks, capture)) if has_samples(export) else (),
@@ -192,6 +193,12 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
         issues=capture.issues,
         missing=tuple(_missing(export, kernels, read)),
     )
+
+
+def _late_kinds(export: Export, kernels: SpanTable | None) -> Mapping[str, LateReader]:
+    """All that is read when a view asks for it."""
+    graphs = {"captured": partial(captured, kernels=kernels)} if kernels is not None and has_nodes(export) else {}
+    return {**late_kinds(export), **more_of_gpus(export), **graphs}
 
 
 def _lazily(

@@ -63,7 +63,13 @@ _IDLE_PARTS = 8
 _EACH_GPU = 2
 """More GPUs have one table for all of them, and a line each."""
 _NARROWEST_NAME = 24
-_SPANS = {**TITLES, "kernel": "kernel", "sample": "CPU sample", "region": "library call"}
+_SPANS = {
+    **TITLES,
+    "kernel": "kernel",
+    "sample": "CPU sample",
+    "region": "library call",
+    "captured": "kernel captured in a graph",
+}
 """What to call spans of each kind."""
 _STATES = frozenset({"off-cpu", "overhead"})
 """Those that are no things to be counted: how often it was so."""

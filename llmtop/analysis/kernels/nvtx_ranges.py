@@ -37,7 +37,8 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     """Of each launch; () where none is open, or the launch is not in the capture.
 
     A report of Nsight Compute says so of each launch. On a timeline a kernel belongs to the ranges that were open on
-    the thread that launched it as it did so (those of the thread that launched the graph, for kernels of a graph).
+    the thread that launched it as it did so. A kernel of a graph belongs to those in which the graph was launched and,
+    where the capture tells, within them to those in which the kernel was put into the graph.
     """
     table = trace.kernels
     if table is None:
@@ -48,7 +49,11 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     if kernels is None or launches is None or ranges is None or len(kernels) != len(table):
         return _none(table)
     open_at = dict(_open_at(launches, ranges))
-    return [open_at.get(join, ()) for join in kernels.correlation]
+    paths = [open_at.get(join, ()) for join in kernels.correlation]
+    captured = trace.spans.get("captured")
+    for row, inner in _open_at(captured, ranges) if captured is not None else ():
+        paths[row] += tuple(name for name in inner if name not in paths[row])
+    return paths
 
 
 def merged_ranges(trace: Trace) -> Sequence[Path]:

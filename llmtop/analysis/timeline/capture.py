@@ -27,6 +27,7 @@ _AROUND = {
     "region": "calls of libraries",
     "page-fault": "page faults",
     "allocation": "allocations",
+    "captured": "captures of graphs",
 }
 """What there can be before and after, of the CPU side."""
 
