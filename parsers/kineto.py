@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from llmtop import remedies, whats
@@ -18,8 +19,9 @@ from llmtop.model import Fact, Issue, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.base import Content
 from llmtop.parsers.kineto_json import EventReader
 from llmtop.parsers.kineto_spans import EventSorter
-from llmtop.parsers.kineto_stacks import folded
+from llmtop.parsers.kineto_stacks import FOLDED, folded
 from llmtop.parsers.kineto_tables import Gpu, Tables
+from llmtop.parsers.lazy import LazySequence
 from llmtop.text import clean
 from llmtop.units import count, duration
 
@@ -74,7 +76,7 @@ class KinetoParser:
             tracks=tables.tracks,
             series=tables.series,
             spans=tables.spans,
-            stacks=folded(tables.spans),
+            stacks=LazySequence(partial(folded, tables.spans)) if FOLDED & tables.spans.keys() else (),
             kernels=tables.kernels,
             issues=tuple(_issues(reader, events, tables)),
             missing=tuple(_missing(events, tables)),

@@ -32,13 +32,12 @@ _LONGEST_HEAD = 64 << 20
 """Of what stands before the events: settings and, of some tools, all that they know of the machine."""
 _LIMIT_NS = 1 << 62
 
-_NUMBER = rb"(?:\d{1,15}|[1-7]\d{15})"
-_TIME = rb"(" + _NUMBER + rb")(?:\.(\d+))?"
+_TIME = rb"([1-7]?\d{1,15})(?:\.(\d+))?"
 _WHO = rb'("[^"\\]*"|-?\d{1,18})'
 _EVENT = re.compile(
     rb'\{\s*"ph":\s*"(?:([Xi])",\s*(?:"cat":\s*"(\w*)",\s*)?(?:"s":\s*"\w",\s*)?'
     rb'"name":\s*"([^"\\]*(?:\\.[^"\\]*)*)",\s*"pid":\s*' + _WHO + rb',\s*"tid":\s*' + _WHO + rb',\s*"ts":\s*'
-    + _TIME + rb'(?:,\s*"dur":\s*' + _TIME + rb')?(?:,\s*"args":\s*\{([^{}]*)\})?'
+    + _TIME + rb'(?:,\s*"dur":\s*' + _TIME + rb')?(?:,\s*"args":\s*\{([^{}]*+)\})?'
     rb'|[stf]",\s*"id":\s*\d+,\s*"pid":\s*[^,{}]+,\s*"tid":\s*[^,{}]+,\s*"ts":\s*[\d.]+,\s*'
     rb'"cat":\s*"\w*",\s*"name":\s*"\w*"(?:,\s*"bp":\s*"e")?)\s*\}',
     re.DOTALL,
@@ -194,16 +193,20 @@ class EventReader:
         for i, key in enumerate(zip(phases, categories, strict=True)):
             rows[key].append(i)
         rows = {key: own for key, own in rows.items() if key[0] is not None}
-        of = self._fractions
         for (phase, category), own in rows.items():
-            begin = [int(starts[i]) * 1000 + of[fractions[i]] for i in own]
-            ns = [int(lengths[i] or 0) * 1000 + of[more[i]] for i in own]
+            begin, ns = self._nanoseconds(starts, fractions, own), self._nanoseconds(lengths, more, own)
             yield EventColumns(
                 phase.decode(), (category or b"").decode(),
                 [names[i] for i in own], [pids[i] for i in own], [tids[i] for i in own],
                 begin, [start + length for start, length in zip(begin, ns, strict=True)], [args[i] for i in own],
                 any(fractions[i] is not None for i in own),
             )  # fmt: skip
+
+    def _nanoseconds(self, whole: list[bytes], fractions: list[bytes], rows: list[int]) -> list[int]:
+        """Times in microseconds, of which some have digits behind the point, and some (of instants) are not there."""
+        if any(fractions[i] for i in rows):
+            return [int(whole[i] or 0) * 1000 + self._fractions[fractions[i]] for i in rows]
+        return [int(whole[i] or 0) * 1000 for i in rows]
 
     def _others(self, parts: list[bytes]) -> Iterator[Event]:
         """What stands between the events that the expression took, read as JSON."""

@@ -11,7 +11,7 @@ import math
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import Any, Final, TypeAlias
 
@@ -66,6 +66,7 @@ _SOME = 100
 _LAUNCH_COLUMNS = 10
 _SIZES = ("grid", "block")
 _LAUNCH = ("registers per thread", "shared memory")
+MEMORY: Final = ("Total Allocated", "Total Reserved", "Bytes")
 
 Place: TypeAlias = tuple[str, int, int]
 """"gpu", device and stream; "cpu", PID and TID."""
@@ -186,7 +187,7 @@ class EventSorter:
         odd: Events without a usable time, or with a beginning or an end alone, which were left out.
         rows: By kind.
         places: Where they are, by number.
-        memory: What each allocation said, by device.
+        memory: When memory was allocated or freed, and what of `MEMORY` was said then, by device or process.
         counters: Samples by place and title.
         pids: How many calls each process made.
     """
@@ -198,7 +199,7 @@ class EventSorter:
         self._numbers = _RowNumbers()
         self.places = _Places(self._numbers)
         self.rows: dict[str, SpanRows] = {}
-        self.memory: dict[tuple[int, int], list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+        self.memory: dict[tuple[str, int], tuple[array[Any], ...]] = defaultdict(_samples)
         self.counters: dict[tuple[Place, str], list[tuple[int, float | None]]] = defaultdict(list)
         self._open: dict[tuple[object, ...], list[tuple[int, str, Event]]] = defaultdict(list)
         self.process_names: dict[int, str] = {}
@@ -264,26 +265,22 @@ class EventSorter:
             rows.joins.extend([-1] * len(columns.names))
 
     def _take_gpu(self, kind: str, rows: SpanRows, columns: EventColumns) -> None:
-        for written, pid, tid in zip(columns.args, columns.pids, columns.tids, strict=True):
-            args = arguments(written)
-            device, stream = self._stream(args, pid, tid)
-            rows.places.append(self.places.number(("gpu", device, stream)))
-            rows.joins.append(_whole(args.get("correlation"), least=1))
-            if kind == "kernel":
-                sizes = (size for what in _SIZES for size in _three(args.get(what)))
-                values = (device, stream, *sizes, *(_whole(args.get(what)) for what in _LAUNCH))
-                for column, value in zip(rows.launches, values, strict=True):
-                    column.append(value)
-            elif kind in WITH_BYTES:
-                rows.bytes.append(_whole(args.get("bytes")))
-
-    def _stream(self, args: Mapping[str, Any], pid: Any, tid: Any) -> tuple[int, int]:
-        """The GPU and the stream of an event: its row says them too, before 2022 as "stream 7"."""
-        device, stream = _whole(args.get("device")), _whole(args.get("stream"))
-        return (
-            device if device >= 0 else max(0, self._in_name(pid)),
-            stream if stream >= 0 or "stream" in args else self._in_name(tid),
-        )
+        args = arguments(columns.args)
+        devices, streams = ([_whole(one.get(key)) for one in args] for key in ("device", "stream"))
+        for i, one in enumerate(args):  # of most rows the arguments tell, of the others the row they stand in
+            if devices[i] < 0:
+                devices[i] = max(0, self._in_name(columns.pids[i]))
+            if streams[i] < 0 and "stream" not in one:
+                streams[i] = self._in_name(columns.tids[i])
+        rows.places.extend(self.places.number(("gpu", *pair)) for pair in zip(devices, streams, strict=True))
+        rows.joins.extend(_whole(one.get("correlation"), least=1) for one in args)
+        if kind in WITH_BYTES:
+            rows.bytes.extend(_whole(one.get("bytes")) for one in args)
+        elif kind == "kernel":
+            sizes = (axis for what in _SIZES for axis in zip(*(_three(one.get(what)) for one in args), strict=True))
+            told = ([_whole(one.get(what)) for one in args] for what in _LAUNCH)
+            for column, values in zip(rows.launches, (devices, streams, *sizes, *told), strict=True):
+                column.extend(values)
 
     def _in_name(self, written: Any) -> int:
         number = self._numbers[written]
@@ -291,13 +288,16 @@ class EventSorter:
         return int(found[1]) if found else number
 
     def _instants(self, columns: EventColumns) -> None:
-        rows = zip(columns.names, columns.args, columns.pids, columns.starts, strict=True)
-        for name, written, pid, start in rows:
-            if name in (_MEMORY, _MEMORY.encode()):
-                args = arguments(written)
-                device = _whole(args.get("Device Id"))
-                on_cpu = args.get("Device Type") == _CPU
-                self.memory[(_CPU, self._numbers[pid]) if on_cpu else (1, max(0, device))].append((start, args))
+        """Of moments only those at which memory was allocated or freed."""
+        own = [i for i, name in enumerate(columns.names) if name in (_MEMORY, _MEMORY.encode())]
+        for i, args in zip(own, arguments([columns.args[i] for i in own]), strict=True):
+            on_cpu = args.get("Device Type") == _CPU
+            place = self._numbers[columns.pids[i]] if on_cpu else max(0, _whole(args.get("Device Id")))
+            samples = self.memory["cpu" if on_cpu else "gpu", place]
+            samples[0].append(columns.starts[i])
+            for column, key in zip(samples[1:], MEMORY, strict=True):
+                value = args.get(key)
+                column.append(value if isinstance(value, int) and abs(value) < _MOST else math.nan)
 
     def _counter(self, event: Event) -> None:
         """A sample of one or several numbers."""
@@ -362,14 +362,26 @@ class EventSorter:
         self._open.clear()
 
 
-def arguments(written: bytes | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What an event says beside its name and times; nothing where that cannot be read."""
-    if isinstance(written, bytes):
-        try:
-            return dict(DECODER.decode(f"{{{written.decode('utf-8', 'replace')}}}"))
-        except ValueError:
-            return {}
-    return written or {}
+def _samples() -> tuple[array[Any], ...]:
+    return array("q"), *(array("d") for _ in MEMORY)
+
+
+def arguments(written: Sequence[bytes | Mapping[str, Any] | None]) -> Sequence[Mapping[str, Any]]:
+    """What events say beside their names and times; nothing where that cannot be read."""
+    texts = [one or b"" for one in written if not isinstance(one, Mapping)]
+    together = _objects(b"},{".join(texts)) if texts else []
+    if len(together) != len(texts):
+        together = [(_objects(text) or [{}])[0] for text in texts]
+    read = iter(together)
+    return [one if isinstance(one, Mapping) else next(read) for one in written]
+
+
+def _objects(text: bytes) -> list[dict[str, Any]]:
+    """The objects of what stands between the first and the last of their braces; none where it is no JSON."""
+    try:
+        return list(DECODER.decode(f"[{{{text.decode('utf-8', 'replace')}}}]"))
+    except (ValueError, RecursionError):
+        return []
 
 
 def _tells_shapes(written: bytes | Mapping[str, Any] | None) -> bool:

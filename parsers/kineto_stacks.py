@@ -6,12 +6,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import neg
+from typing import Final
 
 from llmtop.columns import in_order
 from llmtop.model import SpanTable, Stack, TrackId
 
 _KINDS = ("python", "operator", "call", "launch")
 """Of spans from the same moment to the same moment, the outer ones first."""
+FOLDED: Final = frozenset(_KINDS)
 
 
 def folded(spans: Mapping[str, SpanTable]) -> tuple[Stack, ...]:

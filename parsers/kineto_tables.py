@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -118,19 +119,18 @@ class Tables:
         return track
 
     def _memory(self) -> Iterator[Series]:
-        """What PyTorch's allocators held after each allocation, by device."""
-        for (is_gpu, number), told in self._events.memory.items():
-            track = self._gpu(number) if is_gpu else self._process(number)
-            told.sort(key=lambda one: one[0])
-            times = [start - self.zero_ns for start, _ in told]
-            if any("Total Allocated" in args for _, args in told):
-                named = [(ALLOCATED, "Total Allocated"), *([(RESERVED, "Total Reserved")] if is_gpu else [])]
-                for metric, key in named:
-                    values = [_bytes(args.get(key)) for _, args in told]
-                    yield Series.of(track, metric, SOURCE, list(zip(times, values, strict=True)))
-            else:
-                sums = accumulate(_bytes(args.get("Bytes")) or 0.0 for _, args in told)
-                yield Series.of(track, GROWN, SOURCE, list(zip(times, sums, strict=True)))
+        """What PyTorch's allocators held after each allocation, by device; the one of the CPU reserves nothing."""
+        for (kind, number), (times, allocated, reserved, grown) in self._events.memory.items():
+            track = self._gpu(number) if kind == "gpu" else self._process(number)
+            order = sorted(range(len(times)), key=times.__getitem__)
+            at = array("q", (times[i] - self.zero_ns for i in order))
+            told = [(ALLOCATED, allocated), *([(RESERVED, reserved)] if kind == "gpu" else [])]
+            columns = [(metric, array("d", map(values.__getitem__, order))) for metric, values in told]
+            if all(map(math.isnan, allocated)):
+                steps = (0.0 if math.isnan(grown[i]) else grown[i] for i in order)
+                columns = [(GROWN, array("d", accumulate(steps)))]
+            for metric, values in columns:
+                yield Series(track, metric, SOURCE, at, values, 0, len(at))
 
     def _counters(self) -> Iterator[Series]:
         """Numbers that the writer drew over time, whatever they count."""
@@ -138,10 +138,6 @@ class Tables:
             track = self._gpu(first) if kind == "gpu" else self._process(first)
             ordered = sorted((start - self.zero_ns, value) for start, value in samples if value is not None)
             yield Series.of(track, Metric(f"counter.{title}", "1", title=title), "counter in the file", [*ordered])
-
-
-def _bytes(value: object) -> float | None:
-    return float(value) if isinstance(value, int) and abs(value) < 1 << 62 else None
 
 
 _NOTHING: array[int] = array("q")
