@@ -14,8 +14,8 @@ OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
     ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
-SHAPES = {"strict", "frozen", "slots", "kw_only", "eq", "order", "repr", "maxsize", "stacklevel"}
-"""Keywords whose values say how a thing is made; what it does is the same."""
+SHAPES = {"strict", "frozen", "slots", "kw_only", "eq", "order", "repr", "maxsize", "stacklevel", "total"}
+"""Keywords whose values say how a thing is made, or tell the type checker alone; what it does is the same."""
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MARGIN = 1e-6
 """What less than this is added or taken away for lets rounding pass: half of it, or twice, does the same."""

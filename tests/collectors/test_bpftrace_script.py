@@ -188,3 +188,11 @@ def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatc
 def test_stacks_are_printed_every_two_seconds_or_with_each_look(interval_ms: int, every: int) -> None:
     text = script(RunPlan((1,), stack_every=1, interval_ms=interval_ms), "x86_64")
     assert re.findall(r"@turn % (\d+) == 0", text) == [str(every)]
+
+
+def test_what_uprobes_enter_the_kernel_by_is_no_call_of_the_program() -> None:
+    """Uretprobe 335 and uprobe 336 of arch/x86/entry/syscalls/syscall_64.tbl (Linux 6.18); other machines use traps."""
+    for calls in ("timed", "counted"):
+        told = script(RunPlan((1,), calls=calls), "x86_64")
+        assert "sys_enter /args->id != 335 && args->id != 336/ {" in told
+        assert "sys_enter {" in script(RunPlan((1,), calls=calls), "aarch64")

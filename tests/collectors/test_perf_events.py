@@ -200,6 +200,26 @@ def test_many_switches_without_an_event_are_no_chance(server: ServerThreads, ran
     assert (look.sums() is not None) is is_believed
 
 
+@pytest.mark.parametrize(
+    ("user", "others", "remedy"),
+    [
+        (0, [(77, "snoop", "kprobe"), (78, "tetragon", "fentry")], "end snoop (pid 77), tetragon (pid 78)"),
+        (0, [], "end it"),
+        (1000, [(77, "snoop", "kprobe")], "end it"),
+    ],
+)
+def test_who_takes_perfs_events_is_named_to_those_who_may_know(
+    server: ServerThreads, monkeypatch: pytest.MonkeyPatch, user: int, others: list[tuple[int, str, str]], remedy: str
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr(system, "other_tracers", lambda: others)
+    look = look_of(server, Recorded(0, 0), 30)
+    for _ in range(3):
+        assert look.sums() is None
+    reason = "perf got no events though the server's threads switched 30 times: another tracer filters them"
+    assert look._events.parts["scheduler"].why == Unknown(reason, f"{remedy}: its programs should return 1")
+
+
 def test_what_a_thread_sleeps_in_before_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's function where /proc tells it, else by the system call."""
     said = {

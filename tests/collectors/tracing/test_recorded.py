@@ -120,8 +120,8 @@ def test_queues_are_summed_by_process_and_outlive_their_threads(
     module["threads"].put((TID + 1,), thread(state=RUNS, queued=slots(s3=2, s5=4)))
     assert scheduler.read(3 * S, (), ())["queue"] == [(PID, {3: 4, 5: 4})]
     scheduler.read(4 * S, [(TID + 1, PID)], [PID])
-    module["threads"].put((TID,), thread(state=RUNS, queued=slots(s1=1)))
-    assert scheduler.read(5 * S, (), ())["queue"] == [(PID, {1: 1})], "another process of the same id"
+    module["threads"].put((TID,), thread(state=RUNS, queued=slots(s3=4, s5=4)))
+    assert scheduler.read(5 * S, (), ())["queue"] == [(PID, {3: 4, 5: 4})], "another process of the same id"
 
 
 def test_the_three_that_woke_a_thread_most_are_told(module: RecordedModule, scheduler: SchedulerProbes) -> None:
