@@ -29,7 +29,7 @@ from llmtop.model import (
 )
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
-from llmtop.tui.render.gpu_table import Selection, ordered
+from llmtop.tui.render.gpu_table import Selection, listed
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.table import Sort
 from llmtop.tui.screens.live import LiveApp
@@ -293,14 +293,14 @@ def test_pinned_stands_first_and_unknown_last() -> None:
         trace = with_value(trace, gpu, v.GPU_POWER, value)
     rows = view_of(trace).rows
     by_power = Selection(sort=Sort("power", descending=True))
-    assert [row.label for row in ordered(rows, by_power)] == ["1", "0", "2"]
-    assert [row.label for row in ordered(rows, replace(by_power, sort=Sort("power", descending=False)))] == [
+    assert [row.label for row in listed(rows, by_power)] == ["1", "0", "2"]
+    assert [row.label for row in listed(rows, replace(by_power, sort=Sort("power", descending=False)))] == [
         "0",
         "1",
         "2",
     ]
-    assert [row.label for row in ordered(rows, replace(by_power, pinned=ids.gpu(2)))] == ["2", "1", "0"]
-    assert [row.label for row in ordered(rows, Selection(sort=Sort("gpu", descending=True)))] == ["2", "1", "0"]
+    assert [row.label for row in listed(rows, replace(by_power, pinned=ids.gpu(2)))] == ["2", "1", "0"]
+    assert [row.label for row in listed(rows, Selection(sort=Sort("gpu", descending=True)))] == ["2", "1", "0"]
 
 
 @pytest.mark.parametrize("look", [LOOK, Look(ASCII)])

@@ -13,10 +13,10 @@ from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpus_view
 from llmtop.model import TrackId, TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.table import SORT_KEYS
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.gpu import draw_gpus
-from llmtop.tui.render.gpu_table import COLUMNS, SORT_KEYS, Selection, ordered
-from llmtop.tui.render.table import Sort
+from llmtop.tui.render.gpu_table import BY_GPU, SORTED_BY, Selection, listed
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -42,9 +42,7 @@ class GpuPane(Pane[GpusView]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
         Binding("down,j", "move(1)", "select", show=False, tooltip="Select a GPU"),
-        Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
-        Binding("greater_than_sign", "sort(1)", "sort", show=False, tooltip="Sort by the column left or right"),
-        Binding("R", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        *SORT_KEYS,
         Binding("p", "pin", "pin", tooltip="Pin the GPU to the top, and into roofline and lanes"),
     ]
 
@@ -79,7 +77,7 @@ class GpuPane(Pane[GpusView]):
     @property
     def gpus(self) -> tuple[GpuRow, ...]:
         """The GPUs in the order in which they are listed."""
-        return () if isinstance(self._view, Unknown) else ordered(self._view.rows, self.selection)
+        return () if isinstance(self._view, Unknown) else listed(self._view.rows, self.selection)
 
     def on_focus(self) -> None:
         if self.selection.selected is None and self.gpus:
@@ -103,16 +101,11 @@ class GpuPane(Pane[GpusView]):
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column on the left or right."""
-        old = self.selection.sort
-        at = SORT_KEYS.index(old.column) + step if old is not None else step
-        key = SORT_KEYS[at % len(SORT_KEYS)]
-        is_number = any(column.key == key for column in COLUMNS)
-        self._select(replace(self.selection, sort=Sort(key, descending=is_number)))
+        self._select(replace(self.selection, sort=(self.selection.sort or BY_GPU).beside(SORTED_BY, step)))
 
     def action_reverse(self) -> None:
         """Turn the order round."""
-        old = self.selection.sort or Sort(SORT_KEYS[0], descending=False)
-        self._select(replace(self.selection, sort=replace(old, descending=not old.descending)))
+        self._select(replace(self.selection, sort=(self.selection.sort or BY_GPU).reversed))
 
     def action_pin(self) -> None:
         """Pin the selected GPU, or let the pinned one go."""

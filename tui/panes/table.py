@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -34,6 +33,19 @@ if TYPE_CHECKING:
 FRAME_S = 0.025
 """Rows that take longer than this to make are left for the next frame: keys are answered while a report decodes."""
 
+SORT_KEYS: Final = (
+    Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
+    Binding(
+        "greater_than_sign",
+        "sort(1)",
+        "sort",
+        key_display=">",
+        show=False,
+        tooltip="Sort by the column left or right",
+    ),
+    Binding("R", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+)
+"""Of whatever is sorted by its columns."""
 _NOTHING = Unknown("nothing has been read yet")
 _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
 
@@ -56,16 +68,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
         Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
         Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
-        Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
-        Binding(
-            "greater_than_sign",
-            "sort(1)",
-            "sort",
-            key_display=">",
-            show=False,
-            tooltip="Sort by the column left or right",
-        ),
-        Binding("R", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        *SORT_KEYS,
         Binding("enter", "choose", "details", tooltip="Details of the row"),
     ]
 
@@ -190,11 +193,9 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def action_sort(self, step: int) -> None:
         """Sort by the next shown column on the left or right."""
-        keys = [one.column.key for one in self._placed]
-        if not keys:
-            return
-        at = keys.index(self.sort.column) + step if self.sort and self.sort.column in keys else 0
-        self.sort_by(keys[at % len(keys)])
+        columns = [one.column for one in self._placed]
+        if columns:
+            self._sort_anew(Sort.by(columns[0]) if self.sort is None else self.sort.beside(columns, step))
 
     def sort_by(self, key: str) -> None:
         """Sort by a column, numbers from the largest; by the same column again, the other way round."""
@@ -203,16 +204,17 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
             return
         column = next((one.column for one in self._placed if one.column.key == key), None)
         if column is not None:
-            self.sort = Sort(key, descending=column.is_number)
-            self._arrange()
-            self.move_to(0)
+            self._sort_anew(Sort.by(column))
 
     def action_reverse(self) -> None:
         """Turn the order round."""
         if self.sort is not None:
-            self.sort = replace(self.sort, descending=not self.sort.descending)
-            self._arrange()
-            self.move_to(0)
+            self._sort_anew(self.sort.reversed)
+
+    def _sort_anew(self, sort: Sort) -> None:
+        self.sort = sort
+        self._arrange()
+        self.move_to(0)
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)

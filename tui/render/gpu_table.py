@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.gpus import Gauge, GpuRow
+from llmtop.analysis.tables import places_by
+from llmtop.analysis.views import Column
 from llmtop.model import Severity, TrackId, Unknown
 from llmtop.tui.render.lines import Part, line, pad, prose, spark
 from llmtop.tui.render.table import Sort
@@ -79,34 +81,32 @@ COLUMNS = (
     GpuColumn("temperature", "°C", 4, lambda row: row.temperature, "series6"),
 )
 """Left to right."""
-SORT_KEYS = ("gpu", *(column.key for column in COLUMNS))
+SORTED_BY = (Column("gpu", "GPU"), *(Column(one.key, one.title, "1") for one in COLUMNS))
+"""What the GPUs can be sorted by: their numbers, the first of all, and what is known of them."""
+BY_GPU = Sort.by(SORTED_BY[0])
 _KEPT = ("sm", "power", "dram", "tensor", "SM", "DRAM", "clock", "memory", "temperature", "POWER", "TENSOR", "CLOCK")
 """What gets room first: values in lower case, their graphs in upper case."""
 
 
-def ordered(rows: Sequence[GpuRow], selection: Selection) -> tuple[GpuRow, ...]:
-    """The GPUs as they are listed: pinned first, then in the order that was asked for; unknown values last."""
-    shown = list(rows)
-    column = next((one for one in COLUMNS if selection.sort and one.key == selection.sort.column), None)
-    if column is not None and selection.sort is not None:
-        known = [row for row in rows if _value(column, row) is not None]
-        known.sort(key=lambda row: _value(column, row) or 0.0, reverse=selection.sort.descending)
-        shown = known + [row for row in rows if row not in known]
-    elif selection.sort is not None and selection.sort.descending:
-        shown.reverse()
+def listed(rows: Sequence[GpuRow], selection: Selection) -> tuple[GpuRow, ...]:
+    """The GPUs in the order that any table would have, but the pinned one first."""
+    sort = selection.sort or BY_GPU
+    column = next((one for one in COLUMNS if one.key == sort.column), None)
+    cells = [i if column is None else _value(column, row) for i, row in enumerate(rows)]
+    shown = [rows[i] for i in places_by(cells, descending=sort.descending)]
     return tuple(sorted(shown, key=lambda row: row.track != selection.pinned))
 
 
 def draw_table(rows: Sequence[GpuRow], width: int, height: int, look: Look, selection: Selection) -> list[Strip]:
     """The header where there is room for it, a line for each GPU and MIG instance, then what is wrong with some."""
-    listed = [one for row in ordered(rows, selection) for one in (row, *row.instances)]
+    lines = [one for row in listed(rows, selection) for one in (row, *row.instances)]
     placed = _placed(width)
     head = [line(_titles(placed, selection.sort, look), width, look)] if height > 2 else []
-    shown, hidden = _visible(listed, height - len(head), selection.selected)
+    shown, hidden = _visible(lines, height - len(head), selection.selected)
     strips = [*head, *(_line(row, placed, width, look, selection) for row in shown)]
     if hidden:
         return [*strips, line([(f"{hidden} more: arrows move, z zooms", "dim")], width, look)][:height]
-    reasons = dict.fromkeys(str(row.why_no_activity) for row in listed if row.why_no_activity and not row.lost)
+    reasons = dict.fromkeys(str(row.why_no_activity) for row in lines if row.why_no_activity and not row.lost)
     strips += [strip for row in rows for text, role in _faults(row) for strip in prose(text, width, look, role)]
     return strips + [strip for reason in reasons for strip in prose(reason, width, look, "dim")]
 

@@ -37,6 +37,22 @@ class Sort:
     column: str
     descending: bool
 
+    @classmethod
+    def by(cls, column: Column) -> Sort:
+        """Numbers from the largest."""
+        return cls(column.key, descending=column.is_number)
+
+    @property
+    def reversed(self) -> Sort:
+        """The other way round."""
+        return Sort(self.column, not self.descending)
+
+    def beside(self, columns: Sequence[Column], step: int) -> Sort:
+        """By the column on the left or right of these, of which the last is beside the first."""
+        keys = [column.key for column in columns]
+        at = keys.index(self.column) + step if self.column in keys else 0
+        return Sort.by(columns[at % len(columns)])
+
 
 def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] = ()) -> tuple[Placed, ...]:
     """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others.
