@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.recorded import VIEWS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -115,6 +118,20 @@ def test_subjects_of_analysis_know_few_others() -> None:
     found = sorted(set(arrows(ANALYSIS)))
     assert ("rules", "kernels") in found
     assert len(found) <= MOST_ARROWS, "\n".join(" -> ".join(arrow) for arrow in found)
+
+
+def names_imported_by(path: Path) -> set[str]:
+    """All that a module imports by name, for types too."""
+    imports = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+    return {alias.name for node in imports for alias in node.names}
+
+
+def test_the_screens_of_views_know_none_of_them_by_name() -> None:
+    """They are made of the registries, and asked by the messages of `tui/panes/view.py`."""
+    views = {one.__name__ for one in (*VIEWS, *(live.kind for live in LIVE_VIEWS))}
+    assert "StacksPane" in names_imported_by(ROOT / "tests/tui/test_stall_flame.py") & views
+    for name in ("live_screen.py", "live_panes.py", "live_layout.py", "explore_screen.py"):
+        assert names_imported_by(ROOT / "tui/screens" / name) & views == set(), name
 
 
 def test_no_source_says_where_it_was_made() -> None:

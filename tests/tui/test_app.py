@@ -173,7 +173,7 @@ async def test_the_palette_has_what_every_key_does() -> None:
         assert commands[title].help == "key: f"
         await commands[title].callback()
         await pilot.pause()
-        flame = app.live.pane(StacksPane)
+        flame = app.live.panes.of_kind(StacksPane)
         assert (app.focused, flame.wanted.order) == (flame, Order.BY_STATE)
         assert not {"Maximize", "Screenshot", "Keys"} & commands.keys()
 

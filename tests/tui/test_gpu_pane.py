@@ -351,7 +351,7 @@ def test_a_share_of_the_gpus_time_is_shown() -> None:
 
 
 def gpu_order(app: LiveApp) -> list[str]:
-    return [row.label for row in app.live.pane(GpuPane).gpus]
+    return [row.label for row in app.live.panes.of_kind(GpuPane).gpus]
 
 
 async def test_eight_gpus_have_a_line_each() -> None:

@@ -30,7 +30,7 @@ def _still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lanes_of(app: LiveApp) -> LanesPane:
-    return app.live.pane(LanesPane)
+    return app.live.panes.of_kind(LanesPane)
 
 
 def axis_of(app: LiveApp) -> Axis:

@@ -206,7 +206,7 @@ async def test_what_is_held_is_one_moment_in_every_pane() -> None:
         await press(pilot, "space")
         session.now = replace(newest, end_ns=newest.end_ns + NS_PER_S // 2)
         app.live.refresh_trace()
-        assert app.live.pane(ServerPane)._trace is newest, "live it keeps its pace"
+        assert app.live.panes.of_kind(ServerPane)._trace is newest, "live it keeps its pace"
 
 
 async def test_arrows_scrub_back_and_escape_returns() -> None:
@@ -595,10 +595,10 @@ async def test_panes_of_one_pace_come_to_be_drawn_together(monkeypatch: pytest.M
     drawn: dict[type[Pane[Any]], list[int]] = {kind: [] for kind in kinds}
     async with running(app) as pilot:
         first = session_of(app).now.end_ns
-        app.live.pane(ThreadsPane)._stale = True
-        app.live.pane(ThreadsPane).show(replace(session_of(app).now, end_ns=first + NS_PER_S))
+        app.live.panes.of_kind(ThreadsPane)._stale = True
+        app.live.panes.of_kind(ThreadsPane).show(replace(session_of(app).now, end_ns=first + NS_PER_S))
         for kind in kinds:
-            pane = app.live.pane(kind)
+            pane = app.live.panes.of_kind(kind)
             view = pane.view
             note = partial(drawn[kind].append)
             monkeypatch.setattr(

@@ -145,7 +145,7 @@ async def test_a_fault_in_the_analysis_costs_only_the_pane(monkeypatch: pytest.M
         app.live.refresh_trace()
         await pilot.press("6", "z")
         await pilot.pause()
-        worker = app.live.pane(LanesPane)._worker
+        worker = app.live.panes.of_kind(LanesPane)._worker
         assert worker is not None
         while not worker.is_finished:
             await pilot.pause(0.01)

@@ -72,7 +72,7 @@ def app_of(pilot: Pilot[int]) -> LiveApp:
 
 
 def pane_of(pilot: Pilot[int]) -> StacksPane:
-    return app_of(pilot).live.pane(StacksPane)
+    return app_of(pilot).live.panes.of_kind(StacksPane)
 
 
 async def show(pilot: Pilot[int], trace: Trace) -> str:
@@ -238,7 +238,7 @@ async def test_keys_typed_in_one_go_reach_the_pane_they_are_for() -> None:
         for key in ("5", "z", "p"):
             app.post_message(events.Key(key, key))
         await pilot.pause()
-        assert app.live.pane(StacksPane).wanted.python
+        assert app.live.panes.of_kind(StacksPane).wanted.python
 
 
 async def test_without_probes_states_stand_alone_and_threads_that_sleep_take_a_line(pilot: Pilot[int]) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 
 from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpus_view
-from llmtop.model import TrackId, TrackKind, Unknown
+from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import SORT_KEYS
-from llmtop.tui.panes.view import Place
+from llmtop.tui.panes.view import GpuWanted, Place
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.gpu_table import BY_GPU, SORTED_BY, Selection, listed
 
@@ -45,13 +44,6 @@ class GpuPane(Pane[GpusView]):
         *SORT_KEYS,
         Binding("p", "pin", "pin", tooltip="Pin the GPU to the top, and into roofline and lanes"),
     ]
-
-    class Pinned(Message):
-        """A GPU was pinned (its track id), or none is any more."""
-
-        def __init__(self, gpu: TrackId | None) -> None:
-            super().__init__()
-            self.gpu = gpu
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -112,7 +104,7 @@ class GpuPane(Pane[GpusView]):
         chosen = self.selection.selected
         pinned = None if chosen == self.selection.pinned else chosen
         self._select(replace(self.selection, pinned=pinned))
-        self.post_message(self.Pinned(pinned))
+        self.post_message(GpuWanted(pinned))
 
     def _select(self, selection: Selection) -> None:
         self.selection = selection

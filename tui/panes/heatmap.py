@@ -103,4 +103,4 @@ class HeatmapPane(TimeAxisPane[Heatmap]):
         choices = [None, *self.source.choices(self._newest)]
         at = choices.index(self.choice) + step if self.choice in choices else 0
         self.open(self.source, choices[max(0, min(at, len(choices) - 1))])
-        self.show_at(self._newest, self.at_ns, self.window_ns)
+        self._follow(self._newest, has_moved=False, is_known=True)

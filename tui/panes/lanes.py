@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.worker import Worker, WorkerState
 
 from llmtop.analysis.pages.correlate import Correlations, correlations
@@ -21,7 +20,7 @@ from llmtop.analysis.views import Lanes
 from llmtop.model import TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS, look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
-from llmtop.tui.panes.view import Place
+from llmtop.tui.panes.view import EventWanted, Place
 from llmtop.tui.render.axis import nearest_mark
 from llmtop.tui.render.cpu_gpu import draw_cpu_gpu
 from llmtop.tui.render.lanes import MOST_ROWS, draw_lanes, lanes_axis
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.model import Trace
+    from llmtop.tui.panes.view import Moment
     from llmtop.tui.render.axis import Axis
     from llmtop.tui.render.look import Look
 
@@ -61,24 +61,17 @@ class LanesPane(TimeAxisPane[Lanes]):
         Binding("enter", "open_mark", "event", show=False, tooltip="The event of the mark that is named at the left"),
     ]
 
-    class MarkWanted(Message):
-        """Open the event that a mark stands for."""
-
-        def __init__(self, t_ns: int) -> None:
-            super().__init__()
-            self.t_ns = t_ns
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.gpu: TrackId | None = None
-        """A track; None for the first of the server's GPUs."""
+        """A track; for all else the first of the server's GPUs."""
         self._headline = ""
         self._thoughts = Thoughts()
         self._thought_s = 0.0
         self._worker: Worker[Thoughts] | None = None
 
-    def show_at(self, newest: Trace, at_ns: int | None, window_ns: int) -> None:
-        super().show_at(newest, at_ns, window_ns)
+    def show_moment(self, moment: Moment) -> None:
+        super().show_moment(moment)
         self._think()
 
     def on_resize(self) -> None:
@@ -86,7 +79,6 @@ class LanesPane(TimeAxisPane[Lanes]):
         self._think()
 
     def choose_gpu(self, gpu: TrackId | None) -> None:
-        """Show the lanes of another GPU (a track; None for the first) from the next trace on."""
         self.gpu = gpu
         self._stale = True
 
@@ -133,7 +125,7 @@ class LanesPane(TimeAxisPane[Lanes]):
             at_ns = self._view.end_ns if self.at_ns is None else self.at_ns
             mark = nearest_mark(self._view.marks, at_ns)
             if mark is not None:
-                self.post_message(self.MarkWanted(mark.t_ns))
+                self.post_message(EventWanted(mark.t_ns))
 
     # -- what takes longer than a frame ------------------------------------------------------------------------
 

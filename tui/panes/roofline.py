@@ -47,7 +47,6 @@ class RooflinePane(PagedPane[RooflineView]):
         return why_no_roofline(trace)
 
     def choose_gpu(self, gpu: TrackId | None) -> None:
-        """Show another GPU, or all of them, from the next trace on."""
         self.gpu = gpu
         self._stale = True
 

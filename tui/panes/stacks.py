@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 
 from llmtop import whats
 from llmtop.analysis.rules.scope import is_live
@@ -17,7 +16,7 @@ from llmtop.analysis.threads.stack_tree import stack_flame, why_no_stacks
 from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS
 from llmtop.tui.panes.lines import SearchedPane
-from llmtop.tui.panes.view import Place, with_a_server
+from llmtop.tui.panes.view import CollectionWanted, Place, with_a_server
 from llmtop.tui.render.flame import (
     FrameWords,
     Names,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.views import StackNode
-    from llmtop.model import What
     from llmtop.tui.render.look import Look
 
 _ORDERS = tuple(Order)
@@ -81,14 +79,6 @@ class StacksPane(SearchedPane[FlameView]):
         Binding("a", "resting", "all threads", tooltip="With the sleep of threads that wait for work, or without"),
         Binding("i", "detail", "detail", show=False, tooltip="Every frame and line; or only what tells"),
     ]
-
-    class Asked(Message):
-        """Something is to be collected that is not collected unasked, or not any more."""
-
-        def __init__(self, what: What, is_wanted: bool) -> None:
-            super().__init__()
-            self.what = what
-            self.is_wanted = is_wanted
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -230,7 +220,7 @@ class StacksPane(SearchedPane[FlameView]):
     def action_python(self) -> None:
         """Have interpreters looked at and show what they do; or neither."""
         self._want(replace(self.wanted, python=not self.wanted.python))
-        self.post_message(self.Asked(whats.PYTHON_FRAMES, self.wanted.python))
+        self.post_message(CollectionWanted(whats.PYTHON_FRAMES, self.wanted.python))
 
     def action_baseline(self) -> None:
         """Compare what comes with what is shown now; or end that."""

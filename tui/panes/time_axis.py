@@ -6,17 +6,18 @@ import time
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S
 from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.view import MomentWanted, WindowWanted
 from llmtop.tui.render.look import Look
 
 if TYPE_CHECKING:
     from textual import events
 
     from llmtop.model import Trace
+    from llmtop.tui.panes.view import Moment
     from llmtop.tui.render.axis import Axis
 
 V = TypeVar("V")
@@ -45,24 +46,6 @@ class TimeAxisPane(Pane[V]):
         Binding("minus", "widen(1)", "wider", key_display="-", show=False, tooltip="A longer stretch of time"),
     ]
 
-    class Went(Message):
-        """The cursor is at another moment (None: now)."""
-
-        def __init__(self, t_ns: int | None) -> None:
-            super().__init__()
-            self.t_ns = t_ns
-
-        def can_replace(self, message: Message) -> bool:
-            """Of several steps only the last matters to the other panes."""
-            return isinstance(message, TimeAxisPane.Went)
-
-    class Widened(Message):
-        """Another stretch of time is to be shown, in every pane with an axis."""
-
-        def __init__(self, window_ns: int) -> None:
-            super().__init__()
-            self.window_ns = window_ns
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.at_ns: int | None = None
@@ -73,12 +56,11 @@ class TimeAxisPane(Pane[V]):
         """Where time stands in a drawing of this width; None where there is no drawing."""
         raise NotImplementedError
 
-    def show_at(self, newest: Trace, at_ns: int | None, window_ns: int) -> None:
-        """Take the newest trace, the moment that the other panes show, and how much time to draw."""
-        is_known, has_moved = newest is self._newest, at_ns != self.at_ns
-        self._stale |= window_ns != self.window_ns
-        self.at_ns, self.window_ns, self._newest = at_ns, window_ns, newest
-        self._follow(newest, has_moved=has_moved, is_known=is_known)
+    def show_moment(self, moment: Moment) -> None:
+        is_known, has_moved = moment.newest is self._newest, moment.at_ns != self.at_ns
+        self._stale |= moment.window_ns != self.window_ns
+        self.at_ns, self.window_ns, self._newest = moment.at_ns, moment.window_ns, moment.newest
+        self._follow(moment.newest, has_moved=has_moved, is_known=is_known)
 
     def _follow(self, newest: Trace, *, has_moved: bool, is_known: bool) -> None:
         """Draw the stretch of time that the cursor is in; or the cursor alone, where that stretch may stay."""
@@ -130,7 +112,7 @@ class TimeAxisPane(Pane[V]):
         is_past = t_ns is not None and t_ns < newest.end_ns
         self.at_ns = max(newest.start_ns, t_ns) if is_past and t_ns is not None else None
         self._follow(newest, has_moved=True, is_known=True)
-        self.post_message(self.Went(self.at_ns))
+        self.post_message(MomentWanted(self.at_ns))
 
     # -- how much time -----------------------------------------------------------------------------------------
 
@@ -141,7 +123,7 @@ class TimeAxisPane(Pane[V]):
         recorded = self._newest.end_ns - self._newest.start_ns
         widest = next((i for i, window in enumerate(WINDOWS_NS) if window >= recorded), len(WINDOWS_NS) - 1)
         at = WINDOWS_NS.index(self.window_ns) + step
-        self.post_message(self.Widened(WINDOWS_NS[max(0, min(at, widest))]))
+        self.post_message(WindowWanted(WINDOWS_NS[max(0, min(at, widest))]))
 
     def said_window(self, look: Look) -> str:
         """What stands in the border: how much time is shown, and where the cursor is."""

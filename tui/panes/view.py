@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
+from textual.message import Message
+
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
 from llmtop.tui.textual_private import leave_out_keys
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
-    from llmtop.model import Target, Trace
+    from llmtop.model import Target, Trace, TrackId, What
     from llmtop.servers.launch import Launched
     from llmtop.tui.panes.heatmap import HeatSource
     from llmtop.tui.render.look import Look
@@ -49,6 +51,69 @@ class Context:
 
 
 RECORDED = Context(is_still=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a screen of a running server shows.
+
+    Attributes:
+        newest: What is known now, or when the picture was held.
+        shown: The same as it stood at the moment.
+        at_ns: The moment; None for the newest.
+        window_ns: How much time views with an axis draw.
+    """
+
+    newest: Trace
+    shown: Trace
+    at_ns: int | None
+    window_ns: int
+
+
+class MomentWanted(Message):
+    """Show another moment in all views (None: now)."""
+
+    def __init__(self, t_ns: int | None) -> None:
+        super().__init__()
+        self.t_ns = t_ns
+
+    def can_replace(self, message: Message) -> bool:
+        """Of several steps only the last matters to the other views."""
+        return isinstance(message, MomentWanted)
+
+
+class WindowWanted(Message):
+    """Show another stretch of time in every view with an axis."""
+
+    def __init__(self, window_ns: int) -> None:
+        super().__init__()
+        self.window_ns = window_ns
+
+
+class EventWanted(Message):
+    """Open the event that was at a moment."""
+
+    def __init__(self, t_ns: int) -> None:
+        super().__init__()
+        self.t_ns = t_ns
+
+
+class GpuWanted(Message):
+    """Show this GPU (a track's id) in every view of one GPU; None lets each choose."""
+
+    def __init__(self, gpu: TrackId | None) -> None:
+        super().__init__()
+        self.gpu = gpu
+
+
+class CollectionWanted(Message):
+    """Collect something that is not collected unasked, or no longer."""
+
+    def __init__(self, what: What, is_wanted: bool) -> None:
+        super().__init__()
+        self.what = what
+        self.is_wanted = is_wanted
+
 
 Suits: TypeAlias = "Callable[[Context], bool]"
 
@@ -151,6 +216,13 @@ class View(FaultBorder, Generic[V]):
     def show(self, trace: Trace) -> None:
         """Take a trace."""
         raise NotImplementedError
+
+    def show_moment(self, moment: Moment) -> None:
+        """Take what the screen shows; a view with a time axis also what came after."""
+        self.show(moment.shown)
+
+    def choose_gpu(self, gpu: TrackId | None) -> None:
+        """Be of this GPU from the next trace on; views of one GPU heed it."""
 
     @property
     def heading(self) -> str:

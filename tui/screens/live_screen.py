@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from llmtop.analysis.pages.roofline import ALL_GPUS
-from llmtop.analysis.series.readings import target_gpus
 from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
-from llmtop.model import TrackId, Unknown
+from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import Beat, Pane, look_of
@@ -21,15 +19,21 @@ from llmtop.tui.panes.findings import FindingsLine
 from llmtop.tui.panes.folded import FoldedLine
 from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
-from llmtop.tui.panes.lanes import LanesPane
 from llmtop.tui.panes.lines import SearchedPane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.report import ListPane
-from llmtop.tui.panes.roofline import RooflinePane
-from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.table import TablePane
-from llmtop.tui.panes.time_axis import TimeAxisPane
-from llmtop.tui.panes.view import LAST_DIGIT, NO_ROWS, Context, View
+from llmtop.tui.panes.view import (
+    LAST_DIGIT,
+    NO_ROWS,
+    CollectionWanted,
+    Context,
+    EventWanted,
+    GpuWanted,
+    MomentWanted,
+    View,
+    WindowWanted,
+)
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_layout import (
@@ -39,13 +43,13 @@ from llmtop.tui.screens.live_layout import (
     folded_places,
     form_of,
     gpu_lines,
-    places_of_use,
     shown_panes,
 )
+from llmtop.tui.screens.live_panes import LivePanes
 from llmtop.tui.screens.live_time import TimeCursor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from textual import events
     from textual.app import ComposeResult
@@ -55,11 +59,8 @@ if TYPE_CHECKING:
     from llmtop.model import Issue, Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
-    from llmtop.tui.panes.gpu import GpuPane
     from llmtop.tui.panes.view import Place
     from llmtop.tui.render.lines import Part
-
-P = TypeVar("P", bound="View[Any]")
 
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
@@ -93,18 +94,13 @@ class LiveScreen(FullScreen):
     def __init__(self, session: Session, target: Target | None, launched: Launched | None = None) -> None:
         super().__init__()
         self.session = session
-        self.watched = Context(target, launched)
-        self.header = HeaderLine().within(self.watched)
+        self.panes = LivePanes(Context(target, launched))
+        self.header = HeaderLine().within(self.panes.watched)
         self.findings = FindingsLine(id="findings")
-        self.table: ListPane[Any] = ListPane(id="table").within(self.watched)
+        self.table: ListPane[Any] = ListPane(id="table").within(self.panes.watched)
         self.events = EventsPane()
         self.heatmap = HeatmapPane()
-        existing = [view for view in LIVE_VIEWS if view.place.exists(self.watched)]
-        made = {place.number: kind(id=name).within(self.watched) for name, kind, place in existing}
-        self.panes: dict[int, View[Any]] = dict(sorted(made.items()))
-        self.places = {view.place.number: view.place for view in LIVE_VIEWS}
-        needing = (pane for number, pane in self.panes.items() if self.places[number].needs_gpu)
-        self.folded = FoldedLine([pane.heading for pane in needing])
+        self.folded = FoldedLine(self.panes.names_of_gpu_panes())
         self.beat = Beat()
         self._parts: tuple[View[Any], ...] = (
             self.header,
@@ -121,8 +117,6 @@ class LiveScreen(FullScreen):
         self.where = Focus()
         self._shown: Trace | None = None
         self._latest: Trace | None = None
-        self._of_use: frozenset[int] = frozenset()
-        self._had: frozenset[int] = frozenset()
         self._gpus = 0
 
     def compose(self) -> ComposeResult:
@@ -131,25 +125,17 @@ class LiveScreen(FullScreen):
         yield self.folded
         with Container(id="body"):
             with Container(id="top"):
-                yield from self._standing_in("top")
+                yield from self.panes.standing_in("top")
                 with Container(id="right"):
-                    yield from self._standing_in("right")
+                    yield from self.panes.standing_in("right")
             with Container(id="middle"):
-                yield from self._standing_in("middle")
-            yield from self._standing_in("body")
+                yield from self.panes.standing_in("middle")
+            yield from self.panes.standing_in("body")
             yield self.table
             yield self.heatmap
             yield self.events
         yield self.findings
         yield KeyBar(id="keys")
-
-    def _standing_in(self, container: str) -> Iterator[View[Any]]:
-        places = (place for place in self.places.values() if place.container == container)
-        return (self.panes[place.number] for place in places if place.number in self.panes)
-
-    def pane(self, kind: type[P]) -> P:
-        """The pane of a kind."""
-        return next(pane for pane in self.panes.values() if isinstance(pane, kind))
 
     def on_mount(self) -> None:
         self._arrange()
@@ -186,10 +172,9 @@ class LiveScreen(FullScreen):
     def _follow(self) -> None:
         """Show the server that the session watches by now: another one after a restart."""
         target = self.session.target
-        if target is not None and target is not self.watched.target:
-            self.watched = replace(self.watched, target=target)
-            for pane in (self.header, *self.panes.values()):
-                pane.within(self.watched)
+        if target is not None and target is not self.panes.watched.target:
+            self.panes.follow(target)
+            self.header.within(self.panes.watched)
 
     def _newest(self) -> Trace:
         return self.time.newest(self.session.trace())
@@ -197,19 +182,17 @@ class LiveScreen(FullScreen):
     def _show_moment(self, newest: Trace) -> None:
         """Give all parts of the screen the same moment; those with a time axis also what came after."""
         self._latest = newest
-        trace = self._shown = self.time.shown(newest)
+        moment = self.time.moment(newest)
+        self._shown = moment.shown
         self.beat.is_still = self.time.is_held or self.time.at_ns is not None
         with self.border():
-            self._gpus = gpu_lines(trace)
-            if self.is_mounted and self._find_of_use() != self._of_use:
+            self._gpus = gpu_lines(moment.shown)
+            if self.is_mounted and self.panes.find_places(self._room, self._shown):
                 self._arrange()
             self._tell_style(self._room)
         for pane in self._parts:
             with pane.border():
-                if isinstance(pane, TimeAxisPane):
-                    pane.show_at(newest, self.time.at_ns, self.time.window_ns)
-                else:
-                    pane.show(trace)
+                pane.show_moment(moment)
         self._fill_rows()
         with self.header.border():
             self.header.say(*self._state(newest))
@@ -217,7 +200,7 @@ class LiveScreen(FullScreen):
     def _state(self, newest: Trace) -> Part:
         """Which moment is shown; of now, whether the server lives."""
         past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
-        launched = self.watched.launched
+        launched = self.panes.watched.launched
         code = launched.poll() if launched is not None else None
         if said := self.time.said(newest, past):
             return said, "selected"
@@ -238,7 +221,7 @@ class LiveScreen(FullScreen):
 
     @property
     def _place(self) -> Place:
-        return self.places[self.where.number]
+        return self.panes.places[self.where.number]
 
     def _rows(self) -> TableView | Unknown:
         """The rows that the pane in focus opens into; an empty table would hide why there are none."""
@@ -267,27 +250,22 @@ class LiveScreen(FullScreen):
     def _room(self) -> Room:
         return Room(self.size.width, self.size.height, self._gpus)
 
-    def _find_of_use(self) -> frozenset[int]:
-        found = places_of_use(self.watched, self._room, self._shown, self._had)
-        self._had |= found
-        return found
-
     def _arrange(self) -> None:
         """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
         room, place = self._room, self._place
-        self._of_use = self._find_of_use()
-        if self.where.is_lent and self.where.number in self._of_use:  # there is a place for it now
+        self.panes.find_places(room, self._shown)
+        if self.where.is_lent and self.where.number in self.panes.of_use:  # there is a place for it now
             self.where = replace(self.where, is_zoomed=False, is_lent=False)
         has_table = self.where.is_zoomed and not self.where.is_log_open and self._has_rows
         form = form_of(self.where, has_table=has_table)
         is_free = form is Form.PANES and not self.where.is_zoomed
-        if is_free and self.where.number not in self._of_use:  # its pane has been folded away
-            self.where = replace(self.where, number=min(self._of_use))
+        if is_free and self.where.number not in self.panes.of_use:  # its pane has been folded away
+            self.where = replace(self.where, number=min(self.panes.of_use))
             self.call_later(lambda: self.set_focus(self._wanting_keys()))
-        folded = folded_places(self.watched, self._shown)
+        folded = folded_places(self.panes.watched, self._shown)
         self.folded.display = is_free and not room.is_small and bool(folded)
         self.set_class(bool(folded), "-no-gpu")
-        shown = shown_panes(self.where, form, self._of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
+        shown = shown_panes(self.where, form, self.panes.of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
         self._tell_style(room)
         self.set_class(form is Form.TABLE and place.keeps_pane, "-rows-below")
         for number, pane in self.panes.items():
@@ -312,15 +290,13 @@ class LiveScreen(FullScreen):
         """Focus a pane; where one is alone on the screen, it takes that one's place."""
         if number in self.panes:
             was_zoomed = self.where.is_zoomed and not self.where.is_lent
-            is_lent = not was_zoomed and number not in self._of_use
+            is_lent = not was_zoomed and number not in self.panes.of_use
             self._go(Focus(number, is_zoomed=was_zoomed or is_lent, is_lent=is_lent))
 
     def action_step_pane(self, step: int) -> None:
         """The pane after or before the one in focus, also where only one is shown at a time."""
         is_alone = self.where.is_zoomed or self._room.is_small
-        order = [number for number in self.places if number in (self.panes if is_alone else self._of_use)]
-        at = order.index(self.where.number) if self.where.number in order else -step
-        self.action_pane(order[(at + step) % len(order)])
+        self.action_pane(self.panes.beside(self.where.number, step, is_alone=is_alone))
 
     def action_zoom(self) -> None:
         """Give the focused pane the whole screen, or take it back."""
@@ -328,8 +304,8 @@ class LiveScreen(FullScreen):
             self.where = replace(self.where, is_lent=False)
             return
         number = self.where.number
-        if self.where.is_zoomed and number not in self._of_use:
-            number = min(self._of_use)
+        if self.where.is_zoomed and number not in self.panes.of_use:
+            number = min(self.panes.of_use)
         self._go(Focus(number, is_zoomed=not self.where.is_zoomed))
 
     def action_heatmap(self) -> None:
@@ -369,19 +345,19 @@ class LiveScreen(FullScreen):
         is_table = self.table.display and not self._place.keeps_pane
         return (self.table if is_table else self.panes[self.where.number]).wanting_keys
 
-    def on_time_axis_pane_went(self, message: TimeAxisPane.Went) -> None:
+    def on_moment_wanted(self, message: MomentWanted) -> None:
         """The cursor of a pane with a time axis has moved: the other panes jump there."""
         if self._latest is not None:
             self.time.go_to(message.t_ns, self._latest)
             self._show_moment(self._latest)
 
-    def on_time_axis_pane_widened(self, message: TimeAxisPane.Widened) -> None:
+    def on_window_wanted(self, message: WindowWanted) -> None:
         """Show as much time in every pane that has an axis."""
         self.time.window_ns = message.window_ns
         if self._latest is not None:
             self._show_moment(self._latest)
 
-    def on_lanes_pane_mark_wanted(self, message: LanesPane.MarkWanted) -> None:
+    def on_event_wanted(self, message: EventWanted) -> None:
         """Open the event log on the event of a mark."""
         self.action_events()
         self.events.go_to(message.t_ns)
@@ -425,26 +401,17 @@ class LiveScreen(FullScreen):
         return super().check_action(action, parameters)
 
     def action_next_gpu(self) -> None:
-        """Show the next GPU in the roofline and the lanes; after the last one the roofline is of all together."""
-        if self._shown is None:
-            return
-        stops = [track.id for track in target_gpus(self._shown, self.watched.target)]
-        stops += [ALL_GPUS] if len(stops) > 1 else []
-        if stops:
-            current = self.pane(RooflinePane).gpu
-            at = stops.index(current) if current in stops else 0
-            self._show_gpu(stops[(at + 1) % len(stops)])
+        """Show the next GPU in the panes of one; after the last one those that can show all together."""
+        if self._shown is not None:
+            self.panes.choose_next_gpu(self._shown)
+            self.refresh_trace()
 
-    def on_gpu_pane_pinned(self, message: GpuPane.Pinned) -> None:
-        """The pinned GPU is the one that the roofline and the lanes are of."""
-        self._show_gpu(message.gpu)
-
-    def _show_gpu(self, gpu: TrackId | None) -> None:
-        self.pane(RooflinePane).choose_gpu(gpu)
-        self.pane(LanesPane).choose_gpu(None if gpu == ALL_GPUS else gpu)
+    def on_gpu_wanted(self, message: GpuWanted) -> None:
+        """The pinned GPU is the one that panes of one GPU are of."""
+        self.panes.choose_gpu(message.gpu)
         self.refresh_trace()
 
-    def on_stacks_pane_asked(self, message: StacksPane.Asked) -> None:
+    def on_collection_wanted(self, message: CollectionWanted) -> None:
         """Have collectors take, or leave, what is taken on demand only."""
         self.session.ask(message.what, message.is_wanted)
 

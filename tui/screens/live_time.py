@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.series.readings import as_of
 from llmtop.model import NS_PER_S
 from llmtop.tui.panes.time_axis import WINDOWS_NS
+from llmtop.tui.panes.view import Moment
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -40,6 +41,10 @@ class TimeCursor:
             return newest
         self.at_ns = max(self.at_ns, newest.start_ns)
         return as_of(newest, self.at_ns)
+
+    def moment(self, newest: Trace) -> Moment:
+        """What the panes are to show."""
+        return Moment(newest, self.shown(newest), self.at_ns, self.window_ns)
 
     def go_to(self, t_ns: int | None, newest: Trace) -> None:
         """Stand at a moment, within what is recorded; None, and all that is not past, is now."""
