@@ -46,7 +46,7 @@ class Parser(Protocol):
     """What every whole file of it has: the sample tests ask for that and nothing else."""
 
     def sniff(self, head: bytes, path: Path) -> bool:
-        """Whether this is such a file, judged by its first `HEAD_BYTES`."""
+        """Whether this is such a file, judged by its first `HEAD_BYTES`; a folder has none, and its files tell."""
         ...
 
     def parse(self, path: Path) -> Trace:

@@ -28,7 +28,7 @@ from llmtop.model import (
     Trace,
     Unknown,
 )
-from llmtop.parsers import nsys_report
+from llmtop.parsers import nsys_directory, nsys_report
 from llmtop.parsers.base import Content
 from llmtop.parsers.lazy import LazyMapping, LazySequence
 from llmtop.parsers.nsys_export import (
@@ -96,13 +96,13 @@ class NsysSqliteParser:
     name = "nsys-sqlite"
     priority = 30
     title = "Nsight Systems captures"
-    written_by = "`nsys export --type sqlite`; `nsys profile`, where an nsys is there that reads them"
+    written_by = "`nsys export` (sqlite, arrowdir, parquetdir); `nsys profile`, where an nsys is there that reads them"
     extensions: tuple[str, ...] = (".sqlite", ".nsys-rep", ".qdrep")
     holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.GPU, Content.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:
-        """A report, or any SQLite database: whether that is an export is known only when it is open."""
-        return head.startswith((MAGIC, nsys_report.MAGIC))
+        """A report, a folder of tables, or any SQLite database: whether it is an export is known when it is open."""
+        return head.startswith((MAGIC, nsys_report.MAGIC)) or (not head and nsys_directory.is_export(path))
 
     def parse(self, path: Path) -> Trace:
         """Read kernels, launches, copies, graphs and NVTX ranges.
@@ -110,6 +110,8 @@ class NsysSqliteParser:
         Raises:
             FileError: It is truncated, corrupted, or a database of something else.
         """
+        if path.is_dir():
+            return _parsed(path)
         with path.open("rb") as file:
             is_report = file.read(len(nsys_report.MAGIC)) == nsys_report.MAGIC
         return _of_report(path) if is_report else _parsed(path)
@@ -134,14 +136,23 @@ def _exported(trace: Trace, report: Path, export: Path) -> Trace:
     return replace(trace, origin=replace(trace.origin, path=str(report), facts=facts))
 
 
+def open_export(path: Path) -> Export:
+    """A database, or a folder of tables."""
+    if not path.is_dir():
+        return Export(path)
+    return nsys_directory.DirectoryExport(path)
+
+
 def _parsed(path: Path) -> Trace:
-    _check_length(path)
+    if not path.is_dir():
+        _check_length(path)
     try:
         # SQLite works without the interpreter's lock: kernels and all else are read side by side.
         others = aside(partial(_read_spans, path))
-        return _read(Export(path), path, others)
+        return _read(open_export(path), path, others)
     except DAMAGE as error:
-        raise FileError(f"{path} is a damaged SQLite database ({clean(str(error))}); {_EXPORT_AGAIN}") from error
+        what = "folder of tables" if path.is_dir() else "SQLite database"
+        raise FileError(f"{path} is a damaged {what} ({clean(str(error))}); {_EXPORT_AGAIN}") from error
 
 
 PARSER: Final[Parser] = NsysSqliteParser()
@@ -162,7 +173,7 @@ def _check_length(path: Path) -> None:
 
 def _read_spans(path: Path) -> tuple[Mapping[str, SpanTable], Capture]:
     """All that analysis goes through but kernels: spans by kind, where there are any."""
-    export = Export(path)
+    export = open_export(path)
     capture = Capture(export, Devices(export), [])
     return {kind: table for kind, table in _early_spans(capture) if len(table)}, capture
 

@@ -7,20 +7,23 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
 from llmtop.parsers.lazy import GrowingTracks
 from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from llmtop.parsers.sqlite_pages import Integers
 
 _BATCH = 200_000
 """Rows that are in memory as text at once: some 20 MB of a table of kernels."""
@@ -43,8 +46,12 @@ class Export:
         file = path.open("rb")
         weakref.finalize(self, _close, connection, file)
         self.path = Path(f"/proc/self/fd/{file.fileno()}")
-        self.execute = connection.execute
-        self.tables = frozenset(name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self._read_from(connection.execute, frozenset(name for (name,) in tables))
+
+    def _read_from(self, execute: Callable[..., sqlite3.Cursor], tables: frozenset[str]) -> None:
+        self.execute = execute
+        self.tables = tables
         self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
         self.distinct: Callable[[str, str], frozenset[int]] = lru_cache(self._distinct)
         """The integers of a column of a table."""
@@ -54,9 +61,19 @@ class Export:
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(row[1] for row in self.execute(f'PRAGMA table_info("{table}")'))
 
-    def last_row(self, table: str) -> int:
-        """The highest row id, which is at once to be had; 0 of an empty table."""
-        return int(self.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0)
+    def is_bulk(self, table: str) -> bool:
+        """Whether it pays to read its columns without SQLite: by the highest row id, which is at once to be had."""
+        return is_long(int(self.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0))
+
+    def integers(self, table: str, wanted: Collection[str]) -> Iterator[Mapping[str, Integers]]:
+        """Columns of a table by their names, part after part, read without SQLite.
+
+        Raises:
+            UnfitError: Only SQLite can read them.
+        """
+        from llmtop.parsers.nsys_pages import columns_of_pages
+
+        return columns_of_pages(self, table, wanted)
 
     def _any_row(self, table: str) -> bool:
         try:
@@ -98,7 +115,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     """Open it so that SQLite creates no lock, journal or temporary file beside it."""
     name = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(name, uri=True, check_same_thread=False)
-    connection.text_factory = _text
+    connection.text_factory = text_of
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
@@ -108,7 +125,7 @@ def _close(connection: sqlite3.Connection, file: BinaryIO) -> None:
     file.close()
 
 
-def _text(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
     """Exports hold text that is not UTF-8 (a protobuf message, a name cut in the middle of a character)."""
     return clean(raw.decode("utf-8", "replace"))
 
@@ -376,7 +393,7 @@ def read_parts(export: Export, table: str, keys: Keys, parts: Sequence[Condition
     Whole exports are read as they are. Only where that meets a value of another type, or an end before its start,
     is the table read again with every value checked.
     """
-    read = _from_pages(export, table, keys, parts) if is_long(export.last_row(table)) else None
+    read = _from_pages(export, table, keys, parts) if export.is_bulk(table) else None
     rows = [_usable(columns) for columns in read] if read else [None] * len(parts)
     return [own or _read_by_sqlite(export, table, keys, part) for part, own in zip(parts, rows, strict=True)]
 

@@ -49,18 +49,28 @@ def read_pages(export: Export, table: str, keys: Keys, parts: Sequence[Condition
 
 def _read(export: Export, table: str, keys: Keys, parts: Sequence[Condition]) -> Iterator[PageColumns]:
     """The columns that all these expressions need, some thousand rows at once."""
-    query = f'SELECT name, type, pk, hidden FROM pragma_table_xinfo("{table}")'
-    columns = {name: (at, *facts) for at, (name, *facts) in enumerate(export.execute(query))}
     noted = SqlColumns(export.columns(table), checked=False)
     keys(noted), [part(noted) for part in parts]
-    wanted = sorted(noted.asked | {begins(noted.names), ends(noted.names)}, key=lambda name: columns[name][0])
+    for read in export.integers(table, noted.asked | {begins(noted.names), ends(noted.names)}):
+        yield PageColumns(noted.names, read)
+
+
+def columns_of_pages(export: Export, table: str, names: Collection[str]) -> Iterator[Mapping[str, Integers]]:
+    """Columns of integers from the pages of a database.
+
+    Raises:
+        UnfitError: Only SQLite can read them.
+    """
+    query = f'SELECT name, type, pk, hidden FROM pragma_table_xinfo("{table}")'
+    columns = {name: (at, *facts) for at, (name, *facts) in enumerate(export.execute(query))}
+    wanted = sorted(names, key=lambda name: columns[name][0])
     if any(is_key or is_hidden for _, _, is_key, is_hidden in columns.values()):
         raise UnfitError("a column that records do not have")
     if not all("INT" in columns[name][1].upper() for name in wanted):  # the affinity of what is declared otherwise
         raise UnfitError("a column that SQLite converts as it reads it")
     (root,) = export.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     for read in integer_columns(export.path, root, len(columns), [columns[name][0] for name in wanted]):
-        yield PageColumns(noted.names, dict(zip(wanted, read, strict=True)))
+        yield dict(zip(wanted, read, strict=True))
 
 
 def _add(columns: Sequence[array[int]], expressions: Sequence[Any], condition: Any, rows: int) -> None:

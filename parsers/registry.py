@@ -77,6 +77,10 @@ def load(path: Path) -> Trace:
 
 def _load(path: Path) -> Trace:
     """Read a report, unpacked where it is compressed; messages name the file as it was given."""
+    if _is_folder(path):
+        for parser in PARSERS:
+            if parser.sniff(b"", path):
+                return parser.parse(path)
     head = read_head(path)
     with ExitStack() as stack:
         plain = path
@@ -87,6 +91,13 @@ def _load(path: Path) -> Trace:
             return parser_for(head, plain).parse(plain)
         except FileError as error:
             raise _named(error, plain, path) from error
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False  # why it cannot be looked at is said by who opens it
 
 
 def _refuse_unknown(path: Path, head: bytes, plain: Path) -> None:

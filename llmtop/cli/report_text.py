@@ -68,7 +68,7 @@ _SPANS = {
     "kernel": "kernel",
     "sample": "CPU sample",
     "region": "library call",
-    "captured": "kernel captured in a graph",
+    "captured": "captured kernel",
 }
 """What to call spans of each kind."""
 _STATES = frozenset({"off-cpu", "overhead"})
