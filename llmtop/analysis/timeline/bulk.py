@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -126,7 +125,8 @@ def _count(sums: IdleSums, gaps: _Gaps) -> None:
 def _add_whole(sums: IdleSums, gaps: _Gaps, label: Label) -> None:
     """Add gaps that have one cause."""
     if sums.recorder is not None:
-        sums.recorder.add_all(repeat(label, len(gaps.since)), gaps.since.tolist(), gaps.until.tolist())
+        numbers = np.full(len(gaps.since), sums.recorder.number(label))
+        sums.recorder.add_columns(gaps.since.tobytes(), gaps.until.tobytes(), numbers.tobytes())
     for is_short in (False, True):
         lengths = gaps.length[(gaps.length <= LAUNCH_GAP_NS) == is_short]
         if len(lengths):
@@ -252,8 +252,8 @@ def _add_parts(sums: IdleSums, gaps: _Gaps, thread: _ThreadColumns) -> None:
     pieces = _together([told, _waiting(gaps, asked, thread.numbers)])
     labels = list(thread.numbers)
     if sums.recorder is not None:
-        names = map(labels.__getitem__, pieces.labels.tolist())
-        sums.recorder.add_all(names, pieces.starts.tolist(), pieces.ends.tolist())
+        numbers = np.array([sums.recorder.number(label) for label in labels])[pieces.labels]
+        sums.recorder.add_columns(pieces.starts.tobytes(), pieces.ends.tobytes(), numbers.tobytes())
     places = [(_flags(code), label) for code in range(4 * len(_DRAINED)) for label in labels]
     keys = flags[pieces.gaps] * len(labels) + pieces.labels
     in_gap, ns, _, _ = _summed(keys * len(asked) + pieces.gaps, pieces.ends - pieces.starts)

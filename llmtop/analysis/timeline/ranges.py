@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, compress
+from operator import and_, xor
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -112,21 +113,26 @@ class Demands:
         }
 
     def _add(self, columns: Sequence[array[int]], works: SpanTable, calls: Sequence[SpanTable]) -> None:
-        """Add the works of one kind that some call asked for."""
+        """Add the works of one kind that some call asked for; whole columns at a time, as there are millions."""
         gpus = [self._gpus.index(ids.gpu_of(track)) for track in works.tracks]
-        threads = [[self.threads.index(track) for track in table.tracks] for table in calls]
-        is_kernel = int(works.kind == "kernel")
-        found = [rows_by_key(table.correlation, works.correlation) for table in calls]
-        for i, places in enumerate(zip(*found, strict=True)):
-            kind = next((kind for kind, row in enumerate(places) if row >= 0), None)
-            if kind is None:
-                continue
-            table, row = calls[kind], places[kind]
-            moved = works.amount[i] if works.kind == "memcpy" else 0.0
-            thread, gpu = threads[kind][table.track_id[row]], gpus[works.track_id[i]]
-            values = table.start_ns[row], thread, gpu, works.end_ns[i], is_kernel, int(moved) if moved == moved else 0
-            for column, value in zip(columns, values, strict=True):
-                column.append(value)
+        left = bytearray(b"\1") * len(works)
+        for table in calls:
+            rows = rows_by_key(table.correlation, works.correlation)
+            is_of_it = bytes(map(and_, map((-1).__lt__, rows), left))
+            left = bytearray(map(xor, left, is_of_it))
+            rows = array("q", compress(rows, is_of_it))
+            threads = [self.threads.index(track) for track in table.tracks]
+            kernels, moved = _kernels_and_bytes(works)
+            made = (
+                map(table.start_ns.__getitem__, rows),
+                map(threads.__getitem__, map(table.track_id.__getitem__, rows)),
+                map(gpus.__getitem__, compress(works.track_id, is_of_it)),
+                compress(works.end_ns, is_of_it),
+                compress(kernels, is_of_it),
+                compress(moved, is_of_it),
+            )
+            for column, values in zip(columns, made, strict=True):
+                column.extend(values)
 
     def of(self, thread: TrackId, marking: Collection[TrackId]) -> Demand:
         """What a thread asked for, and those threads of its process that mark no ranges themselves.
@@ -167,20 +173,26 @@ def begun_on(trace: Trace, owner: TrackId) -> Demand:
     A launch counts where its first work began.
     """
     columns = [array("q") for _ in range(5)]
-    for kind in GPU_WORK:
-        if (table := trace.spans.get(kind)) is not None:
-            for i, track in enumerate(table.track_id):
-                if owner in (table.tracks[track], ids.gpu_of(table.tracks[track])):
-                    moved = table.amount[i] if kind == "memcpy" else 0.0
-                    known = int(moved) if moved == moved else 0
-                    row = table.start_ns[i], table.end_ns[i], int(kind == "kernel"), known, table.correlation[i]
-                    for column, value in zip(columns, row, strict=True):
-                        column.append(value)
+    for table in (trace.spans[kind] for kind in GPU_WORK if kind in trace.spans):
+        is_of_it = [owner in (track, ids.gpu_of(track)) for track in table.tracks]
+        chosen = bytes(map(is_of_it.__getitem__, table.track_id))
+        parts = (table.start_ns, table.end_ns, *_kernels_and_bytes(table), table.correlation)
+        for column, values in zip(columns, parts, strict=True):
+            column.extend(compress(values, chosen))
     starts, ends, kernels, copied, joins = in_order(columns)
     firsts = sorted(first_rows(joins).values())
     return Demand(
         (owner,), starts, reaches(ends), _sums(kernels), _sums(copied), array("q", map(starts.__getitem__, firsts))
     )
+
+
+def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
+    """For each work of one kind, whether it is a kernel, and how many bytes it copies, as far as that is known."""
+    if works.kind == "memcpy":
+        moved = array("q", (int(amount) if amount == amount else 0 for amount in works.amount))
+    else:
+        moved = array("q", [0]) * len(works)
+    return array("q", [int(works.kind == "kernel")]) * len(works), moved
 
 
 def _sums(column: array[int]) -> array[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -87,17 +86,20 @@ class PieceRecorder:
         self._numbers: dict[Label, int] = {}
         self._columns = tuple(array("q") for _ in range(3))
 
+    def number(self, label: Label) -> int:
+        """The number that stands for a label."""
+        return self._numbers.setdefault(label, len(self._numbers))
+
     def add(self, label: Label, start: int, end: int) -> None:
         """Take one; nothing where it does not last."""
         if end > start:
-            row = start, end, self._numbers.setdefault(label, len(self._numbers))
-            for column, value in zip(self._columns, row, strict=True):
+            for column, value in zip(self._columns, (start, end, self.number(label)), strict=True):
                 column.append(value)
 
-    def add_all(self, labels: Iterable[Label], starts: Iterable[int], ends: Iterable[int]) -> None:
-        """Take many."""
-        for label, start, end in zip(labels, starts, ends, strict=True):
-            self.add(label, start, end)
+    def add_columns(self, starts: bytes, ends: bytes, numbers: bytes) -> None:
+        """Take many that last, as columns of integers of 8 bytes."""
+        for column, values in zip(self._columns, (starts, ends, numbers), strict=True):
+            column.frombytes(values)
 
     def pieces(self) -> IdlePieces:
         """All of them, in order."""
