@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
 from llmtop.analysis.tables import RowTable, csv_line
@@ -127,8 +126,8 @@ def _asked(value: int | None) -> Json:
 
 
 def _difference(one: Difference) -> Json:
-    what = "kernels" if isinstance(one.part, KernelFamily) else "idle"
-    return {"what": what, "of": str(one.part), "name": one.name, "ns": one.ns}
+    what, of = one.part
+    return {"what": what, "of": str(of), "name": one.name, "ns": one.ns}
 
 
 # -- CSV --------------------------------------------------------------------------------------------------------------
@@ -148,8 +147,8 @@ def report_by_csv(trace: Trace, by: By, *, each_range: bool = False) -> Iterator
 
 def _csv(view: Breakdown) -> Iterator[str]:
     shares = list(dict.fromkeys(share for part in view.parts for share in shares_of(part.account)))
-    shares.sort(key=lambda share: (not isinstance(share, KernelFamily), share))
-    titles = [f"{'kernels' if isinstance(share, KernelFamily) else 'idle'}_{share}_ns" for share in shares]
+    shares.sort(key=lambda share: (share[0] == "idle", share[1]))
+    titles = [f"{what}_{of}_ns" for what, of in shares]
     yield csv_line(("number", *(_plain(view.parts[0]) if view.parts else ()), *_COUNTED, *titles, "missing"))
     for number, part in enumerate(view.parts, 1):
         counts = part.account.kernels, part.account.launches, part.account.copied

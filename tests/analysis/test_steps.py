@@ -15,7 +15,7 @@ import pytest
 
 from llmtop import columns
 from llmtop.analysis.kernels.family import KernelFamily
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
+from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table, spread_text, why_slow
 from llmtop.analysis.pages.step_phases import NO_ATTENTION, NOT_TOLD
 from llmtop.analysis.timeline import bulk
@@ -291,7 +291,7 @@ def test_a_slow_step_is_found_and_what_makes_it_slow(
     found = steps_of(server(change, (lambda step: f"step {step}") if marked else (lambda _: "")).trace(tmp_path))
     assert [i for i, one in enumerate(found.parts) if one.is_slow] == [slow]
     first = found.parts[slow].more[0]
-    assert first.part == part
+    assert first.part == ("kernels" if isinstance(part, KernelFamily) else "idle", part)
     assert first.ns == pytest.approx(ns, rel=0.01)
     said = why_slow(found.parts[slow], found.spreads[0])
     assert said.startswith("slow: ")
@@ -492,6 +492,36 @@ def test_a_table_leaves_out_what_no_row_has(tmp_path: Path) -> None:
         "OS call",
     )
     assert row["over"] == pytest.approx(5 * MS, rel=0.01)
+
+
+def test_kernels_that_copy_are_not_taken_for_calls_that_do(tmp_path: Path) -> None:
+    """A family and a cause are both called "copy"."""
+
+    def copied(made: Capture, step: int, at: int) -> int:
+        at = launch(made, at, "copy_kernel", 700 * US)
+        made.call("cudaMemcpyAsync", at, at + 30 * US)
+        return at + 30 * US
+
+    found = steps_of(server(copied).trace(tmp_path))
+    shares = shares_of(found.parts[3].account)
+    assert shares["kernels", KernelFamily.COPY] == 800 * US, "with the embedding"
+    assert shares["idle", Cause.COPY] == 30 * US
+    table = breakdown_table(found)
+    keys = [column.key for column in table.columns]
+    assert table.cells(3)[keys.index("mostly")] != "copy call"
+
+
+def test_whose_a_step_is_has_a_column_where_steps_differ_in_that(tmp_path: Path) -> None:
+    made, at = Capture(), MS
+    for _ in range(8):
+        for kernel in ("a", "b", "c", "d"):
+            launch(made, at, kernel, gpu=1)
+            at = launch(made, at, kernel)
+    two = breakdown_table(steps_of(made.trace(tmp_path)))
+    assert [str(cell) for cell in two.rows[0] if str(cell).startswith("GPU")] in (["GPU 0"], ["GPU 1"])
+    (tmp_path / "capture.sqlite").unlink()
+    one = breakdown_table(steps_of(server().trace(tmp_path)))
+    assert "owner" not in {column.key for column in one.columns}
 
 
 def test_the_account_of_a_step_in_sentences(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from operator import sub
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llmtop import ids, whats
 from llmtop.analysis.kernels.family import KernelFamily
@@ -38,8 +38,8 @@ class By(StrEnum):
     """A GPU of a capture, with all that its process made it do."""
 
 
-Share: TypeAlias = "KernelFamily | Cause"
-"""A part of a step's time: kernels of one family, or idle time of one cause."""
+Share: TypeAlias = 'tuple[Literal["kernels"], KernelFamily] | tuple[Literal["idle"], Cause]'
+"""A part of a step's time: kernels of one family, or idle time of one cause. "copy" is the name of one of either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Difference:
     @property
     def title(self) -> str:
         """What it is: "GEMM kernels", "idle: synchronisation (cudaStreamSynchronize)"."""
-        if isinstance(self.part, KernelFamily):
-            return f"{self.part} kernels"
-        return f"idle: {TITLES[self.part]}{f' ({self.name})' if self.name else ''}"
+        if self.part[0] == "kernels":
+            return f"{self.part[1]} kernels"
+        return f"idle: {TITLES[self.part[1]]}{f' ({self.name})' if self.name else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,11 @@ def _by_step(trace: Trace) -> Breakdown | Unknown:
 
 def shares_of(account: TimeAccount) -> Mapping[Share, int]:
     """All parts of its time: kernels by family, idle time by cause."""
-    shares: Counter[Share] = Counter(dict(account.families))
+    shares: Counter[Share] = Counter()
+    for family, ns in account.families:
+        shares["kernels", family] += ns
     for (cause, _), ns in account.idle:
-        shares[cause] += ns
+        shares["idle", cause] += ns
     return shares
 
 
@@ -221,11 +223,8 @@ def _judged(part: TimePart, spread: Spread) -> TimePart:
     if spread.slow_from_ns is None or part.account.wall_ns <= spread.slow_from_ns:
         return part
     shares = shares_of(part.account)
-    names = {cause: name for (cause, name), _ in reversed(part.account.idle)}
-    more = [
-        Difference(share, ns - spread.parts.get(share, 0), "" if isinstance(share, KernelFamily) else names[share])
-        for share, ns in shares.items()
-    ]
+    names: dict[Share, str] = {("idle", cause): name for (cause, name), _ in reversed(part.account.idle)}
+    more = [Difference(share, ns - spread.parts.get(share, 0), names.get(share, "")) for share, ns in shares.items()]
     least = _NOTABLE * (part.account.wall_ns - spread.median_ns)
     notable = sorted((one for one in more if one.ns >= least), key=lambda one: -one.ns)
     return replace(part, is_slow=True, more=tuple(notable[:_TOLD]))

@@ -41,10 +41,16 @@ def breakdown_table(view: Breakdown, start_ns: int = 0) -> RowTable:
     for i, part in enumerate(view.parts):
         moved = replace(part, start_ns=part.start_ns - start_ns)
         rows.append([one.cell(moved, i + 1, spread_of(view, part)) for one in made])
-    kept = [i for i in range(len(made)) if i < 2 or any(row[i] not in (None, "", 0) for row in rows)]
+    kept = [i for i, one in enumerate(made) if one in (_NUMBER, _NAME) or _tells([row[i] for row in rows], one)]
     widest = tuple(max((len(str(row[i])) for row in rows), default=0) for i in kept)
     columns = tuple(_fitted(made[i].column, longest) for i, longest in zip(kept, widest, strict=True))
     return RowTable(columns, tuple([row[i] for i in kept] for row in rows), tuple(range(len(rows))), widest)
+
+
+def _tells(cells: Sequence[Cell], one: _PartColumn) -> bool:
+    """Whether a column says something of some row; one that says whose rows are, whether they differ in that."""
+    known = {cell for cell in cells if cell not in (None, "", 0) and not isinstance(cell, Unknown)}
+    return len(known) > 1 if one is _OWNER else bool(known)
 
 
 def _fitted(column: Column, longest: int) -> Column:
@@ -73,8 +79,8 @@ def _over(part: TimePart, number: int, spread: Spread | None) -> Cell:
 
 def _mostly(part: TimePart, number: int, spread: Spread | None) -> Cell:
     """What most of its idle time is."""
-    idle = {cause: ns for cause, ns in shares_of(part.account).items() if cause in TITLES}
-    return TITLES[max(idle, key=lambda cause: idle[cause])] if idle else None  # type: ignore[index]
+    idle = [(ns, share[1]) for share, ns in shares_of(part.account).items() if share[0] == "idle"]
+    return TITLES[max(idle)[1]] if idle else None
 
 
 def _count(value: int | None) -> Cell:
@@ -90,7 +96,7 @@ _SLOW = _PartColumn(
     lambda part, *_: "slow" if part.is_slow else "",
 )
 _OWNER = _PartColumn(
-    Column("owner", "of", width=14, shrink=10, help="the thread, process or GPU whose it is"),
+    Column("owner", "of", width=14, shrink=1, help="the thread, process or GPU whose it is"),
     lambda part, *_: part.owner,
 )
 _PHASE = _PartColumn(
