@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from llmtop.errors import FileError
 from llmtop.parsers.base import HEAD_BYTES
+from llmtop.parsers.progress import tell
 from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterato
             raises ends the work.
 
     Raises:
-        FileError: The stream is truncated or corrupted, grows without measure, or does not fit on the disk.
+        FileError: The stream is truncated or corrupted, grows without measure, does not fit on the disk, or is wanted
+            no more.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix="llmtop-")
@@ -133,6 +135,7 @@ def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Lo
                         " no report does; if you trust it, unpack it yourself and open the result"
                     )
                 target.write(piece)
+                tell(path, "unpacking", source.tell(), packed_size)
     except EOFError as error:
         raise FileError(
             f"{path} is truncated: its {kind.name} stream stops before the end; copy the file again"

@@ -22,6 +22,7 @@ from llmtop.parsers.kineto_spans import EventSorter
 from llmtop.parsers.kineto_stacks import FOLDED, folded
 from llmtop.parsers.kineto_tables import Gpu, Tables
 from llmtop.parsers.lazy import LazySequence
+from llmtop.parsers.progress import tell
 from llmtop.text import clean
 from llmtop.units import count, duration
 
@@ -56,11 +57,12 @@ class KinetoParser:
         """Read all events that are whole.
 
         Raises:
-            FileError: It is JSON of something else, or no event of it can be read.
+            FileError: It is JSON of something else, no event of it can be read, or nobody waits for it any more.
         """
         try:
             with path.open("rb") as file:
-                reader, events = EventReader(file), EventSorter()
+                size = path.stat().st_size
+                reader, events = EventReader(file, lambda done: tell(path, "reading", done, size)), EventSorter()
                 events.take(reader)
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -124,6 +124,8 @@ def nanoseconds(microseconds: object) -> int | None:
 class EventReader:
     """The events of one file, and what stands around them.
 
+    `tell` gets the number of bytes that are read, after each piece; what it raises ends the reading.
+
     Attributes:
         found: Whether the file has a list of events; known once `facts_before` has been called.
         facts: The keys beside the events; those behind the events are there when all events are read.
@@ -133,9 +135,9 @@ class EventReader:
         lossy_facts: Whether keys beside the events could not be read.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, tell: Callable[[int], object]) -> None:
         self._file = file
-        self.read_bytes = 0
+        self._tell = tell
         self.found = False
         self.facts: dict[str, Any] = {}
         self.broken = 0
@@ -181,7 +183,7 @@ class EventReader:
 
     def _more(self) -> bytes:
         more = self._file.read(CHUNK)
-        self.read_bytes += len(more)
+        self._tell(self._file.tell())
         return more
 
     def _columns(self, parts: list[bytes]) -> Iterator[EventColumns]:

@@ -86,10 +86,12 @@ class Tables:
             return self._stream(first, second)
         parent = self._process(first)
         track = ids.thread(first, second)
-        default = self._events.texts.get(second, f"thread {second}")
+        default = self._events.texts.get(second, f"thread {second}" if first >= 0 else "on some thread")
         return self._add(track, TrackKind.THREAD, self._events.thread_names.get((first, second), default), parent)
 
     def _process(self, pid: int) -> TrackId:
+        if pid < 0:  # so Kineto writes its own cost, where it does not know on which thread that was
+            return self._add(ids.process(pid), TrackKind.PROCESS, "profiler")
         name = self._events.process_names.get(pid)
         title = self._events.texts.get(pid) or (f"{name} {pid}" if name else f"process {pid}")
         return self._add(ids.process(pid), TrackKind.PROCESS, title)

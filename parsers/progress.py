@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from threading import Event
+from typing import TYPE_CHECKING
+
+from llmtop.errors import FileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class ReadingProgress:
@@ -38,3 +44,16 @@ CURRENT: ContextVar[ReadingProgress] = ContextVar("llmtop_reading")
 def current() -> ReadingProgress:
     """Where to tell how far the reading is, and to look whether it is to go on."""
     return CURRENT.get(None) or ReadingProgress()
+
+
+def tell(path: Path, doing: str, done: int, of: int) -> None:
+    """Tell how far the work on a file is, so that it can be stopped too.
+
+    Raises:
+        FileError: Nobody waits for it any more.
+    """
+    now = current()
+    if now.is_stopped:
+        raise FileError(f"{path}: {doing} it was stopped")
+    share = f"{100 * done // max(1, of)} %, Esc stops it"
+    now.text = share if doing == "reading" else f"{doing}, {share}"

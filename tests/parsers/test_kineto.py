@@ -18,6 +18,7 @@ from llmtop import ids, whats
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace, TrackKind
 from llmtop.parsers import kineto_json
+from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
 from tests.parsers.kineto_files import QWEN, SHIPPED, document, few_events, kernel_pair, kineto_traces, span, written
 
@@ -291,7 +292,9 @@ def test_names_of_processes_and_threads_are_those_of_the_program(tmp_path: Path)
         {"ph": "M", "name": "process_name", "pid": 10, "args": {"name": "python3"}},
         {"ph": "M", "name": "thread_name", "pid": 10, "tid": 10, "args": {"name": "thread 10 (main)\x1b"}},
     ]
-    tracks = opened(tmp_path, written([*few_events(), *named])).tracks
+    cost = span("overhead", "Activity Buffer Request", 1000, 5, -1, tid=0)
+    tracks = opened(tmp_path, written([*few_events(), *named, cost])).tracks
+    assert (tracks[ids.process(-1)].name, tracks[ids.thread(-1, 0)].name) == ("profiler", "on some thread")
     assert (tracks[ids.process(10)].name, tracks[ids.thread(10, 10)].name) == ("python3 10", "thread 10 (main)␛")
     assert tracks[ids.stream(ids.gpu(0), 10, 7)].parent == ids.gpu(0)
 
@@ -437,3 +440,24 @@ def test_no_values_give_a_traceback(tmp_path: Path, value: object) -> None:
     event = few_events()[1] | (value if isinstance(value, dict) else {"args": value})
     trace = opened(tmp_path, json.dumps({"traceEvents": [value, event, *kernel_pair(1, 1)]}).encode())
     assert len(trace.spans["kernel"]) >= 1
+
+
+def test_reading_tells_how_far_it_is_and_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_json, "CHUNK", 400)
+    data = written(few_events())
+    seen: list[str] = []
+
+    class Watched(ReadingProgress):
+        @property
+        def is_stopped(self) -> bool:
+            seen.append(self.text)
+            return self.text[12:16] >= "50 %"
+
+    at = CURRENT.set(Watched())
+    try:
+        with pytest.raises(FileError, match=r"some\.json: reading it was stopped"):
+            opened(tmp_path, data)
+    finally:
+        CURRENT.reset(at)
+    assert seen[1] == f"{100 * 400 // len(data)} %, Esc stops it"
+    assert len(seen) < len(data) / 400

@@ -133,7 +133,7 @@ class ExploreScreen(FullScreen):
         ),
         Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
         Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
-        Binding("escape", "stop_reading", "stop", show=False, tooltip="Give up a file that nsys exports first"),
+        Binding("escape", "stop_reading", "stop", show=False, tooltip="Give up a file that takes long to read"),
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
         Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
     ]
