@@ -20,15 +20,18 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from benchmarks.forked_tests import NO_ANSWER, ForkServer
 from benchmarks.mutations import Mutant, functions, mutants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +43,10 @@ TESTS = (
     "tests/test_verdicts_by_engine.py",
 )
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
-STARTING_S, SLOWER = 30.0, 10.0
-"""What a run may take: a start, and so many times what its tests took when they were recorded."""
+MOST_S = 60.0
+"""Of tests that a mutant is tried on, the quickest first: who survives them is a survivor."""
+STARTING_S, FORKED_S, SLOWER = 30.0, 5.0, 10.0
+"""What a run may take: a start or a fork, and so many times what its tests took when they were recorded."""
 
 
 class Recorder:
@@ -92,6 +97,72 @@ def record(into: str, with_kernel: bool, files: Sequence[str]) -> None:
     Path(into).write_text(json.dumps(recorder.found()))
 
 
+def serve(channel: int, files: Sequence[str]) -> None:
+    """In a process of its own: collect tests, and run in forks what comes through a socket."""
+    import pytest
+
+    server = ForkServer(socket.socket(fileno=channel))
+    pytest.main([*PYTEST, f"--basetemp={Path.cwd().parent / 'forked'}", *files], plugins=[server])
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """For a Python program in a tree."""
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextlib.contextmanager
+def changed(tree: Path, mutant: Mutant) -> Iterator[None]:
+    """Have a mutant in the place of its file for a while."""
+    file = tree / mutant.path
+    whole = file.read_text()
+    file.write_text(mutant.text)
+    try:
+        yield
+    finally:
+        file.write_text(whole)
+
+
+class ForkedTests:
+    """Tests that a process has collected and runs in forks of itself."""
+
+    def __init__(self, tree: Path, files: Sequence[str]) -> None:
+        self._tree = tree
+        self._channel, theirs = socket.socketpair()
+        self._answers = self._channel.makefile("r")
+        self._unfit: set[str] = set()
+        self._killers: defaultdict[str, set[str]] = defaultdict(set)
+        with theirs:
+            self._program = subprocess.Popen(
+                [sys.executable, __file__, "--serve", str(theirs.fileno()), *files], cwd=tree, env=environment(tree),
+                pass_fds=(theirs.fileno(),), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        self._answers.close()
+        self._channel.close()
+        self._program.wait()
+
+    def notice(self, mutant: Mutant, names: Sequence[str], seconds: float) -> bool:
+        """Whether a test fails on a mutant that does not fail on what it was made of, or none comes to its end."""
+        timeout_s, killers = FORKED_S + SLOWER * seconds, self._killers[mutant.path]
+        while True:
+            chosen = sorted((name for name in names if name not in self._unfit), key=lambda name: name not in killers)
+            with changed(self._tree, mutant):
+                failed = self._first_to_fail(mutant.path, mutant.text, chosen, timeout_s)
+            if failed in ("", NO_ANSWER) or failed in killers:
+                return bool(failed)
+            whole = (self._tree / mutant.path).read_text()
+            if not self._first_to_fail(mutant.path, whole, [failed], timeout_s):
+                killers.add(failed)
+                return True
+            self._unfit.add(failed)
+
+    def _first_to_fail(self, path: str, text: str, names: Sequence[str], timeout_s: float) -> str:
+        asked = json.dumps([os.path.realpath(self._tree / path), text, names, timeout_s])
+        self._channel.sendall(f"{asked}\n".encode())
+        return self._answers.readline().strip("\n")
+
+
 class Tree:
     """A copy of the tree in which mutants are tried, and what is known of its tests."""
 
@@ -106,6 +177,18 @@ class Tree:
                 shutil.copy2(ROOT / name, self.folder / name, follow_symlinks=False)
         self.options = ["--kernel"] if with_kernel else []
         self.tests = self._recorded()
+        self._forked: ForkedTests | None = None
+
+    @contextlib.contextmanager
+    def forking(self, places: Sequence[str]) -> Iterator[ForkedTests]:
+        """Run the tests of some places in forks, as long as this lasts."""
+        starts = tuple(place.partition(":")[0] for place in places)
+        files = {
+            name.split("::")[0] for name, one in self.tests.items() if any(r.startswith(starts) for r in one["runs"])
+        }
+        with contextlib.closing(ForkedTests(self.folder, sorted(files))) as self._forked:
+            yield self._forked
+        self._forked = None
 
     def _recorded(self) -> dict[str, Any]:
         kind = " ".join(["record", *self.options])
@@ -128,9 +211,8 @@ class Tree:
 
     def run(self, command: Sequence[str], timeout_s: float | None) -> int | None:
         """The exit status of a Python program in the tree; None when it took too long."""
-        env = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(
-            [sys.executable, *command], cwd=self.folder, env=env, start_new_session=True,
+            [sys.executable, *command], cwd=self.folder, env=environment(self.folder), start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         ) as program:  # fmt: skip
             try:
@@ -145,25 +227,28 @@ class Tree:
         """What becomes of a mutant: killed, or why not.
 
         A fixture or a cache may have run its function in another test than the one that looks at the outcome: what
-        survives the tests that ran it is tried on all others of their files.
+        survives the tests that ran it is tried on all others of their files. What is in no function may have been
+        made use of while other modules were loaded: then they are run in a process of their own too.
         """
         first = self.tests_of(mutant)
         files = {name.split("::")[0] for name in first}
-        others = sorted({name for name in self.tests if name.split("::")[0] in files} - set(first))
-        file = self.folder / mutant.path
-        whole = file.read_text()
-        file.write_text(mutant.text)
-        try:
-            survives = all(self._passes(names) for names in (first, others) if names)
-        finally:
-            file.write_text(whole)
-        return "no test" if not first else "survived" if survives else "killed"
+        others = self._quickest({name for name in self.tests if name.split("::")[0] in files} - set(first))
+        if self._forked and any(self._forked.notice(mutant, names, self._seconds(names)) for names in (first, others)):
+            return "killed"
+        if self._forked is None or not functions((self.folder / mutant.path).read_text()).get(mutant.line):
+            with changed(self.folder, mutant):
+                if not all(self._passes(names) for names in (first, others) if names):
+                    return "killed"
+        return "survived" if first else "no test"
 
     def _passes(self, names: Sequence[str]) -> bool:
-        timeout_s = STARTING_S + SLOWER * sum(self.tests[name]["seconds"] for name in names)
+        timeout_s = STARTING_S + SLOWER * self._seconds(names)
         chosen = self.folder.parent / "chosen"
         chosen.write_text("\n".join(names))
         return self.run(["-m", "pytest", *PYTEST, "-x", f"@{chosen}"], timeout_s) == 0
+
+    def _seconds(self, names: Sequence[str]) -> float:
+        return sum(self.tests[name]["seconds"] for name in names)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run its function, or anything of its file and of those that import it where it is in none.
@@ -181,7 +266,13 @@ class Tree:
         if not chosen:
             near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")
             chosen = [name for name in self.tests if near.search((self.folder / name.split("::")[0]).read_text())]
-        return sorted(chosen, key=lambda name: self.tests[name]["seconds"])
+        return self._quickest(chosen)
+
+    def _quickest(self, names: Iterable[str]) -> list[str]:
+        """The quickest first, as many as `MOST_S` suffices for: who survives them counts as a survivor."""
+        ordered = sorted(names, key=lambda name: (self.tests[name]["seconds"], name))
+        ends = accumulate(self.tests[name]["seconds"] for name in ordered)
+        return [name for name, end_s in zip(ordered, ends, strict=True) if end_s <= MOST_S] or ordered[:1]
 
     def _users(self, path: str) -> list[str]:
         """The files that import something of a file: a limit that it names may be held by them alone."""
@@ -221,6 +312,18 @@ def drawn(tree: Path, place: str, sample: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(every, min(sample, len(every)))
 
 
+def tell(tree: Tree, place: str, tried: Sequence[Mutant]) -> None:
+    """Print what becomes of the mutants of a place."""
+    equivalent = {(one["path"], one["was"], one["becomes"]) for one in tomllib.loads(KNOWN.read_text())["equivalent"]}
+    fates: Counter[str] = Counter()
+    for one in tried:
+        fate = "equivalent" if (one.path, one.was, one.becomes) in equivalent else tree.fate(one)
+        fates[fate] += 1
+        print(f"{fate:10}  {one}", flush=True)
+    told = ", ".join(f"{number} {fate}" for fate, number in fates.most_common())
+    print(f"{place}: {fates['killed']} of {fates.total() - fates['equivalent']} killed ({told})", flush=True)
+
+
 def main() -> None:
     """Try what is asked for, and tell how many were killed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -229,21 +332,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="other mutants (%(default)s)")
     parser.add_argument("--kernel", action="store_true", help="with the tests that need probes in the kernel")
     parser.add_argument("--record", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.record:
         record(given.record, given.kernel, given.places)
         return
-    equivalent = {(one["path"], one["was"], one["becomes"]) for one in tomllib.loads(KNOWN.read_text())["equivalent"]}
+    if given.serve:
+        serve(given.serve, given.places)
+        return
+    places = given.places or PLACES
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder), given.kernel)
-        for place in given.places or PLACES:
-            fates: Counter[str] = Counter()
-            for one in drawn(tree.folder, place, given.sample, given.seed):
-                fate = "equivalent" if (one.path, one.was, one.becomes) in equivalent else tree.fate(one)
-                fates[fate] += 1
-                print(f"{fate:10}  {one}", flush=True)
-            told = ", ".join(f"{number} {fate}" for fate, number in fates.most_common())
-            print(f"{place}: {fates['killed']} of {fates.total() - fates['equivalent']} killed ({told})", flush=True)
+        with tree.forking(places):
+            for place in places:
+                tell(tree, place, drawn(tree.folder, place, given.sample, given.seed))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,29 @@ def test_a_change_that_a_test_notices_is_killed(small_tree: Tree) -> None:
     assert (small_tree.folder / "parsers/x.py").read_text() == (mutants_module.ROOT / "parsers/x.py").read_text()
 
 
+def test_in_forks_functions_and_constants_are_changed_as_well(small_tree: Tree) -> None:
+    """And a test that fails there anyhow kills nobody."""
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    parser, tests = small_tree.folder / "parsers/x.py", small_tree.folder / "tests/parsers/test_x.py"
+    parser.write_text("MOST = 3\n\n\ndef is_small(a, more=0):\n    return a < MOST + more\n")
+    tests.write_text(f"{tests.read_text()}\n\ndef test_nothing():\n    assert is_small(1) is None\n")
+    file = "tests/parsers/test_x.py"
+    small_tree.tests[f"{file}::test_nothing"] = {"seconds": 0.0, "runs": ["parsers/x.py:.is_small"]}
+    made = {one.becomes: one for one in drawn(small_tree.folder, "parsers/x.py", 99, 1)}
+    names = [f"{file}::test_nothing", f"{file}::test_three_is_not"]
+    with small_tree.forking(["parsers"]) as forked:
+        noticed = {one: forked.notice(mutant, names, 1.0) for one, mutant in made.items()}
+    assert noticed == {
+        "return (a <= MOST + more)": True,
+        "return a < (MOST - more)": False,
+        "MOST = 4": True,
+        "MOST = 2": False,
+        "def is_small(a, more=1):": True,
+        "def is_small(a, more=-1):": False,
+    }
+    assert parser.read_text().startswith("MOST = 3")
+
+
 def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> None:
     pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
     (small_tree.folder / "parsers/limits.py").write_text("MOST = 3\n")
