@@ -160,6 +160,35 @@ def test_what_is_no_measurement_is_unknown(machine: FakeNvml, clock: Clock, key:
     assert reasons(trace)[f"gpu:0/{metric}"] == "the driver gives no value"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "metric", "shown"),
+    [
+        ("power_mw", 100_000_000, "gpu.power", 1e5),
+        ("power_mw", 100_000_001, "gpu.power", None),
+        ("util", 100, "gpu.util", 100.0),
+        ("sm_mhz", 100_000, "gpu.sm_clock", 1e5),
+        ("sm_mhz", 100_001, "gpu.sm_clock", None),
+        ("temperature", 200, "gpu.temperature", 200.0),
+        ("temperature", 201, "gpu.temperature", None),
+        ("pcie_gen", 1, "gpu.pcie_generation", 1.0),
+        ("pcie_width", 1, "gpu.pcie_width", 1.0),
+        ("pcie_width", 0, "gpu.pcie_width", None),
+        ("pcie_width", 64, "gpu.pcie_width", 64.0),
+        ("pcie_width", 65, "gpu.pcie_width", None),
+        *(("field.3", count, "gpu.ecc_corrected", float(count)) for count in (0, 2**31, 2**31 - 2, 2**32, 2**32 - 2)),
+        *(("field.3", count, "gpu.ecc_corrected", None) for count in (2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)),
+    ],
+)
+def test_what_may_just_be_a_measurement_is_one(
+    machine: FakeNvml, clock: Clock, key: str, value: int, metric: str, shown: float | None
+) -> None:
+    """NVML's NVML_VALUE_NOT_AVAILABLE and the largest signed numbers are none; a count beside them is."""
+    machine.set_gpu(0, **{key: value})
+    with nvml_collector(clock) as collector:
+        first = collector.poll()
+        assert (values(first) | values(poll_twice(collector, clock))).get(metric) == shown
+
+
 def test_c2c_is_read_where_the_gpu_has_such_a_link(machine: FakeNvml, clock: Clock) -> None:
     machine.set_gpm(0, c2c_tx=100, c2c_rx=50)
     with nvml_collector(clock) as hopper:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
@@ -29,11 +30,15 @@ from llmtop.collectors.base import Aim, Endpoint
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.collectors.registry import target_collectors
+from llmtop.collectors.scrape_pace import ScrapePace
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown, What
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.vocabulary import EndpointAnswer
 from tests.collectors import expositions
 from tests.collectors.metrics_server import MetricsServer, metrics_server, send
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 TRACK = ids.server(8000)
 IMPATIENT_S = 0.02
@@ -96,6 +101,41 @@ def test_vllm_v1_names() -> None:
     assert value(trace, v.SERVER_PREFIX_HITS) == 410
     assert value(trace, v.SERVER_STEPS) == 120
     assert value(trace, v.SERVER_FLOPS) == 2e15
+
+
+PAGES = {
+    "vllm": expositions.vllm_v1(),
+    "vllm, two engines": expositions.vllm_v1(2, (64.0, 3.0), (0.87, 0.1)),
+    "vllm, version 0": expositions.vllm_v0(),
+    "sglang": expositions.sglang(2),
+    "sglang, version 0.3": expositions.sglang_0_3(),
+    "tgi": expositions.tgi(),
+    "llamacpp": expositions.llamacpp(),
+    "triton": expositions.triton(),
+    "trtllm": expositions.trtllm(),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_that_a_page_tells(page: str, snapshot: SnapshotAssertion) -> None:
+    clock = Clock()
+    collector = PrometheusCollector(
+        target(page.partition(",")[0]), ENGINES, clock, lambda url: Page(200, PAGES[page].encode())
+    )
+    first = collector.poll()
+    clock.now += 1_000_000_000
+    second = collector.poll()
+    again = {(one.track, one.metric.name) for one in second.readings}
+    assert again >= {(one.track, one.metric.name) for one in first.readings if one.track.startswith("server:")}
+    readings = sorted(f"{one.track} {one.metric.name} {one.value} ({one.source})" for one in first.readings)
+    missing = sorted(f"{one.what}: {one.why}" for one in first.missing)
+    facts = [
+        f"{track} {name}: {fact}"
+        for track, one in first.tracks.items()
+        for name, fact in one.facts.items()
+        if not name.startswith("setting.")
+    ]
+    assert "\n".join([*readings, *missing, *facts]) == snapshot
 
 
 def test_every_reading_names_its_source() -> None:
@@ -540,6 +580,48 @@ def test_a_slow_page_is_said_and_read_less_often() -> None:
     assert collector.poll().readings
 
 
+@pytest.mark.parametrize(
+    ("pages_ms", "beside_ms", "wait_ms"),
+    [
+        ([], [], 0),
+        ([60, 60], [], 0),
+        ([60, 60, 60], [], 19 * 60),
+        ([50, 50, 50], [], 0),
+        ([51, 50.001, 900], [], 19 * 50.001),
+        ([900, 900, 900], [], 10_000),
+        ([520, 520, 520], [], 19 * 520),
+        ([900, 900, 900], [(900, 840)], 19 * 60),
+        ([900, 900, 900], [(900, 850)], 0),
+        ([900, 900, 900], [(900, 950)], 0),
+        ([900] * 4, [(900, 900), (900, 600), (900, 700), (900, 800), (900, 820)], 19 * 80),
+    ],
+    ids=[
+        "none",
+        "two",
+        "three",
+        "50 ms",
+        "the quickest",
+        "10 s at most",
+        "just below",
+        "late",
+        "no cost",
+        "less",
+        "four",
+    ],
+)
+def test_a_page_takes_a_twentieth_of_a_servers_time_at_most(
+    pages_ms: list[float], beside_ms: list[tuple[float, float]], wait_ms: float
+) -> None:
+    """Of what it takes longer than next to nothing, at least of the last four looks; from three pages on, and 50 ms."""
+    pace = ScrapePace()
+    for ms in pages_ms:
+        pace.took(round(ms * 1e6))
+    for page_ms, nothing_ms in beside_ms:
+        pace.took_beside(round(page_ms * 1e6), round(nothing_ms * 1e6))
+    assert pace.wait_ns == pytest.approx(wait_ms * 1e6, abs=2)
+    assert pace.is_cost_open == (min(pages_ms, default=0) > 50 and len(beside_ms) < 4)
+
+
 def test_a_slow_page_does_not_wait_for_what_is_asked_aside() -> None:
     clock, release = Clock(), threading.Event()
 
@@ -784,6 +866,15 @@ def test_a_huge_page_is_cut_and_refused(server: MetricsServer) -> None:
     assert page.is_cut
     assert len(page.body) == 10_000
     assert "longer than" in answering(page).reason
+
+
+@pytest.mark.parametrize(("more", "is_cut"), [(0, False), (1, True)])
+def test_a_page_of_eight_mebibytes_is_read_and_no_longer_one(server: MetricsServer, more: int, is_cut: bool) -> None:
+    server.pages["/metrics"] = "#" * (8 * 1024 * 1024 + more)
+    fetch = Fetcher(os.getpid())
+    page = fetch(server.url)
+    fetch.close()
+    assert (len(page.body), page.is_cut) == (8 * 1024 * 1024, is_cut)
 
 
 def test_a_page_that_drips_times_out(server: MetricsServer) -> None:
