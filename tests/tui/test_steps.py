@@ -19,12 +19,12 @@ async def test_the_slow_step_of_a_timeline_is_marked_and_its_account_says_why() 
     app = ExploreApp([read(load(TIMELINE))])
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("7", "tab")
+        await pilot.press("3")
         await settle(pilot)
         await pilot.press("down")
         await settle(pilot)
         text = app.screen_text()
-        assert "[Steps]" in text
+        assert "[3 Steps]" in text
         assert "1 slow; 6 decode steps: median 40.7 ms" in text
         assert [line.split()[3] for line in text.splitlines() if "decode   " in line and "slow" in line] == ["slow"]
         assert "+38.9 ms idle: code loaded or" in text
@@ -38,7 +38,7 @@ async def test_a_key_makes_rows_of_ranges_streams_and_gpus() -> None:
     app = ExploreApp([read(load(TIMELINE))])
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        await pilot.press("7", "tab")
+        await pilot.press("3")
         await settle(pilot)
         seen = []
         for _ in range(4):
@@ -57,7 +57,7 @@ async def test_a_filter_keeps_the_slow_ones() -> None:
     app = ExploreApp([read(load(TIMELINE))])
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("7", "tab")
+        await pilot.press("3")
         await settle(pilot)
         await pilot.press("slash", *"slow", "enter")
         await settle(pilot)
@@ -72,7 +72,7 @@ async def test_where_nothing_shows_steps_the_view_says_how_to_mark_them(tmp_path
     app = ExploreApp([read(made.trace(tmp_path))])
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
-        await pilot.press("7", "tab")
+        await pilot.press("3")
         await settle(pilot)
         text = " ".join(app.screen_text().split())
         assert "its kernels do not repeat" in text

@@ -28,6 +28,7 @@ _TITLES = {By.STEP: "Steps", By.NVTX: "Steps: NVTX ranges", By.STREAM: "Steps: s
 class StepsPane(ListPane[Breakdown]):
     """The time of steps; the account of the one under the cursor is below, and Enter gives it the room."""
 
+    number = 3
     title = "Steps"
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -16,9 +16,16 @@ ALL_GPUS: Final = TrackId("all")
 """Stands for the server's GPUs together."""
 
 
+_OF_TIMELINES = Unknown(
+    "a timeline has no counters to put kernels under a roofline", "ncu collects them: Session has its command"
+)
+
+
 def why_no_roofline(trace: Trace) -> Unknown | None:
     """Why a trace has nothing for a roofline: it is neither of GPUs over time nor of kernels."""
-    return None if has_trail(trace) else not_of_kernels(trace)
+    if has_trail(trace):
+        return None
+    return not_of_kernels(trace) or (_OF_TIMELINES if trace.spans else None)
 
 
 def has_trail(trace: Trace) -> bool:
