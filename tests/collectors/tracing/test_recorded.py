@@ -109,6 +109,28 @@ def test_who_runs_or_queues_does_not_sleep(
     assert scheduler.read(10 * S, (), ())["waits"] == []
 
 
+def test_probes_that_are_taken_off_are_closed(scheduler: SchedulerProbes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds a probe in the kernel is its open file. The switch is the dearest: it comes last and goes first."""
+    opened: list[str] = []
+    closed: list[int] = []
+
+    def attach(name: str, program: int) -> int:
+        opened.append(name)
+        return 100 + len(opened)
+
+    def close(held: list[int]) -> None:
+        closed.extend(held)
+        held.clear()
+
+    monkeypatch.setattr(scheduler_module, "attach_tracepoint", attach)
+    monkeypatch.setattr(scheduler_module, "close_all", close)
+    for times in (1, 2):
+        scheduler.set_on(True)
+        scheduler.set_on(False)
+        assert sorted(closed) == [101, 102, 103, 104, 105, 106][: 3 * times]
+    assert opened[:3] == ["sched:sched_wakeup", "sched:sched_waking", "sched:sched_switch"]
+
+
 def test_queues_are_summed_by_process_and_outlive_their_threads(
     module: RecordedModule, scheduler: SchedulerProbes
 ) -> None:

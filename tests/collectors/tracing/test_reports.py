@@ -301,3 +301,13 @@ def test_what_was_called_before_its_probes_came_is_not_told_afterwards() -> None
     reports.readings(report(T + 20, **launched(41, 2, 43)))
     later = values(reports.readings(report(T + 30, **launched(48, 2, 50))))
     assert later[ids.process(7), "library.count|cuLaunchKernel"][-1] == 7
+
+
+def test_another_thread_of_the_same_id_has_wakers_of_its_own() -> None:
+    """As many names as a thread may have were told of the one that has ended."""
+    reports = Reports()
+    for i in range(MOST_WAKERS + 5):
+        reports.readings(report(T + i, wakes=[[7, 8, 1000 + i, 3]]))
+    reports.readings(report(T + 100, ended=[[7, 8]]))
+    told = reports.readings(report(T + 200, wakes=[[7, 8, 5000, 3]]))
+    assert "thread.wakes|5000" in {one.metric.name for one in told}
